@@ -113,7 +113,7 @@ KeyFile = Annotated[
     Path | None,
     typer.Option(
         "--key-file",
-        help="With --source and persons = 'one': the key of the release, if it is not the ledger's.",
+        help="With persons = 'one' in the source: the key of the release, if it is not the ledger's.",
         show_default=False,
     ),
 ]

@@ -401,6 +401,7 @@ def compare(
         ),
     ] = None,
     confidence: Confidence = 0.95,
+    key_file: KeyFile = None,
     points: Points = False,
     plot: Plot = None,
     memory_limit: Memory = None,
@@ -414,7 +415,13 @@ def compare(
     named_specs = [(path.stem, api.load(path)) for path in specs]
     with options_with_progress(memory_limit, threads) as options:
         comparison = api.compare(
-            named_specs, questions, confidence=confidence, seed=seed, grid=grid or None, options=options
+            named_specs,
+            questions,
+            confidence=confidence,
+            seed=seed,
+            grid=grid or None,
+            key_file=key_file,
+            options=options,
         )
         pictures.save_picture(pictures.draw_comparison, {one.name: one.evaluated.scores for one in comparison}, plot)
     print_result(as_json, lambda: comparison.as_json(points=points), lambda: printing.print_comparison(comparison))

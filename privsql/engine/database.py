@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
     from threading import Event
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from privsql.engine.roles import Field
+
+    FindTypes = Callable[["Relations"], Mapping[str, str | None]]
+    """The type of each column by its folded name; None: that which all of its values have."""
 
 FRAME = "frame"  # the kind of what lies in memory
 
@@ -58,7 +61,8 @@ class Origin:
     ``kind``: duckdb, parquet, csv, frame, or the engine that holds them; ``path``: the database, or what an engine
     beside DuckDB reads; ``relation``: a table or view; ``query``: a SELECT in its place, which calls files ``source``;
     ``address``: of an engine elsewhere, None for one of this machine's own; ``scan``: the files, if it is no database;
-    ``data``: the rows of what lies in memory, which a query calls ``source`` as well.
+    ``data``: the rows of what lies in memory, which a query calls ``source`` as well; ``types``: where no record may
+    decide the type of a column, finds by folded name those that the specification determines.
     """
 
     kind: str
@@ -68,6 +72,7 @@ class Origin:
     address: str | None = field(default=None, repr=False)
     scan: Scan | None = None
     data: pa.Table | None = field(default=None, repr=False, compare=False)
+    types: FindTypes | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

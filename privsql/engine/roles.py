@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -13,7 +15,7 @@ from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 # Roles ----------------------------------------------------------------------------------------------------------------
 # The columns of a table by role, and the internal names under which SQL sees them.
@@ -27,6 +29,29 @@ SCALAR = re.compile(
     r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?|UUID"
 )
 NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|DATE$|TIMESTAMP")
+WHOLE_TEXT = re.compile(r"0|-?[1-9][0-9]{0,17}")
+NUMBER_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,15})?")
+
+
+def infer_type(texts: Iterable[str]) -> str:
+    """The narrowest type that holds all of these texts, as each of them is written: a zero in front is a text's.
+
+    >>> infer_type(["1", "2.5"]), infer_type(["01", "02"]), infer_type(["2020-01-31"]), infer_type([])
+    ('DOUBLE', 'VARCHAR', 'DATE', 'VARCHAR')
+    """
+    known = set(texts)
+    if not known:
+        return "VARCHAR"
+    for kind, pattern in (("BIGINT", WHOLE_TEXT), ("DOUBLE", NUMBER_TEXT)):
+        if all(map(pattern.fullmatch, known)):
+            return kind
+    if known <= {"true", "false"}:
+        return "BOOLEAN"
+    for kind, parse, length in (("DATE", date.fromisoformat, 10), ("TIMESTAMP", datetime.fromisoformat, 19)):
+        with suppress(ValueError):
+            if all(len(text) == length and parse(text) and text[4] == "-" for text in known):
+                return kind
+    return "VARCHAR"
 
 
 @dataclass(frozen=True)

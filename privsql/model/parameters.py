@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from privsql.engine.roles import infer_type
 from privsql.exact import as_fraction, fraction_text
 
 if TYPE_CHECKING:
@@ -227,6 +228,16 @@ class Universe(BaseModel):
     def source_count(self) -> int:
         """How many sources are given; one is needed."""
         return (self.items is not None) + (self.query is not None) + self.data
+
+    @property
+    def listed_type(self) -> str | None:
+        """The type of the values that are listed here; None where a query or the records list them."""
+        return None if self.items is None else infer_type(self.items)
+
+    @property
+    def listing(self) -> tuple[str, bool] | None:
+        """The query that lists the values, if one does; and whether those that its second column names are none."""
+        return None if self.query is None else (self.query, False)
 
     @model_validator(mode="before")
     @classmethod

@@ -19,7 +19,7 @@ from privsql.engine.progress import RUNNING
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
-from privsql.source.places import Source, as_frame, is_table
+from privsql.source.places import Csv, Source, as_frame, is_table
 from privsql.source.spec import Columns, Ledger, ReleaseSection, Spec, as_source_table, build, load, redirect_spec
 
 if TYPE_CHECKING:
@@ -382,7 +382,11 @@ def spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
             "specification, with source.person"
         )
     raw = {"columns": columns, "mechanism": params, "release": {"name": manifest.name}}
-    return build(raw, source=source, origin="the source of the release")
+    spec = build(raw, source=source, origin="the source of the release")
+    if spec.source.kind != "csv" or not isinstance(get_mechanism(manifest.mechanism).shape, CategoricalShape):
+        return spec
+    types = Csv(types={one.name: one.type for one in manifest.sensitive})  # which the domains alone need not tell
+    return spec.model_copy(update={"source": spec.source.model_copy(update={"options": types})})
 
 
 def _stated_columns(manifest: Manifest) -> dict[str, Any]:

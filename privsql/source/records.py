@@ -12,12 +12,13 @@ from sqlglot import exp
 
 from privsql.engine import files
 from privsql.engine.files import fold_name
-from privsql.engine.roles import Field, Roles, canonical_value, comparable_text
+from privsql.engine.roles import Field, Roles, canonical_value, comparable_text, infer_type
 from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, is_null, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import system_key
-from privsql.mechanisms.contract import BudgetComposition, ItemSetShape, TableShape
+from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, TableShape
 from privsql.mechanisms.registry import get_mechanism
+from privsql.model.parameters import Universe
 from privsql.model.records import History, Persons
 from privsql.model.records import create_universe as records_listed
 from privsql.source import table
@@ -29,9 +30,9 @@ from privsql.source.table import AS_TEXT, PersonChoice, prepare_table, read_as
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from privsql.engine.database import Relations, Warehouse
+    from privsql.engine.database import FindTypes, Relations, Warehouse
     from privsql.keyed_random import Key
-    from privsql.model.parameters import Order, Universe
+    from privsql.model.parameters import Order
     from privsql.model.records import Records
     from privsql.source.places import Source
     from privsql.source.spec import Columns, Spec
@@ -136,15 +137,20 @@ class SetRecords:
 
 
 def prepare_sets(
-    db: Warehouse, source: Source, columns_: Columns, universe: Universe, choice: PersonChoice | None = None
+    db: Warehouse,
+    source: Source,
+    columns_: Columns,
+    universe: Universe,
+    choice: PersonChoice | None = None,
+    types: FindTypes | None = None,
 ) -> SetRecords:
-    """Mount the source, apply the NULL policy, find the universe and count the sets; ``choice``: as of
+    """Mount the source, apply the NULL policy, find the universe and count the sets; ``choice`` and ``types``: as of
     ``prepare_table``.
 
     Items outside the universe are dropped, as NULL is, and one that stands twice in a list counts once: no record is
     refused. Raises ``UsageError`` for unknown columns and types.
     """
-    mounted = table.mount_persons(db, source)
+    mounted = table.mount_persons(db, source, types)
     known = {fold_name(one.name): one for one in db.list_fields(mounted)}
     columns = [_resolve_column(known, name) for name in columns_.set_columns]
     kind = _item_type(columns[-1], is_list=columns_.items is not None)
@@ -364,9 +370,11 @@ def prepare_records(
     """
     mechanism = get_mechanism(spec.mechanism.kind)
     if isinstance(mechanism.shape, ItemSetShape):
-        sets = prepare_sets(db, spec.source, spec.columns, mechanism.shape.universe(spec.mechanism), choice)
+        universe = mechanism.shape.universe(spec.mechanism)
+        sets = prepare_sets(db, spec.source, spec.columns, universe, choice, determine_types(spec))
         return replace(sets, known_by=known_by(db, spec.source)) if for_ledger else sets
-    records = replace(prepare_table(db, spec.source, spec.columns, choice), order=spec.order)
+    counted = prepare_table(db, spec.source, spec.columns, choice, determine_types(spec))
+    records = replace(counted, order=spec.order)
     if isinstance(mechanism.shape, TableShape):
         size = len(records.counts), records.records
         refuse_uncategorical(mechanism, _count_values(records), size, categorical=spec.columns.categorical)
@@ -377,6 +385,41 @@ def prepare_records(
     if has_ids:
         require_ids(db, spec.source, names["id"], records.keep_predicate)
     return replace(records, known_by=names, has_ids=has_ids)
+
+
+def determine_types(spec: Spec) -> FindTypes | None:
+    """How the types of a private release's columns, by folded name, follow from its specification; else None.
+
+    In a file of texts, and in floats of which pandas makes whole numbers where one is missing, one record would decide.
+    """
+    mechanism = get_mechanism(spec.mechanism.kind)
+    if not isinstance(mechanism.composition, BudgetComposition):
+        return None
+    domains: Mapping[str, Universe] = {}
+    if isinstance(mechanism.shape, ItemSetShape) and spec.columns.item is not None:
+        domains = {spec.columns.item: mechanism.shape.universe(spec.mechanism)}
+    elif isinstance(mechanism.shape, CategoricalShape):
+        known = {fold_name(name): domain for name, domain in mechanism.shape.domains(spec.mechanism).items()}
+        domains = {name: known.get(fold_name(name), Universe(data=True)) for name in spec.columns.categories}
+    return lambda db: {fold_name(name): _determine_type(db, domain) for name, domain in domains.items()}
+
+
+def _determine_type(db: Relations, domain: Universe) -> str | None:
+    """The type of the values that a domain lists; None where the records tell them."""
+    if domain.listing is None:
+        return domain.listed_type
+    query, leaves = domain.listing
+    db.create_from_sql("given", query)
+    fields = db.list_fields(temp_table("given"))
+    kind = read_as(fields[0].type)
+    if kind == "VARCHAR":
+        rows = db.rows(
+            exp.select(*(exp.cast(column(one.name), "VARCHAR") for one in fields)).from_(temp_table("given"))
+        )
+        inner = {row[1] for row in rows} if leaves and len(fields) > 1 else {None}
+        kind = infer_type(row[0] for row in rows if row[0] is not None and row[0] not in inner)
+    db.drop("given")
+    return kind
 
 
 def _count_values(records: TableRecords) -> dict[Field, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from decimal import Decimal
 
-    from privsql.engine.database import Relations, Warehouse
+    from privsql.engine.database import FindTypes, Relations, Warehouse
     from privsql.keyed_random import Key
     from privsql.model.parameters import Bins, Order
     from privsql.source.places import Source
@@ -427,13 +427,16 @@ class PersonChoice:
         return self.key.derive_key("reference", self.called).reference
 
 
-def mount_persons(db: Warehouse, source: Source) -> exp.Table:
-    """Make the publisher's table readable, and say as what: ``source``, unless ``reduce_persons`` makes that of it."""
+def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None) -> exp.Table:
+    """Make the publisher's table readable, and say as what: ``source``, unless ``reduce_persons`` makes that of it.
+
+    ``types``: finds those of columns that no record may decide.
+    """
     reduced = source.person is not None and source.persons == "one"
     if reduced and source.counted_there:
         raise UsageError(f"source.persons = 'one' is made by DuckDB, and the source lies in {source.kind}")
     name = ALL_RECORDS if reduced else "source"
-    db.mount(name, source.origin)
+    db.mount(name, replace(source.origin, types=types))
     return temp_table(name)
 
 
@@ -550,14 +553,20 @@ def _person_text(db: Warehouse, source: Source, records: exp.Table) -> exp.Expr:
 # From the publisher's source to counted records: roles, NULL policy, persons, bins, domain.
 
 
-def prepare_table(db: Warehouse, source: Source, columns: Columns, choice: PersonChoice | None = None) -> TableRecords:
+def prepare_table(
+    db: Warehouse,
+    source: Source,
+    columns: Columns,
+    choice: PersonChoice | None = None,
+    types: FindTypes | None = None,
+) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
-    ``choice``: which record of each person is taken (None: by a fresh key).
+    ``choice``: which record of each person is taken (None: by a fresh key); ``types``: as of ``mount_persons``.
     Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
     ``EngineError`` for files that can't be read.
     """
-    mounted = mount_persons(db, source)
+    mounted = mount_persons(db, source, types)
     _refuse_calendar(source, columns)
     roles, sources, coarse = _resolve_roles(db, columns, mounted)
     keep = all_of([_is_not_null(name, sources) for name in sources if columns.null_policy(name) == "suppress"])
@@ -567,7 +576,7 @@ def prepare_table(db: Warehouse, source: Source, columns: Columns, choice: Perso
         keep,
     )
     choice = choice or PersonChoice.from_key(system_key(), "")
-    if _is_private(source, columns):
+    if columns.categories and source.person is not None:  # nothing about persons may be counted or refused
         persons: Persons | None = Persons(rule="one", choice=choice.reference)
     else:
         persons = count_persons(db, source, mounted, keep, choice)
@@ -578,13 +587,8 @@ def prepare_table(db: Warehouse, source: Source, columns: Columns, choice: Perso
     source_records, remaining = _count_records(db, columns, roles, keep)
     for one in coarse:
         _refuse_misfits(db, one, keep)
-    holes: Holes = {
-        "source": temp_table("source"),
-        "sa": reading.sa,
-        "keep": keep,
-        "keys": roles.sa_columns(),
-        "sa_order": roles.sa_columns(),
-    }
+    holes: Holes = {"source": temp_table("source"), "sa": reading.sa, "keep": keep}
+    holes |= {"keys": roles.sa_columns(), "sa_order": roles.sa_columns()}
     db.create_table("domain", fill("core/domain", holes), title="Counting the sensitive values")
     labels = [exp.cast(item, "VARCHAR") for item in roles.sa_columns()]
     rows = db.rows(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": labels}))
@@ -598,11 +602,6 @@ def prepare_table(db: Warehouse, source: Source, columns: Columns, choice: Perso
         reading,
         persons=persons,
     )
-
-
-def _is_private(source: Source, columns: Columns) -> bool:
-    """Return whether one record of each person is taken, and nothing about persons may be counted or refused."""
-    return bool(columns.categories) and source.person is not None
 
 
 def _refuse_calendar(source: Source, columns: Columns) -> None:

@@ -30,15 +30,14 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key, system_key
 from privsql.mechanisms.registry import get_mechanism, get_parameters
 from privsql.releases.ledger.book import path_of
-from privsql.releases.ledger.keeping import make_choice, repeat_choice
+from privsql.releases.ledger.keeping import make_choice, read_key, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import Release, explain_failures, inspect
 from privsql.source.keywords import as_spec, spec_from_manifest, split_keywords
 from privsql.source.places import is_table
 from privsql.source.records import prepare_records
 from privsql.source.spec import Ledger, Spec, redirect_spec
-from privsql.source.table import PersonChoice
-from privsql.verbs.publish import Published, publish
+from privsql.verbs.publish import Published, publish_spec
 from privsql.verbs.session import open_session, open_workshop, require_same_persons, require_same_roles
 
 if TYPE_CHECKING:
@@ -48,8 +47,10 @@ if TYPE_CHECKING:
 
     from privsql.answers.answer import Answer
     from privsql.calls import PathLike
+    from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Alternatives
     from privsql.source.keywords import Names, Planning, SpecLike
+    from privsql.source.table import PersonChoice
 
 __all__ = ["Evaluated", "Workload", "evaluate"]
 
@@ -389,13 +390,15 @@ def compare(
     confidence: float = 0.95,
     seed: int | None = 1,
     grid: Grid | None = None,
+    key_file: PathLike | None = None,
     **how: Unpack[ComparisonKeywords],
 ) -> Comparison:
     """Publish every specification into a temporary folder and evaluate it against the source.
 
     ``specs``: by name, as (name, specification), or alone: a file's name is then its own. They differ in their
     mechanisms alone: source and columns must be the same, so that the same queries are asked of each. ``seed`` repeats
-    queries and releases; None: releases by a fresh key. The other keywords: as of ``evaluate``.
+    queries and releases; None: releases by a fresh key. One record of each person is chosen as ``publish`` does, by
+    ``key_file`` or the ledger; where there is neither, by ``seed``. The other keywords: as of ``evaluate``.
 
     ``grid``: values by key of ``[mechanism]``, {"threshold": ["1/4", "1/8"]}, or texts such as "threshold=1/4,1/8":
     every specification is taken with every combination of those that its mechanism has, and one that there can't be is
@@ -405,10 +408,11 @@ def compare(
     drawn = {} if seed is None or isinstance(workload, Workload) else {"seed": seed}
     questions = make_workload(workload, {**how, **drawn}, compare)
     rest = {name: value for name, value in how.items() if name in RUNNING}
+    key_path = as_path(key_file, "key_file") if key_file is not None else None
     with options_from(rest, "compare") as options:
         pairs = _name_specs(specs)
         _require_comparable(pairs)
-        trial = _Trial(pairs[0][1].name, questions, as_confidence(confidence), seed)
+        trial = _Trial(pairs[0][1].name, questions, as_confidence(confidence), seed, key_path)
         return Comparison(_run_trials(combine_grid(pairs, grid), trial, options, refuse=grid is None))
 
 
@@ -437,12 +441,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Trial:
-    """What every specification goes through; ``called``: the name of all releases."""
+    """What every specification goes through; ``called``: the name of all releases; ``key_path``: holds the key that
+    chooses one record of each person, if that is not the ledger's.
+    """
 
     called: str
     workload: Workload
     confidence: float
     seed: int | None
+    key_path: Path | None
 
     def measure_spec(self, spec: Spec, options: Options) -> Outcome:
         """Published into a temporary folder and evaluated; raises what publishing raises."""
@@ -455,14 +462,20 @@ class _Trial:
                 update={"ledger": Ledger(off=True)}
             )  # trials are no releases: no ledger knows of them
             key = system_key() if self.seed is None else seed_key(self.seed)
+            choice = self._choose_records(spec, key)
             try:
-                published = publish(trial_spec, key=key, options=options)
+                published = publish_spec(PublicationRequest(trial_spec, None, key, choice=choice), options)
             except (UsageError, InfeasibleError) as error:
                 raise _RefusedError(error) from error
             clock = time.monotonic()
-            choice = PersonChoice.from_key(key, trial_spec.name)
             answers = measure_answers(trial_spec.target, trial_spec, self.workload, self.confidence, options, choice)
             return Outcome(published, answers, time.monotonic() - clock)
+
+    def _choose_records(self, spec: Spec, key: Key) -> PersonChoice | None:
+        """The choice that publishing makes; by ``key`` where neither a ledger nor a file has another."""
+        own = None if self.key_path is None else read_key(self.key_path)
+        with open_scratch() as db:
+            return make_choice(db, PublicationRequest(spec, path_of(spec), own), publishing=False, otherwise=key)
 
 
 class _RefusedError(Exception):

@@ -108,7 +108,11 @@ def _propose_spec(
             proposed = mechanism.propose(
                 db, ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
             )
-    return _make_document(source_table, chosen, proposed, reduced=isinstance(mechanism.composition, BudgetComposition))
+    private = isinstance(mechanism.composition, BudgetComposition)
+    if private and source.kind == "csv":  # no record decides the types of such a release
+        whole = {one.name: one.type for one in chosen.profiles if one.type == "BIGINT"}
+        source_table |= {"options": {"types": whole}} if whole else {}
+    return _make_document(source_table, chosen, proposed, reduced=private)
 
 
 def _make_source(fields: dict[str, Any]) -> Source:

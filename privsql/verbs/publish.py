@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -154,12 +155,10 @@ def publish(spec: SpecLike, **how: Unpack[Publishing]) -> Published:
     source_keywords, rest = split_keywords({name: value for name, value in how.items() if name not in publish_keywords})
     meant, key = as_spec(spec, source_keywords, verb="publish"), _release_key(publish_keywords)
     with options_from(rest, "publish") as options:
-        return _publish_spec(
-            meant,
-            key,
+        return publish_spec(
+            PublicationRequest(meant, None, key, bool(publish_keywords.get("allow_composition"))),
+            options,
             replace=bool(publish_keywords.get("replace")),
-            allow_composition=bool(publish_keywords.get("allow_composition")),
-            options=options,
         )
 
 
@@ -178,9 +177,9 @@ def _release_key(keywords: Mapping[str, Any]) -> Key | None:
     return key
 
 
-def _publish_spec(
-    spec: Spec, key: Key | None, *, replace: bool, allow_composition: bool, options: Options
-) -> Published:
+def publish_spec(request: PublicationRequest, options: Options, *, replace: bool = False) -> Published:
+    """Publish what is requested, by the ledger of its specification; as of ``publish``."""
+    spec = request.spec
     clock = time.monotonic()
     replay_target_wal(spec.target)
     _require_writable(spec, replace=replace)
@@ -190,12 +189,8 @@ def _publish_spec(
         source_session(spec, db, draft.spill_folder, options) as there,
     ):
         replaces = digest_release(spec.target) if is_occupied(spec.target) else None
-        prepared_publication = _prepare_publication(
-            db,
-            there,
-            PublicationRequest(spec, prepare_ledger(db, spec, publishing=True), key, allow_composition, replaces),
-            publishing=True,
-        )
+        request = dataclasses.replace(request, path=prepare_ledger(db, spec, publishing=True), replaces=replaces)
+        prepared_publication = _prepare_publication(db, there, request, publishing=True)
         prepared_publication.require_covered()
         try:
             facts, results, written, warnings = _make_release(prepared_publication, draft)

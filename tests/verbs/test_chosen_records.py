@@ -11,6 +11,7 @@ import privsql
 from privsql.keyed_random import key_file, seed_key
 from privsql.releases import statements
 from privsql.source.table import PersonChoice
+from privsql.verbs import compare
 from support.commands import rows, write
 
 if TYPE_CHECKING:
@@ -118,6 +119,33 @@ def test_null_is_no_empty_text_and_copies_are_records_of_their_own(
     counted = dict(rows(tmp_path / "r.duckdb", "SELECT s, CAST(sum(count) AS INTEGER) FROM st GROUP BY s"))
     assert sum(counted.values()) == 2000
     assert abs(counted[value] - 2000 * share) < 6 * (2000 * share * (1 - share)) ** 0.5
+
+
+def test_a_comparison_measures_the_records_that_are_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the ledger's key, or that of a file; by the seed where there is neither."""
+    write(tmp_path / "v.parquet", VISITS)
+    chosen: list[Any] = []
+
+    def note_rows(path: Path, *rest: Any) -> Any:
+        chosen.append(published(path))
+        return measured(path, *rest)
+
+    measured = compare.measure_answers
+    monkeypatch.setattr(compare, "measure_answers", note_rows)
+    own, spec, apart = tmp_path / "own.key", asked(tmp_path), asked(tmp_path, "off", ledger={"off": True})
+    for seed in (1, 1, 2):
+        privsql.compare([apart], queries=2, seed=seed)
+    privsql.publish(spec)
+    privsql.publish(apart, key_file=own)
+    for seed in (1, 2):
+        privsql.compare([spec], queries=2, seed=seed)
+    privsql.compare([apart], queries=2, key_file=own)
+    by_ledger, by_file = published(tmp_path / "r.duckdb"), published(tmp_path / "off.duckdb")
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert chosen[3:] == [by_ledger, by_ledger, by_file]
+    assert by_ledger != by_file
+    with pytest.raises(privsql.EngineError, match="No such file"):
+        privsql.compare([spec], queries=2, key_file=tmp_path / "none.key")
 
 
 def test_a_plan_makes_no_secret(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import sqlite3
 from contextlib import contextmanager
@@ -26,13 +27,14 @@ from privsql.engine.files import (
     redact_secrets,
     url_scheme,
 )
-from privsql.engine.sqlfiles import DIALECT, all_rows, render_sql, table
+from privsql.engine.roles import infer_type
+from privsql.engine.sqlfiles import DIALECT, alias_as, all_rows, column, render_sql, table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from privsql.engine.database import Scan
+    from privsql.engine.database import Relations, Scan
     from privsql.engine.duck.connection import Connection
 
 # Extensions -----------------------------------------------------------------------------------------------------------
@@ -99,11 +101,7 @@ def scan_call(connection: Connection, kind: str, scan: Scan) -> str:
     """
     if kind in TABLES:
         return _lake_table_call(connection, kind, scan.files[0])
-    files, options = _looked_up(connection, scan.files), dict(scan.options)
-    encoding = options.get("encoding", ENCODINGS[0])
-    if encoding not in ENCODINGS:
-        anew = f"write the file anew (iconv -f {encoding} -t UTF-8)"
-        load_extension(connection, "encodings", f"encoding {encoding!r}", anew)
+    files, options = _looked_up(connection, scan), dict(scan.options)
     known = [_read_columns(connection, kind, file, options) for file in files]
     if len(files) > 1:
         if not scan.by_name:
@@ -122,7 +120,11 @@ def _lake_table_call(connection: Connection, kind: str, name: str) -> str:
     return f"{TABLES[kind]}({quote_text(name)})"
 
 
-def _looked_up(connection: Connection, names: Sequence[str]) -> list[str]:
+def _looked_up(connection: Connection, scan: Scan) -> list[str]:
+    names, encoding = scan.files, scan.options.get("encoding", ENCODINGS[0])
+    if encoding not in ENCODINGS:
+        anew = f"write the file anew (iconv -f {encoding} -t UTF-8)"
+        load_extension(connection, "encodings", f"encoding {encoding!r}", anew)
     files = list(map(str, find_files([name for name in names if not url_scheme(name)])))
     for name in (one for one in names if url_scheme(one)):
         load_for_address(connection, name)
@@ -138,16 +140,22 @@ def _looked_up(connection: Connection, names: Sequence[str]) -> list[str]:
 
 def _read_columns(connection: Connection, kind: str, file: str, options: dict[str, Any]) -> Columns:
     """The columns of one file; ``EngineError`` if it has none, or two of a name, or is no whole table."""
-    wrong = "" if url_scheme(file) else explain_disguise(Path(file), kind, options.get("compression"))
-    if wrong:
-        raise EngineError(f"{file}: {wrong}")
-    if kind == "csv" and not url_scheme(file):
-        _require_intact(Path(file), options.get("compression"))
+    _require_kind(file, kind, options)
     with name_file_in_errors(redact_secrets(file), whole=True):
         if kind == "csv":
             _require_whole_csv(connection, file, options)
         rows = connection.rows(f"DESCRIBE {_select_all(reader_call(kind, file, **options))}")
     return {fold_name(row[0]): (row[0], row[1]) for row in rows}
+
+
+def _require_kind(file: str, kind: str, options: dict[str, Any]) -> None:
+    """``EngineError`` for a file of this machine that is of another kind, or packed and damaged."""
+    if url_scheme(file):
+        return
+    if wrong := explain_disguise(Path(file), kind, options.get("compression")):
+        raise EngineError(f"{file}: {wrong}")
+    if kind == "csv":
+        _require_intact(Path(file), options.get("compression"))
 
 
 def _require_intact(file: Path, compression: str | None) -> None:
@@ -194,8 +202,13 @@ def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any
     raw = {**options, **dialect, "header": False, "all_varchar": True}
     raw.pop("types", None)
     first = next(iter(connection.rows(_select_all(reader_call("csv", file, **raw), 1))), ())
-    folded = [fold_name(str(name)) for name in first]
-    twice = next((name for name in first if folded.count(fold_name(str(name))) > 1), None)
+    _refuse_repeated(list(map(str, first)))
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    """``EngineError`` if two columns of a CSV file have one name."""
+    folded = list(map(fold_name, names))
+    twice = next((name for name in names if folded.count(fold_name(name)) > 1), None)
     if twice is not None:
         raise EngineError(
             f"two columns are called {twice!r}; rename one, or say options = {{ names = [..], skip = 1 }}"
@@ -266,6 +279,143 @@ def _require_partition_columns(files: Sequence[str], known: Sequence[Columns]) -
             )
 
 
+# Texts ----------------------------------------------------------------------------------------------------------------
+# CSV files of which no record decides how they are read: the header names the columns, the specification their types.
+#
+# Every value is read as text and cast one by one. A line that lacks fields has NULL there, fields behind the last
+# column and lines that are no text are left out: a record that is written in another way changes nothing but itself.
+
+DELIMITERS = ",;\t|"
+OF_LINES = ("encoding", "skip", "comment", "compression", "max_line_size")  # options that a header is read by
+OF_TYPES = ("types", "all_varchar", "sample_size", "decimal_separator", "thousands", "dateformat", "timestampformat")
+TOLERANT: dict[str, Any] = {
+    "auto_detect": False,
+    "null_padding": True,
+    "strict_mode": False,
+    "parallel": False,
+    "ignore_errors": True,
+}
+NUMBERS = ("BIGINT", "DOUBLE")
+LINE = TOLERANT | {"delimiter": "\x01", "quote": "", "escape": "", "header": False, "columns": {"line": "VARCHAR"}}
+WHOLE_NUMBER = r"\s*[+-]?[0-9]+(\.0*)?\s*"
+
+
+def scan_texts(connection: Connection, scan: Scan) -> str:
+    """The SELECT of all columns of CSV files as text; ``EngineError`` as of ``scan_call``."""
+    files, options = _looked_up(connection, scan), dict(scan.options)
+    headers = [_read_header(connection, file, options) for file in files]
+    columns = [{fold_name(name): (name, "VARCHAR") for name in names} for names, _ in headers]
+    if not scan.by_name:
+        _require_alike(connection, "csv", files, columns, options)
+    if scan.partitioned:
+        _require_partition_columns(files, columns)
+    alike: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for file, header in zip(files, headers, strict=True):
+        alike.setdefault(header, []).append(file)
+    known = {key: value for key, value in options.items() if key not in (*OF_TYPES, "names")}
+    known = {"quote": '"', "escape": '"', "header": "names" not in options, **known, **TOLERANT}
+    known["hive_partitioning"] = scan.partitioned
+    if scan.partitioned:
+        known["hive_types_autocast"] = False
+    calls = (
+        reader_call("csv", *some, **known | {"delimiter": delimiter, "columns": dict.fromkeys(names, "VARCHAR")})
+        for (names, delimiter), some in alike.items()
+    )
+    return " UNION ALL BY NAME ".join(map(_select_all, calls))
+
+
+def _read_header(connection: Connection, file: str, options: dict[str, Any]) -> tuple[tuple[str, ...], str]:
+    """The names of a CSV file's columns, and what separates them: both follow from its first line, or are stated."""
+    _require_kind(file, "csv", options)
+    names = tuple(options.get("names") or ())
+    if not options.get("header", not names):
+        if not names:
+            raise EngineError(f"{redact_secrets(file)}: has no header; name its columns: options = {{ names = [..] }}")
+        return names, options.get("delimiter", DELIMITERS[0])
+    with name_file_in_errors(redact_secrets(file), whole=True):
+        line, quote = _read_first_line(connection, file, options), options.get("quote", '"')
+        unquoted = re.sub(rf"{re.escape(quote)}.*?{re.escape(quote)}", "", line) if quote else line
+        delimiter = options.get("delimiter") or max(DELIMITERS, key=unquoted.count)
+        fields = [*names, *split_header(line, delimiter, quote)[len(names) :]]
+        columns = [name or f"column{number}" for number, name in enumerate(fields)]
+        _refuse_repeated(columns)
+        return tuple(columns), delimiter
+
+
+def _read_first_line(connection: Connection, file: str, options: dict[str, Any]) -> str:
+    """The first line of a CSV file that is no comment, behind those that are skipped."""
+    if url_scheme(file):
+        line_options = {key: options[key] for key in OF_LINES if key in options}
+        first = connection.rows(_select_all(reader_call("csv", file, **LINE, **line_options), 1))
+        lines = [str(first[0][0] or "")] if first else []
+    else:
+        packing, encoding = options.get("compression", "detect"), options.get("encoding", ENCODINGS[0])
+        with pa.input_stream(file, compression=None if packing == "none" else packing) as stream:
+            text = stream.read(CHUNK).decode(encoding, errors="replace").removeprefix("\ufeff")
+        lines = re.split("\r\n|\n|\r", text)[options.get("skip", 0) :]
+    line = next((one for one in lines if not (comment := options.get("comment")) or not one.startswith(comment)), "")
+    if "\ufffd" in line:
+        wrong = "its first line is not UTF-8; say how the file is written"
+        raise EngineError(f'{wrong}: options = {{ encoding = "latin-1" }}')
+    if not line:
+        raise EngineError("its first line is empty; it names the columns, or options = { skip = .. } leaves it out")
+    return line
+
+
+def split_header(line: str, delimiter: str, quote: str) -> list[str]:
+    """The fields of a CSV file's first line.
+
+    >>> split_header('a,"b,c"', ",", '"')
+    ['a', 'b,c']
+    """
+    if len(delimiter) > 1:
+        return [name.strip(quote) if quote else name for name in line.split(delimiter)]
+    return next(csv.reader([line], delimiter=delimiter, quotechar=quote)) if quote else line.split(delimiter)
+
+
+def type_columns(
+    db: Relations, rows: exp.Table, types: Mapping[str, str | None], options: Mapping[str, Any], *, texts: bool
+) -> exp.Select:
+    """The rows of a table of texts in their types: as the options state them, as the specification, or else text.
+
+    Without ``texts`` only numbers are cast: whole ones are floats in pandas where one is missing. What does not fit is
+    NULL.
+    """
+    stated = {fold_name(name): kind for name, kind in (options.get("types") or {}).items()}
+    wanted = {} if options.get("all_varchar") else types
+    columns = []
+    for field in db.list_fields(rows):
+        kind = stated.get(fold_name(field.name)) or wanted.get(fold_name(field.name), "VARCHAR")
+        value: exp.Expr = column(field.name)
+        if kind is None and texts:
+            values = db.rows(exp.select(value).distinct().from_(rows))
+            kind = infer_type(str(text) for (text,) in values if text is not None)
+        if texts or (kind in NUMBERS and field.type in NUMBERS):
+            value = cast_text(exp.cast(value, "VARCHAR"), kind or "VARCHAR", options)
+        columns.append(alias_as(value, field.name))
+    return exp.select(*columns).from_(rows)
+
+
+def cast_text(value: exp.Expr, kind: str, options: Mapping[str, Any]) -> exp.Expr:
+    """A text in a type, as the options of a CSV file write it; NULL where it does not fit."""
+    wanted = exp.DataType.build(kind, dialect=DIALECT)
+    if wanted.this in exp.DataType.TEXT_TYPES:
+        return value
+    written = {"DATE": "dateformat", "TIMESTAMP": "timestampformat"}.get(wanted.sql(dialect=DIALECT), "")
+    if written in options:
+        value = exp.Anonymous(this="try_strptime", expressions=[value, exp.Literal.string(options[written])])
+    if wanted.this in exp.DataType.NUMERIC_TYPES:
+        for mark, instead in ((options.get("thousands"), ""), (options.get("decimal_separator"), ".")):
+            if mark and mark != instead:
+                parts = [value, exp.Literal.string(mark), exp.Literal.string(instead)]
+                value = exp.Anonymous(this="replace", expressions=parts)
+    fitting = exp.TryCast(this=value, to=wanted)
+    if wanted.this not in exp.DataType.INTEGER_TYPES:
+        return fitting
+    is_whole = exp.Anonymous(this="regexp_full_match", expressions=[value.copy(), exp.Literal.string(WHOLE_NUMBER)])
+    return exp.Case().when(is_whole, fitting)
+
+
 # SQLite ---------------------------------------------------------------------------------------------------------------
 # A publisher's SQLite file, read by Python's own module: its rows as Arrow, in the types that its values have.
 #
@@ -322,16 +472,19 @@ class SQLiteFile:
             raise UsageError(f"table {name!r} is not a name; quote its parts") from error
         return all_rows(table(parsed.name, schema=parsed.db)).sql(SQLITE)
 
-    def stream_rows(self, query: str) -> pa.RecordBatchReader:
-        """The rows of a SELECT; ``UsageError`` for columns whose values are of several types, or bytes."""
+    def stream_rows(self, query: str, *, as_text: bool = False) -> pa.RecordBatchReader:
+        """The rows of a SELECT; ``UsageError`` for columns whose values are of several types, or bytes.
+
+        ``as_text``: every value is a text, whatever it is.
+        """
         with _translate_sqlite_errors():
             cursor = self._file.execute(query)
             names = [column[0] for column in cursor.description]
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
                 raise UsageError(f"two columns are called {twice!r}; name them apart in source.query")
-            schema = pa.schema([(name, self._column_type(query, name)) for name in names])
-        return pa.RecordBatchReader.from_batches(schema, _read_batches(cursor, schema))
+            schema = pa.schema([(name, pa.string() if as_text else self._column_type(query, name)) for name in names])
+        return pa.RecordBatchReader.from_batches(schema, _read_batches(cursor, schema, as_text=as_text))
 
     def _column_type(self, query: str, name: str) -> pa.DataType:
         value = exp.func("typeof", exp.column(exp.to_identifier(name, quoted=True)))
@@ -347,14 +500,19 @@ class SQLiteFile:
         return arrow_type
 
 
-def _read_batches(rows: sqlite3.Cursor, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read_batches(rows: sqlite3.Cursor, schema: pa.Schema, *, as_text: bool) -> Iterator[pa.RecordBatch]:
     while True:
         with _translate_sqlite_errors():
             some = rows.fetchmany(ROWS)
         if not some:
             return
-        columns = zip(*some, strict=True)
+        columns = zip(*(map(_as_text, row) for row in some) if as_text else some, strict=True)
         yield pa.RecordBatch.from_arrays(list(map(_as_array, columns, schema)), schema=schema)
+
+
+def _as_text(value: Any) -> str | None:
+    """The text of a value of SQLite; bytes are none."""
+    return None if value is None or isinstance(value, bytes) else str(value)
 
 
 def _as_array(values: tuple[Any, ...], field: pa.Field) -> pa.Array:

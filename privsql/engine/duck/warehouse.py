@@ -16,7 +16,16 @@ from privsql import extras
 from privsql.engine.database import FRAME
 from privsql.engine.duck.connection import name_file_in_errors, one_select
 from privsql.engine.duck.container import DuckContainer, reader_call
-from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach_server, is_sqlite, scan_call
+from privsql.engine.duck.files import (
+    ATTACHED,
+    SQLITE,
+    SQLiteFile,
+    attach_server,
+    is_sqlite,
+    scan_call,
+    scan_texts,
+    type_columns,
+)
 from privsql.engine.files import redact_secrets
 from privsql.engine.sqlfiles import DIALECT, PREFIX, alias_as, all_rows, column, render_sql, table, temp_table
 from privsql.engine.sqlfiles import one_select as one_select_of
@@ -25,7 +34,7 @@ from privsql.errors import EngineError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from privsql.engine.database import Origin
+    from privsql.engine.database import Origin, Scan
     from privsql.engine.duck.connection import Connection
     from privsql.engine.postgres import PostgresRelations
     from privsql.engine.roles import Field
@@ -35,6 +44,7 @@ if TYPE_CHECKING:
 
 SPARK = "spark"  # a kind of origin
 HOME = "warehouse"  # the publisher's database, once it is mounted
+TEXTS = "texts"  # the rows of files in which no column has a type
 
 
 class DuckSession(DuckContainer):
@@ -67,24 +77,19 @@ class DuckSession(DuckContainer):
             attach_server(self.connection, origin.kind, origin.address or "", HOME)
             self._neighbours = HOME
         elif origin.scan is not None:
-            call = scan_call(self.connection, origin.kind, origin.scan)
-            with name_file_in_errors(_source_label(origin), whole=True):
-                self._create_source(call, once=origin.kind == "csv" and not origin.query)
+            self._open_files(origin.scan, origin)
         elif origin.data is not None:
             self.register_arrow(FRAME, origin.data)
-            self._create_source(render_sql(table(PREFIX + FRAME)))
+            self._create_source(render_sql(self._in_types(table(PREFIX + FRAME), origin)))
         else:
             self._open_database(origin.path or Path())
-        if origin.query and brought is None:  # materialised: it might yield other rows when it is read again
-            with name_file_in_errors(_source_label(origin), query=True):
-                self.create_from_sql(name, origin.query)
-            return
-        with name_file_in_errors(_source_label(origin)):
+        with name_file_in_errors(_source_label(origin), query=bool(origin.query)):
             if self._sqlite is not None:
-                self._fetch_sqlite(name, self._sqlite.table_query(origin.relation or ""))
-                return
-            inner = render_sql(exp.select("*").from_(_source_relation(origin)))
-            self.connection.run(f"CREATE TEMP VIEW {render_sql(temp_table(name))} AS {inner}")
+                self._mount_sqlite(name, self._sqlite, origin)
+            elif origin.query and brought is None:  # materialised: it might yield other rows when it is read again
+                self.create_from_sql(name, origin.query)
+            else:
+                self.create_view(name, all_rows(_source_relation(origin)))
 
     def create_from_sql(self, name: str, query: str) -> None:
         """Materialise a SELECT of the publisher's, in the SQL of where the source lies, as temporary table ``name``."""
@@ -93,11 +98,40 @@ class DuckSession(DuckContainer):
         else:
             self._fetch_sqlite(name, one_select_of(query, SQLITE))
 
-    def _create_source(self, call: str, *, once: bool = False) -> None:
-        """Let a publisher's query call files ``source``; ``once``: a text is parsed anew whenever it is read."""
-        if once:
-            self.connection.start_step("Reading the source")
-        self.connection.run(f"CREATE TEMP {'TABLE' if once else 'VIEW'} source AS SELECT * FROM {call}")
+    def _create_source(self, call: str) -> None:
+        """Let a publisher's query call files ``source``."""
+        self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {call}")
+
+    def _open_files(self, scan: Scan, origin: Origin) -> None:
+        """Make files readable; a text is parsed once, and not by a view: that would read what the query expects."""
+        typed = origin.kind == "csv" and origin.types is not None
+        rows = f"({scan_texts(self.connection, scan)})" if typed else scan_call(self.connection, origin.kind, scan)
+        with name_file_in_errors(_source_label(origin), whole=True):
+            if origin.kind == "csv" and (typed or not origin.query):
+                self.connection.start_step("Reading the source")
+                self.connection.run(f"CREATE TEMP TABLE {PREFIX}{TEXTS} AS SELECT * FROM {rows}")
+                rows = render_sql(temp_table(TEXTS))
+            self._create_source(rows)
+        if typed:
+            self.connection.run("DROP VIEW source")
+            self._create_source(render_sql(self._in_types(temp_table(TEXTS), origin)))
+
+    def _in_types(self, rows: exp.Table, origin: Origin) -> exp.Subquery:
+        """The rows of a source in the types that its specification determines."""
+        if origin.types is None:
+            return all_rows(rows).subquery()
+        options = origin.scan.options if origin.scan is not None else {}
+        return type_columns(self, rows, origin.types(self), options, texts=origin.data is None).subquery()
+
+    def _mount_sqlite(self, name: str, file: SQLiteFile, origin: Origin) -> None:
+        query = one_select_of(origin.query, SQLITE) if origin.query else file.table_query(origin.relation or "")
+        if origin.types is None:
+            self._fetch_sqlite(name, query)
+            return
+        self.register_arrow("fetched", file.stream_rows(query, as_text=True))
+        self.create_table(TEXTS, all_rows(temp_table("fetched")))
+        self.drop("fetched")
+        self.create_view(name, self._in_types(temp_table(TEXTS), origin).this)
 
     def _open_database(self, path: Path) -> None:
         if not path.is_file():

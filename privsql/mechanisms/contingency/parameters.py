@@ -40,6 +40,16 @@ class Values(Universe):
             return super().source_count - self.data + (self.taxonomy is not None) + 1
         return super().source_count + (self.taxonomy is not None)
 
+    @property
+    def listed_type(self) -> str | None:
+        """The type of the values that are listed here; of bins that of any number."""
+        return super().listed_type if self.bins is None else "DOUBLE"
+
+    @property
+    def listing(self) -> tuple[str, bool] | None:
+        """The query that lists the values, if one does; of a taxonomy they are its leaves."""
+        return super().listing if self.taxonomy is None else (self.taxonomy, True)
+
     @field_validator("bins", mode="before")
     @classmethod
     def _expand_steps(cls, value: Any) -> Any:

@@ -145,18 +145,22 @@ def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: b
 # record of each. Records that an earlier release in the ledger holds are chosen again as long as they are there.
 
 
-def make_choice(db: EngineSession, request: PublicationRequest, *, publishing: bool) -> PersonChoice | None:
+def make_choice(
+    db: EngineSession, request: PublicationRequest, *, publishing: bool, otherwise: Key | None = None
+) -> PersonChoice | None:
     """Return how a publication chooses; None unless it publishes one record of each person.
 
-    The ledger's secret is made only in ``publishing``; a plan before the first release chooses by a fresh key.
+    The ledger's secret is made only in ``publishing``; a plan before the first release chooses by the key
+    ``otherwise``, or a fresh one.
     """
     spec, path = request.spec, request.path
-    if spec.source.persons != "one":
-        return None
+    if spec.source.persons != "one" or request.choice is not None:
+        return request.choice
     key = request.key
     if key is None and path is not None and (publishing or key_of(path).exists()):
         key = get_secret(path)
-    return PersonChoice.from_key(key or system_key(), spec.name, _fetch_earlier_records(db, spec, path, None))
+    key = key or otherwise or system_key()
+    return PersonChoice.from_key(key, spec.name, _fetch_earlier_records(db, spec, path, None))
 
 
 def repeat_choice(

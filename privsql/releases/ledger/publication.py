@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Book, Event
     from privsql.source.spec import Spec
+    from privsql.source.table import PersonChoice
 
 # Fingerprints ---------------------------------------------------------------------------------------------------------
 # A fingerprint of a table of a release: the same release again has the same.
@@ -126,7 +127,7 @@ class PublicationRequest:
     """A publication: where its ledger lies (None: nowhere), its key if its publisher names one, and what it may do.
 
     ``allow``: no guarantee need cover it and what was published before; ``replaces``: digest of the release at its
-    target.
+    target; ``choice``: how one record of each person is chosen, if that is decided elsewhere.
     """
 
     spec: Spec
@@ -134,6 +135,7 @@ class PublicationRequest:
     key: Key | None = None
     allow: bool = False
     replaces: str | None = None
+    choice: PersonChoice | None = None
 
     @property
     def ledger_path(self) -> Path:
