@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from privsql.engine.duck.connection import Connection, translate_duck_errors
 from privsql.engine.duck.container import log_of, open_locked_session
 from privsql.engine.duck.files import SQLiteFile, is_sqlite
-from privsql.engine.duck.warehouse import DuckSession, ServerSession
+from privsql.engine.duck.warehouse import DuckSession
 from privsql.engine.files import explain_disguise, temporary_folder
 from privsql.engine.progress import Options
 from privsql.errors import EngineError
@@ -47,12 +47,12 @@ def open_engine(spill: Path, options: Options) -> EngineSession:
     if options.threads:
         settings["threads"] = str(options.threads)
 
-    def brought(origin: Origin) -> list[Path]:
+    def write_parquet(origin: Origin) -> list[Path]:
         with open_spark(spill, options, remote=origin.address) as there:
             there.mount("source", origin)
             return there.write_parquet_files("source")
 
-    return ServerSession(Connection(settings, options.report), brought)
+    return DuckSession(Connection(settings, options.report), write_parquet)
 
 
 def open_scratch() -> EngineSession:

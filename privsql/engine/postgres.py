@@ -186,7 +186,6 @@ class PostgresRelations(RemoteRelations):
         self._made: dict[str, str] = {}
 
     def close(self) -> None:
-        """End the session."""
         self._server.close()
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
@@ -208,7 +207,6 @@ class PostgresRelations(RemoteRelations):
         return nullcontext(PostgresRelations(self._server, self._source))
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
-        """Columns of a table or query."""
         query = all_rows(source) if isinstance(source, exp.Table) else source
         return read_fields(self._server.fetch_schema(self._render_sql(query)))
 
@@ -217,11 +215,9 @@ class PostgresRelations(RemoteRelations):
         return PostgresRelations(self._server, one_select(query, POSTGRES))
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:  # noqa: ARG002
-        """Materialise a query as a temporary table."""
         self._create_relation("TABLE", name, self._render_sql(query), into)
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
-        """Create a temporary view."""
         self.drop(name)
         self._create_relation("VIEW", name, self._render_sql(query), into)
 
@@ -230,13 +226,11 @@ class PostgresRelations(RemoteRelations):
         self._create_relation("TABLE", name, one_select(query, POSTGRES), None)
 
     def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
-        """Copy an Arrow table to a temporary one."""
         self.drop(name)
         self._server.ingest_table(self._stored_name(name), widen_types(as_arrow_table(data)), self._quoted_name(name))
         self._made[name] = "TABLE"
 
     def drop(self, *names: str) -> None:
-        """Forget temporary relations."""
         for name in [name for name in names if name in self._made]:
             self._server.run_statement(f"DROP {self._made.pop(name)} {self._quoted_name(name)}")
 

@@ -195,18 +195,15 @@ class RemoteRelations(ABC):
         self.close()
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a query and fetch all rows."""
         return as_tuples(self.arrow(query, values))
 
     def reserve_memory(self, size: int, what: str) -> None:  # noqa: B027 (it holds for all of them)
         """Nothing: that memory is another process's."""
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """63 bits of the MD5 of texts, side by side: those of every other engine."""
         return self.engine.digest(texts)
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """The first 60 bits of SHA-256 of texts, side by side."""
         return self.engine.hashed(texts)
 
     def _session_name(self, name: str) -> str:

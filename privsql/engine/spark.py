@@ -350,7 +350,6 @@ class SparkRelations(RemoteRelations):
     # Reading ---
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and fetch an Arrow table."""
         with translate_spark_errors():
             return self._frame(query, values).toArrow()
 
@@ -380,7 +379,6 @@ class SparkRelations(RemoteRelations):
             other.close()
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
-        """Columns of a table or query."""
         with translate_spark_errors():
             schema = self._frame(all_rows(source) if isinstance(source, exp.Table) else source).schema
         return [Field(field.name, type_name(field.dataType)) for field in schema]
@@ -388,7 +386,6 @@ class SparkRelations(RemoteRelations):
     # Making ---
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
-        """Materialise a query as a temporary table."""
         self._refuse_database(name, into)
         if title:
             self._report.start_step(title)
@@ -401,7 +398,6 @@ class SparkRelations(RemoteRelations):
             self._store_frame(name, self.session.sql(one_select(query, SPARK)))
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
-        """Create a temporary view."""
         self._refuse_database(name, into)
         with translate_spark_errors():
             self._register_view(name, self._frame(query), None)
@@ -414,7 +410,6 @@ class SparkRelations(RemoteRelations):
             self._register_view(name, frame, None)
 
     def drop(self, *names: str) -> None:
-        """Forget temporary relations."""
         for name in names:
             if name in self._made:
                 with suppress(UsageError), translate_spark_errors():
@@ -543,20 +538,17 @@ class SparkWarehouse(SparkRelations):
         return {name: collations[name] for name in columns if collations.get(name, PLAIN) != PLAIN}
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
-        """Make a query readable by ``run_select``."""
         with translate_spark_errors():
             self._frame(query).createTempView(name)
             self._shown.append(name)
 
     def run_select(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a SELECT of the publisher's own, in Spark's SQL."""
         with translate_spark_errors():
             return as_tuples(self.session.sql(one_select(sql, SPARK)).toArrow())
 
     # A release ---
 
     def set_release_folder(self, folder: Path) -> None:
-        """What is made in database ``release`` becomes a folder of Parquet files in ``folder``."""
         self._release = folder
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
@@ -577,7 +569,6 @@ class SparkWarehouse(SparkRelations):
             self._register_view(f"{INSIDE}{name}", frame, None)
 
     def write_parquet_files(self, name: str) -> list[Path]:
-        """The rows of a relation as Parquet files in the folder of this machine's."""
         folder = self._here / f"brought-{name}"
         with translate_spark_errors():
             self._write_parts(self._frame(all_rows(temp_table(name))), folder)

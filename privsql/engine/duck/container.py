@@ -52,7 +52,6 @@ class DuckRelations:
         self._fault: BaseException | None = None  # of a stream of ours while a statement read it
 
     def close(self) -> None:
-        """End the session and forget all that is temporary."""
         self.connection.close()
 
     def __enter__(self) -> Self:
@@ -64,22 +63,18 @@ class DuckRelations:
     # Reading ---
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a query and fetch all rows."""
         return self.connection.rows(self._render_query(query), values)
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and fetch an Arrow table."""
         return self.connection.arrow(self._render_query(query), values)
 
     @contextmanager
     def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Yield the rows of a query in its order, so many at a time; only ``open_sibling`` works meanwhile."""
         with self.connection.stream_batches(self._render_query(query), rows) as reader:
             yield reader
 
     @contextmanager
     def open_sibling(self) -> Iterator[DuckRelations]:
-        """A session with temporary relations of its own over the same attached databases."""
         other = DuckRelations(self.connection.open_sibling())
         try:
             yield other
@@ -87,7 +82,6 @@ class DuckRelations:
             other.close()
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
-        """Columns of a table or query."""
         query = all_rows(source) if isinstance(source, exp.Table) else source
         return self._describe_query(query)
 
@@ -118,12 +112,10 @@ class DuckRelations:
         return exp.column("rowid", table=table)
 
     def with_bid_and_code(self, records: exp.Table, positions: exp.Table) -> exp.Query:
-        """The rows of a table made here with ``bid`` and ``code`` from ``positions`` (pos, bid, code)."""
         self.create_view("dealt", fill("duckdb/dealt", {"records": records, "positions": positions}))
         return all_rows(temp_table("dealt"))
 
     def with_bid(self, records: exp.Table, positions: exp.Table) -> exp.Query:
-        """The rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
         self.create_view("matched", fill("duckdb/matched", {"records": records, "positions": positions}))
         return all_rows(temp_table("matched"))
 
@@ -133,7 +125,6 @@ class DuckRelations:
         return exp.cast(exp.BitwiseRightShift(this=number, expression=exp.Literal.number(65)), "BIGINT")
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """The first 60 bits of SHA-256 of these texts side by side."""
         hexadecimal = exp.Anonymous(this="sha256", expressions=[concat_texts(texts)])
         return exp.cast(
             exp.DPipe(this=exp.Literal.string("0x"), expression=first_characters(hexadecimal, DIGITS)), "BIGINT"
@@ -142,7 +133,6 @@ class DuckRelations:
     # Making ---
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
-        """Materialise a query as a table: temporary, or in the attached database ``into``."""
         if title:
             self.connection.start_step(title)
         kind, target = ("TABLE", table(name, into)) if into else ("TEMP TABLE", temp_table(name))
@@ -153,16 +143,13 @@ class DuckRelations:
             raise fault or error from None
 
     def append_rows(self, name: str, query: exp.Expr, *, into: str) -> None:
-        """Add the rows of a query to a table of the attached database ``into``."""
         self.connection.run(render_sql(exp.insert(query, table(name, into))))
 
     def create_from_sql(self, name: str, query: str) -> None:
-        """Materialise a SELECT of the publisher's as temporary table ``name``."""
         with self._use_database(self._neighbours):
             self.connection.run(f"CREATE TEMP TABLE {render_sql(temp_table(name))} AS {one_select(query)}")
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
-        """Create a view: temporary, or in the attached database ``into``, in its first schema or another."""
         if into is None:
             self.connection.run(
                 f"CREATE OR REPLACE TEMP VIEW {render_sql(temp_table(name))} AS {self._render_query(query)}"
@@ -172,7 +159,6 @@ class DuckRelations:
             self.connection.run(f"CREATE VIEW {render_sql(table(name))} AS {render_sql(query)}")
 
     def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
-        """Make an Arrow table readable (a stream: once) under ``name``, without a copy."""
         if isinstance(data, pa.RecordBatchReader):
             data = pa.RecordBatchReader.from_batches(data.schema, self._note_fault(data))
         self.connection.register_table(PREFIX + name, data)
@@ -189,7 +175,6 @@ class DuckRelations:
             raise
 
     def drop(self, *names: str) -> None:
-        """Forget temporary relations."""
         for name in names:
             if name in self._registered:
                 self.connection.unregister_table(PREFIX + name)
@@ -250,7 +235,6 @@ class DuckContainer(DuckRelations):
         self._attached: dict[Path, str] = {}  # each once
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
-        """Attach a database file under ``name``; ``strange``: what it says of its own columns is not believed."""
         mode = " (READ_ONLY, TYPE duckdb)" if read_only else ""
         if strange:
             self.distrust_statistics()
@@ -259,11 +243,9 @@ class DuckContainer(DuckRelations):
         self._attached[path.resolve()] = name
 
     def attached_name(self, path: Path) -> str | None:
-        """The name under which a file is attached, which can be once; None for one that is not."""
         return self._attached.get(path.resolve())
 
     def find_leftovers(self, name: str) -> list[str]:
-        """What the file of an attached database holds beside the rows of its tables, a line for each find."""
         path = next(path for path, called in self._attached.items() if called == name)
         holes: Holes = {"database": exp.Literal.string(name)}
         block, total, free = map(int, self.rows(fill("duckdb/blocks", holes))[0])
@@ -288,7 +270,6 @@ class DuckContainer(DuckRelations):
         return int(self.rows(fill("duckdb/deleted", holes))[0][0])
 
     def detach(self, name: str) -> None:
-        """Write everything to an attached file and let go of it."""
         self.connection.run(f"CHECKPOINT {quote_identifier(name)}")
         self.connection.run(f"DETACH {quote_identifier(name)}")
         self._forget_database(name)
@@ -297,24 +278,19 @@ class DuckContainer(DuckRelations):
         self._attached = {path: called for path, called in self._attached.items() if called != name}
 
     def distrust_statistics(self) -> None:
-        """Plan no query by what files say of their columns."""
         self.connection.run(f"SET disabled_optimizers = {quote_text(','.join(BELIEVING))}")
 
     def create_database(self, name: str) -> None:
-        """Attach a new, empty database in memory under ``name``."""
         self.connection.run(f"ATTACH ':memory:' AS {quote_identifier(name)}")
 
     def scan_files(self, paths: Sequence[Path], kind: str) -> exp.Select:
-        """The rows of Parquet or CSV files with the same columns, one after the other."""
         return exp.select("*").from_(sqlglot.parse_one(reader_call(kind, *paths), into=exp.Table, dialect=DIALECT))
 
     def define_table(self, name: str, columns: Sequence[Field], *, into: str, schema: str | None = None) -> None:
-        """Create an empty table in an attached database."""
         listed = ", ".join(f"{quote_identifier(field.name)} {field.type}" for field in columns)
         self.connection.run(f"CREATE TABLE {render_sql(table(name, into, schema or ''))} ({listed})")
 
     def export_parquet(self, source: exp.Table, path: Path) -> None:
-        """Write a table to a Parquet file, rows in order."""
         written = f"TO {quote_text(path)} (FORMAT parquet, COMPRESSION zstd, WRITE_BLOOM_FILTER false)"
         self.connection.run(f"COPY (SELECT * FROM {render_sql(source)}) {written}")
 
@@ -335,7 +311,6 @@ class DuckContainer(DuckRelations):
         return [name for kind, name, _, _ in rows if kind == "schema"]
 
     def create_schema(self, name: str, *, into: str) -> None:
-        """Create a schema in an attached database, if there is none of that name."""
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(into)}.{quote_identifier(name)}")
 
     @contextmanager
@@ -347,11 +322,6 @@ class DuckContainer(DuckRelations):
         view: tuple[str, exp.Query],
         former: Sequence[tuple[str, str]] = (),
     ) -> Iterator[None]:
-        """Copy tables of database ``database`` into ``place``, (database, schema), with a view of them.
-
-        ``former``: (kind, name) of what goes before. ``UsageError`` if there is anything else. All of it happens if
-        nothing is raised inside, and else nothing.
-        """
         into, schema = place
         with self.in_transaction():
             self.create_schema(schema, into=into)
@@ -367,13 +337,11 @@ class DuckContainer(DuckRelations):
             yield
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
-        """The tables and views of an attached database: (kind, schema, name, SQL), sorted by schema and name."""
         rows = self.rows(fill("duckdb/listed", {"database": exp.Literal.string(database)}))
         return [(kind, schema, name, sql) for kind, schema, name, sql in rows]
 
     @contextmanager
     def in_transaction(self) -> Iterator[None]:
-        """What is made inside is there as a whole or not at all; in one database only."""
         self.connection.run("BEGIN TRANSACTION")
         try:
             yield
@@ -383,7 +351,6 @@ class DuckContainer(DuckRelations):
         self.connection.run("COMMIT")
 
     def engine_version(self) -> str:
-        """DuckDB's version."""
         return VERSION
 
 
@@ -453,11 +420,9 @@ class DuckLockedSession(DuckContainer):
         self._home, self._memory = home, ResultCache(MOST if read_only else 0)
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a query and fetch all rows."""
         return list(self._cached_result("rows", query, lambda sql: self.connection.rows(sql, values), values))
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and fetch an Arrow table."""
         return self._cached_result("arrow", query, lambda sql: self.connection.arrow(sql, values), values)
 
     def _describe_query(self, query: exp.Expr) -> list[Field]:
@@ -478,11 +443,9 @@ class DuckLockedSession(DuckContainer):
         return render_sql(qualify_tables(query, self._home), copy=False)
 
     def describe_select(self, sql: str) -> list[Field]:
-        """Names and types of what a text gives; ``UsageError`` unless it is one SELECT that the engine would run."""
         return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {one_select(sql)}")]
 
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
-        """Let ``describe_select`` find a query under a name of an analyst's: [[database,] schema,] table."""
         database, schema, name = (["memory", "main"][: max(0, 3 - len(names))] + list(names))[-3:]
         if database != "memory":
             self.connection.run(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_identifier(database)}")
@@ -492,7 +455,6 @@ class DuckLockedSession(DuckContainer):
         )
 
     def limit_time(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
-        """End what takes too long: a view of somebody else's may never end."""
         return self.connection.limit_time(SECONDS if seconds is None else seconds, stop)
 
 
