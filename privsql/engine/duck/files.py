@@ -13,7 +13,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.engine.duck.connection import missing_extension, name_file_in_errors
+from privsql.engine.duck.connection import EXTENSION, name_file_in_errors
 from privsql.engine.duck.container import call_with_options, file_pattern, quote_text, reader_call
 from privsql.engine.files import (
     REMOTE,
@@ -51,7 +51,7 @@ def load_extension(
     except PrivsqlError as error:
         if "needs DuckDB's extension" not in str(error):
             raise EngineError(f"DuckDB's extension {name} can't be loaded: {error}") from error
-        raise EngineError(missing_extension(name, what, instead)) from None
+        raise EngineError(EXTENSION.format(name=name, what=what, instead=instead)) from None
 
 
 def load_for_address(connection: Connection, name: str) -> None:
