@@ -13,6 +13,8 @@ Three of the protocols, because three things can lie in different places:
 ``Positions`` is what DuckDB's fast order of records needs beside them: rows that can be told by their number.
 
 ``EngineSession`` is all three over one session: where a verb works. ``LockedSession`` is for files that others made.
+
+Members are described here; the classes that provide them add only what differs.
 """
 
 from __future__ import annotations

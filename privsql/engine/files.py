@@ -34,17 +34,17 @@ REMOTE = {  # by the beginning of an address the extension of DuckDB that reads 
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), "azure"),
 }
 ADDRESS = re.compile(r"([a-zA-Z][\w+.-]+)://")
-MAGIC = {  # how files begin, what that makes them, and what to say then
-    b"SQLite format 3\0": ("sqlite", "is a SQLite database; give database = .., with a table"),
-    b"PAR1": ("parquet", "is a Parquet file; say reader = 'parquet'"),
-    b"PK\x03\x04": ("zip", "is a zip archive, as spreadsheets are; write its table as CSV"),
-    b"\x1f\x8b": ("gzip", "is packed by gzip; say options = { compression = 'gzip' }, or rename it to .csv.gz"),
-    b"\x28\xb5\x2f\xfd": (
-        "zstd",
+MAGIC = {  # by kind the first bytes of a file, and what to say where it is read as another kind
+    "duckdb": (rb".{8}DUCK", "is a DuckDB database; give database = .., with a table"),
+    "sqlite": (rb"SQLite format 3\x00", "is a SQLite database; give database = .., with a table"),
+    "parquet": (rb"PAR1", "is a Parquet file; say reader = 'parquet'"),
+    "zip": (rb"PK\x03\x04", "is a zip archive, as spreadsheets are; write its table as CSV"),
+    "gzip": (rb"\x1f\x8b", "is packed by gzip; say options = { compression = 'gzip' }, or rename it to .csv.gz"),
+    "zstd": (
+        rb"\x28\xb5\x2f\xfd",
         "is packed by zstd; say options = { compression = 'zstd' }, or rename it to .csv.zst",
     ),
 }
-DATABASE = slice(8, 12), b"DUCK"
 USER = re.compile(r"(?<=://)[^/\s'\"?#]*@")  # who asks,
 QUERY_PART = re.compile(r"(://[^\s'\"?#]*)[?#][^\s'\"]*")  # and what is asked with
 WILD = re.compile(r"[*?[]")
@@ -117,17 +117,24 @@ def _file_endings(name: str) -> list[str]:
 
 
 def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
-    """What to say of a file that begins as one of another kind than it is read as; empty where it does not."""
+    """Return what is wrong with a file that can't be read, or begins as another kind than ``kind``; else nothing."""
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        return f"{error.strerror}"
+    packed = file.suffix.lower() in PACKED if compression is None else compression != "none"
+    found = sniff_kind(file)
+    return "" if found in ({"", kind, "gzip", "zstd"} if packed else {"", kind}) else MAGIC[found][1]
+
+
+def sniff_kind(file: Path) -> str:
+    """Return the kind of ``MAGIC`` as which a file begins; empty for others, and for one that can't be read."""
     try:
         with file.open("rb") as opened:
             begun = opened.read(16)
-    except OSError as error:
-        return f"{error.strerror}"
-    if begun[DATABASE[0]] == DATABASE[1]:
-        return "is a DuckDB database; give database = .., with a table"
-    packed = file.suffix.lower() in PACKED if compression is None else compression != "none"
-    known = {kind, "gzip", "zstd"} if packed else {kind}
-    return next((say for start, (of, say) in MAGIC.items() if begun.startswith(start) and of not in known), "")
+    except OSError:
+        return ""
+    return next((kind for kind, (start, _) in MAGIC.items() if re.match(start, begun, re.DOTALL)), "")
 
 
 # Looked up ---

@@ -9,18 +9,18 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from privsql.engine.duck.connection import Connection, translate_duck_errors
+from privsql.engine.duck.connection import Connection
+from privsql.engine.duck.connection import translate_duck_errors as translate_errors
 from privsql.engine.duck.container import log_of, open_locked_session
-from privsql.engine.duck.files import SQLiteFile, is_sqlite
+from privsql.engine.duck.files import SQLiteFile
 from privsql.engine.duck.warehouse import DuckSession
-from privsql.engine.files import explain_disguise, temporary_folder
+from privsql.engine.files import explain_disguise, sniff_kind, temporary_folder
 from privsql.engine.progress import Options
 from privsql.errors import EngineError
 from privsql.extras import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from privsql.engine.database import DetachedWarehouse, EngineSession, LockedSession, Origin, Relations
@@ -101,10 +101,10 @@ def list_tables(path: Path) -> list[str]:
     """
     if not path.is_file():
         raise EngineError(f"{path}: no such file")
-    wrong = "" if is_database(path) or is_sqlite(path) else explain_disguise(path, "database", "none")
+    wrong = "" if sniff_kind(path) in ("duckdb", "sqlite") else explain_disguise(path, "database", "none")
     if wrong:
         raise EngineError(f"{path}: {wrong}")
-    if is_sqlite(path):
+    if sniff_kind(path) == "sqlite":
         with closing(SQLiteFile(path)) as file:
             return file.list_tables()
     with open_scratch() as db:
@@ -128,15 +128,6 @@ def open_release_tables(session: object, tables: Mapping[str, Sequence[Path]]) -
         yield relations
 
 
-def translate_errors() -> AbstractContextManager[None]:
-    """The errors of an engine's own tables, which callers hand over, as privsql's."""
-    return translate_duck_errors()
-
-
 def is_database(path: Path) -> bool:
-    """Whether a file says of itself that it is a database of the engine that releases are made with."""
-    try:
-        with path.open("rb") as file:
-            return file.read(12)[8:] == b"DUCK"
-    except OSError:
-        return False
+    """Return True for a file that begins as a database of the engine that releases are made with."""
+    return sniff_kind(path) == "duckdb"

@@ -65,15 +65,8 @@ def _first_bits(hexadecimal: exp.Expr, width: int, count: int) -> exp.Expr:
     return exp.cast(exp.cast(padded, "BIT(64)", dialect=POSTGRES), "BIGINT")
 
 
-ENGINE = RemoteDialect(
-    "Postgres",
-    POSTGRES,
-    HASH_FUNCTIONS,
-    lambda node: node,
-    exp.to_identifier("C", quoted=True),
-    _md5_digest,
-    _sha256_hash,
-)
+COLLATION = exp.to_identifier("C", quoted=True)
+ENGINE = RemoteDialect("Postgres", POSTGRES, HASH_FUNCTIONS, lambda node: node, COLLATION, _md5_digest, _sha256_hash)
 
 
 def read_fields(schema: pa.Schema) -> list[Field]:
@@ -206,8 +199,7 @@ class PostgresRelations(RemoteRelations):
         """Relations of their own in the same session, as long as that."""
         return nullcontext(PostgresRelations(self._server, self._source))
 
-    def list_fields(self, source: exp.Expr) -> list[Field]:
-        query = all_rows(source) if isinstance(source, exp.Table) else source
+    def _describe_query(self, query: exp.Expr) -> list[Field]:
         return read_fields(self._server.fetch_schema(self._render_sql(query)))
 
     def with_source(self, query: str) -> PostgresRelations:

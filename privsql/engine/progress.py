@@ -26,13 +26,13 @@ class Reporter(Protocol):
     watched: bool
 
     def start_step(self, title: str) -> None:
-        """A new step begins."""
+        """Begin a step with a time of its own."""
 
     def update(self, percent: float) -> None:
-        """The step is ``percent`` done, as whoever does it counts."""
+        """Take note that the step is ``percent`` done, as counted; until the next step no statement moves it."""
 
     def update_statement(self, percent: float) -> None:
-        """A statement runs, ``percent`` done; negative if unknown. It tells nothing of a step that is counted."""
+        """Take note that a statement of the step is ``percent`` done; negative if unknown."""
 
 
 @dataclass(frozen=True)
@@ -88,34 +88,20 @@ class SilentReporter:
 
     watched = False
 
-    def start_step(self, title: str) -> None:
-        """Ignore."""
-
-    def update(self, percent: float) -> None:
-        """Ignore."""
-
-    def update_statement(self, percent: float) -> None:
-        """Ignore."""
+    def start_step(self, title: str) -> None: ...
+    def update(self, percent: float) -> None: ...
+    def update_statement(self, percent: float) -> None: ...
 
 
 class PartReporter:
-    """What one of several parts of a piece of work reports, its name before the titles of its steps."""
+    """Reports one of several parts of a piece of work, with its name before the titles of its steps."""
 
     def __init__(self, whole: Reporter, name: str) -> None:
         self._whole, self._name = whole, name
-        self.watched = whole.watched
+        self.watched, self.update, self.update_statement = whole.watched, whole.update, whole.update_statement
 
     def start_step(self, title: str) -> None:
-        """A new step of this part."""
         self._whole.start_step(f"{self._name}: {title}")
-
-    def update(self, percent: float) -> None:
-        """How far the step is."""
-        self._whole.update(percent)
-
-    def update_statement(self, percent: float) -> None:
-        """How far its statement is."""
-        self._whole.update_statement(percent)
 
 
 class BarReporter:
@@ -129,22 +115,20 @@ class BarReporter:
         self._counted = False
 
     def start_step(self, title: str) -> None:
-        """Name the step that begins; its time is its own."""
         progress = self._show()
         progress.reset(progress.tasks[0].id, total=None, description=title)
         self._counted = False
         self.update_statement(-1)
 
     def update(self, percent: float) -> None:
-        """Move the bar; from here on until the next step no statement moves it."""
         self._counted = True
         self._move_bar(percent)
 
     def update_statement(self, percent: float) -> None:
-        """Move the bar as far as the statement is, unless the step is counted; appear if it is time."""
         self._move_bar(None if self._counted or percent < 0 else percent)
 
     def _move_bar(self, percent: float | None) -> None:
+        """Move the bar, and show it if it is time."""
         progress = self._show()
         if percent is not None:
             progress.update(progress.tasks[0].id, total=100, completed=percent)

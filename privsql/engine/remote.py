@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
-from privsql.engine.sqlfiles import PREFIX, foreign_nodes, unordered_windows
+from privsql.engine.sqlfiles import PREFIX, all_rows, foreign_nodes, unordered_windows
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
+
+    from privsql.engine.roles import Field
 
 # Arrow tables ---------------------------------------------------------------------------------------------------------
 # Arrow tables between DuckDB and engines that have other types.
@@ -193,6 +195,13 @@ class RemoteRelations(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @abstractmethod
+    def _describe_query(self, query: exp.Expr) -> list[Field]:
+        """Return the columns of a query."""
+
+    def list_fields(self, source: exp.Expr) -> list[Field]:
+        return self._describe_query(all_rows(source) if isinstance(source, exp.Table) else source)
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         return as_tuples(self.arrow(query, values))

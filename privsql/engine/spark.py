@@ -65,9 +65,7 @@ if TYPE_CHECKING:
 SPARK = "spark"
 RELEASE = "release"  # the database whose tables become files
 INSIDE = "release_"  # before the names of these tables in a session
-HASH_FUNCTIONS = frozenset(
-    {"concat", "concat_ws", "conv", "md5", "sha2", "shiftrightunsigned", "substring"}
-)  # of hashes
+HASH_FUNCTIONS = frozenset({"concat", "concat_ws", "conv", "md5", "sha2", "shiftrightunsigned", "substring"})
 TYPES: dict[type[spark.DataType], str] = {
     spark.ByteType: "TINYINT",
     spark.ShortType: "SMALLINT",
@@ -128,9 +126,8 @@ def _sha256_hash(texts: Sequence[exp.Expr]) -> exp.Expr:
     return exp.cast(call_function("conv", digits, exp.Literal.number(16), exp.Literal.number(10)), "BIGINT")
 
 
-ENGINE = RemoteDialect(
-    "Spark", SPARK, HASH_FUNCTIONS, _translate_node, exp.var("UTF8_BINARY"), _md5_digest, _sha256_hash
-)
+COLLATION = exp.var("UTF8_BINARY")
+ENGINE = RemoteDialect("Spark", SPARK, HASH_FUNCTIONS, _translate_node, COLLATION, _md5_digest, _sha256_hash)
 
 
 def type_name(kind: spark.DataType) -> str:
@@ -378,10 +375,9 @@ class SparkRelations(RemoteRelations):
         finally:
             other.close()
 
-    def list_fields(self, source: exp.Expr) -> list[Field]:
+    def _describe_query(self, query: exp.Expr) -> list[Field]:
         with translate_spark_errors():
-            schema = self._frame(all_rows(source) if isinstance(source, exp.Table) else source).schema
-        return [Field(field.name, type_name(field.dataType)) for field in schema]
+            return [Field(field.name, type_name(field.dataType)) for field in self._frame(query).schema]
 
     # Making ---
 

@@ -150,8 +150,8 @@ REMEDIES = {
         'is not packed as its ending says; say options = {{ compression = "none" }}, or rename it',
     r"requires the extension (\w+) to be loaded|it exists in the (\w+) extension"
     r'|/(\w+?)(?:_scanner)?\.duckdb_extension" not found':
-        EXTENSION.format(what="this", name="{name}", instead="give the file or address as source.file, or copy the rows "
-                         "into a Parquet file"),
+        EXTENSION.format(what="this", name="{name}", instead="give the file or address as source.file, or copy the "
+                         "rows into a Parquet file"),
     "not a valid DuckDB database file":
         "is neither a DuckDB nor a SQLite database",
     'Table with name "([^"]*)" does not exist because schema "([^"]*)" does not exist':
@@ -205,10 +205,7 @@ STOPS = [
 ]
 TRACED = 1_000  # statements: a release that is asked for days must not grow by them
 Settings = dict[str, str | bool | int | float | list[str]]
-HARDENED: Settings = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-}
+HARDENED: Settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 VERSION = duckdb.__version__
 
 

@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 # Relations ------------------------------------------------------------------------------------------------------------
 # ``Relations`` of ``privsql.engine.database``: named relations of a session, made from trees or put from arrays.
 
-PROCESS_BASE, LEAST = (
-    200 * 2**20,
-    60 * 2**20,
-)  # bytes that the process takes before it does anything, and the engine at least
+PROCESS_BASE = 200 * 2**20  # bytes that the process takes before it does anything
+LEAST = 60 * 2**20  # bytes that the engine needs
 UNITS = {unit: 1024**power for power, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB", "PiB"))}
 
 
@@ -82,8 +80,7 @@ class DuckRelations:
             other.close()
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
-        query = all_rows(source) if isinstance(source, exp.Table) else source
-        return self._describe_query(query)
+        return self._describe_query(all_rows(source) if isinstance(source, exp.Table) else source)
 
     def _describe_query(self, query: exp.Expr) -> list[Field]:
         return self._describe_sql(self._render_query(query))
@@ -126,9 +123,8 @@ class DuckRelations:
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         hexadecimal = exp.Anonymous(this="sha256", expressions=[concat_texts(texts)])
-        return exp.cast(
-            exp.DPipe(this=exp.Literal.string("0x"), expression=first_characters(hexadecimal, DIGITS)), "BIGINT"
-        )
+        digits = exp.DPipe(this=exp.Literal.string("0x"), expression=first_characters(hexadecimal, DIGITS))
+        return exp.cast(digits, "BIGINT")
 
     # Making ---
 
@@ -369,9 +365,8 @@ def reader_call(kind: str, *paths: Path | str, hive_partitioning: bool = False, 
 
 def call_with_options(function: str, argument: str, options: Mapping[str, Any]) -> str:
     """The call of a function with options by their names."""
-    return (
-        f"{function}({', '.join([argument, *(f'{name} = {_as_constant(value)}' for name, value in options.items())])})"
-    )
+    named = (f"{name} = {_as_constant(value)}" for name, value in options.items())
+    return f"{function}({', '.join([argument, *named])})"
 
 
 def _as_constant(value: Any) -> str:
@@ -400,10 +395,7 @@ def escape_pattern(path: str) -> str:
 # of privsql's own. So what a file holds never stands in the way when a name is looked up: a macro ``max`` that somebody
 # stored is another function than ``max``, and nothing runs it.
 
-READING_BASE, PER_BYTE = (
-    2**30,
-    32,
-)  # bytes of memory that reading may take: so many, and so many for each byte of the files
+READING_BASE, PER_BYTE = 2**30, 32  # bytes of memory that reading may take, and those for each byte of the files
 SHARE = 0.8  # of the machine's memory, which no session exceeds
 SPILL = 4  # times the memory that may be spilled to disk
 SECONDS = 30.0  # that a copy of what may be a view may take
@@ -498,9 +490,7 @@ def _file_size(path: Path) -> int:
 
 def _lock_session(connection: Connection, allowed: Sequence[str]) -> None:
     """From now on: no other file, no extension, no setting can be changed."""
-    both = dict.fromkeys(
-        [*allowed, *map(escape_pattern, allowed)]
-    )  # a reader is given a pattern, and opens what it meets
+    both = dict.fromkeys([*allowed, *map(escape_pattern, allowed)])  # a reader opens what its pattern meets
     connection.run(f"SET allowed_paths = [{', '.join(map(quote_text, both))}]")
     connection.run("SET enable_external_access = false")
     connection.run("SET python_enable_replacements = false")

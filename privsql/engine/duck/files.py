@@ -273,7 +273,6 @@ def _require_partition_columns(files: Sequence[str], known: Sequence[Columns]) -
 # holds texts is refused by its name. (A driver that tells types by the first rows fails where these are NULL.)
 
 SQLITE = "sqlite"  # the dialect
-BEGINNING = b"SQLite format 3\0"
 ROWS = 2**16  # that come over at a time
 TYPES = {
     frozenset[str](): pa.string(),
@@ -282,15 +281,6 @@ TYPES = {
     frozenset({"integer", "real"}): pa.float64(),
     frozenset({"text"}): pa.string(),
 }
-
-
-def is_sqlite(path: Path) -> bool:
-    """Whether a file says of itself that it is a SQLite database."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(BEGINNING)) == BEGINNING
-    except OSError:
-        return False
 
 
 class SQLiteFile:

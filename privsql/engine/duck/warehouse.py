@@ -16,8 +16,8 @@ from privsql import extras
 from privsql.engine.database import FRAME
 from privsql.engine.duck.connection import name_file_in_errors, one_select
 from privsql.engine.duck.container import DuckContainer, reader_call
-from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach_server, is_sqlite, scan_call
-from privsql.engine.files import redact_secrets
+from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach_server, scan_call
+from privsql.engine.files import redact_secrets, sniff_kind
 from privsql.engine.sqlfiles import DIALECT, PREFIX, alias_as, all_rows, column, render_sql, table, temp_table
 from privsql.engine.sqlfiles import one_select as one_select_of
 from privsql.errors import EngineError, UsageError
@@ -109,7 +109,7 @@ class DuckSession(DuckContainer):
         if not path.is_file():
             folder = "is a folder, and no database; of Parquet files give it as file, with reader = 'parquet'"
             raise EngineError(f"{path}: {folder if path.is_dir() else 'no such file'}")
-        if is_sqlite(path):
+        if sniff_kind(path) == "sqlite":
             self._sqlite = SQLiteFile(path)
             return
         self.attach(path, HOME, read_only=True)
