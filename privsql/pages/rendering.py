@@ -16,8 +16,7 @@ from xml.etree import ElementTree as ET
 from privsql import plot
 from privsql._version import __version__
 from privsql.extras import PAGES
-from privsql.markup import SPACE, Html, clean_text, distinct_labels, html_line, html_table
-from privsql.markup import html_page as markup_page
+from privsql.markup import Html, clean_text, distinct_labels, format_figure, format_share, html_page, html_table
 from privsql.plot import BLACK, BLUE, GREY, INKS, ORANGE, PROMISES, make_chart, make_palette
 
 if TYPE_CHECKING:
@@ -98,6 +97,7 @@ def _make_environment() -> Any:
     }
     environment.filters |= {**shapes, "capitalized": _capitalize_first, "relations": typeset_relations}
     environment.globals |= {"style": lambda: Html(read_stylesheet()), "policy": page_policy, "version": __version__}
+    environment.globals["table"] = page_table
     return environment
 
 
@@ -118,32 +118,12 @@ def typeset_relations(text: str) -> str:
     return text.replace("<=", "\N{LESS-THAN OR EQUAL TO}").replace(">=", "\N{GREATER-THAN OR EQUAL TO}")
 
 
-def format_figure(value: float | None, digits: int = 3) -> str:
-    """A number for people: whole ones in full, others to so many digits that matter; a dash for none.
-
-    >>> format_figure(12345), format_figure(0.0123456), format_figure(1234.56), format_figure(None)
-    ('12,345', '0.0123', '1,235', '–')
-    """
-    if value is None:
-        return "\u2013"
-    if float(value).is_integer() and abs(value) < 1e15:
-        return f"{int(value):,}"
-    if abs(value) >= 10 ** (digits - 1) and abs(value) < 1e15:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
-
-
-def format_share(value: float | None) -> str:
-    """A share or a probability in percent.
-
-    >>> [format_share(one).replace(SPACE, " ") for one in (0.125, 1, 0.00012, None)]
-    ['12.5 %', '100 %', '0.012 %', '–']
-    """
-    if value is None:
-        return "\u2013"
-    percent = 100 * float(value)
-    digits = f"{percent:.1f}".removesuffix(".0") if percent >= 1 or not percent else f"{percent:.2g}"
-    return f"{digits}{SPACE}%"
+def page_table(
+    label: str, head: Sequence[object], rows: Sequence[Sequence[object]], numeric: Sequence[int] = ()
+) -> Html:
+    """Return a table in a box of its own, which scrolls where it is wide; ``label`` is read out."""
+    table = html_table(head, rows, numeric, most=len(rows), width=LONGEST)
+    return Html(f'<div class="scroll" role="region" tabindex="0" aria-label="{clean_text(label, SHORT)}">{table}</div>')
 
 
 # Charts as SVG --------------------------------------------------------------------------------------------------------
@@ -316,20 +296,20 @@ class VerifiedFacts:
     ways: UsageSnippets
     compared: TruthComparison | None = None
 
-    def _notebook_parts(self) -> list[Html]:
-        """What a notebook shows of it: bounds, adversaries, answers by size."""
+    def _notebook_parts(self) -> tuple[str, ...]:
+        """Return what a notebook shows: bounds, adversaries, answers by size."""
         bounds = [(one.value, one.bound, one.found) for one in self.bounds]
         findings = [
-            (one.adversary, one.outcome, _as_percent(one.mean), _as_percent(one.highest)) for one in self.findings
+            (one.adversary, one.outcome, format_share(one.mean), format_share(one.highest)) for one in self.findings
         ]
         sizes = [(f"from {one.low:,}", one.answers, one.error, one.half_width) for one in self.foreseen]
-        tables = (
-            (("bound of", "bound", "reached"), bounds),
-            (("adversary", "promise", "sure on average", "at most"), findings),
-            (("size of the answer", "answers", "expected error", "half of the interval"), sizes),
+        return (
+            f"promised: {self.promise}",
+            self.verdict,
+            html_table(("bound of", "bound", "reached"), bounds),
+            html_table(("adversary", "promise", "sure on average", "at most"), findings),
+            html_table(("size of the answer", "answers", "expected error", "half of the interval"), sizes),
         )
-        headlines = [html_line(f"promised: {self.promise}"), html_line(self.verdict)]
-        return headlines + [html_table(head, rows, len(rows)) for head, rows in tables if rows]
 
     def as_json(self) -> dict[str, Any]:
         """By name."""
@@ -378,15 +358,13 @@ class Report:
         return self.verified and not self.broken
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the page says, in short."""
-        failed = [one for one in self.checks if not one.ok]
+        failed = [(one.name, "; ".join(one.offending)) for one in self.checks if not one.ok]
         kind = "INTERNAL, shows true counts" if self.internal else "report"
         outcome = f"NOT verified, {len(failed)} of {len(self.checks)} checks do not hold" if failed else "verified"
-        rows = [(one.name, "; ".join(one.offending)) for one in failed]
-        parts = [html_table(("check that does not hold", ""), rows, len(rows))] if rows else []
-        parts += self.learnt._notebook_parts() if self.learnt is not None else []  # noqa: SLF001 (of this module)
-        notes = [html_line(f"note: {one}") for one in self.notes]
-        return markup_page(f"{kind}: {self.manifest.name}, {outcome}", *parts, *notes)
+        parts = self.learnt._notebook_parts() if self.learnt is not None else ()  # noqa: SLF001 (of this module)
+        broken = html_table(("check that does not hold", ""), failed)
+        title = f"{kind}: {self.manifest.name}, {outcome}"
+        return html_page(title, broken, *parts, *(f"note: {one}" for one in self.notes))
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
@@ -404,10 +382,6 @@ class Report:
             "versions": {"privsql": self.manifest.privsql, "duckdb": self.manifest.duckdb},
             **(self.learnt.as_json() if self.learnt else {}),
         }
-
-
-def _as_percent(share: float | None) -> str | None:
-    return None if share is None else f"{share:.1%}"
 
 
 # Pictures -------------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from privsql.engine.files import private
 from privsql.errors import EngineError, UsageError
 from privsql.extras import PAGES, PICTURES
-from privsql.markup import Html, clean_text, is_number, printable_text
+from privsql.markup import Html, clean_text, format_figure, format_share, is_number, printable_text
 from privsql.pages import rendering
-from privsql.pages.rendering import OURS, THEIRS, format_figure, format_share, shorten_text, typeset_relations
+from privsql.pages.rendering import OURS, THEIRS, shorten_text, typeset_relations
 from privsql.plot import band_label
 
 if TYPE_CHECKING:

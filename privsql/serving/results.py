@@ -6,7 +6,6 @@ import csv
 import io
 import re
 import shlex
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from privsql.serving.form import CONFIDENCE, COUNT
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.answers.answer import Answer, Figure
+    from privsql.answers.answer import Answer
     from privsql.serving.form import ColumnCondition, FormColumn, FormQuestion, ReleaseForm
     from privsql.serving.guard import ReleasePool
 
@@ -32,77 +31,7 @@ if TYPE_CHECKING:
 # An answer as a page shows it: a headline, a table with bars, and how to ask the same elsewhere.
 
 ROWS = 500  # that a page shows; downloads have all
-FORMULA = (
-    *"=+-@\t\r\n",
-    *"\uff1d\uff0b\uff0d\uff20",
-)  # what a spreadsheet takes for one where a cell begins so; wide, too
-MISSING = markup.Html('<i class="quiet">NULL</i>')  # told from a text that is the same
-WORDS = {"std_error": "standard error"}
-
-
-@dataclass(frozen=True)
-class IntervalBar:
-    """An interval on a line: its low end, its middle and its high end, from 0 to 100; None for what there is not."""
-
-    low: float | None
-    middle: float | None
-    high: float | None
-    text: str
-
-
-@dataclass(frozen=True)
-class AnswerTable:
-    """The table of an answer: ``numeric`` are the columns of numbers; ``left_out`` rows stand in downloads alone."""
-
-    head: tuple[str, ...]
-    rows: list[list[object]]
-    numeric: tuple[int, ...]
-    left_out: int
-
-
-def render_answer(answer: Answer) -> AnswerTable:
-    """The columns in their order; of a figure the estimate, its ends, a bar for these, and the standard error."""
-    rows = answer.rows[:ROWS]
-    figures = {one.at: one for one in answer.figures}
-    scales = answer.bar_scales(rows)
-    inside = {at + k for at in figures for k in (1, 2, 3)}
-    places = [at for at in range(len(answer.columns)) if at not in inside]
-    head: list[str] = []
-    numeric: list[int] = []
-    for at in places:
-        if at in figures:
-            numeric += [len(head) + k for k in (0, 1, 2, 4)]
-            names = [answer.columns[at + k] for k in (0, 2, 3, 1)]
-            head += [*names[:3], "interval", WORDS.get(names[3], names[3])]
-        else:
-            numeric += (
-                [len(head)] if rows and all(markup.is_number(row[at]) for row in rows) and places[0] != at else []
-            )
-            head.append(answer.columns[at])
-    cells = [[cell for at in places for cell in _answer_cells(row, at, figures, scales)] for row in rows]
-    if answer.empty_marks:
-        head.append("may be empty")
-        cells = [[*row, mark] for row, mark in zip(cells, answer.empty_marks, strict=False)]
-    return AnswerTable(tuple(head), cells, tuple(numeric), len(answer.rows) - len(rows))
-
-
-def _answer_cells(
-    row: tuple[Any, ...], at: int, figures: dict[int, Figure], scales: dict[int, tuple[float, float]]
-) -> list[object]:
-    if at not in figures:
-        value = row[at]
-        return [MISSING if value is None else value if isinstance(value, str) else markup.html_cell(value)]
-    estimate, error, low, high = figures[at].read_row(row)
-    ends = scales[at]
-    left, middle, right = (markup.percent_along(one, ends) for one in (low, estimate, high))
-    bar = IntervalBar(left, middle, right, _interval_text(estimate, low, high))
-    return [*(markup.html_cell(one) for one in (estimate, low, high)), bar, markup.html_cell(error)]
-
-
-def _interval_text(estimate: object, low: object, high: object) -> str:
-    if low is None or high is None:
-        return f"{markup.html_cell(estimate)}, without an interval"
-    return f"{markup.html_cell(estimate)}, from {markup.html_cell(low)} to {markup.html_cell(high)}"
+FORMULA = (*"=+-@\t\r\n", *"\uff1d\uff0b\uff0d\uff20")  # what a formula of a spreadsheet begins with; wide, too
 
 
 def make_headline(answer: Answer) -> tuple[str, str] | None:

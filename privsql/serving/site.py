@@ -56,7 +56,7 @@ Labels = dict[str | None, str]
 
 def is_drawable(answer: Answer) -> bool:
     """Whether a picture can be drawn of an answer, and what draws it is installed."""
-    groups = _group_places(answer)
+    groups = answer.group_places
     if not PICTURES.is_installed or len(groups) not in (1, 2):
         return False
     if not 2 <= len(answer.rows) <= (MANY if _is_along_axis(answer, groups) else FEW):
@@ -84,12 +84,6 @@ def _picture_styles() -> str:
     return "\n".join([roots.strip(), *INKED.findall(rest), LETTERS])
 
 
-def _group_places(answer: Answer) -> list[int]:
-    """The places of the columns that are no figures."""
-    inside = {one.at + k for one in answer.figures for k in range(4)}
-    return [at for at in range(len(answer.columns)) if at not in inside]
-
-
 def _is_along_axis(answer: Answer, groups: list[int]) -> bool:
     """Whether the first group is of numbers or dates, enough of them for an axis."""
     values = {row[groups[0]] for row in answer.rows} - {None}
@@ -99,7 +93,7 @@ def _is_along_axis(answer: Answer, groups: list[int]) -> bool:
 def _make_chart(answer: Answer) -> Any:
     import altair as alt  # noqa: PLC0415
 
-    groups, figure = _group_places(answer), answer.figures[0]
+    groups, figure = answer.group_places, answer.figures[0]
     along = _is_along_axis(answer, groups)
     called = [_group_labels(row[at] for row in answer.rows) for at in groups]
     base = make_chart([_chart_row(answer, row, groups, called, along=along) for row in answer.rows])
@@ -234,7 +228,7 @@ class ReleasePage:
     def _answer_facts(self, served: ReleasePool, answer: Answer) -> dict[str, Any]:
         sql = self.question.sql or query_text(build_statement(self.question, served.form), lines=False)
         return {
-            "table": results.render_answer(answer),
+            "rows": answer.as_table(results.ROWS),
             "headline": results.make_headline(answer),
             "csv": release_address(served, "/answer.csv", self.pairs),
             "json": release_address(served, "/answer.json", self.pairs),
