@@ -21,8 +21,9 @@ ROW_SIZE = 1_000  # characters of HTML that a row takes on average before rows a
 NULL = "<i>NULL</i>"  # which no text of a cell can be
 STYLE = (
     "<style>.privsql table{border-collapse:collapse}.privsql th,.privsql td{text-align:left;padding:2px 8px;"
-    "vertical-align:top}.privsql .n{text-align:right;font-variant-numeric:tabular-nums}.privsql .bar{width:120px;"
-    "height:1em}.privsql .reach{opacity:.45}.privsql p{margin:4px 8px;opacity:.8}</style>"
+    "vertical-align:top}.privsql tbody th{font-weight:normal}.privsql .n{text-align:right;font-variant-numeric:"
+    "tabular-nums}.privsql .bar{width:120px;height:1em}.privsql .reach{opacity:.45}.privsql p{margin:4px 8px;"
+    "opacity:.8}</style>"
 )
 
 

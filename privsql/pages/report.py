@@ -10,13 +10,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsql import plot
 from privsql.engine.files import private
 from privsql.errors import EngineError, UsageError
 from privsql.extras import PAGES, PICTURES
 from privsql.markup import Html, clean_text, format_figure, format_share, is_number, printable_text
 from privsql.pages import rendering
-from privsql.pages.rendering import OURS, THEIRS, shorten_text, typeset_relations
-from privsql.plot import band_label
+from privsql.pages.rendering import shorten_text, typeset_relations
+from privsql.plot import ESTIMATORS, band_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 MOST_SHOWN_ROWS = 200  # rows of a table
 DRAWN = 30  # bars of a picture
 SMALL, SEVERAL = 50, 5  # records of an answer that is worth a sentence, and how many answers such a size has
-NAMES = {"reconstructed": OURS, "baseline": THEIRS}
+OURS, THEIRS = ESTIMATORS.values()
 Row = list[object]
 Bound = tuple[str, float, float, float | None]  # value, bound, highest, share
 
@@ -150,7 +151,7 @@ def _bounds_picture(bounds: Sequence[VerifiedBound], published: int | None) -> P
     nearest = max(known, key=lambda one: one[2] - one[1])
     room = nearest[1] - nearest[2]
     used = "some value uses its bound up" if room <= 1e-12 else f"the nearest stays {100 * room:.2g} points below it"
-    chart = rendering.chart_bounds(known)
+    chart = plot.chart_bounds(known)
     return Picture(
         rendering.draw_svg(chart, "bounds", "Bounds, and what is reached", caption), f"{caption} Of these, {used}."
     )
@@ -158,7 +159,7 @@ def _bounds_picture(bounds: Sequence[VerifiedBound], published: int | None) -> P
 
 def _choose_drawn(known: list[Bound]) -> tuple[list[Bound], str]:
     """Those that a picture can show, and which these are: all, those of groups of values alone, or the nearest ones."""
-    if len(known) <= rendering.FEW or all(one[3] for one in known):
+    if len(known) <= plot.FEW or all(one[3] for one in known):
         return known, ""
     groups = [one for one in known if one[3] is None]
     if 1 < len(groups) <= DRAWN and len(groups) < len(known):
@@ -185,7 +186,9 @@ def _structure_picture(part: Structure, number: int) -> Picture | None:
     if part.drawn is None or len(part.rows) < 2:
         return None
     caption = f"{part.head[part.drawn].capitalize()} by {part.head[0]}."
-    return Picture(rendering.draw_svg(rendering.chart_structure(part), f"part{number}", part.title, caption), caption)
+    rows = [(str(row[0]), float(row[part.drawn])) for row in part.rows]
+    chart = plot.chart_structure(rows, (part.head[0], part.head[part.drawn]))
+    return Picture(rendering.draw_svg(chart, f"part{number}", part.title, caption), caption)
 
 
 # Who could learn what ---
@@ -217,18 +220,13 @@ def _adversaries_picture(all_findings: Sequence[Finding], *, known: bool) -> Pic
     surest = max(findings, key=lambda one: one.mean or 0)
     name = printable_text(surest.adversary, 60)
     more = f" The surest on average is \u201c{name}\u201d, with {format_share(surest.mean)}."
-    chart = rendering.chart_adversaries(findings)
+    chart = plot.chart_adversaries(findings)
     return Picture(
         rendering.draw_svg(chart, "who", "How sure adversaries are of their best guess", caption), caption + more
     )
 
 
 # How good answers are ---
-
-
-def _from_label(low: float) -> str:
-    """A range of answers within a picture."""
-    return f"{low:,.0f}+"
 
 
 def _size_row(one: ExpectedAccuracy, *, theirs: bool) -> Row:
@@ -245,16 +243,17 @@ def _choose_typical(sizes: Sequence[ExpectedAccuracy]) -> list[ExpectedAccuracy]
 
 
 def _sizes_picture(sizes: Sequence[ExpectedAccuracy]) -> Picture | None:
-    """Half of the interval beside half of the literature's bounds, relative to the answer."""
-    rows = []
-    for one in sizes:
-        for name, half in ((OURS, one.half_width), (THEIRS, one.bounds)):
-            if half and one.estimate:
-                rows.append((_from_label(one.low), name, half / one.estimate))
-    if len({size for size, _, _ in rows}) < 2:
+    """Draw half of the interval beside half of the literature's bounds, relative to the answer."""
+    rows = [
+        {"low": one.low, "name": name, "error": half / one.estimate}
+        for one in sizes
+        for name, half in ((OURS, one.half_width), (THEIRS, one.bounds))
+        if half and one.estimate
+    ]
+    if len({row["low"] for row in rows}) < 2:
         return None
     caption = "How far the interval reaches to either side, as a share of the answer; the lower, the better."
-    chart = rendering.chart_errors(rows, "half of the interval / answer")
+    chart = plot.chart_errors(rows, "half of the interval / answer")
     return Picture(rendering.draw_svg(chart, "sizes", "Length of intervals by size of the answer", caption), caption)
 
 
@@ -264,24 +263,23 @@ def _measured_rows(compared: TruthComparison) -> list[Row]:
         for band in (*score["bands"], {**score, "low": None}):
             label = "all" if band["low"] is None else band_label(band)
             errors = [format_share(band[key]) for key in ("mean_relative_error", "median_relative_error", "coverage")]
-            rows.append([NAMES.get(name, name), label, f"{band['queries']:,}", *errors])
+            rows.append([ESTIMATORS.get(name, name), label, f"{band['queries']:,}", *errors])
     return rows
 
 
 def _errors_picture(compared: TruthComparison) -> Picture | None:
     rows = [
-        (_from_label(band["low"]), NAMES.get(name, name), band["mean_relative_error"], band["low"])
+        {"low": band["low"], "name": ESTIMATORS.get(name, name), "error": band["mean_relative_error"]}
         for name, score in compared.scores.items()
         for band in score["bands"]
         if band["mean_relative_error"]
     ]
-    rows.sort(key=lambda row: row[3])
-    if len({row[0] for row in rows}) < 2:
+    if len({row["low"] for row in rows}) < 2:
         return None
     caption = "Mean error of answers beside the true ones, as a share of these; the lower, the better."
-    by_name = [[row[2] for row in rows if row[1] == name] for name in (OURS, THEIRS)]
+    by_name = [sorted((row["low"], row["error"]) for row in rows if row["name"] == name) for name in (OURS, THEIRS)]
     caption += " Both estimators give the same, so that one line is seen." if by_name[0] == by_name[1] else ""
-    chart = rendering.chart_errors([row[:3] for row in rows], "mean error / true answer")
+    chart = plot.chart_errors(rows, plot.ERROR)
     return Picture(rendering.draw_svg(chart, "errors", "Error by size of the true answer", caption), caption)
 
 
@@ -291,10 +289,8 @@ def _intervals_picture(compared: TruthComparison) -> Picture:
         f"{len(compared.pairs)} of the questions: the estimate with its interval over the true answer. On the dashed "
         f"line both are the same. Of {len(inside)} intervals that are shown {sum(inside)} hold the true answer."
     )
-    return Picture(
-        rendering.draw_svg(rendering.chart_intervals(compared), "truth", "Estimates over true answers", caption),
-        caption,
-    )
+    chart = plot.chart_estimates([(OURS, *pair) for pair in compared.pairs])
+    return Picture(rendering.draw_svg(chart, "truth", "Estimates over true answers", caption), caption)
 
 
 # Report ---------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from privsql.errors import InfeasibleError, LateError, PrivsqlError, UsageError
 from privsql.extras import PICTURES
 from privsql.markup import distinct_labels, printable_text
 from privsql.pages.rendering import read_stylesheet, render_page
-from privsql.plot import BLUE, INKS, make_chart
+from privsql.plot import BLUE, INKS, load_altair, make_chart
 from privsql.releases.statements import describe_manifest
 from privsql.serving import results
 from privsql.serving.form import FormQuestion, join_parameters, parse_parameters, read_question
@@ -91,8 +91,7 @@ def _is_along_axis(answer: Answer, groups: list[int]) -> bool:
 
 
 def _make_chart(answer: Answer) -> Any:
-    import altair as alt  # noqa: PLC0415
-
+    alt = load_altair()
     groups, figure = answer.group_places, answer.figures[0]
     along = _is_along_axis(answer, groups)
     called = [_group_labels(row[at] for row in answer.rows) for at in groups]

@@ -15,6 +15,7 @@ import pytest
 
 import privsql
 from privsql import extras, plot
+from privsql.markup import SPACE
 from privsql.model.manifest import CheckResult, Structure, VerifiedBound
 from privsql.pages import rendering
 from privsql.pages import report as page
@@ -240,7 +241,7 @@ def test_what_is_not_certain_is_not_said_to_be(ill: privsql.Report) -> None:
     assert ["are certain, and wide" in text for text in texts] == [True, False, False]
     assert [re.findall("half of the literature's ([a-z]+)", text) for text in texts] == [["bounds"], ["interval"], []]
     for text in texts:
-        assert "for that its publisher is trusted" in text
+        assert "for that you rely on the publisher" in text
 
 
 def test_whose_the_bounds_are_stands_with_the_promise(ill: privsql.Report) -> None:
@@ -340,10 +341,7 @@ def test_bounds_that_are_all_alike_need_no_picture() -> None:
 
     alike = [VerifiedBound(f"v{i}", "1/8", "0.125", 10) for i in range(30)]
     assert _bounds_picture(alike, 300) is None
-    assert (
-        _describe_equal_bounds(alike).replace(rendering.SPACE, " ")
-        == "All 30 have the same bound, 12.5 %; 12.5 % is reached."
-    )
+    assert _describe_equal_bounds(alike).replace(SPACE, " ") == "All 30 have the same bound, 12.5 %; 12.5 % is reached."
     assert _describe_equal_bounds(alike[:1]) == ""
     assert (
         _bounds_picture(
@@ -359,7 +357,7 @@ def test_bounds_that_are_all_alike_need_no_picture() -> None:
         "<bdi>\u2265 1</bdi>",
         "<bdi>1</bdi>",
     ]
-    shown = [str(one).replace(rendering.SPACE, " ") for one in _bound_row(differ[3], 300)]
+    shown = [str(one).replace(SPACE, " ") for one in _bound_row(differ[3], 300)]
     assert shown == ["<bdi>v3</bdi>", "12.5 % (1/8)", "0.75 % (3/400)", "3.3 %"]
 
 
