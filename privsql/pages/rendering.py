@@ -161,6 +161,12 @@ def draw_svg(chart: Any, key: str, title: str, description: str) -> Html:
     return Html(f'<svg viewBox="{box}" width="{width}" {labelled}>{names}{inside}</svg>')
 
 
+def draw_figure(chart: Any, key: str, title: str, caption: str, more: str = "") -> Html:
+    """Return a chart over its caption, which is read out as its description; ``more`` stands behind the caption."""
+    words = clean_text(f"{caption} {more}".strip(), LONGEST)
+    return Html(f"<figure>{draw_svg(chart, key, title, caption)}<figcaption>{words}</figcaption></figure>")
+
+
 def _svg_parts(one: ET.Element, key: str) -> Iterator[str]:
     """An element and what is in it, as text."""
     name = one.tag.removeprefix(NAMESPACE)
@@ -232,10 +238,6 @@ class UsageSnippets:
     python: str
     sql: str
 
-    def as_json(self) -> dict[str, str]:
-        """form, file, shell, python, sql."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class ExpectedAccuracy:
@@ -250,10 +252,6 @@ class ExpectedAccuracy:
     half_width: float | None
     bounds: float | None
     estimate: float
-
-    def as_json(self) -> dict[str, Any]:
-        """The same."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -311,7 +309,6 @@ class VerifiedFacts:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """By name."""
         return {
             "promise": self.promise,
             **self.words.as_json(),
@@ -319,9 +316,9 @@ class VerifiedFacts:
             "structure": [one.as_json() for one in self.structure],
             "adversaries": [one.as_json() for one in self.findings],
             "verdict": self.verdict,
-            "expected": [one.as_json() for one in self.foreseen],
+            "expected": [dict(vars(one)) for one in self.foreseen],
             "certain_bounds": self.certain,
-            "ways": self.ways.as_json(),
+            "ways": dict(vars(self.ways)),
             **({"measured": self.compared.as_json()} if self.compared else {}),
         }
 
@@ -366,7 +363,6 @@ class Report:
         return html_page(title, broken, *parts, *(f"note: {one}" for one in self.notes))
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
         return {
             "kind": "internal" if self.internal else "release",
             "name": self.manifest.name,
