@@ -35,15 +35,6 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
-class ServingLimits:
-    """How questions are answered: ``at_once`` of them, each within ``seconds`` and with at most ``rows``."""
-
-    at_once: int
-    seconds: float
-    rows: int
-
-
-@dataclass(frozen=True)
 class Listener:
     """Where the server listens. ``hosts``: what it may be called besides; ``token``: None where none is needed."""
 
@@ -69,12 +60,8 @@ class Listener:
     def host_names(self) -> frozenset[str]:
         """What it may be called."""
         bound = self.socket.getsockname()[0]
-        called = (
-            self.host,
-            bound,
-            *self.hosts,
-            *((_machine_name(), socket.gethostname()) if self.is_everywhere else ()),
-        )
+        machine = (_machine_name(), socket.gethostname()) if self.is_everywhere else ()
+        called = (self.host, bound, *self.hosts, *machine)
         local = LOCAL if self.is_everywhere or ip_address(bound).is_loopback else ()
         return frozenset(name.lower() for name in (*called, *local))
 
@@ -135,29 +122,22 @@ def make_app(served: Mapping[str, ReleasePool], listener: Listener, queue: Query
 def run_server(
     served: Mapping[str, ReleasePool],
     listener: Listener,
-    limits: ServingLimits,
+    queue: QueryQueue,
     ready: Callable[[str], None],
     *,
     verified: bool,
 ) -> None:
     """Serve until a signal ends it; ``ready`` is called with the address once it can be asked."""
-    asyncio.run(_run_until_stopped(served, listener, limits, ready, verified=verified))
+    app = make_app(served, listener, queue, verified=verified)
+    server = QueryServer(app, queue, lambda: ready(listener.address))
 
+    async def run() -> None:
+        try:
+            await server.serve(sockets=[listener.socket])
+        finally:
+            queue.close()
 
-async def _run_until_stopped(
-    served: Mapping[str, ReleasePool],
-    listener: Listener,
-    limits: ServingLimits,
-    ready: Callable[[str], None],
-    *,
-    verified: bool,
-) -> None:
-    queue = QueryQueue(limits.at_once, limits.seconds, limits.rows)
-    server = QueryServer(make_app(served, listener, queue, verified=verified), queue, lambda: ready(listener.address))
-    try:
-        await server.serve(sockets=[listener.socket])
-    finally:
-        queue.close()
+    asyncio.run(run())
 
 
 class QueryServer(uvicorn.Server):  # type: ignore[misc]
