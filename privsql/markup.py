@@ -159,26 +159,24 @@ def html_bar(figure: tuple[object, object, object], ends: tuple[float, float]) -
 
 def percent_along(value: object, ends: tuple[float, float]) -> float | None:
     """Return where a figure lies between two ends, in percent; None for what is no figure."""
-    try:
-        figure = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if not math.isfinite(figure) or not ends[1] > ends[0]:
+    figure = _as_finite(value)
+    if figure is None or not ends[1] > ends[0]:
         return None
     return min(100.0, max(0.0, 100 * (figure - ends[0]) / (ends[1] - ends[0])))
 
 
 def range_of_figures(figures: Iterable[object]) -> tuple[float, float]:
     """Return the ends of a line for figures: 0, or the least figure if that is below, and the largest."""
-    known = [0.0]
-    for value in figures:
-        try:
-            figure = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            continue
-        if math.isfinite(figure):
-            known.append(figure)
+    known = [0.0, *(figure for value in figures if (figure := _as_finite(value)) is not None)]
     return min(known), max(known)
+
+
+def _as_finite(value: object) -> float | None:
+    try:
+        figure = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return figure if math.isfinite(figure) else None
 
 
 def html_page(title: object, *parts: str) -> str:

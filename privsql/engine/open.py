@@ -1,4 +1,4 @@
-"""The only door to an engine: whoever needs a database asks here, and gets what ``privsql.engine.database`` promises.
+"""Open engines: all other rooms get their sessions here, by the protocols of ``privsql.engine.database``.
 
 A further engine is one folder beside ``duck/`` that provides ``Relations`` or ``Warehouse``, and its line here, which
 imports it where it is asked for.
@@ -22,6 +22,7 @@ from privsql.extras import SPARK
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+    from types import ModuleType
 
     from privsql.engine.database import DetachedWarehouse, EngineSession, LockedSession, Origin, Relations
     from privsql.engine.duck.connection import Settings
@@ -40,7 +41,7 @@ __all__ = [
 
 
 def open_engine(spill: Path, options: Options) -> EngineSession:
-    """An empty session that spills to ``spill``."""
+    """Return an empty session that spills to ``spill``."""
     settings: Settings = {"temp_directory": str(spill)}
     if options.memory_limit:
         settings["memory_limit"] = options.memory_limit
@@ -56,7 +57,7 @@ def open_engine(spill: Path, options: Options) -> EngineSession:
 
 
 def open_scratch() -> EngineSession:
-    """An empty session for small things."""
+    """Return an empty session for small things."""
     return DuckSession(Connection())
 
 
@@ -64,7 +65,7 @@ def open_scratch() -> EngineSession:
 def open_locked(
     attached: Mapping[str, Path | None], readable: Sequence[Path] = (), *, home: str, options: Options | None = None
 ) -> Iterator[LockedSession]:
-    """A session for files that others made.
+    """Yield a session for files that others made.
 
     ``attached``: database files by the names under which they are attached, read-only; None: an empty database in
     memory. ``readable``: files that may be attached or scanned besides. ``home``: the database of tables that name
@@ -81,21 +82,17 @@ def open_locked(
 def open_spark(
     spill: Path, options: Options, *, session: object | None = None, remote: str | None = None
 ) -> Iterator[DetachedWarehouse]:
-    """A publisher's source in Spark: in a session that is given, at a Spark Connect address, or on this machine.
+    """Yield a publisher's source in Spark: in a session that is given, at a Spark Connect address, or on this machine.
 
     ``spill``: a folder for what is made, which is used where the session's workers see the files of this machine.
     Raises ``EngineError`` where pyspark or Java is missing and ``UsageError`` for a session that can't be trusted.
     """
-    try:
-        from privsql.engine.spark import open_warehouse  # noqa: PLC0415 (an extra, and slow to load)
-    except ImportError as error:
-        raise SPARK.missing_error() from error
-    with open_warehouse(spill, options, session or options.session, remote) as warehouse:
+    with _load_spark().open_warehouse(spill, options, session or options.session, remote) as warehouse:
         yield warehouse
 
 
 def list_tables(path: Path) -> list[str]:
-    """The tables and views of a DuckDB or SQLite file, by the names under which they are mounted.
+    """Return the tables and views of a DuckDB or SQLite file, by the names under which they are mounted.
 
     Raises ``EngineError`` for a file that is neither.
     """
@@ -116,16 +113,20 @@ def list_tables(path: Path) -> list[str]:
 
 @contextmanager
 def open_release_tables(session: object, tables: Mapping[str, Sequence[Path]]) -> Iterator[Relations]:
-    """The tables of a release, by name the Parquet files of each, in a session of Spark's.
+    """Yield the tables of a release, by name the Parquet files of each, in a session of Spark's.
 
     Raises ``EngineError`` where pyspark is missing and ``UsageError`` for a session that can't be trusted.
     """
+    with _load_spark().open_spark_release(session, tables) as relations:
+        yield relations
+
+
+def _load_spark() -> ModuleType:
     try:
-        from privsql.engine.spark import open_spark_release as opened  # noqa: PLC0415 (an extra, and slow to load)
+        from privsql.engine import spark  # noqa: PLC0415 (an extra, and slow to load)
     except ImportError as error:
         raise SPARK.missing_error() from error
-    with opened(session, tables) as relations:
-        yield relations
+    return spark
 
 
 def is_database(path: Path) -> bool:

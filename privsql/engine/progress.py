@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar for whatever takes over a second, silent where nobody watches."""
+"""Report progress on stderr: a bar for all that takes over a second, nothing where nobody watches."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ RUNNING = tuple(RunKeywords.__annotations__)
 
 @contextmanager
 def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) -> Iterator[Options]:
-    """The options that the keywords of a verb say; ``UsageError`` for keywords that it does not have."""
+    """Yield the options that the keywords of a verb say; ``UsageError`` for keywords that it does not have."""
     refuse_unknown_keywords(keywords, RUNNING, verb)
     options, limit, threads = (
         keywords.get("options") or Options(),
@@ -137,7 +137,7 @@ class BarReporter:
 
 
 def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterator[Item]:
-    """Each of ``number`` items; the step of whoever works on them is as far as there are items that are finished."""
+    """Yield ``number`` items, and report how many are finished."""
     report.update(0)
     for done, item in enumerate(items):
         yield item
@@ -146,7 +146,7 @@ def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterat
 
 @contextmanager
 def open_reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
-    """A bar on stderr if that is a terminal (or ``enabled`` says so), else silence."""
+    """Yield a bar on stderr if that is a terminal (or ``enabled`` says so), else silence."""
     if not (sys.stderr.isatty() if enabled is None else enabled):
         yield SilentReporter()
         return

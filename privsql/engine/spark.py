@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 # Dialect --------------------------------------------------------------------------------------------------------------
 # Trees of ``sql/`` as Spark's SQL, and Spark's types by privsql's names.
 #
-# A tree is looked at once its holes are filled: what Spark might read otherwise than DuckDB is refused, not rendered.
+# A tree is checked once its holes are filled: nodes that Spark might read otherwise than DuckDB are refused.
 
 SPARK = "spark"
 RELEASE = "release"  # the database whose tables become files
@@ -83,7 +83,7 @@ MISSING = (exp.DType.UUID, exp.DType.TIME, exp.DType.UTINYINT, exp.DType.USMALLI
 
 
 def render_spark(tree: exp.Expr, place: Callable[[str], str], released: Collection[str] = ()) -> str:
-    """Spark's SQL of a filled tree; ``place``: under which name a temporary relation stands.
+    """Return Spark's SQL of a filled tree; ``place``: gives the name of a temporary relation.
 
     ``released``: tables of a release that are meant where no database is named.
 
@@ -99,7 +99,7 @@ def render_spark(tree: exp.Expr, place: Callable[[str], str], released: Collecti
 
 
 def _translate_node(node: exp.Expr) -> exp.Expr:
-    """What Spark says otherwise."""
+    """Return a node as Spark writes it."""
     match node:
         case exp.DataType(this=kind) if kind in MISSING:
             raise EngineError(f"Spark has no type {node.sql(dialect='duckdb')}; cast the column in the source's query")
@@ -110,7 +110,7 @@ def _translate_node(node: exp.Expr) -> exp.Expr:
 
 
 def _md5_digest(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """63 bits of the MD5 of texts, as DuckDB has them: the upper half of a number whose first byte is the lowest."""
+    """Return 63 bits of the MD5 of texts as DuckDB does: the upper half of a number in little-endian order."""
     hexadecimal = call_function("md5", concat_texts(texts))
     numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
     turned = call_function(
@@ -121,7 +121,7 @@ def _md5_digest(texts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _sha256_hash(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """The first 60 bits of SHA-256 of texts."""
+    """Return the first 60 bits of SHA-256 of texts."""
     digits = first_characters(call_function("sha2", concat_texts(texts), exp.Literal.number(256)), DIGITS)
     return exp.cast(call_function("conv", digits, exp.Literal.number(16), exp.Literal.number(10)), "BIGINT")
 
@@ -131,7 +131,7 @@ ENGINE = RemoteDialect("Spark", SPARK, HASH_FUNCTIONS, _translate_node, COLLATIO
 
 
 def type_name(kind: spark.DataType) -> str:
-    """A type by the name that ``privsql.engine.roles`` has for it; as Spark says it if there is none.
+    """Return a type by the name that ``privsql.engine.roles`` has for it; as Spark says it if there is none.
 
     >>> type_name(spark.DecimalType(10, 2)), type_name(spark.ArrayType(spark.IntegerType()))
     ('DECIMAL(10,2)', 'INTEGER[]')
@@ -144,7 +144,7 @@ def type_name(kind: spark.DataType) -> str:
 
 
 def as_spark_types(data: pa.Table) -> pa.Table:
-    """An Arrow table in types that Spark has; ``EngineError`` names a column of which there is none."""
+    """Return an Arrow table in types that Spark has; ``EngineError`` names a column of which there is none."""
     for field in data.schema:
         if pa.types.is_time(field.type):
             raise EngineError(f"Spark has no type for column {field.name!r}: {field.type}")
@@ -178,7 +178,7 @@ warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", F
 
 
 def start_session(options: Options, settings: dict[str, str] | None = None) -> SparkSession:
-    """A session of this machine's own; Java is started once per process and ends with it.
+    """Return a session of this machine's own; Java is started once per process and ends with it.
 
     ``settings`` hold for the first session of a process only, as do memory and threads of ``options``.
     Raises ``EngineError`` where Java 17 is missing.
@@ -203,7 +203,7 @@ def start_session(options: Options, settings: dict[str, str] | None = None) -> S
 
 @cache
 def _java_folder() -> Path:
-    """A private folder for what Java spills and shuffles, for as long as the process lives; who is killed leaves it.
+    """Return a private folder for Java's temporary files; it is removed when the process ends.
 
     Spark makes a folder for tables of its own, too, which would stand wherever privsql is called. The room lies where
     other temporary folders of privsql's do, and is swept with them.
@@ -215,7 +215,7 @@ def _java_folder() -> Path:
 
 @contextmanager
 def connect_session(address: str) -> Iterator[SparkSession]:
-    """A session of one's own at a Spark Connect address, ``sc://host:port``; what follows that may be secret.
+    """Yield a session of one's own at a Spark Connect address, ``sc://host:port``; what follows that may be secret.
 
     It is given back to the server: pyspark would try that when the process ends, for ten minutes if nobody answers.
     Raises ``EngineError`` where nobody answers for a quarter of a minute.
@@ -235,7 +235,7 @@ def connect_session(address: str) -> Iterator[SparkSession]:
 
 
 def _create_remote_session(address: str) -> SparkSession:
-    """The session, made by its own class: pyspark's common one would have every later session be at an address."""
+    """Make the session by its own class: pyspark's common one would make every later session a remote one."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 (needs what few have installed)
     from pyspark.sql.connect.session import SparkSession as Distant  # noqa: PLC0415
 
@@ -249,7 +249,7 @@ def _create_remote_session(address: str) -> SparkSession:
 
 
 def require_trusted_session(session: object) -> SparkSession:
-    """A session that somebody else has made, as it is; ``UsageError`` unless ANSI mode is on and texts are in UTC."""
+    """Return a session of somebody else; ``UsageError`` unless ANSI mode is on and texts are in UTC."""
     if not all(hasattr(session, name) for name in ("sql", "conf", "createDataFrame", "catalog")):
         raise UsageError(f"{type(session).__name__} is not a session of Spark")
     known = cast("SparkSession", session)  # Spark Connect's class is another one
@@ -262,7 +262,7 @@ def require_trusted_session(session: object) -> SparkSession:
 
 
 def require_ansi_mode(session: SparkSession) -> SparkSession:
-    """The session, if it raises an error where a value can't be cast; ``EngineError`` otherwise."""
+    """Return the session, if it raises an error where a value can't be cast; ``EngineError`` otherwise."""
     try:
         session.range(1).selectExpr("CAST('x' AS INT) AS number").toArrow()
     except NumberFormatException:
@@ -271,7 +271,7 @@ def require_ansi_mode(session: SparkSession) -> SparkSession:
 
 
 def is_local(session: SparkSession) -> bool:
-    """Whether the session's workers see the files of this machine."""
+    """Return True if the session's workers see the files of this machine."""
     try:
         return str(session.sparkContext.master).startswith("local")
     except (PySparkException, AttributeError):  # Spark Connect has no context
@@ -286,7 +286,7 @@ def _configure_session(session: SparkSession) -> SparkSession:
 
 @contextmanager
 def translate_spark_errors() -> Iterator[None]:
-    """Spark's errors as privsql's, one line each."""
+    """Raise Spark's errors as privsql's, one line each."""
     logging.getLogger(TALKER).disabled = True
     try:
         yield
@@ -301,7 +301,7 @@ def translate_spark_errors() -> Iterator[None]:
 
 
 def _error_line(error: BaseException) -> str:
-    """The first line of an error, without the class that Spark puts before it and the state that it puts behind."""
+    """Return the first line of an error, without Spark's class before it and state behind it."""
     text = str(error).strip()
     called = CALLED.search(text)  # by another process
     first = called[1] if called else text.split("\n")[0]
@@ -309,7 +309,7 @@ def _error_line(error: BaseException) -> str:
 
 
 def _root_cause(error: Py4JError) -> str:
-    """What made a job fail, memory that ran out for example: Java tells of it by causes of causes."""
+    """Return the innermost cause of a failed job, such as memory that ran out."""
     cause = getattr(error, "java_exception", None)
     if cause is None:
         return _error_line(error)
@@ -321,13 +321,12 @@ def _root_cause(error: Py4JError) -> str:
 # Relations ------------------------------------------------------------------------------------------------------------
 # ``Relations`` of ``privsql.engine.database`` over a session of Spark.
 #
-# What is made is stored: a folder of Parquet in the spill folder where the workers see it, else in their own memory and
-# on their disks. A plan that is read twice would be computed twice. Rows of a stored table have no order; whoever wants
-# one asks for it.
+# Tables are stored: as a folder of Parquet in the spill folder if the workers see it, else in their own memory and on
+# their disks. A plan that is read twice would be computed twice. Rows of a stored table have no order.
 
 
 class SparkRelations(RemoteRelations):
-    """What was made in one session; ``spill``: a folder that the workers see, or None."""
+    """Relations of one session; ``spill``: a folder that the workers see, or None."""
 
     engine = ENGINE
     tables: Collection[str] = ()  # those of a release that are meant where no database is named
@@ -341,7 +340,7 @@ class SparkRelations(RemoteRelations):
         self._made: dict[str, Path | None] = {}  # names, and the folders in which they lie
 
     def close(self) -> None:
-        """Forget all that was made; the session goes on."""
+        """Drop all relations; the session goes on."""
         self.drop(*reversed(self._made))
 
     # Reading ---
@@ -352,7 +351,7 @@ class SparkRelations(RemoteRelations):
 
     @contextmanager
     def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """The rows of a query, so many at a time and in its order; in memory where there is no spill folder."""
+        """Yield the rows of a query, so many at a time and in its order; in memory where there is no spill folder."""
         with translate_spark_errors():
             frame = self._frame(query)
             if self._spill is None:
@@ -422,7 +421,7 @@ class SparkRelations(RemoteRelations):
         self._register_view(name, self.session.read.schema(frame.schema).parquet(str(folder)), folder)
 
     def _write_frame(self, frame: DataFrame, spill: Path) -> Path:
-        """The folder to which the rows were written: its files lie in their order."""
+        """Return the folder to which the rows were written: its files lie in their order."""
         folder = spill / f"spark-{self.number}-{next(self._folders)}"
         frame.write.parquet(str(folder))
         return folder
@@ -444,7 +443,7 @@ class SparkRelations(RemoteRelations):
 
 
 def _stream_folder(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatchReader:
-    """The rows of a written folder: Spark numbers its files in the order of the query."""
+    """Return the rows of a written folder: Spark numbers its files in the order of the query."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         for path in sorted(folder.glob("part-*.parquet")):
@@ -463,7 +462,7 @@ class SparkRelease(SparkRelations):
     """Relations beside them; what a tree names without a database are they. What is made stays in Spark's memory."""
 
     def __init__(self, session: SparkSession, tables: Mapping[str, Sequence[Path]]) -> None:
-        """``tables``: their Parquet files, which the session's workers must see."""
+        """Read tables; ``tables``: their Parquet files, which the session's workers must see."""
         super().__init__(session, None)
         self.tables = frozenset(tables)
         with translate_spark_errors():
@@ -472,7 +471,7 @@ class SparkRelease(SparkRelations):
 
 
 def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) -> SparkRelease:
-    """The tables of a release in a session that is given."""
+    """Return the tables of a release in a session that is given."""
     return SparkRelease(require_trusted_session(session), tables)
 
 
@@ -488,7 +487,7 @@ class SparkWarehouse(SparkRelations):
     """Relations beside a publisher's table."""
 
     def __init__(self, session: SparkSession, here: Path, options: Options | None = None) -> None:
-        """``here``: a folder for what is brought to this machine, and what is stored where workers see it."""
+        """Use a session; ``here``: a folder for files that are fetched, and stored where workers see it."""
         super().__init__(session, here if is_local(session) else None, options)
         self._here = here
         self._release: Path | None = None
@@ -519,7 +518,7 @@ class SparkWarehouse(SparkRelations):
         self._shown.append("source")
 
     def close(self) -> None:
-        """Forget all that was made, and all names that were given."""
+        """Drop all relations and names."""
         for name in self._shown:
             with translate_spark_errors():
                 self.session.catalog.dropTempView(name)
@@ -527,7 +526,7 @@ class SparkWarehouse(SparkRelations):
         super().close()
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
-        """By column of a relation the collation that it has, if that is not the bytes' own."""
+        """Return the collations of columns that do not compare texts by their bytes."""
         with translate_spark_errors():
             schema = self._frame(all_rows(source)).schema
         collations = {field.name: getattr(field.dataType, "collation", PLAIN) for field in schema}
@@ -598,7 +597,7 @@ def only_parts(folder: Path) -> None:
 def open_warehouse(
     spill: Path, options: Options, session: object | None, remote: str | None
 ) -> Iterator[SparkWarehouse]:
-    """A warehouse in a session that is given, at an address, or of this machine's own."""
+    """Yield a warehouse in a session that is given, at an address, or of this machine's own."""
     with (
         connect_session(remote) if remote and session is None else nullcontext(session) as there,
         SparkWarehouse(

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from privsql.model.manifest import CheckResult, Manifest, ReleasePromises, Structure, VerifiedBound
 
 # Rendering ------------------------------------------------------------------------------------------------------------
-# Pages of HTML out of the templates of this package: everything that is filled in is escaped, cleaned and cut.
+# Pages of HTML from the templates of this package: every value is escaped, cleaned and cut.
 #
-# No script, no request to anywhere: the policy of a page forbids both, and lets in the one stylesheet by its digest.
+# The policy of a page forbids scripts and requests, and allows the one stylesheet by its digest.
 
 LONGEST = 600  # characters of one value, wherever it stands
 SHORT = 60  # of a name or a value within a sentence or a cell
 
 
 def render_page(template: str, **facts: Any) -> str:
-    """A template of ``pages/templates`` filled with facts, complete or a part of a page.
+    """Return a template of ``pages/templates`` filled with facts, complete or a part of a page.
 
     ``EngineError`` without Jinja2; a fact that the template names and that is not given is jinja2's ``UndefinedError``.
     """
@@ -44,34 +44,35 @@ def render_page(template: str, **facts: Any) -> str:
 
 @lru_cache(maxsize=1)
 def read_stylesheet() -> str:
-    """The one stylesheet, as it stands within a page."""
+    """Return the one stylesheet, as it stands within a page."""
     return (files("privsql.pages") / "templates" / "style.css").read_text(encoding="utf-8")
 
 
-@lru_cache(maxsize=1)
-def style_source() -> str:
-    """What a content security policy calls the stylesheet: ``'sha256-..'`` of its text between the tags."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(read_stylesheet().encode()).digest()).decode()}'"
+@lru_cache(maxsize=4)
+def style_source(style: str | None = None) -> str:
+    """Return the stylesheet's name in a content security policy: ``'sha256-..'`` of its text between the tags."""
+    digest = hashlib.sha256((read_stylesheet() if style is None else style).encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def page_policy() -> str:
-    """The content security policy of a page that stands alone: its own style and pictures, and nothing else."""
+    """Return the content security policy of a page that stands alone: its own style and pictures, and nothing else."""
     return f"default-src 'none'; style-src {style_source()}; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def shorten_text(value: object, width: int = SHORT) -> Html:
-    """A name or a value of somebody's data: cut, and of a direction of its own."""
+    """Return a name or a value of a table: cut, and with a writing direction of its own."""
     text = clean_text(str(value), width)
     return Html(f"<bdi>{text}</bdi>")
 
 
 def as_code(text: object) -> Html:
-    """Lines that a reader copies: whole, their ends and tabs kept. What else can't be printed is replaced."""
+    """Return lines to copy, whole, with their ends and tabs; other characters that can't be printed are replaced."""
     return Html("".join(one if one in "\n\t" else clean_text(one, 1) for one in str(text)))
 
 
 def escape_exactly(text: object) -> Html:
-    """A text as a field or an address holds it: escaped, and nothing else is done to it."""
+    """Return a text as a field or an address holds it: escaped, and nothing else is done to it."""
     return Html(escape(str(text)))
 
 
@@ -101,7 +102,7 @@ def _make_environment() -> Any:
 
 
 def _finalize_value(value: object) -> object:
-    """What is written of a value: HTML as it is, any other text cleaned and cut."""
+    """Return HTML as it is, any other value cleaned and cut."""
     if value is None or hasattr(value, "__html__"):
         return value
     return clean_text(str(value), LONGEST)
@@ -113,7 +114,7 @@ def _capitalize_first(text: str) -> str:
 
 
 def typeset_relations(text: str) -> str:
-    """With signs that people write for what programs do."""
+    """Return a text with mathematical signs for those of programs."""
     return text.replace("<=", "\N{LESS-THAN OR EQUAL TO}").replace(">=", "\N{GREATER-THAN OR EQUAL TO}")
 
 
@@ -126,10 +127,9 @@ def page_table(
 
 
 # Charts as SVG --------------------------------------------------------------------------------------------------------
-# A chart as SVG within a page: shapes and text alone, in the page's own colours, so that it follows its scheme.
+# A chart as SVG within a page: shapes and text alone, in the page's colours, light or dark.
 #
-# What altair and vl-convert write is taken apart and put together again from known elements and attributes: no style,
-# no script, no link, whatever the texts in it are.
+# The SVG of vl-convert is rebuilt from known elements and attributes, without styles, scripts and links.
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 SHAPES = {"g", "path", "line", "rect", "circle", "text", "defs", "clipPath"}
@@ -147,7 +147,7 @@ NOTHING = ("", "M0,0h0v0h0Z")  # paths that show nothing
 
 
 def draw_svg(chart: Any, key: str, title: str, description: str) -> Html:
-    """A chart with a name and what it shows in words; ``key`` tells its parts from those of others on the page.
+    """Return a chart as SVG with a title and a description; ``key``: before its ids, which no other chart has.
 
     ``ValueError`` for a colour that is none of ``plot.INKS``.
     """
@@ -168,7 +168,7 @@ def draw_figure(chart: Any, key: str, title: str, caption: str, more: str = "") 
 
 
 def _svg_parts(one: ET.Element, key: str) -> Iterator[str]:
-    """An element and what is in it, as text."""
+    """Yield an element and what is in it, as text."""
     name = one.tag.removeprefix(NAMESPACE)
     hidden = one.get("display") == "none" or (name == "path" and one.get("d") in NOTHING)
     if name not in SHAPES or hidden:
@@ -199,7 +199,7 @@ def _svg_attributes(one: ET.Element, key: str) -> Iterator[str]:
 
 
 def _ink_name(value: str | None) -> str | None:
-    """The name of an ink; None for none."""
+    """Return the name of an ink; None for none."""
     if value is None or value in PLAIN:
         return None
     if value.lower() not in NAMES:
@@ -221,13 +221,12 @@ def _round_numbers(value: str) -> str:
 
 
 # Facts ----------------------------------------------------------------------------------------------------------------
-# What a report is written from: facts of a release, and of its source where that was given.
+# The facts of a report: of a release, and of its source if that was given.
 
 
 @dataclass(frozen=True)
 class UsageSnippets:
-    """How the release is asked: lines to copy, each of which runs where a ``form`` (file, folder, schema) called
-    ``file`` lies.
+    """Lines to copy that query the release, for a ``form`` (file, folder, schema) called ``file``.
 
     ``shell``: by the command line; ``python``; ``sql``: without privsql, in DuckDB itself.
     """
@@ -241,8 +240,8 @@ class UsageSnippets:
 
 @dataclass(frozen=True)
 class ExpectedAccuracy:
-    """Answers of one size, as the release alone tells: how many, and of typical ones the expected error of privsql's
-    estimate and half the length of its interval, and half the distance of the bounds of the literature's formula.
+    """Typical answers of one size, from the release alone: their number, and of the median one the expected error, half
+    the length of the interval, and half the distance of the bounds of the literature's formula.
     """
 
     low: float
@@ -256,7 +255,7 @@ class ExpectedAccuracy:
 
 @dataclass(frozen=True)
 class TruthComparison:
-    """Answers beside the true ones: ``scores`` by estimator, as ``evaluate`` sums them up, and some of them singly.
+    """Answers beside the true ones: ``scores`` by estimator as of ``evaluate``, and some answers one by one.
 
     ``pairs``: (true, estimate, low, high) of privsql's own estimates.
     """
@@ -266,7 +265,7 @@ class TruthComparison:
     confidence: float
 
     def as_json(self) -> dict[str, Any]:
-        """The scores, the confidence, and the pairs."""
+        """Return the scores, the confidence, and the pairs."""
         names = ("true", "estimate", "low", "high")
         pairs = [dict(zip(names, one, strict=True)) for one in self.pairs]
         return {**self.scores, "confidence": self.confidence, "pairs": pairs}
@@ -274,10 +273,10 @@ class TruthComparison:
 
 @dataclass(frozen=True)
 class VerifiedFacts:
-    """What is known of a release whose checks hold.
+    """The facts of a release whose checks hold.
 
-    ``lines``: what it says of itself, name by name; ``promise``: the bound in a few words; ``compared``: None without
-    the source. ``certain``: whether the ends that the literature's formula gives hold the true answer for sure.
+    ``lines``: names and values of its manifest; ``promise``: the bound in a few words; ``compared``: None without the
+    source; ``certain``: True if the ends of the literature's formula always hold the true answer.
     """
 
     promise: str
@@ -325,10 +324,10 @@ class VerifiedFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """All that a page says. ``internal``: made with the source, so that it shows what no release does.
+    """The contents of a page. ``internal``: made with the source, and shows true counts.
 
-    ``digests``: SHA-256 of the release's files; ``learnt``: None where a check does not hold: nothing is then said of
-    what the release promises, and nothing of its tables is shown.
+    ``digests``: SHA-256 of the release's files; ``learnt``: None where a check fails: the page then says nothing of the
+    promises, and shows nothing of the tables.
     """
 
     manifest: Manifest
@@ -340,17 +339,17 @@ class Report:
 
     @property
     def verified(self) -> bool:
-        """Whether every check holds."""
+        """Return True if every check holds."""
         return all(one.ok for one in self.checks)
 
     @property
     def broken(self) -> tuple[Finding, ...]:
-        """The adversaries that the release promises to resist and does not."""
+        """Return the adversaries that the release promises to resist and does not."""
         return tuple(one for one in self.learnt.findings if one.exceeded) if self.learnt else ()
 
     @property
     def ok(self) -> bool:
-        """Whether every check holds and every promise that was measured is kept."""
+        """Return True if every check holds and no measured promise is broken."""
         return self.verified and not self.broken
 
     def _repr_html_(self) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, VerifiedFacts
 
 # Tables and pictures of a release -------------------------------------------------------------------------------------
-# What a page shows of a release whose checks hold: rows of its tables, and pictures beside them.
+# The tables and charts of a release whose checks hold.
 
 MOST_SHOWN_ROWS = 200  # rows of a table
 DRAWN = 30  # bars of a picture
@@ -247,7 +247,7 @@ def _draw_intervals(compared: TruthComparison) -> str:
 
 
 # Report ---------------------------------------------------------------------------------------------------------------
-# The page of a report: facts in, HTML out. What stands in it of a release is escaped, cleaned and cut.
+# The page of a report: facts in, HTML out.
 
 ENDINGS = (".html", ".htm")
 MOST_TABLE_ROWS = 100  # rows of a table
@@ -255,7 +255,7 @@ WIDE = 400  # characters of a cell
 
 
 def require_page_target(target: Path) -> None:
-    """``UsageError`` for what is no name of a page, ``EngineError`` without what draws one: better known at once."""
+    """Raise ``UsageError`` for a wrong name of a page, ``EngineError`` without the extra that draws it."""
     if target.suffix.lower() not in ENDINGS:
         raise UsageError(f"--to {target}: a page ends in .html")
     PAGES.require_installed()
@@ -263,7 +263,7 @@ def require_page_target(target: Path) -> None:
 
 
 def write_page(report: Report, target: Path) -> None:
-    """The page as a file, whole or not at all; an internal one is for its owner alone. ``EngineError`` if it can't be.
+    """Write the page as a file, whole or not at all; an internal one is for its owner alone.
 
     A page that is there is replaced.
     """
@@ -286,7 +286,7 @@ def write_page(report: Report, target: Path) -> None:
 
 
 def render_report(report: Report) -> str:
-    """The page as text; ``EngineError`` where what makes it is not installed."""
+    """Return the page as text; ``EngineError`` where what makes it is not installed."""
     manifest = report.manifest
     return rendering.render_page(
         "report.html",
@@ -314,13 +314,13 @@ def _page_title(report: Report) -> str:
 
 
 def _check_cell(one: CheckResult) -> Html:
-    """A check, and what it compared where it says so."""
+    """Return a check, and what it compared where it says so."""
     compared = f'<br><span class="quiet">{clean_text(one.compared, WIDE)}</span>' if one.compared else ""
     return Html(clean_text(one.name, WIDE) + compared)
 
 
 def _manifest_lines(report: Report) -> list[tuple[str, object]]:
-    """What the release says of itself, without its parameters, which have a table of their own."""
+    """Return the facts of the manifest, without its parameters, which have a table of their own."""
     return [one for one in report.learnt.lines if one[0] != "asked for"] if report.learnt else []
 
 

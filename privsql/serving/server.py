@@ -36,7 +36,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Listener:
-    """Where the server listens. ``hosts``: what it may be called besides; ``token``: None where none is needed."""
+    """The open socket of the server. ``hosts``: further names of it; ``token``: None if none is needed."""
 
     host: str
     socket: socket.socket
@@ -45,7 +45,7 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """What a browser is given: the token stands in it once."""
+        """Return the address for a browser; it holds the token."""
         bound, port = self.socket.getsockname()[:2]
         name = _machine_name() if self.is_everywhere else bound if self.host != "localhost" else self.host
         quoted = f"[{name}]" if ":" in name else name
@@ -53,12 +53,12 @@ class Listener:
 
     @property
     def is_everywhere(self) -> bool:
-        """Whether it listens on all addresses of the machine."""
+        """Return True if it listens on all addresses of the machine."""
         return ip_address(self.socket.getsockname()[0]).is_unspecified
 
     @property
     def host_names(self) -> frozenset[str]:
-        """What it may be called."""
+        """Return the host names that requests may use."""
         bound = self.socket.getsockname()[0]
         machine = (_machine_name(), socket.gethostname()) if self.is_everywhere else ()
         called = (self.host, bound, *self.hosts, *machine)
@@ -67,7 +67,7 @@ class Listener:
 
 
 def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[str] = ()) -> Listener:
-    """Listen; a token is made where others could come, or ``token`` asks for one.
+    """Listen; make a token if other machines can connect, or if ``token`` is set.
 
     ``hosts``: names alone, without a port. ``UsageError`` for a host that is none, ``EngineError`` for a port that is
     taken.
@@ -93,7 +93,7 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
 
 
 def _parse_host_name(name: str) -> str:
-    """A name as ``Host`` has it; ``UsageError`` for what no ``Host`` can say, and so would let nobody in."""
+    """Return a name as ``Host`` has it; ``UsageError`` for one that ``Host`` can't hold."""
     host = name.strip().removesuffix(".").lower()
     try:
         ip_address(host)
@@ -114,7 +114,7 @@ def _machine_name() -> str:
 
 
 def make_app(served: Mapping[str, ReleasePool], listener: Listener, queue: QueryQueue, *, verified: bool) -> Guard:
-    """The page behind its guard."""
+    """Return the page behind its guard."""
     page, cookie = make_site(served, queue, verified=verified), f"{COOKIE}_{listener.socket.getsockname()[1]}"
     return Guard(page, listener.host_names, listener.token, any_address=listener.is_everywhere, cookie=cookie)
 
@@ -141,7 +141,7 @@ def run_server(
 
 
 class QueryServer(uvicorn.Server):  # type: ignore[misc]
-    """A server that ends cleanly on Ctrl-C, and what is being answered with it. Nothing is logged but its failures."""
+    """A server that ends cleanly on Ctrl-C, with all questions. It logs its failures alone."""
 
     def __init__(self, app: Any, queue: QueryQueue, ready: Callable[[], None]) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -163,38 +163,38 @@ class QueryServer(uvicorn.Server):  # type: ignore[misc]
         self.should_exit = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin, and say so."""
+        """Start, and report it."""
         await super().startup(sockets=sockets)
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal's handler)
-        """End; a second signal waits for nobody."""
+        """End; a second signal ends at once."""
         self._desk.stop_running()
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 class TimeoutProtocol(H11Protocol):  # type: ignore[misc]
-    """A connection whose patience ends: with a request that never comes whole, and an answer that is never read."""
+    """A connection that is closed if a request does not come in time, or an answer is not read."""
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait."""
+        """Start the timer."""
         super().connection_made(transport)
         self._since = self.loop.time()
         self._look = self.loop.call_later(PATIENCE, self._check_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Stop the timer."""
         self._look.cancel()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Start the timer for the next request."""
         self._since = self.loop.time()
         super().on_response_complete()
 
     def _check_timeout(self) -> None:
-        """Close what has waited long enough, or look again later."""
+        """Close a connection that has waited long enough, or check again later."""
         busy = self.cycle is not None and not self.cycle.response_complete
         if self.loop.time() - self._since >= (STUCK if busy else PATIENCE):
             self.transport.abort()

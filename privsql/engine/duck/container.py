@@ -38,7 +38,7 @@ UNITS = {unit: 1024**power for power, unit in enumerate(("bytes", "KiB", "MiB", 
 
 
 class DuckRelations:
-    """What was made in one connection."""
+    """Relations of one connection."""
 
     keeps_order = True
 
@@ -105,7 +105,7 @@ class DuckRelations:
         self.connection.run(f"SET memory_limit = '{left}B'")
 
     def row_number(self, table: str) -> exp.Expr:
-        """Rows of a table made here are numbered 0, 1, .. in the order in which they were inserted."""
+        """Return the row's number (0, 1, ..), in the order in which rows were inserted."""
         return exp.column("rowid", table=table)
 
     def with_bid_and_code(self, records: exp.Table, positions: exp.Table) -> exp.Query:
@@ -117,7 +117,7 @@ class DuckRelations:
         return all_rows(temp_table("matched"))
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """63 bits of the MD5 of texts, side by side: the same in every version, unlike the engine's own hash."""
+        """Return 63 bits of the MD5 of texts, which no version changes, unlike the engine's own hash."""
         number = exp.Anonymous(this="md5_number", expressions=[concat_texts(texts)])
         return exp.cast(exp.BitwiseRightShift(this=number, expression=exp.Literal.number(65)), "BIGINT")
 
@@ -161,7 +161,7 @@ class DuckRelations:
         self._registered.add(name)
 
     def _note_fault(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """The batches; of our own errors, and of Ctrl-C, the engine would tell the text in a line of its own."""
+        """Yield the batches; of our own errors, and of Ctrl-C, the engine would tell the text in a line of its own."""
         try:
             yield from stream
         except GeneratorExit:  # nobody reads on
@@ -179,7 +179,7 @@ class DuckRelations:
                 self.connection.run(f"DROP TABLE IF EXISTS {render_sql(temp_table(name))}")
 
     def _render_query(self, query: exp.Expr) -> str:
-        """The text of a tree, as it is run here."""
+        """Return the text of a tree, as it is run here."""
         return render_sql(query)
 
     @contextmanager
@@ -193,18 +193,18 @@ class DuckRelations:
 
 
 def _parse_size(size: str) -> int:
-    """A size as the engine shows it."""
+    """Return a size as the engine shows it."""
     number, unit = size.split()
     return int(float(number) * UNITS[unit])
 
 
 def quote_identifier(name: str) -> str:
-    """A name as SQL writes it."""
+    """Return a name as SQL writes it."""
     return render_sql(exp.to_identifier(name, quoted=True))
 
 
 def quote_text(value: object) -> str:
-    """A value as a text constant of SQL."""
+    """Return a value as a text constant of SQL."""
     return render_sql(exp.Literal.string(str(value)))
 
 
@@ -261,7 +261,7 @@ class DuckContainer(DuckRelations):
         return wrong
 
     def _count_deleted(self, stored: exp.Table) -> int:
-        """How many rows of a stored table are deleted and still lie in the file."""
+        """Return how many rows of a stored table are deleted and still lie in the file."""
         holes: Holes = {"table": stored, "called": exp.Literal.string(render_sql(stored))}
         return int(self.rows(fill("duckdb/deleted", holes))[0][0])
 
@@ -302,7 +302,7 @@ class DuckContainer(DuckRelations):
         return [one for one in entries if one[:2] != ("schema", schema)]
 
     def list_schemas(self, database: str) -> list[str]:
-        """The schemas of an attached database but its first, main."""
+        """Return the schemas of an attached database but its first, main."""
         rows = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
         return [name for kind, name, _, _ in rows if kind == "schema"]
 
@@ -351,26 +351,26 @@ class DuckContainer(DuckRelations):
 
 
 def log_of(path: Path) -> Path:
-    """The write-ahead file of a database file, as DuckDB names it: what follows a ``?`` stays at the end."""
+    """Return the write-ahead file of a database file, as DuckDB names it: what follows a ``?`` stays at the end."""
     head, mark, tail = str(path).partition("?")
     return Path(f"{head}.wal{mark}{tail}")
 
 
 def reader_call(kind: str, *paths: Path | str, hive_partitioning: bool = False, **options: Any) -> str:
-    """The call that reads exactly these files: their names are no pattern, their folders say nothing of columns."""
+    """Return a call that reads exactly these files: names are no patterns, folders are no columns."""
     names = ", ".join(quote_text(file_pattern(str(path))) for path in paths)
     options = {"hive_partitioning": hive_partitioning, **options}
     return call_with_options(READERS[kind], f"[{names}]", options)
 
 
 def call_with_options(function: str, argument: str, options: Mapping[str, Any]) -> str:
-    """The call of a function with options by their names."""
+    """Return the call of a function with options by their names."""
     named = (f"{name} = {_as_constant(value)}" for name, value in options.items())
     return f"{function}({', '.join([argument, *named])})"
 
 
 def _as_constant(value: Any) -> str:
-    """A value as a constant of SQL."""
+    """Return a value as a constant of SQL."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{quote_text(key)}: {_as_constant(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -379,12 +379,12 @@ def _as_constant(value: Any) -> str:
 
 
 def file_pattern(name: str) -> str:
-    """What a reader is given for one file; an address is no pattern here, and may ask with ``?``."""
+    """Return the argument by which a reader reads one file; an address is no pattern, and may have a query part."""
     return name if url_scheme(name) else escape_pattern(name)
 
 
 def escape_pattern(path: str) -> str:
-    """The pattern that this path alone meets."""
+    """Return the pattern that this path alone meets."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in path)
 
 
@@ -402,7 +402,7 @@ SECONDS = 30.0  # that a copy of what may be a view may take
 
 
 class DuckLockedSession(DuckContainer):
-    """What others made. Trees whose tables name no database mean those of database ``home``.
+    """Files of others. Tables of a tree that name no database are those of database ``home``.
 
     Where that is a file (``read_only``), what reads nothing else has the same answer again, and is asked once.
     """
@@ -423,7 +423,7 @@ class DuckLockedSession(DuckContainer):
     def _cached_result(
         self, kind: str, query: exp.Expr, ask: Callable[[str], Result], values: Mapping[str, Any] | None = None
     ) -> Result:
-        """What a query gives, from memory where it reads nothing but the database ``home``."""
+        """Return the result of a query, from memory if it reads nothing but the database ``home``."""
         tree = qualify_tables(query, self._home)
         read = list(tree.find_all(exp.Table))
         places = {one.catalog for one in read if isinstance(one.this, exp.Identifier)} - {""}  # those of WITH have none
@@ -453,7 +453,7 @@ class DuckLockedSession(DuckContainer):
 def open_locked_session(
     attached: Mapping[str, Path | None], readable: Sequence[Path], home: str, spill: Path, options: Options
 ) -> DuckLockedSession:
-    """A locked session: database files attached by name (None: an empty one in memory), and files that may be read."""
+    """Open a locked session: files attached by name (None: an empty database in memory), and files to read."""
     files = [path for path in (*attached.values(), *readable) if path is not None]
     connection = Connection(_session_settings(files, spill, options), options.report)
     db = DuckLockedSession(connection, home, read_only=attached.get(home) is not None)
@@ -469,7 +469,7 @@ def open_locked_session(
 
 
 def _session_settings(files: Sequence[Path], spill: Path, options: Options) -> Settings:
-    """Memory and disk in proportion to the files, so that a small one can't ask for much; or as the caller says."""
+    """Return limits of memory and disk in proportion to the files, unless the caller sets them."""
     memory = min(int(SHARE * system.total_memory()), READING_BASE + PER_BYTE * sum(map(_file_size, files)))
     settings: Settings = {
         "temp_directory": str(spill),
@@ -489,7 +489,7 @@ def _file_size(path: Path) -> int:
 
 
 def _lock_session(connection: Connection, allowed: Sequence[str]) -> None:
-    """From now on: no other file, no extension, no setting can be changed."""
+    """Forbid other files, extensions and changes of settings from now on."""
     both = dict.fromkeys([*allowed, *map(escape_pattern, allowed)])  # a reader opens what its pattern meets
     connection.run(f"SET allowed_paths = [{', '.join(map(quote_text, both))}]")
     connection.run("SET enable_external_access = false")

@@ -100,7 +100,7 @@ class DuckSession(DuckContainer):
             self._open_database(origin.path or Path())
 
     def _create_source(self, call: str, *, once: bool = False) -> None:
-        """Let a publisher's query call files ``source``; ``once``: a text is parsed anew whenever it is read."""
+        """Name files ``source`` for a publisher's query; ``once``: store their rows, as text is slow to parse."""
         if once:
             self.connection.start_step("Reading the source")
         self.connection.run(f"CREATE TEMP {'TABLE' if once else 'VIEW'} source AS SELECT * FROM {call}")
