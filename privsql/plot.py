@@ -74,17 +74,9 @@ def style_chart(chart: Any, size: int = 10) -> Any:
     """Return a chart in the colours of all, without a frame; ``size``: of its letters, in pixels."""
     text, quiet, line = INKS["text"], INKS["quiet"], INKS["line"]
     chart = chart.configure_view(stroke=None).configure_title(color=text, subtitleColor=quiet)
-    chart = chart.configure_axis(
-        grid=False,
-        labelColor=quiet,
-        titleColor=text,
-        domainColor=GREY,
-        tickColor=GREY,
-        gridColor=line,
-        labelFontSize=size,
-        titleFontSize=size + 1,
-    )
-    return chart.configure_legend(labelColor=text, titleColor=text, labelFontSize=size, titleFontSize=size + 1)
+    letters = {"titleColor": text, "labelFontSize": size, "titleFontSize": size + 1}
+    lines = {"grid": False, "domainColor": GREY, "tickColor": GREY, "gridColor": line}
+    return chart.configure_axis(labelColor=quiet, **lines, **letters).configure_legend(labelColor=text, **letters)
 
 
 # Charts of measurements -----------------------------------------------------------------------------------------------
@@ -220,26 +212,19 @@ def draw_inference(inferred: Any) -> LayerChart:
     """Draw noisy ratios by size of the query: the mean and two standard deviations, simulated and in theory."""
     alt = load_altair()
     ratio = inferred.queried_row.ratio
-    rows = [
-        {
-            "x": row.x,
-            "mean": row.simulated_mean,
-            "low": row.simulated_mean - 2 * row.simulated_deviation,
-            "high": row.simulated_mean + 2 * row.simulated_deviation,
-            "from": row.mean - 2 * row.deviation,
-            "to": row.mean + 2 * row.deviation,
-        }
-        for row in inferred.rows
-    ]
+    rows = []
+    for row in inferred.rows:
+        simulated, deviation = row.simulated_mean, 2 * row.simulated_deviation
+        theory = {"from": row.mean - 2 * row.deviation, "to": row.mean + 2 * row.deviation}
+        rows.append(
+            {"x": row.x, "mean": simulated, "low": simulated - deviation, "high": simulated + deviation} | theory
+        )
     title = alt.Title(
         f"What noisy counts tell, epsilon = {inferred.epsilon:g}",
         subtitle="blue: simulated, two deviations; orange: in theory; black: y/x; dotted: asked",
     )
-    base = (
-        make_chart(rows, WHOLE)
-        .properties(title=title)
-        .encode(alt.X("x:Q", title="records that meet the condition, x").scale(type="log", nice=False, padding=10))
-    )
+    x = alt.X("x:Q", title="records that meet the condition, x").scale(type="log", nice=False, padding=10)
+    base = make_chart(rows, WHOLE).properties(title=title).encode(x)
 
     def up(field: str) -> Any:
         return alt.Y(f"{field}:Q", title="Y/X").scale(domain=[ratio - 1, ratio + 1])

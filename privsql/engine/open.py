@@ -25,35 +25,19 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from privsql.engine.database import DetachedWarehouse, EngineSession, LockedSession, Origin, Relations
-    from privsql.engine.duck.connection import Settings
 
-__all__ = [
-    "is_database",
-    "list_tables",
-    "log_of",
-    "open_engine",
-    "open_locked",
-    "open_release_tables",
-    "open_scratch",
-    "open_spark",
-    "translate_errors",
-]
+__all__ = ["log_of", "translate_errors"]  # beside the functions of this module
 
 
 def open_engine(spill: Path, options: Options) -> EngineSession:
     """Return an empty session that spills to ``spill``."""
-    settings: Settings = {"temp_directory": str(spill)}
-    if options.memory_limit:
-        settings["memory_limit"] = options.memory_limit
-    if options.threads:
-        settings["threads"] = str(options.threads)
 
     def write_parquet(origin: Origin) -> list[Path]:
         with open_spark(spill, options, remote=origin.address) as there:
             there.mount("source", origin)
             return there.write_parquet_files("source")
 
-    return DuckSession(Connection(settings, options.report), write_parquet)
+    return DuckSession(Connection({**options.engine_settings(spill)}, options.report), write_parquet)
 
 
 def open_scratch() -> EngineSession:

@@ -13,6 +13,7 @@ from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from rich.progress import Progress
 
@@ -44,6 +45,11 @@ class Options:
     report: Reporter | None = None
     session: object | None = None
 
+    def engine_settings(self, spill: Path) -> dict[str, str]:
+        """Return them as settings of DuckDB, which spills to ``spill``."""
+        chosen = {"temp_directory": spill, "memory_limit": self.memory_limit, "threads": self.threads}
+        return {name: str(value) for name, value in chosen.items() if value}
+
 
 class RunKeywords(TypedDict, total=False):
     """Keywords of every verb that works for a while: ``options``, or what they consist of.
@@ -65,11 +71,8 @@ RUNNING = tuple(RunKeywords.__annotations__)
 def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) -> Iterator[Options]:
     """Yield the options that the keywords of a verb say; ``UsageError`` for keywords that it does not have."""
     refuse_unknown_keywords(keywords, RUNNING, verb)
-    options, limit, threads = (
-        keywords.get("options") or Options(),
-        keywords.get("memory_limit"),
-        keywords.get("threads"),
-    )
+    options = keywords.get("options") or Options()
+    limit, threads = keywords.get("memory_limit"), keywords.get("threads")
     if not isinstance(options, Options):
         raise UsageError(f"options: {type(options).__name__} is no privsql.Options")
     if limit is not None:

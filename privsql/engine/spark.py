@@ -192,10 +192,8 @@ def start_session(options: Options, settings: dict[str, str] | None = None) -> S
     with translate_spark_errors():
         first = SparkSession.getActiveSession()
         if first is None:
-            chosen |= {
-                "spark.local.dir": str(_java_folder()),
-                "spark.sql.warehouse.dir": str(_java_folder() / "warehouse"),
-            }
+            folder = str(_java_folder())
+            chosen |= {"spark.local.dir": folder, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
             builder = SparkSession.builder.master(f"local[{options.threads or '*'}]").appName("privsql")
             first = builder.config(map=dict(chosen)).getOrCreate()
         return _configure_session(first.newSession())

@@ -88,14 +88,8 @@ def _make_environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shapes = {
-        "short": shorten_text,
-        "code": as_code,
-        "exact": escape_exactly,
-        "figure": format_figure,
-        "share": format_share,
-    }
-    environment.filters |= {**shapes, "capitalized": _capitalize_first, "relations": typeset_relations}
+    environment.filters |= {"short": shorten_text, "code": as_code, "exact": escape_exactly, "figure": format_figure}
+    environment.filters |= {"share": format_share, "capitalized": _capitalize_first, "relations": typeset_relations}
     environment.globals |= {"style": lambda: Html(read_stylesheet()), "policy": page_policy, "version": __version__}
     environment.globals["table"] = page_table
     return environment

@@ -288,6 +288,7 @@ def write_page(report: Report, target: Path) -> None:
 def render_report(report: Report) -> str:
     """Return the page as text; ``EngineError`` where what makes it is not installed."""
     manifest = report.manifest
+    parameters = [(rendering.shorten_text(name), _as_text(value)) for name, value in manifest.parameters.items()]
     return rendering.render_page(
         "report.html",
         report=report,
@@ -296,9 +297,7 @@ def render_report(report: Report) -> str:
         failed=[one for one in report.checks if not one.ok],
         failed_rows=[(one.name, printable_text("; ".join(one.offending), WIDE)) for one in report.checks if not one.ok],
         checks=[(_check_cell(one), "yes" if one.ok else f"NO ({one.violations:,})") for one in report.checks],
-        parameters=[(rendering.shorten_text(name), _as_text(value)) for name, value in manifest.parameters.items()][
-            :MOST_TABLE_ROWS
-        ],
+        parameters=parameters[:MOST_TABLE_ROWS],
         files=[(rendering.shorten_text(name), digest) for name, digest in report.digests.items()][:MOST_TABLE_ROWS],
         lines=[(name, printable_text(str(value), WIDE)) for name, value in _manifest_lines(report)],
         learnt=report.learnt,
@@ -308,9 +307,8 @@ def render_report(report: Report) -> str:
 
 def _page_title(report: Report) -> str:
     kind = "INTERNAL, shows true counts" if report.internal else "Report on a release"
-    return (
-        f"{'' if report.verified else 'NOT VERIFIED: '}{kind}: {printable_text(report.manifest.name, rendering.SHORT)}"
-    )
+    failed = "" if report.verified else "NOT VERIFIED: "
+    return f"{failed}{kind}: {printable_text(report.manifest.name, rendering.SHORT)}"
 
 
 def _check_cell(one: CheckResult) -> Html:

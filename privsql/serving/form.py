@@ -76,6 +76,9 @@ class FormMeasure:
     label: str
 
 
+RECORDS = FormMeasure(COUNT, "How many records")
+
+
 @dataclass(frozen=True)
 class ReleaseForm:
     """All that can be chosen. ``items``: of a release of item sets, whose one column holds them.
@@ -104,17 +107,11 @@ def make_form(release: Release) -> ReleaseForm:
         (field,) = manifest.sensitive
         kind = field.type.removesuffix("[]")
         items_column = FormColumn(0, field.name, kind, _column_kind(kind), ())
-        return ReleaseForm(
-            manifest.name,
-            (items_column,),
-            (FormMeasure(COUNT, "How many records"),),
-            release.answers.item_labels,
-            certain,
-        )
+        return ReleaseForm(manifest.name, (items_column,), (RECORDS,), release.answers.item_labels, certain)
     sensitive = {field.name for field in manifest.sensitive} if manifest.quasi_identifiers else set()
     fields = (*manifest.quasi_identifiers, *manifest.sensitive)
     columns = tuple(_make_column(release, k, field, field.name in sensitive) for k, field in enumerate(fields))
-    measures = (FormMeasure(COUNT, "How many records"), *_list_amounts(release, columns))
+    measures = (RECORDS, *_list_amounts(release, columns))
     return ReleaseForm(manifest.name, columns, measures, certain=certain)
 
 

@@ -203,32 +203,24 @@ class ReleasePage:
 
     def as_html(self, served: ReleasePool, *, several: bool, verified: bool) -> str:
         """Return the page."""
-        manifest_lines = [
-            (name, value) for name, value in describe_manifest(served.manifest) if value not in (None, "")
-        ]
-        facts = {
-            "served": served,
-            "form": served.form,
-            "asked": self.question,
-            "sql": _editable_sql(self.question, served),
-        }
-        facts |= {"answer": self.answer, "refused": self.refused, "again": self.again, "told": manifest_lines}
-        facts |= {"words": describe_question(self.question, served.form), "summary": describe_condition}
-        facts |= {"several": several, "verified": verified} | (
-            self._answer_facts(served, self.answer) if self.answer else {}
-        )
-        return render_page("serve/release.html", title=served.manifest.name, **facts)
+        lines = [(name, value) for name, value in describe_manifest(served.manifest) if value not in (None, "")]
+        facts = self._answer_facts(served, self.answer) if self.answer else {}
+        facts |= {"title": served.manifest.name, "served": served, "form": served.form, "view": self, "lines": lines}
+        facts |= {"sql": _editable_sql(self.question, served), "words": describe_question(self.question, served.form)}
+        facts |= {"summary": describe_condition, "several": several, "verified": verified}
+        return render_page("serve/release.html", asked=self.question, **facts)
 
     def _answer_facts(self, served: ReleasePool, answer: Answer) -> dict[str, Any]:
-        sql = self.question.sql or query_text(build_statement(self.question, served.form), lines=False)
+        asked = self.question
+        sql = asked.sql or query_text(build_statement(asked, served.form), lines=False)
         return {
             "rows": answer.as_table(results.ROWS),
             "headline": results.make_headline(answer),
             "csv": release_address(served, "/answer.csv", self.pairs),
             "json": release_address(served, "/answer.json", self.pairs),
             "picture": release_address(served, "/picture.svg", self.pairs) if is_drawable(answer) else "",
-            "shell": results.shell_snippet(served, sql, self.question.confidence, self.question.estimator),
-            "python": results.python_snippet(served, sql, self.question.confidence, self.question.estimator),
+            "shell": results.shell_snippet(served, sql, asked.confidence, asked.estimator),
+            "python": results.python_snippet(served, sql, asked.confidence, asked.estimator),
         }
 
 

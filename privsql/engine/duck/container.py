@@ -97,11 +97,9 @@ class DuckRelations:
             self._limit = _parse_size(self.rows(fill("duckdb/memory", {}))[0][0])
         left = self._limit - PROCESS_BASE - size
         if left < LEAST:
-            raise EngineError(
-                f"{what} takes about {size / 1e9:.2f} GB beside the engine and "
-                f"{(PROCESS_BASE + LEAST) / 1e9:.2f} GB for all "
-                f"else; the memory limit is {self._limit / 1e9:.2f} GB"
-            )
+            sizes = [f"{one / 1e9:.2f} GB" for one in (size, PROCESS_BASE + LEAST, self._limit)]
+            needed = f"takes about {sizes[0]} beside the engine and {sizes[1]} for all else"
+            raise EngineError(f"{what} {needed}; the memory limit is {sizes[2]}")
         self.connection.run(f"SET memory_limit = '{left}B'")
 
     def row_number(self, table: str) -> exp.Expr:
@@ -471,14 +469,8 @@ def open_locked_session(
 def _session_settings(files: Sequence[Path], spill: Path, options: Options) -> Settings:
     """Return limits of memory and disk in proportion to the files, unless the caller sets them."""
     memory = min(int(SHARE * system.total_memory()), READING_BASE + PER_BYTE * sum(map(_file_size, files)))
-    settings: Settings = {
-        "temp_directory": str(spill),
-        "memory_limit": options.memory_limit or f"{memory}B",
-        "max_temp_directory_size": f"{SPILL * memory}B",
-    }
-    if options.threads:
-        settings["threads"] = str(options.threads)
-    return settings
+    limits = {"memory_limit": f"{memory}B", "max_temp_directory_size": f"{SPILL * memory}B"}
+    return {**limits, **options.engine_settings(spill)}
 
 
 def _file_size(path: Path) -> int:

@@ -178,19 +178,11 @@ def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any
     if not header and _is_empty(connection, file, options):
         raise EngineError("it is empty: it has neither a header nor a line")
     names = {fold_name(one["name"]) for one in columns}
-    again = [
-        one["name"]
-        for one in columns
-        if fold_name(re.sub(r"_\d+$", "", one["name"])) in names - {fold_name(one["name"])}
-    ]
+    again = any(fold_name(re.sub(r"_\d+$", "", name)) in names - {fold_name(name)} for name in names)
     if not (header and again and "names" not in options):
         return
-    dialect = {
-        "delimiter": delimiter,
-        "quote": _sniffed_value(quote),
-        "escape": _sniffed_value(escape),
-        "skip": skipped,
-    }
+    quote, escape = ("" if shown_as == "(empty)" else shown_as for shown_as in (quote, escape))
+    dialect = {"delimiter": delimiter, "quote": quote, "escape": escape, "skip": skipped}
     raw = {**options, **dialect, "header": False, "all_varchar": True}
     raw.pop("types", None)
     first = next(iter(connection.rows(_select_all(reader_call("csv", file, **raw), 1))), ())
@@ -206,10 +198,6 @@ def _select_all(call: str, rows: int | None = None) -> str:
     """Return the rows that a call yields, or the first of them."""
     query = all_rows(sqlglot.parse_one(call, into=exp.Table, dialect=DIALECT))
     return render_sql(query if rows is None else query.limit(rows))
-
-
-def _sniffed_value(shown_as: str) -> str:
-    return "" if shown_as == "(empty)" else shown_as
 
 
 def _require_alike(
@@ -256,8 +244,7 @@ def _require_partition_columns(files: Sequence[str], known: Sequence[Columns]) -
         if both is not None:
             raise EngineError(
                 f"{redact_secrets(file)}: column {both!r} is both in the file and in its path; leave out "
-                "hive_partitioning to "
-                "take the file's"
+                "hive_partitioning to take the file's"
             )
         if set(here) != set(keys[0]):
             raise EngineError(
