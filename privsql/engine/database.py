@@ -10,7 +10,7 @@ Three of the protocols, because three things can lie in different places:
 * ``Warehouse``  the publisher's source as well;
 * ``Container``  the files that releases and ledgers are, which are always DuckDB's.
 
-``Positions`` is what DuckDB's fast order of records needs beside them: rows that can be told by their number.
+``OrderedRelations`` are those of DuckDB, whose rows have numbers: its fast order of records needs them.
 
 ``EngineSession`` is all three over one session: where a verb works. ``LockedSession`` is for files that others made.
 
@@ -81,8 +81,7 @@ class Relations(Protocol):
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as table ``name``: temporary, or in the attached database ``into``.
 
-        Its rows keep the order in which the query yields them where the engine has ``Positions``. ``title``: what a
-        person is told meanwhile.
+        Its rows keep the order of the query where ``keeps_order``. ``title``: of the step, for the progress bar.
         """
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
@@ -125,7 +124,7 @@ class Relations(Protocol):
         """Return the first 60 bits of SHA-256 of these texts side by side, as an integer: the same on any engine."""
 
 
-class Positions(Protocol):
+class OrderedRelations(Relations, Protocol):
     """An engine that keeps stored rows in their order, and numbers them."""
 
     def row_number(self, table: str) -> exp.Expr:
@@ -136,10 +135,6 @@ class Positions(Protocol):
 
     def with_bid(self, records: exp.Table, positions: exp.Table) -> exp.Query:
         """Return the rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
-
-
-class OrderedRelations(Relations, Positions, Protocol):
-    """An engine that keeps stored rows in their order."""
 
 
 def require_ordered(db: Relations) -> OrderedRelations:

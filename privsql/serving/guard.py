@@ -123,7 +123,7 @@ class Guard:
             return False
         if parts.netloc != hosts[0] or parts.username is not None:
             return False
-        return name.rstrip(".") in self._hosts or (self._any_address and _is_address(name))
+        return name.rstrip(".") in self._hosts or (self._any_address and is_ip_address(name))
 
     def _token_response(self, request: Request) -> Response | None:
         """Return the response without the token, and the redirect that sets its cookie; None for others."""
@@ -167,7 +167,8 @@ def _is_own(request: Request) -> bool:
     return origin is None or origin in {f"{kind}://{request.headers['host']}" for kind in ("http", "https")}
 
 
-def _is_address(name: str) -> bool:
+def is_ip_address(name: str) -> bool:
+    """Return True for an IP address."""
     try:
         ip_address(name)
     except ValueError:

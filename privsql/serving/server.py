@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from privsql import keyed_random
 from privsql.errors import EngineError, UsageError
-from privsql.serving.guard import COOKIE, TOKEN, Guard, QueryQueue
+from privsql.serving.guard import COOKIE, TOKEN, Guard, QueryQueue, is_ip_address
 from privsql.serving.site import make_site
 
 if TYPE_CHECKING:
@@ -79,10 +79,8 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
         raise UsageError(f"--host {host}: no such address of this machine") from error
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-        else:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)  # the former on Windows alone
+        listening.setsockopt(socket.SOL_SOCKET, option, 1)
         listening.bind(place)
         listening.listen(128)
     except OSError as error:
@@ -95,11 +93,8 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
 def _parse_host_name(name: str) -> str:
     """Return a name as ``Host`` has it; ``UsageError`` for one that ``Host`` can't hold."""
     host = name.strip().removesuffix(".").lower()
-    try:
-        ip_address(host)
-    except ValueError:
-        if not NAME.fullmatch(host):
-            raise UsageError(f"--allow-host {name}: give a name alone, such as stats.example.org") from None
+    if not (is_ip_address(host) or NAME.fullmatch(host)):
+        raise UsageError(f"--allow-host {name}: give a name alone, such as stats.example.org")
     return host
 
 
