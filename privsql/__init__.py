@@ -53,7 +53,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is: the command line and its interruption should not wait for all of it."""
+    """Import a public name when it is used: the command line should not wait for all of them."""
     from importlib import import_module  # noqa: PLC0415
 
     real = _ALIASES.get(name, name)

@@ -21,14 +21,14 @@ ALARM = "SIGALRM"
 
 
 class StopSignals:
-    """What happens when the process is asked to stop."""
+    """Unwinds the verb on a signal, and ends the process in one line."""
 
     name = "SIGINT"
     asked_at = float("-inf")
     lost = False  # an interruption that Python has dropped comes again
 
     def handle_signals(self) -> None:
-        """From now on signals unwind, but for those that are ignored (nohup, or a job in the background)."""
+        """Unwind on signals from now on, except on those that are ignored (nohup, or a job in the background)."""
         import signal  # noqa: PLC0415 (takes long to import: inside ``main`` Ctrl-C is heard meanwhile)
 
         for number in _known_signals(*STOPS):
@@ -51,7 +51,7 @@ class StopSignals:
         raise KeyboardInterrupt
 
     def _on_unraisable(self, what: sys.UnraisableHookArgs) -> None:
-        """Python drops what is raised in a destructor or a callback; an interruption must not get lost there."""
+        """Repeat an interruption that Python drops, because it was raised in a destructor or a callback."""
         import signal  # noqa: PLC0415
 
         if not issubclass(what.exc_type, KeyboardInterrupt):
@@ -62,7 +62,7 @@ class StopSignals:
             self._interrupt_later()
 
     def _interrupt_later(self) -> None:
-        """The interruption again, where there are no alarms."""
+        """Interrupt again from a thread, where the system has no alarms."""
         from _thread import interrupt_main  # noqa: PLC0415
         from threading import Timer  # noqa: PLC0415
 
@@ -71,14 +71,14 @@ class StopSignals:
 
     @staticmethod
     def ignore_signals() -> None:
-        """From now on nothing stops the process: it ends."""
+        """Ignore signals from now on: the process ends."""
         import signal  # noqa: PLC0415
 
         for number in _known_signals(*STOPS, ALARM):
             signal.signal(number, signal.SIG_IGN)
 
     def end_process(self) -> NoReturn:
-        """Say so in one line, and end without waiting for the engine."""
+        """Write one line, and end without waiting for the engine."""
         import json  # noqa: PLC0415
         import signal  # noqa: PLC0415
         from contextlib import suppress  # noqa: PLC0415
@@ -106,7 +106,7 @@ class WithoutPandas:
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
-        """Nothing is found by this finder; pandas by none."""
+        """Raise ``ModuleNotFoundError`` for pandas; return None for all others."""
         if name == "pandas":
             raise ModuleNotFoundError("the command line does without pandas", name=name)
 

@@ -38,20 +38,20 @@ class CountNoise(Protocol):
     origin: Literal["opendp", "seed"]
 
     def add_noise(self, counts: Counts, epsilon: Fraction) -> Counts:
-        """The counts, each with noise of its own."""
+        """Return the counts, each with noise of its own."""
 
     def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
         """For each number of zero counts, how many of them reach ``least`` (>= 1) once they have noise."""
 
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
-        """Noisy zero counts, given that they reach ``least`` (>= 1)."""
+        """Return noisy zero counts, given that they reach ``least`` (>= 1)."""
 
 
 class SelectionNoise(CountNoise, Protocol):
     """Noise for counts, and the private choice of the best of several."""
 
     def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
-        """The place of a high score; one record changes scores by at most 1.
+        """Return the place of a high score; one record changes scores by at most 1.
 
         ``monotonic``: it changes them all up or all down. Permute-and-flip: places in uniformly random order, each
         taken with probability exp(epsilon (score - highest)), or of half that exponent where scores are not monotonic.
@@ -59,7 +59,7 @@ class SelectionNoise(CountNoise, Protocol):
 
 
 def noise_scale(epsilon: Fraction) -> float:
-    """The least double not below 1/epsilon: noise of this scale spends at most epsilon, exactly."""
+    """Return the least double not below 1/epsilon: noise of this scale spends at most epsilon, exactly."""
     nearest = float(1 / epsilon)
     return nearest if Fraction(nearest) * epsilon >= 1 else math.nextafter(nearest, math.inf)
 
@@ -70,7 +70,7 @@ def variance_of(budget: Fraction) -> float:
 
 
 def deviation_of(scales: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard deviations of discrete Laplace noise, sqrt(2p)/(1-p) with p = exp(-1/scale); 0 where the scale is.
+    """Return standard deviations of discrete Laplace noise, sqrt(2p)/(1-p), p = exp(-1/scale); 0 for scale 0.
 
     >>> deviation_of(np.array([0.0, 0.2, 100.0])).round(3).tolist()
     [0.0, 0.117, 141.421]
@@ -98,7 +98,6 @@ class OpenDPNoise:
         self._choices: dict[tuple[float, bool], Callable[[list[int]], int]] = {}
 
     def add_noise(self, counts: Counts, epsilon: Fraction) -> Counts:
-        """As in ``CountNoise``."""
         if not len(counts):
             return counts
         width = noise_scale(epsilon)
@@ -107,11 +106,9 @@ class OpenDPNoise:
         return np.array(self._mechanisms[width](counts.tolist()), dtype=np.int64)
 
     def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
-        """As in ``CountNoise``."""
         return draw_binomial(empty, least, Fraction(noise_scale(epsilon)), _system_bits)
 
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
-        """As in ``CountNoise``."""
         noise = np.empty(0, dtype=np.int64)
         while len(noise) < number:
             drawn = self.add_noise(np.zeros(2 * (number - len(noise)) + 8, dtype=np.int64), epsilon)
@@ -127,7 +124,7 @@ class OpenDPNoise:
 
 
 class SeededNoise:
-    """The same distributions in double precision from a seeded generator. For tests: not private."""
+    """Draws from the same distributions, in double precision, by a seeded generator. For tests: not private."""
 
     origin: Literal["opendp", "seed"] = "seed"
 
@@ -135,17 +132,14 @@ class SeededNoise:
         self._draw = draw
 
     def add_noise(self, counts: Counts, epsilon: Fraction) -> Counts:
-        """As in ``CountNoise``."""
         stop = -math.expm1(-1 / noise_scale(epsilon))
         return counts + self._draw.geometric(stop, len(counts)) - self._draw.geometric(stop, len(counts))
 
     def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
-        """As in ``CountNoise``."""
         width = noise_scale(epsilon)
         return self._draw.binomial(empty, math.exp(-least / width) / (1 + math.exp(-1 / width)))
 
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
-        """As in ``CountNoise``."""
         return self._draw.geometric(-math.expm1(-1 / noise_scale(epsilon)), number) - 1 + least
 
     def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
@@ -155,7 +149,7 @@ class SeededNoise:
 
 
 def noise_for(key: Key) -> SelectionNoise:
-    """OpenDP's noise, which no key repeats and which must not be repeated; a seed's, for tests, which is not private.
+    """Return OpenDP's noise, which no key repeats; for a seed that of tests, which is not private.
 
     Raises ``UsageError`` for a key file, ``EngineError`` where OpenDP is not installed: before a record is read.
     """
@@ -176,7 +170,7 @@ def laplace(scale: float, draws: int) -> NDArray[np.float64]:
 
 
 def opendp_version() -> str:
-    """The version of OpenDP that draws; ``EngineError`` if there is none."""
+    """Return the version of OpenDP that draws; ``EngineError`` if there is none."""
     try:
         return version("opendp")
     except PackageNotFoundError as error:
@@ -200,7 +194,7 @@ def _make_laplace(width: float) -> Callable[[list[int]], list[int]]:
 
 
 def noisy_max(width: float, monotonic: bool) -> Any:
-    """Permute-and-flip (McKenna, Sheldon, NeurIPS 2020), never worse than the exponential mechanism.
+    """Return permute-and-flip (McKenna, Sheldon, NeurIPS 2020), never worse than the exponential mechanism.
 
     For monotonic scores a scale of 1/epsilon spends epsilon, for others one of 2/epsilon.
     """
@@ -210,12 +204,12 @@ def noisy_max(width: float, monotonic: bool) -> Any:
 
 
 def _system_bits(number: int) -> Bits:
-    """Uniform 64-bit integers from the operating system."""
+    """Return uniform 64-bit integers from the operating system."""
     return np.frombuffer(secrets.token_bytes(8 * number), dtype=np.uint64)
 
 
 def draw_binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[int], Bits]) -> Counts:
-    """Exact binomial draws: of each number of trials, how many have discrete Laplace noise of at least ``least``.
+    """Draw exactly how many of each number of trials have discrete Laplace noise of at least ``least``.
 
     q = p^least/(1+p), p = exp(-1/width). ``bits`` gives uniform 64-bit integers.
     """
@@ -251,7 +245,7 @@ def _invert_binomial(trials: Counts, chance: float, least: int, width: Fraction,
 
 
 def _decide_exactly(trials: int, least: int, width: Fraction, drawn: int, bits: Callable[[int], Bits]) -> int:
-    """The binomial draw for a uniform number that begins with the bits ``drawn``, in decimals of growing precision."""
+    """Return the binomial draw for a uniform number that begins with the bits ``drawn``, as precisely as needed."""
     words = 1
     while True:
         words += 1
@@ -266,7 +260,7 @@ def _decide_exactly(trials: int, least: int, width: Fraction, drawn: int, bits: 
 
 
 def _count_steps(trials: int, least: int, width: Fraction, uniform: Decimal) -> int:
-    """Number of steps of the binomial distribution function at or below ``uniform``."""
+    """Return number of steps of the binomial distribution function at or below ``uniform``."""
     inverse = Decimal(width.denominator) / Decimal(width.numerator)
     chance = (-inverse * least).exp() / (1 + (-inverse).exp())
     mass = (1 - chance) ** trials

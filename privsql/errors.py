@@ -16,7 +16,7 @@ class PrivsqlError(Exception):
 
 
 class GuaranteeError(PrivsqlError):
-    """A check or a guarantee does not hold."""
+    """A check or a guarantee fails."""
 
     exit_code = 1
 
@@ -28,7 +28,7 @@ class UsageError(PrivsqlError):
 
 
 class InfeasibleError(PrivsqlError):
-    """What is asked for does not exist.
+    """No result exists that meets the request.
 
     ``details`` holds the certificate (for example the violated Hall set) for ``--json``.
     """

@@ -39,7 +39,7 @@ def as_fraction(number: object) -> Fraction:
 
 
 def fraction_text(value: Fraction) -> str:
-    """Shortest exact text of a rational: a decimal where it has one, else ``p/q``.
+    """Return the shortest exact text of a rational: a decimal if it has one, else ``p/q``.
 
     >>> fraction_text(Fraction(1, 50)), fraction_text(Fraction(1, 3)), fraction_text(Fraction(2))
     ('0.02', '1/3', '2')
@@ -66,7 +66,7 @@ class Linear:
     intercept: Fraction
 
     def threshold_at(self, frequency: Fraction) -> Fraction:
-        """F' for one relative frequency; may be <= 0, which the caller must refuse."""
+        """Return F' for one relative frequency; may be <= 0, which the caller must refuse."""
         return min(Fraction(1), self.slope * frequency + self.intercept)
 
     def __str__(self) -> str:

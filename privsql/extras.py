@@ -10,7 +10,7 @@ from privsql.errors import EngineError
 
 @dataclass(frozen=True)
 class Extra:
-    """What ``pip install 'privsql[name]'`` brings, as far as one purpose needs it.
+    """The packages of ``pip install 'privsql[name]'`` that one purpose needs.
 
     ``modules``: what has to be there. ``does``: what for, and by what, as the sentence about a missing one begins.
     """
@@ -21,16 +21,16 @@ class Extra:
 
     @property
     def is_installed(self) -> bool:
-        """Whether all of it is installed; nothing is imported."""
+        """Return True if all of them are installed; import nothing."""
         return all(find_spec(module) is not None for module in self.modules)
 
     def require_installed(self) -> None:
-        """``EngineError`` where it is missing: better known before an hour of measuring than after."""
+        """Raise ``EngineError`` where one is missing; called before long work begins."""
         if not self.is_installed:
             raise self.missing_error()
 
     def missing_error(self) -> EngineError:
-        """The error where it is missing.
+        """Return the error where it is missing.
 
         >>> print(SPARK.missing_error())
         tables in Spark are read by pyspark, which is not installed; run: pip install 'privsql[spark]'

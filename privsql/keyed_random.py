@@ -24,10 +24,10 @@ KEY_BYTES = 32
 
 
 class Shuffler(Protocol):
-    """What the mechanisms draw: uniform permutations and integers. Tests put an enumerating one in its place."""
+    """Draws uniform permutations and integers for mechanisms. Tests replace it by one that enumerates."""
 
     def integers(self, low: int, high: int, size: int) -> NDArray[Any]:
-        """``size`` independent integers, uniform on low..high-1, exactly."""
+        """Return ``size`` independent integers, uniform on low..high-1, exactly."""
 
     def permutation(self, items: int | NDArray[Any]) -> NDArray[Any]:
         """Return ``items`` (or 0..items-1) in uniformly random order."""
@@ -40,7 +40,7 @@ class Chooser(Protocol):
     """Uniform choices without replacement; a numpy ``Generator`` is one."""
 
     def choice(self, number: int, size: int, *, replace: bool, shuffle: bool) -> NDArray[np.int64]:
-        """``size`` different numbers below ``number``, every set of them equally likely."""
+        """Return ``size`` different numbers below ``number``, every set of them equally likely."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Key:
         return f"{self.origin}:{digest}"
 
     def derive_key(self, *purpose: object) -> Key:
-        """A key for one purpose, which tells nothing of this one, nor of those for other purposes."""
+        """Return a key for one purpose, which reveals neither this key nor those for other purposes."""
         digest = hashlib.blake2b(
             _purpose_bytes(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql-derived"
         )
         return Key(self.origin, digest.digest())
 
     def word(self, *purpose: object, bits: int = 128) -> pa.Table:
-        """One row, ``word``: so many bits for one purpose, for an engine that hashes with them.
+        """Return one row, ``word``: so many bits for one purpose, for an engine that hashes with them.
 
         In base 64, 22 characters for 128: with it and a few numbers a text still fits into one block of SHA-256.
         """
@@ -78,7 +78,7 @@ class Key:
         return pa.table({"word": [base64.urlsafe_b64encode(bits_of_key).decode().rstrip("=")]})
 
     def random_generator(self, *purpose: object) -> np.random.Generator:
-        """ChaCha20 generator for one purpose; different purposes are independent.
+        """Return a ChaCha20 generator for one purpose; different purposes are independent.
 
         The stream's key is BLAKE2b keyed with the secret over the purpose. Two tables with the same purpose (the same
         sensitive values and counts) share their random choices: use a key file for one table only.
@@ -95,12 +95,12 @@ def _purpose_bytes(purpose: tuple[object, ...]) -> bytes:
 
 
 def system_key() -> Key:
-    """Fresh key from the operating system."""
+    """Return a fresh key from the operating system."""
     return Key("system", secrets.token_bytes(KEY_BYTES), fresh=True)
 
 
 def random_token() -> str:
-    """A word for an address that nobody guesses: 256 bits from the operating system."""
+    """Return a token for an address that can't be guessed: 256 bits from the operating system."""
     return secrets.token_urlsafe(KEY_BYTES)
 
 
@@ -126,7 +126,7 @@ def key_file(path: Path) -> Key:
 
 
 def _write_key(path: Path) -> bytes:
-    """A fresh key, whole or not there: it comes into place in one step, and never over another one."""
+    """Return a fresh key, whole or not there: it comes into place in one step, and never over another one."""
     secret, draft = secrets.token_bytes(KEY_BYTES), path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

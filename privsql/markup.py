@@ -1,7 +1,7 @@
-"""What notebooks show: tables of HTML, small and escaped. Every text goes through ``html_cell``, and nothing else does.
+"""Render tables, interval bars and pages of HTML, for notebooks and for the pages of reports and of ``serve``.
 
-No script, no colour of its own: what is drawn takes the colour of the text around it, so that it can be read on a
-light ground and on a dark one.
+Every text passes through ``clean_text`` once: it is escaped and cut, and what can't be printed is marked. There is no
+script and no colour here: a notebook's cell takes the colour of the text around it, a page has a stylesheet.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-ROWS, COLUMNS, WIDTH = 30, 20, 60  # that are shown, and characters of a cell
-WIDE = 160  # characters of a cell beside a name
+ROWS, COLUMNS, WIDTH = 30, 20, 60  # the most rows and columns of a table, and characters of a cell
+WIDE = 160  # characters of a title, or of a cell beside a name
+LINE = 600  # characters of a line
 SPACE = "\N{NO-BREAK SPACE}"
-SIZE = 30_000  # characters of a table from which on rows are left out
+ROW_SIZE = 1_000  # characters of HTML that a row takes on average before rows are left out
+NULL = "<i>NULL</i>"  # which no text of a cell can be
 STYLE = (
     "<style>.privsql table{border-collapse:collapse}.privsql th,.privsql td{text-align:left;padding:2px 8px;"
-    "vertical-align:top}.privsql td.n{text-align:right;font-variant-numeric:tabular-nums}.privsql .bar{position:"
-    "relative;width:120px;height:1em}.privsql .bar i{position:absolute;top:.4em;height:.2em;background:currentColor;"
-    "opacity:.45}.privsql .bar b{position:absolute;top:.1em;width:2px;height:.8em;background:currentColor}"
-    ".privsql p{margin:4px 8px;opacity:.8}</style>"
+    "vertical-align:top}.privsql tbody th{font-weight:normal}.privsql .n{text-align:right;font-variant-numeric:"
+    "tabular-nums}.privsql .bar{width:120px;height:1em}.privsql .reach{opacity:.45}.privsql p{margin:4px 8px;"
+    "opacity:.8}</style>"
 )
 
 
 class Html(str):
-    """HTML that was made here."""
+    """Finished HTML, which no template escapes again."""
 
     __slots__ = ()
 
     def __html__(self) -> str:
-        """What a template takes as it is."""
         return str(self)
 
 
 def html_cell(value: object, width: int = WIDTH) -> Html:
-    """A value as HTML: escaped, and cut where it is long."""
+    """Return a value as HTML; a dash for None."""
     if isinstance(value, Html):
         return value
     if value is None:
@@ -49,19 +49,47 @@ def html_cell(value: object, width: int = WIDTH) -> Html:
     return clean_text(text, width)
 
 
+def format_figure(value: float | None, digits: int = 3) -> str:
+    """Return a number for people: whole ones in full, others with so many digits that matter; a dash for None.
+
+    >>> format_figure(12345), format_figure(0.0123456), format_figure(1234.56), format_figure(None)
+    ('12,345', '0.0123', '1,235', '–')
+    """
+    if value is None:
+        return "\u2013"
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if abs(value) >= 10 ** (digits - 1) and abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def format_share(value: float | None) -> str:
+    """Return a share or a probability in percent.
+
+    >>> [format_share(one).replace(SPACE, " ") for one in (0.125, 1, 0.00012, None)]
+    ['12.5 %', '100 %', '0.012 %', '–']
+    """
+    if value is None:
+        return "\u2013"
+    percent = 100 * float(value)
+    digits = f"{percent:.1f}".removesuffix(".0") if percent >= 1 or not percent else f"{percent:.2g}"
+    return f"{digits}{SPACE}%"
+
+
 def clean_text(text: str, width: int) -> Html:
-    """A text, escaped: cut where it is long, and with a mark for each character that can't be printed."""
+    """Return a text as HTML: escaped, cut where it is long, with a mark for each character that can't be printed."""
     return Html(escape(printable_text(text, width)))
 
 
 def printable_text(text: str, width: int) -> str:
-    """The same, not escaped: for what escapes it itself."""
+    """Return a text, cut where it is long, with a mark for each character that can't be printed; it is not escaped."""
     short = text if len(text) <= width else text[: width - 1] + "\u2026"
     return "".join(one if one.isprintable() or one == SPACE else "\ufffd" for one in short)
 
 
 def distinct_labels(texts: Sequence[str], width: int) -> list[str]:
-    """Several texts, cut as ``printable_text`` does, and no two alike: labels of a picture, where what is alike is one.
+    """Cut texts as ``printable_text`` does, no two alike: labels of a chart, where equal ones would be one.
 
     >>> distinct_labels(["heart, left", "heart, right", "lung"], 8)
     ['heart, \u2026', 'hea\u2026 (2)', 'lung']
@@ -79,82 +107,79 @@ def distinct_labels(texts: Sequence[str], width: int) -> list[str]:
     return labels
 
 
-def html_table(head: Sequence[object], rows: Iterable[Sequence[object]], number: int | None = None) -> Html:
-    """A table; ``number``: of rows that there are. What is left out is said."""
-    columns = len(head)
-    parts = ["<tr>", *(f"<th>{html_cell(one)}</th>" for one in head[:COLUMNS]), "</tr>"] if any(head) else []
-    size = shown_rows = 0
-    left = False
-    for row in rows:
-        if shown_rows == ROWS or size > SIZE:
-            left = True
-            break
-        line = "<tr>" + "".join(_table_cell(one) for one in row[:COLUMNS]) + "</tr>"
-        parts.append(line)
-        size, shown_rows = size + len(line), shown_rows + 1
-    notes = [f"{number - shown_rows:,} more rows" if number is not None else "more rows"] if left else []
-    notes += [f"{columns - COLUMNS:,} more columns"] if columns > COLUMNS else []
-    note = f"<p>\u2026 and {' and '.join(notes)}</p>" if notes else ""
-    return Html(f"<table>{''.join(parts)}</table>{note}")
+def html_table(
+    head: Sequence[object],
+    rows: Sequence[Sequence[object]],
+    numeric: Collection[int] | None = None,
+    *,
+    number: int | None = None,
+    most: int = ROWS,
+    width: int = WIDTH,
+) -> Html:
+    """Return a table with at most ``most`` rows, and a line for what is left out; nothing where there are no rows.
+
+    ``numeric``: the places of columns of numbers, by default those that hold nothing else; ``number``: of all rows.
+    """
+    shown = rows[:most]
+    if numeric is None:
+        columns = [[row[at] for row in shown if row[at] is not None] for at in range(len(shown[0]) if shown else 0)]
+        numeric = [at for at, values in enumerate(columns) if values and all(map(is_number, values))]
+    marks = [" class=n" * (at in numeric) for at in range(COLUMNS)]
+    lines: list[str] = []
+    while len(lines) < len(shown) and sum(map(len, lines)) <= most * ROW_SIZE:
+        cells = [html_cell(one, width) for one in shown[len(lines)][:COLUMNS]]
+        first = f"<td{marks[0]}>{cells[0]}</td>" if marks[0] else f'<th scope="row">{cells[0]}</th>'
+        others = (f"<td{mark}>{cell}</td>" for mark, cell in zip(marks[1:], cells[1:], strict=False))
+        lines.append(f"<tr>{first}{''.join(others)}</tr>")
+    named = (f'<th scope="col"{mark}>{html_cell(one)}</th>' for mark, one in zip(marks, head, strict=False))
+    top = f"<thead><tr>{''.join(named)}</tr></thead>" if any(head) else ""
+    left = ((len(rows) if number is None else number) - len(lines), "rows"), (len(head) - COLUMNS, "columns")
+    notes = " and ".join(f"{count:,} more {what}" for count, what in left if count > 0)
+    note = f"<p>\u2026 and {notes}</p>" if notes else ""
+    return Html(f"<table>{top}<tbody>{''.join(lines)}</tbody></table>{note}" if lines else "")
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is shown as a number; what is true or false is none."""
+    """Return True for a value that is shown as a number; a truth value is none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _table_cell(value: object) -> str:
-    return f"<td{' class=n' * is_number(value)}>{html_cell(value)}</td>"
-
-
-def html_pairs(rows: Sequence[tuple[str, object]]) -> Html:
-    """Names and what they stand for."""
-    return html_table(
-        (), [(Html(f"<b>{html_cell(name)}</b>"), html_cell(value, WIDE)) for name, value in rows], len(rows)
-    )
-
-
-def html_line(text: object) -> Html:
-    """A line of text, which may be long."""
-    parts = [html_cell(str(text)[at : at + WIDTH]) for at in range(0, min(len(str(text)), 10 * WIDTH), WIDTH)]
-    return Html(f"<p>{''.join(parts)}</p>")
-
-
 def html_bar(figure: tuple[object, object, object], ends: tuple[float, float]) -> Html:
-    """An interval (low, estimate, high) on a line from one end to the other: a stroke, and a mark for the estimate."""
+    """Return an interval (low, estimate, high) on a line between two ends: a stroke, and a mark for the estimate."""
     low, estimate, high = (percent_along(one, ends) for one in figure)
-    drawn = ""
+    drawn, interval = "", ", without an interval"
     if low is not None and high is not None:
-        drawn += f'<i style="left:{low:.1f}%;width:{max(high - low, 0.5):.1f}%"></i>'
+        drawn += f'<rect class="reach" x="{low:.2f}" y="4" width="{max(high - low, 0.5):.2f}" height="2"/>'
+        interval = f", from {html_cell(figure[0])} to {html_cell(figure[2])}"
     if estimate is not None:
-        drawn += f'<b style="left:{estimate:.1f}%"></b>'
-    return Html(f'<div class="bar">{drawn}</div>')
+        drawn += f'<rect class="mark" x="{min(max(estimate - 0.75, 0), 98.5):.2f}" y="1" width="1.5" height="8"/>'
+    attributes = 'class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" fill="currentColor"'
+    return Html(f'<svg {attributes} aria-label="{html_cell(figure[1])}{interval}">{drawn}</svg>')
 
 
 def percent_along(value: object, ends: tuple[float, float]) -> float | None:
-    """Where a figure lies, in percent; None where there is none."""
-    try:
-        figure = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if not math.isfinite(figure) or not ends[1] > ends[0]:
+    """Return where a figure lies between two ends, in percent; None for what is no figure."""
+    figure = _as_finite(value)
+    if figure is None or not ends[1] > ends[0]:
         return None
     return min(100.0, max(0.0, 100 * (figure - ends[0]) / (ends[1] - ends[0])))
 
 
 def range_of_figures(figures: Iterable[object]) -> tuple[float, float]:
-    """From 0, or the least figure if that is below, to the largest."""
-    known = [0.0]
-    for value in figures:
-        try:
-            figure = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            continue
-        if math.isfinite(figure):
-            known.append(figure)
+    """Return the ends of a line for figures: 0, or the least figure if that is below, and the largest."""
+    known = [0.0, *(figure for value in figures if (figure := _as_finite(value)) is not None)]
     return min(known), max(known)
 
 
-def html_page(title: object, *parts: Html) -> str:
-    """What a notebook shows of one thing."""
-    return f'<div class="privsql">{STYLE}<p><b>{html_cell(title, WIDE)}</b></p>{"".join(parts)}</div>'
+def _as_finite(value: object) -> float | None:
+    try:
+        figure = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return figure if math.isfinite(figure) else None
+
+
+def html_page(title: object, *parts: str) -> str:
+    """Return what a notebook shows: a title over tables (``html_table``) and lines of text."""
+    blocks = (part if isinstance(part, Html) else f"<p>{clean_text(part, LINE)}</p>" for part in parts)
+    return f'<div class="privsql">{STYLE}<p><b>{html_cell(title, WIDE)}</b></p>{"".join(blocks)}</div>'

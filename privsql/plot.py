@@ -1,4 +1,4 @@
-"""Pictures of what was measured, drawn by altair and written by vl-convert: the extra ``privsql[plot]``."""
+"""Draw charts of what was measured, for pages and for pictures in files; altair and vl-convert are an extra."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from privsql.errors import EngineError
 from privsql.extras import PICTURES
+from privsql.markup import distinct_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,45 +16,19 @@ if TYPE_CHECKING:
 
 
 class PlottedScore(Protocol):
-    """Answers of one estimator beside the true ones."""
+    """Answers of one estimator beside the true ones; ``summary``: errors, and by band of true answers in ``bands``."""
 
     @property
-    def truth(self) -> Sequence[float]:
-        """What is true."""
+    def truth(self) -> Sequence[float]: ...
 
     @property
-    def estimate(self) -> Sequence[float]:
-        """What was answered."""
+    def estimate(self) -> Sequence[float]: ...
 
-    def summary(self) -> dict[str, Any]:
-        """Errors, and by band of true answers in ``bands``."""
-
-
-class PlottedAttack(Protocol):
-    """What adversaries found: adversary, promised, mean, highest, right, baseline, unit, curve of each."""
-
-    @property
-    def findings(self) -> Sequence[Any]:
-        """One each."""
-
-
-class PlottedInference(Protocol):
-    """What noisy counts tell, by size of the question."""
-
-    @property
-    def rows(self) -> Sequence[Any]:
-        """x, mean, deviation, simulated_mean, simulated_deviation of each size."""
-
-    @property
-    def queried_row(self) -> Any:
-        """The row of the question."""
-
-    @property
-    def epsilon(self) -> float:
-        """What each count spends."""
+    def summary(self) -> dict[str, Any]: ...
 
 
 Content = TypeVar("Content")
+Pair = tuple[str, float, float, float | None, float | None]  # estimator, true answer, estimate, low, high
 INKS = {  # of every picture; a page has the same under these names, and others for a dark ground
     "first": "#1f6f8b",
     "second": "#b8571b",
@@ -65,15 +40,18 @@ INKS = {  # of every picture; a page has the same under these names, and others 
     "ground": "#ffffff",
 }
 BLUE, ORANGE, GREY, BLACK = (INKS[name] for name in ("first", "second", "still", "text"))
-COLOURS = {"baseline": GREY, "reconstructed": BLUE}
+ESTIMATORS = {"reconstructed": "privsql's estimate", "baseline": "literature's formula"}  # by name their labels
+COLOURS = dict(zip(ESTIMATORS.values(), (BLUE, ORANGE), strict=True))
 PROMISES = {"promised to resist": BLUE, "not promised": ORANGE}
 RESOLUTION = 150  # dots per inch
-LINEAR = 10  # up to here an axis that shows 0 is about linear, and logarithmic beyond
-HALF, WHOLE, HEIGHT = 400, 560, 300  # pixels
+NARROW, HALF, WHOLE, HEIGHT, ROW = 270, 400, 560, 300, 22  # pixels: of a page's chart, of a file's, of a row of bars
+LABEL, FEW = 24, 14  # characters of a label, and values that have a bar each
+PERCENT = ".3~%"
+ERROR = "mean error / true answer"
 
 
 def save_picture(draw: Callable[[Content], Any], content: Content, to: Path | None) -> None:
-    """Draw with a function of this module, if a picture is wanted: a PNG or an SVG, by the ending of ``to``.
+    """Write what a function of this module draws, if a file is named: a PNG or an SVG, by its ending.
 
     Raises ``EngineError`` if it can't be written.
     """
@@ -87,154 +65,168 @@ def save_picture(draw: Callable[[Content], Any], content: Content, to: Path | No
 
 
 def draw_picture(draw: Callable[[Content], Any], content: Content) -> Any:
-    """The picture itself, which a notebook shows and whose ``save`` writes it; ``EngineError`` without altair."""
+    """Return the chart, which a notebook shows and whose ``save`` writes it; ``EngineError`` without altair."""
     PICTURES.require_installed()
     return style_chart(draw(content))
 
 
 def style_chart(chart: Any, size: int = 10) -> Any:
-    """A chart in the inks of all pictures, without a frame; ``size``: of its letters, in pixels."""
+    """Return a chart in the colours of all, without a frame; ``size``: of its letters, in pixels."""
     text, quiet, line = INKS["text"], INKS["quiet"], INKS["line"]
     chart = chart.configure_view(stroke=None).configure_title(color=text, subtitleColor=quiet)
-    chart = chart.configure_axis(
-        grid=False,
-        labelColor=quiet,
-        titleColor=text,
-        domainColor=GREY,
-        tickColor=GREY,
-        gridColor=line,
-        labelFontSize=size,
-        titleFontSize=size + 1,
-    )
-    return chart.configure_legend(labelColor=text, titleColor=text, labelFontSize=size, titleFontSize=size + 1)
+    letters = {"titleColor": text, "labelFontSize": size, "titleFontSize": size + 1}
+    lines = {"grid": False, "domainColor": GREY, "tickColor": GREY, "gridColor": line}
+    return chart.configure_axis(labelColor=quiet, **lines, **letters).configure_legend(labelColor=text, **letters)
+
+
+# Charts of measurements -----------------------------------------------------------------------------------------------
 
 
 def draw_evaluation(scores: Mapping[str, PlottedScore]) -> HConcatChart:
-    """Errors by size of the true answer, and estimated against true answers, of each estimator."""
-    import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
-
-    colour = alt.Color("estimator:N").scale(**make_palette({name: COLOURS.get(name, BLACK) for name in scores}))
-    errors = [
-        {"estimator": name, "answer": band_label(band), "error": band["mean_relative_error"]}
-        for name, score in scores.items()
-        for band in _measured_bands(score)
-    ]
-    bars = make_chart(errors, HALF, "Error by size of the true answer").mark_bar()
-    bars = bars.encode(_band_axis(errors), _error_axis().stack(None), colour.title(None), xOffset="estimator:N")
-    pairs: list[dict[str, Any]] = [
-        {"estimator": name, "true": float(true), "estimate": float(estimate)}
+    """Draw errors by size of the true answer, and estimates over true answers, of each estimator."""
+    alt = load_altair()
+    errors = [row for name, score in scores.items() for row in _list_errors(ESTIMATORS.get(name, name), score)]
+    pairs: list[Pair] = [
+        (ESTIMATORS.get(name, name), float(true), float(estimate), None, None)
         for name, score in scores.items()
         for true, estimate in zip(score.truth, score.estimate, strict=True)
     ]
-    wide = {"type": "symlog", "constant": LINEAR}
-    sides = alt.X("true:Q", title="true answer").scale(**wide), alt.Y("estimate:Q").scale(**wide)
-    points = make_chart(pairs, HALF, "Estimated against true").mark_circle(size=8, opacity=0.5).encode(*sides, colour)
-    largest = max((pair["true"] for pair in pairs), default=1.0)
-    ends = [{"true": end, "estimate": end} for end in (0.0, largest)]
-    return bars | (points + make_chart(ends).mark_line(color=BLACK, strokeWidth=0.8).encode(*sides))
+    return alt.hconcat(
+        chart_errors(errors, ERROR, HALF).properties(title="Error by size of the true answer"),
+        chart_estimates(pairs, HALF).properties(title="Estimates over true answers"),
+    )
 
 
 def draw_comparison(releases: Mapping[str, Mapping[str, PlottedScore]]) -> Chart:
-    """Error by size of the true answer for several releases: reconstructed in full lines, baseline dashed."""
-    import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
-
+    """Draw errors by size of the true answer of several releases, each estimator with dashes of its own."""
+    alt = load_altair()
     rows = [
-        {
-            "release": name,
-            "estimator": estimator,
-            "low": band["low"],
-            "answer": band_label(band),
-            "error": band["mean_relative_error"],
-        }
-        for name, scores in releases.items()
+        row | {"estimator": ESTIMATORS.get(estimator, estimator)}
+        for release, scores in releases.items()
         for estimator, score in scores.items()
-        for band in _measured_bands(score)
+        for row in _list_errors(release, score)
     ]
-    rows.sort(key=lambda row: row["low"])
-    dashes = alt.StrokeDash("estimator:N").scale(domain=["reconstructed", "baseline"], range=[[1, 0], [5, 4]])
-    colour = alt.Color("release:N").scale(scheme="tableau10", domain=list(releases))
-    lines = make_chart(rows, WHOLE, "Error by size of the true answer").mark_line(point=True)
-    return lines.encode(_band_axis(rows), _error_axis(), colour, dashes, detail="estimator:N")
+    dashes = alt.StrokeDash("estimator:N", title=None)
+    lines = chart_errors(rows, ERROR, WHOLE).properties(title="Error by size of the true answer")
+    return lines.encode(dashes.scale(domain=list(ESTIMATORS.values()), range=[[1, 0], [5, 4]]), detail="estimator:N")
 
 
-def draw_attacks(attacked: PlottedAttack) -> HConcatChart:
-    """Certainty of every adversary's best guess, and certainty by known records: theory and measurement."""
-    import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
+def _list_errors(name: str, score: PlottedScore) -> list[dict[str, Any]]:
+    """Return rows for ``chart_errors``: the bands with an error that a logarithm has."""
+    bands = (band for band in score.summary()["bands"] if band["mean_relative_error"])
+    return [{"low": band["low"], "name": name, "error": band["mean_relative_error"]} for band in bands]
 
+
+def chart_errors(rows: Iterable[dict[str, Any]], title: str, width: int = NARROW + 60) -> Chart:
+    """Draw relative errors by size of the answer, a line for each name; rows of low, name, error."""
+    alt = load_altair()
+    positive = sorted((row for row in rows if row["error"] > 0), key=lambda row: row["low"])
+    data = [row | {"size": f"{row['low']:,.0f}+"} for row in positive]
+    names = list(dict.fromkeys(row["name"] for row in data))
+    known = set(names) <= set(COLOURS)
+    scale = make_palette({name: COLOURS[name] for name in names}) if known else {"scheme": "tableau10", "domain": names}
+    x = alt.X("size:N", sort=None, title="size of the answer, records").axis(labelAngle=0, labelLimit=0)
+    y = alt.Y("error:Q", title=title).scale(type="log", nice=True).axis(format=PERCENT, tickCount=5)
+    colour = alt.Color("name:N", title=None).scale(**scale).legend(orient="top", labelLimit=0)
+    points = alt.OverlayMarkDef(size=50, opacity=1)
+    return make_chart(data, width, 200).mark_line(point=points, strokeWidth=2).encode(x, y, colour)
+
+
+def chart_estimates(pairs: Sequence[Pair], width: int = NARROW + 40) -> LayerChart:
+    """Draw estimates with their intervals over true answers, and the line on which they would be equal."""
+    alt = load_altair()
+    fields = ("name", "true", "estimate", "low", "high")
+    data = [dict(zip(fields, pair, strict=True)) | {"estimate": max(0.0, pair[2])} for pair in pairs]
+    most = max((end for pair in pairs for end in pair[1:] if end is not None), default=1.0) or 1.0
+    ticks = [0, *(10**k for k in range(1, len(f"{int(most)}")))] if most >= 10 else [0, most]
+    scale = alt.Scale(type="symlog", constant=10, domain=[0, most])
+    axis = alt.Axis(values=ticks, format=",.0f")
+    x = alt.X("true:Q", title="true answer", scale=scale, axis=axis)
+    side = {"title": "estimate, with its interval" if data and pairs[0][3] is not None else "estimate", "scale": scale}
+    names = list(dict.fromkeys(pair[0] for pair in pairs))
+    colour = alt.Color("name:N", title=None, legend=alt.Legend(orient="top") if len(names) > 1 else None)
+    colour = colour.scale(**make_palette({name: COLOURS.get(name, BLACK) for name in names}))
+    base = make_chart(data, width, 260)
+    line = make_chart([{"true": end, "estimate": end} for end in (0.0, most)])
+    line = line.mark_line(color=GREY, strokeDash=[4, 3]).encode(x, alt.Y("estimate:Q", axis=axis, **side))
+    known = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+    rules = known.mark_rule(clip=True).encode(x, alt.Y("low:Q", axis=axis, **side), alt.Y2("high:Q"), colour)
+    dots = base.mark_circle(opacity=1 if len(names) == 1 else 0.6, size=24)
+    return line + rules + dots.encode(x, alt.Y("estimate:Q", axis=axis, **side), colour)
+
+
+def draw_attacks(attacked: Any) -> HConcatChart:
+    """Draw how sure adversaries are of their best guess, and certainty by known records; ``attacked``: has findings."""
+    alt = load_altair()
     findings = [one for one in attacked.findings if one.mean is not None and one.unit != "columns"]
-    rows = [
+    title = alt.Title("What adversaries believe", subtitle="bar: mean; line: highest; circle: right; dashed: guessing")
+    points = next((one.curve for one in attacked.findings if one.curve), ())
+    charts = chart_adversaries(findings, HALF).properties(title=title), _draw_corruption(points)
+    return alt.hconcat(*charts).resolve_scale(color="independent")
+
+
+def chart_adversaries(findings: Sequence[Any], width: int = 220) -> LayerChart:
+    """Draw how sure each adversary is of its best guess, on average and at most, and how many are right if known."""
+    alt = load_altair()
+    data = [
         {
-            "adversary": one.adversary,
+            "adversary": label,
             "promise": "promised to resist" if one.promised else "not promised",
             "mean": one.mean,
             "highest": one.highest or 0,
             "right": one.right,
         }
-        for one in findings
+        for label, one in zip(distinct_labels([one.adversary for one in findings], 30), findings, strict=True)
     ]
-    title = alt.Title("What adversaries believe", subtitle="bar: mean; line: highest; circle: right; dotted: guessing")
-    base = make_chart(rows, HALF, title)
-    place = alt.Y("adversary:N", sort=[row["adversary"] for row in rows], title=None).axis(labelLimit=0)
-
-    def along(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", title="probability of the best guess").scale(domain=[0, 1])
-
-    colour = alt.Color("promise:N", title=None).scale(**make_palette(PROMISES)).legend(orient="bottom")
-    bars = base.mark_bar().encode(along("mean"), place, colour)
-    bars += base.mark_tick(color=BLACK).encode(along("highest"), place)
-    bars += (
-        base.mark_point(color=BLACK, fill=INKS["ground"])
-        .encode(along("right"), place)
-        .transform_filter("isValid(datum.right)")
-    )
-    baseline = [{"guessing": one.baseline} for one in findings if one.baseline][:1]
-    bars += make_chart(baseline).mark_rule(strokeDash=[2, 2]).encode(along("guessing"))
-    points = next((one.curve for one in attacked.findings if one.curve), ())
-    return alt.hconcat(bars, _draw_corruption(points)).resolve_scale(color="independent")
+    base = make_chart(data, width, {"step": ROW})
+    y = alt.Y("adversary:N", sort=[one["adversary"] for one in data], title=None).axis(labelLimit=0)
+    axis = {"title": "probability of the best guess", "axis": alt.Axis(format="%", tickCount=5)}
+    whole = alt.Scale(domain=[0, 1])
+    colour = alt.Color("promise:N", title=None).scale(**make_palette(PROMISES)).legend(orient="top", labelLimit=0)
+    layers = base.mark_bar().encode(alt.X("mean:Q", scale=whole, **axis), y, colour)
+    layers += base.mark_tick(color=BLACK, thickness=2).encode(alt.X("highest:Q", **axis), y)
+    if any(one["right"] is not None for one in data):
+        points = base.mark_point(color=BLACK, fill=INKS["ground"], opacity=1, size=40)
+        layers += points.encode(alt.X("right:Q", **axis), y).transform_filter("isValid(datum.right)")
+    guessing = next((one.baseline for one in findings if one.baseline), None)
+    if guessing is not None:
+        rule = make_chart([{"guessing": guessing}]).mark_rule(color=BLACK, strokeDash=[3, 3])
+        layers += rule.encode(alt.X("guessing:Q", **axis))
+    return layers
 
 
 def _draw_corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
-    """What knowing others in a bucket tells, in theory and as it was measured."""
-    import altair as alt  # noqa: PLC0415
-
-    base = make_chart(points, HALF * 2 // 3, "Corruption")
+    """Draw how sure an adversary is who knows others in a bucket, in theory and as it was measured."""
+    alt = load_altair()
+    base = make_chart(points, HALF * 2 // 3).properties(title="Corruption")
     base = base.encode(alt.X("known:Q", title="records known in a bucket").axis(tickMinStep=1))
     side = "probability of the best guess"
-    colour = (
-        alt.Color("name:N", title=None)
-        .scale(**make_palette({"theory": ORANGE, "measured": BLUE}))
-        .legend(orient="bottom")
-    )
+    colour = alt.Color("name:N", title=None).legend(orient="bottom")
+    colour = colour.scale(**make_palette({"theory": ORANGE, "measured": BLUE}))
     line = base.mark_line().encode(alt.Y("theory:Q", title=side), colour).transform_calculate(name="'theory'")
     dots = base.mark_circle().encode(alt.Y("measured:Q", title=side), colour).transform_calculate(name="'measured'")
     return line + dots
 
 
-def draw_inference(inferred: PlottedInference) -> LayerChart:
-    """Noisy ratios over the size of the query: the mean and two standard deviations, simulated, and in theory."""
-    import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
-
+def draw_inference(inferred: Any) -> LayerChart:
+    """Draw noisy ratios by size of the query: the mean and two standard deviations, simulated and in theory."""
+    alt = load_altair()
     ratio = inferred.queried_row.ratio
-    rows = [
-        {
-            "x": row.x,
-            "mean": row.simulated_mean,
-            "low": row.simulated_mean - 2 * row.simulated_deviation,
-            "high": row.simulated_mean + 2 * row.simulated_deviation,
-            "from": row.mean - 2 * row.deviation,
-            "to": row.mean + 2 * row.deviation,
-        }
-        for row in inferred.rows
-    ]
+    rows = []
+    for row in inferred.rows:
+        simulated, deviation = row.simulated_mean, 2 * row.simulated_deviation
+        theory = {"from": row.mean - 2 * row.deviation, "to": row.mean + 2 * row.deviation}
+        rows.append(
+            {"x": row.x, "mean": simulated, "low": simulated - deviation, "high": simulated + deviation} | theory
+        )
     title = alt.Title(
         f"What noisy counts tell, epsilon = {inferred.epsilon:g}",
         subtitle="blue: simulated, two deviations; orange: in theory; black: y/x; dotted: asked",
     )
-    base = make_chart(rows, WHOLE, title).encode(
-        alt.X("x:Q", title="records that meet the condition, x").scale(type="log", nice=False, padding=10)
-    )
+    x = alt.X("x:Q", title="records that meet the condition, x").scale(type="log", nice=False, padding=10)
+    base = make_chart(rows, WHOLE).properties(title=title).encode(x)
 
-    def up(field: str) -> alt.Y:
+    def up(field: str) -> Any:
         return alt.Y(f"{field}:Q", title="Y/X").scale(domain=[ratio - 1, ratio + 1])
 
     spread = base.mark_rule(color=BLUE, clip=True).encode(up("low"), alt.Y2("high"))
@@ -245,37 +237,61 @@ def draw_inference(inferred: PlottedInference) -> LayerChart:
     return alt.layer(spread, means, *lines, truth, question)
 
 
-def make_chart(rows: Sequence[dict[str, Any]], width: int | None = None, title: Any = None) -> Chart:
-    """A chart over rows that it holds itself."""
+# Charts of a release --------------------------------------------------------------------------------------------------
+
+
+def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> LayerChart:
+    """Draw what may be believed and what can be: (value, bound, highest, share); by share where they are many."""
+    alt = load_altair()
+    labels = distinct_labels([value for value, *_ in rows], LABEL)
+    data = [
+        {"value": label, "bound": bound, "highest": highest, "share": share}
+        for label, (_, bound, highest, share) in zip(labels, rows, strict=True)
+    ]
+    if len(data) > FEW and all(one["share"] for one in data):
+        base = make_chart(data, NARROW, 200)
+        x = alt.X("share:Q", title="share of the records that have the value").axis(format=".1~%", tickCount=5)
+        y = {"title": "probability", "axis": alt.Axis(format=PERCENT, tickCount=5)}
+        ticks = base.mark_tick(color=ORANGE, thickness=2, size=14, orient="horizontal")
+        dots = base.mark_circle(color=BLUE, opacity=1, size=30)
+        return ticks.encode(x, alt.Y("bound:Q", **y).scale(zero=True)) + dots.encode(x, alt.Y("highest:Q", **y))
+    names = [one["value"] for one in data]
+    base = make_chart(data, NARROW, {"step": ROW})
+    y = alt.Y("value:N", sort=names, title=None).axis(labelLimit=0)
+    axis = {"title": "probability", "axis": alt.Axis(format=PERCENT, tickCount=5)}
+    bars = base.mark_bar(color=BLUE).encode(alt.X("highest:Q", **axis).scale(zero=True), y)
+    return bars + base.mark_tick(color=ORANGE, thickness=3).encode(alt.X("bound:Q", **axis), y)
+
+
+def chart_structure(rows: Sequence[tuple[str, float]], head: tuple[str, str]) -> Chart:
+    """Draw numbers by name as bars; ``head``: the titles of both."""
+    alt = load_altair()
+    labels = distinct_labels([name for name, _ in rows], LABEL)
+    data = [{"name": label, "number": number} for label, (_, number) in zip(labels, rows, strict=True)]
+    y = alt.Y("name:N", sort=None, title=head[0]).axis(labelLimit=0)
+    number = alt.X("number:Q", title=head[1]).axis(format="~s", tickCount=5, tickMinStep=1)
+    return make_chart(data, NARROW, {"step": ROW}).mark_bar(color=BLUE).encode(number, y)
+
+
+def load_altair() -> Any:
+    """Return altair, which takes long to import, and is seldom needed."""
     import altair as alt  # noqa: PLC0415
 
+    return alt
+
+
+def make_chart(rows: Sequence[dict[str, Any]], width: int | None = None, height: Any = HEIGHT) -> Chart:
+    """Return a chart over rows that it holds itself."""
+    alt = load_altair()
     plain = alt.Chart(alt.InlineData(values=list(rows)))
-    return plain if width is None else plain.properties(width=width, height=HEIGHT, title=title)
+    return plain if width is None else plain.properties(width=width, height=height)
 
 
 def make_palette(colours: dict[str, str]) -> dict[str, list[str]]:
+    """Return a scale by which each name has its colour."""
     return {"domain": list(colours), "range": list(colours.values())}
 
 
-def _measured_bands(score: PlottedScore) -> list[dict[str, Any]]:
-    """The bands with an error that a logarithm has."""
-    return [band for band in score.summary()["bands"] if band["mean_relative_error"]]
-
-
-def _band_axis(rows: Iterable[dict[str, Any]]) -> Any:
-    """The axis of true answers, in the order of the rows."""
-    import altair as alt  # noqa: PLC0415
-
-    order = list(dict.fromkeys(row["answer"] for row in rows))
-    return alt.X("answer:N", sort=order, title="true answer").axis(labelAngle=0)
-
-
-def _error_axis() -> Any:
-    import altair as alt  # noqa: PLC0415
-
-    return alt.Y("error:Q", title="mean relative error").scale(type="log")
-
-
 def band_label(band: dict[str, Any]) -> str:
-    """The range of true answers of a band."""
+    """Return the range of true answers of a band."""
     return f"{band['low']:,}+" if band["high"] is None else f"{band['low']:,}-{band['high']:,}"

@@ -1,4 +1,4 @@
-"""What operating systems differ in: whose a file is, how it is opened and locked, and how much memory there is.
+"""Differences of operating systems: owners of files, opening and locking them, and the memory of the machine.
 
 Files have owners and rights where the system knows of any; elsewhere a user's own folders are taken to be private.
 """
@@ -17,17 +17,17 @@ AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # a pipe or a device is not waited for w
 
 
 def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
-    """The descriptor of a file that is no link, and that no other program inherits. Raises ``OSError``."""
+    """Return the descriptor of a file that is no link, and that no other program inherits. Raises ``OSError``."""
     return os.open(path, flags | OPENED, mode)
 
 
 def is_users_file(status: os.stat_result) -> bool:
-    """Whether a file is this user's, or the system does not say whose files are."""
+    """Return True for a file of this user, or where the system does not know owners of files."""
     return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
 def for_others(mode: int) -> int:
-    """The rights that others have to a file of such a mode; none where the mode does not tell."""
+    """Return the rights that others have to a file of such a mode; none where the mode does not tell."""
     return mode & OTHERS if hasattr(os, "geteuid") else 0
 
 

@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-TAGS = {"div", "style", "p", "b", "table", "tr", "th", "td", "i"}
+TAGS = {"div", "style", "p", "b", "table", "thead", "tbody", "tr", "th", "td", "i", "svg", "rect"}
+PLACES = {"x", "y", "width", "height"}
+ATTRIBUTES = PLACES | {"class", "scope", "viewbox", "preserveaspectratio", "role", "fill", "aria-label"}
 MOST = 50_000
 
 
 def harmless(shown: str) -> Seen:
     seen = Seen(shown)
     assert seen.tags <= TAGS
-    assert {name for _, name, _ in seen.attributes} <= {"class", "style"}
-    placed = [value for _, name, value in seen.attributes if name == "style"]
-    assert all(re.fullmatch(r"left:[\d.]+%(;width:[\d.]+%)?", value) for value in placed)
+    assert {name for _, name, _ in seen.attributes} <= ATTRIBUTES
+    placed = [value for _, name, value in seen.attributes if name in PLACES]
+    assert all(re.fullmatch(r"[\d.]+", value) for value in placed)
     assert len(shown) < MOST
     return seen
 
@@ -77,19 +79,28 @@ def test_many_rows_and_columns_are_cut_with_a_word() -> None:
     shown = harmless(answer(rows)._repr_html_())
     assert "9,970 more rows" in shown.text
     wide = tuple(f"{EVIL * 9}{i}" for i in range(300))
-    assert "280 more columns" in harmless(markup.html_page("wide", markup.html_table(wide, [wide] * 100, 100))).text
+    assert "280 more columns" in harmless(markup.html_page("wide", markup.html_table(wide, [wide] * 100))).text
 
 
 def test_a_table_that_is_whole_says_nothing_more() -> None:
-    assert "more" not in harmless(markup.html_table(("a", "b"), [(1, 2)], 1)).text
+    assert "more" not in harmless(markup.html_table(("a", "b"), [(1, 2)])).text
     assert "1,234" in markup.html_table(("a",), [(1234,)])
+    assert markup.html_table(("a",), []) == ""
+
+
+def test_columns_of_numbers_lie_to_the_right_and_a_name_heads_its_row() -> None:
+    table = markup.html_table(("name", "n", "mixed"), [("a", 1, 1), ("b", None, "x")])
+    assert '<th scope="row">a</th><td class=n>1</td><td>1</td>' in table
+    assert '<th scope="col" class=n>n</th><th scope="col">mixed</th>' in table
+    assert "<td class=n>1</td><td class=n>2</td>" in markup.html_table(("a", "b"), [("1", "2")], (0, 1))
 
 
 def test_bars_lie_where_the_figures_do() -> None:
     shown = answer([("a", 50.0, 5.0, 25.0, 100.0), ("b", 0.0, 0.0, 0.0, 0.0)])._repr_html_()
     harmless(shown)
-    assert '<i style="left:25.0%;width:75.0%"></i><b style="left:50.0%"></b>' in shown
-    assert '<i style="left:0.0%;width:0.5%"></i><b style="left:0.0%"></b>' in shown
+    assert '"reach" x="25.00" y="4" width="75.00" height="2"/><rect class="mark" x="49.25"' in shown
+    assert '"reach" x="0.00" y="4" width="0.50" height="2"/><rect class="mark" x="0.00"' in shown
+    assert 'aria-label="50.0, from 25.0 to 100.0"' in shown
 
 
 @pytest.mark.parametrize("figure", [(None, None, None), (math.nan, math.inf, 3), (0, "x", 1), (-5, 1e308, 1e309)])

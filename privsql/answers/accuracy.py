@@ -412,17 +412,14 @@ class Evaluated:
         return plot.draw_picture(plot.draw_evaluation, self.scores)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: error and coverage by size of the true answer, or by class of question."""
         head = ("estimator", "questions", "asked", "mean error", "coverage")
         rows = [
-            (name, label, figures["queries"], *(_format_figure(figures[key]) for key in (error, "coverage")))
+            (name, label, figures["queries"], *(markup.format_figure(figures[key]) for key in (error, "coverage")))
             for name, score in self.scores.items()
             for label, error, figures in _list_figures(score, self.extras.get(name, {}))
         ]
         caption = f"coverage is that of the {self.confidence:.0%} intervals; baseline's bounds are certain"
-        return markup.html_page(
-            "Answers beside those of the source", markup.html_table(head, rows, len(rows)), markup.html_line(caption)
-        )
+        return markup.html_page("Answers beside those of the source", markup.html_table(head, rows), caption)
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
@@ -446,10 +443,6 @@ def _list_figures(score: Score, extra: Mapping[str, Any]) -> Iterator[tuple[str,
         for band in (summary := score.summary())["bands"]:
             yield f"true answer {plot.band_label(band)}", "mean_relative_error", band
         yield "all", "mean_relative_error", summary
-
-
-def _format_figure(figure: float | None) -> str | None:
-    return None if figure is None else f"{figure:.3f}"
 
 
 @dataclass(frozen=True)

@@ -192,35 +192,35 @@ class Answer:
             raise EngineError("polars is not installed; run: pip install polars") from error
         return pl.DataFrame(self)
 
-    def bar_scales(self, rows: Sequence[tuple[Any, ...]]) -> dict[int, tuple[float, float]]:
-        """By the place of each figure the ends of a line that holds its estimates and intervals in some rows."""
-        return {
-            one.at: markup.range_of_figures(one.read_row(row)[part] for row in rows for part in (0, 2, 3))
+    @property
+    def group_places(self) -> list[int]:
+        """The places of the columns that are no figures."""
+        inside = {one.at + part for one in self.figures for part in range(4)}
+        return [at for at in range(len(self.columns)) if at not in inside]
+
+    def as_table(self, most: int = markup.ROWS) -> markup.Html:
+        """Return the first rows as HTML, with a bar after each interval."""
+        rows, marks, groups = self.rows[:most], self.empty_marks, set(self.group_places)
+        ends = {
+            one.at + 3: markup.range_of_figures(one.read_row(row)[part] for row in rows for part in (0, 2, 3))
             for one in self.figures
         }
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the rows, with a bar for each interval, and what they mean."""
-        first_rows = self.rows[: markup.ROWS]
-        scales = self.bar_scales(first_rows)
         head: list[object] = []
         for at, name in enumerate(self.columns):
-            head += [name, ""] if at - 3 in scales else [name]
-        rows = (self._row_cells(row, scales) for row in self.rows)
-        lines = [markup.html_line(text) for text in (*self.interval.splitlines(), *self.notes)]
-        number = len(self.rows)
-        title = f"{number:,} row{'s' * (number != 1)}"
-        return markup.html_page(title, markup.html_table(head, rows, number), *lines)
+            head += [name, "interval"] if at in ends else [name]
+        table: list[list[object]] = []
+        for row in rows:
+            cells: list[object] = []
+            for at, value in enumerate(row):
+                cells.append(markup.Html(markup.NULL) if value is None and at in groups else value)
+                cells += [markup.html_bar((row[at - 1], row[at - 3], value), ends[at])] if at in ends else []
+            table.append([*cells, *marks[len(table) : len(table) + 1]])
+        head += ["may be empty"] if marks else []
+        return markup.html_table(head, table, number=len(self.rows), most=most)
 
-    def _row_cells(self, row: tuple[Any, ...], scales: dict[int, tuple[float, float]]) -> list[object]:
-        """The cells of a row, with a bar after each interval."""
-        cells: list[object] = []
-        for at, value in enumerate(row):
-            cells.append(value)
-            if at - 3 in scales:
-                estimate, _, low, high = row[at - 3 : at + 1]
-                cells.append(markup.html_bar((low, estimate, high), scales[at - 3]))
-        return cells
+    def _repr_html_(self) -> str:
+        title = f"{len(self.rows):,} row{'s' * (len(self.rows) != 1)}"
+        return markup.html_page(title, self.as_table(), *self.interval.splitlines(), *self.notes)
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""

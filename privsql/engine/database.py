@@ -1,4 +1,4 @@
-"""What the rooms above may ask of a database; the engines provide it, and ``privsql.engine.open`` is the only door.
+"""The protocols of engines: all that other rooms may call. ``privsql.engine.open`` opens sessions.
 
 Nothing of an engine's own crosses this border: queries go in as sqlglot trees (or, of a publisher's own, as text),
 tables as Arrow, files as paths; rows come back as tuples of Python's own values, tables as Arrow, columns as ``Field``
@@ -10,9 +10,11 @@ Three of the protocols, because three things can lie in different places:
 * ``Warehouse``  the publisher's source as well;
 * ``Container``  the files that releases and ledgers are, which are always DuckDB's.
 
-``Positions`` is what DuckDB's fast order of records needs beside them: rows that can be told by their number.
+``OrderedRelations`` are those of DuckDB, whose rows have numbers: its fast order of records needs them.
 
 ``EngineSession`` is all three over one session: where a verb works. ``LockedSession`` is for files that others made.
+
+Members are described here; the classes that provide them add only what differs.
 """
 
 from __future__ import annotations
@@ -93,8 +95,7 @@ class Relations(Protocol):
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as table ``name``: temporary, or in the attached database ``into``.
 
-        Its rows keep the order in which the query yields them where the engine has ``Positions``. ``title``: what a
-        person is told meanwhile.
+        Its rows keep the order of the query where ``keeps_order``. ``title``: of the step, for the progress bar.
         """
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
@@ -119,10 +120,10 @@ class Relations(Protocol):
         """Yield the rows of a query in its order, so many at a time; only ``open_sibling`` works meanwhile."""
 
     def open_sibling(self) -> AbstractContextManager[Relations]:
-        """A session with temporary relations of its own over the same attached databases."""
+        """Return a session with temporary relations of its own over the same attached databases."""
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
-        """Columns of a table or query."""
+        """Return columns of a table or query."""
 
     def reserve_memory(self, size: int, what: str) -> None:
         """Leave so many bytes of the memory limit to arrays beside the engine; ``EngineError`` for too many.
@@ -131,31 +132,27 @@ class Relations(Protocol):
         """
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """63 bits that stand for these texts in their order, in every version and on any engine."""
+        """Return 63 bits that stand for these texts in their order, in every version and on any engine."""
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """The first 60 bits of SHA-256 of these texts side by side, as an integer: the same on any engine."""
+        """Return the first 60 bits of SHA-256 of these texts side by side, as an integer: the same on any engine."""
 
 
-class Positions(Protocol):
-    """Rows that have numbers: what an engine can do that keeps stored rows in their order, and does it here."""
+class OrderedRelations(Relations, Protocol):
+    """An engine that keeps stored rows in their order, and numbers them."""
 
     def row_number(self, table: str) -> exp.Expr:
-        """The engine's number (0, 1, ..) of a row of ``table``, which was made here, in its order."""
+        """Return the engine's number (0, 1, ..) of a row of ``table``, which was made here, in its order."""
 
     def with_bid_and_code(self, records: exp.Table, positions: exp.Table) -> exp.Query:
-        """The rows of a table made here with ``bid`` and ``code`` from ``positions`` (pos, bid, code)."""
+        """Return the rows of a table made here with ``bid`` and ``code`` from ``positions`` (pos, bid, code)."""
 
     def with_bid(self, records: exp.Table, positions: exp.Table) -> exp.Query:
-        """The rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
-
-
-class OrderedRelations(Relations, Positions, Protocol):
-    """An engine that keeps stored rows in their order."""
+        """Return the rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
 
 
 def require_ordered(db: Relations) -> OrderedRelations:
-    """The engine as one in which rows have numbers; ``EngineError`` for one in which they have none."""
+    """Return the engine as one in which rows have numbers; ``EngineError`` for one in which they have none."""
     if not db.keeps_order:
         raise EngineError("rows have no numbers in this engine; publish with order = 'portable' and without source.id")
     return cast("OrderedRelations", db)
@@ -168,7 +165,7 @@ class Warehouse(Relations, Protocol):
         """Make the publisher's table readable as ``name``."""
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
-        """By column of a relation the collation that it has; columns without one are not among them."""
+        """Return the collation of each column of a relation that has one."""
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
         """Make a query readable by ``run_select`` under a name of the publisher's."""
@@ -181,10 +178,10 @@ class DetachedWarehouse(Warehouse, Protocol):
     """A warehouse that no release can be attached to: the tables of one are written as files."""
 
     def set_release_folder(self, folder: Path) -> None:
-        """What is made in database ``release`` from now on becomes a folder of Parquet files, its parts, in there."""
+        """Write each table of database ``release`` from now on as a folder of Parquet files in ``folder``."""
 
     def write_parquet_files(self, name: str) -> list[Path]:
-        """The rows of a relation as Parquet files on this machine."""
+        """Return the rows of a relation as Parquet files on this machine."""
 
 
 class Container(OrderedRelations, Protocol):
@@ -203,19 +200,19 @@ class Container(OrderedRelations, Protocol):
         """Write everything to an attached file and let go of it."""
 
     def find_leftovers(self, name: str) -> list[str]:
-        """What the file of an attached database holds beside the rows of its tables, a line for each find."""
+        """Return a line for each part of an attached file that belongs to no row of its tables."""
 
     def attached_name(self, path: Path) -> str | None:
-        """The name under which a file is attached, which can be once; None for one that is not."""
+        """Return the name under which a file is attached, which can be once; None for one that is not."""
 
     def list_objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
-        """Everything that somebody has put into an attached database: (kind, name, definition), sorted.
+        """Return all objects of an attached database: (kind, name, definition), sorted.
 
         ``schema``: what lies in that one alone, by names without it.
         """
 
     def list_schemas(self, database: str) -> list[str]:
-        """The schemas of an attached database but its first, main."""
+        """Return the schemas of an attached database but its first, main."""
 
     def create_schema(self, name: str, *, into: str) -> None:
         """Create a schema in an attached database, if there is none of that name."""
@@ -241,7 +238,7 @@ class Container(OrderedRelations, Protocol):
         """
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
-        """The tables and views of an attached database: (kind, schema, name, definition), sorted by schema and name."""
+        """Return tables and views of an attached database: (kind, schema, name, definition), by schema and name."""
 
     def append_rows(self, name: str, query: exp.Expr, *, into: str) -> None:
         """Add the rows of a query to a table of the attached database ``into``."""
@@ -250,16 +247,16 @@ class Container(OrderedRelations, Protocol):
         """Create an empty table in an attached database."""
 
     def scan_files(self, paths: Sequence[Path], kind: str) -> exp.Select:
-        """The rows of Parquet or CSV files with the same columns, one after the other."""
+        """Return the rows of Parquet or CSV files with the same columns, one after the other."""
 
     def export_parquet(self, source: exp.Table, path: Path) -> None:
         """Write a table to a Parquet file, rows in order."""
 
     def in_transaction(self) -> AbstractContextManager[None]:
-        """What is made inside is there as a whole or not at all; in one database only."""
+        """Make all changes inside in one database, or none of them."""
 
     def engine_version(self) -> str:
-        """The version of what writes the file."""
+        """Return the version of what writes the file."""
 
 
 class EngineSession(Warehouse, Container, Protocol):
@@ -272,10 +269,10 @@ class EngineSession(Warehouse, Container, Protocol):
         """End the session."""
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return the session."""
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Close the session."""
 
 
 class LockedSession(Container, Protocol):
@@ -285,13 +282,13 @@ class LockedSession(Container, Protocol):
     """
 
     def describe_select(self, sql: str) -> list[Field]:
-        """Names and types of what a text gives; ``UsageError`` unless it is one SELECT that the engine would run."""
+        """Return the columns of a text's result; ``UsageError`` unless it is one SELECT that the engine would run."""
 
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
         """Let ``describe_select`` find a query under a name of an analyst's: [[database,] schema,] table."""
 
     def limit_time(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
-        """``LateError`` for what takes too long inside, or once ``stop`` is set.
+        """Raise ``LateError`` for what takes too long inside, or once ``stop`` is set.
 
         Without ``seconds`` what is enough for a view of somebody else's, which may never end.
         """

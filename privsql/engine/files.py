@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 # Files ----------------------------------------------------------------------------------------------------------------
-# Files by the names that a publisher gives: one, a pattern of them, a folder, or an address that lies elsewhere.
+# Files by the names that a publisher gives: a file, a pattern, a folder, or an address elsewhere.
 #
-# A pattern or a folder is looked up once, when the source is mounted: files that come later are no part of it.
+# A pattern or a folder is looked up once, when the source is mounted: files that come later do not count.
 
 FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}  # by the ending; else a database
 PACKED = (".gz", ".zst")  # what a CSV file's ending may have after it
@@ -34,17 +34,17 @@ REMOTE = {  # by the beginning of an address the extension of DuckDB that reads 
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), "azure"),
 }
 ADDRESS = re.compile(r"([a-zA-Z][\w+.-]+)://")
-MAGIC = {  # how files begin, what that makes them, and what to say then
-    b"SQLite format 3\0": ("sqlite", "is a SQLite database; give database = .., with a table"),
-    b"PAR1": ("parquet", "is a Parquet file; say reader = 'parquet'"),
-    b"PK\x03\x04": ("zip", "is a zip archive, as spreadsheets are; write its table as CSV"),
-    b"\x1f\x8b": ("gzip", "is packed by gzip; say options = { compression = 'gzip' }, or rename it to .csv.gz"),
-    b"\x28\xb5\x2f\xfd": (
-        "zstd",
+MAGIC = {  # by kind the first bytes of a file, and what to say where it is read as another kind
+    "duckdb": (rb".{8}DUCK", "is a DuckDB database; give database = .., with a table"),
+    "sqlite": (rb"SQLite format 3\x00", "is a SQLite database; give database = .., with a table"),
+    "parquet": (rb"PAR1", "is a Parquet file; say reader = 'parquet'"),
+    "zip": (rb"PK\x03\x04", "is a zip archive, as spreadsheets are; write its table as CSV"),
+    "gzip": (rb"\x1f\x8b", "is packed by gzip; say options = { compression = 'gzip' }, or rename it to .csv.gz"),
+    "zstd": (
+        rb"\x28\xb5\x2f\xfd",
         "is packed by zstd; say options = { compression = 'zstd' }, or rename it to .csv.zst",
     ),
 }
-DATABASE = slice(8, 12), b"DUCK"
 USER = re.compile(r"(?<=://)[^/\s'\"?#]*@")  # who asks,
 QUERY_PART = re.compile(r"(://[^\s'\"?#]*)[?#][^\s'\"]*")  # and what is asked with
 WILD = re.compile(r"[*?[]")
@@ -53,13 +53,13 @@ NOT_DATA = ("_delta_log", "metadata")  # what tables hold whose files alone are 
 
 
 def url_scheme(name: str) -> str:
-    """How an address begins, in small letters; empty for what is a path."""
+    """Return the scheme of an address in small letters; empty for a path."""
     match = ADDRESS.match(name)
     return match[1].lower() if match else ""
 
 
 def redact_secrets(text: str) -> str:
-    """A text without what the addresses in it may keep secret.
+    """Return a text without what the addresses in it may keep secret.
 
     >>> redact_secrets("no answer from 'https://me:secret@host/a.csv?token=1'")
     "no answer from 'https://host/a.csv'"
@@ -68,7 +68,7 @@ def redact_secrets(text: str) -> str:
 
 
 def kind_of(name: str) -> str | None:
-    """``parquet`` or ``csv`` by the ending, ``parquet`` for none (a folder); None for another one.
+    """Return ``parquet`` or ``csv`` by the ending, ``parquet`` for none (a folder); None for another one.
 
     >>> kind_of("a.csv.gz"), kind_of("s3://b/c/*.parquet"), kind_of("people/"), kind_of("a.xlsx")
     ('csv', 'parquet', 'parquet', None)
@@ -82,14 +82,14 @@ def kind_of(name: str) -> str | None:
 
 
 def is_files(name: str) -> bool:
-    """Whether what a command is given are files, and not a database."""
+    """Return True for the name of files, and not of a database."""
     if url_scheme(name) or (WILD.search(name) and not Path(name).is_file()):
         return True
     return (bool(_file_endings(name)) or Path(name).is_dir()) and kind_of(name) is not None
 
 
 def default_release_name(name: str) -> str:
-    """What a release of a file or pattern is called, if its publisher does not say: after the file, or its folder.
+    """Return the default name of a release of a file or pattern: that of the file, or of its folder.
 
     >>> default_release_name("data/people.csv.gz"), default_release_name("data/ward/year=*/*.parquet"), default_release_name("s3://b/stays_*.parquet?x=1")
     ('people', 'ward', 'stays')
@@ -106,35 +106,42 @@ def default_release_name(name: str) -> str:
 
 
 def _address_path(name: str) -> str:
-    """An address without what comes before and after its path."""
+    """Return an address without what comes before and after its path."""
     return redact_secrets(name).partition("://")[2] if url_scheme(name) else name
 
 
 def _file_endings(name: str) -> list[str]:
-    """Of the last part of a path, in small letters."""
+    """Return the endings of the last part of a path, in small letters."""
     last = re.split(r"[/\\]", _address_path(name))[-1]
     return [] if WILD.match(last) and "." not in last else [one.lower() for one in Path(last).suffixes]
 
 
 def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
-    """What to say of a file that begins as one of another kind than it is read as; empty where it does not."""
+    """Return what is wrong with a file that can't be read, or begins as another kind than ``kind``; else nothing."""
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        return f"{error.strerror}"
+    packed = file.suffix.lower() in PACKED if compression is None else compression != "none"
+    found = sniff_kind(file)
+    return "" if found in ({"", kind, "gzip", "zstd"} if packed else {"", kind}) else MAGIC[found][1]
+
+
+def sniff_kind(file: Path) -> str:
+    """Return the kind of ``MAGIC`` as which a file begins; empty for others, and for one that can't be read."""
     try:
         with file.open("rb") as opened:
             begun = opened.read(16)
-    except OSError as error:
-        return f"{error.strerror}"
-    if begun[DATABASE[0]] == DATABASE[1]:
-        return "is a DuckDB database; give database = .., with a table"
-    packed = file.suffix.lower() in PACKED if compression is None else compression != "none"
-    known = {kind, "gzip", "zstd"} if packed else {kind}
-    return next((say for start, (of, say) in MAGIC.items() if begun.startswith(start) and of not in known), "")
+    except OSError:
+        return ""
+    return next((kind for kind, (start, _) in MAGIC.items() if re.match(start, begun, re.DOTALL)), "")
 
 
 # Looked up ---
 
 
 def find_files(names: Sequence[str]) -> list[Path]:
-    """The files of this machine that names mean, none twice; a file's own name is no pattern.
+    """Return the files of this machine that names mean, none twice; a file's own name is no pattern.
 
     Raises ``EngineError`` where there is none, and where two names lead to the same file.
     """
@@ -169,7 +176,7 @@ def _files_of(name: str) -> list[Path]:
 
 
 def _split_pattern(path: Path) -> tuple[Path, str]:
-    """The part of a pattern that is there as it is written, and the rest: a folder's own name is no pattern."""
+    """Return the part of a pattern that is there as it is written, and the rest: a folder's own name is no pattern."""
     folder = Path(path.anchor)
     parts = list(path.relative_to(folder).parts)
     while parts[1:] and (folder / parts[0]).is_dir():
@@ -178,7 +185,7 @@ def _split_pattern(path: Path) -> tuple[Path, str]:
 
 
 def _walk_parquet(folder: Path) -> Iterator[Path]:
-    """The Parquet files of a folder and its folders, but for what begins with a dot or ``_``; no link is followed."""
+    """Yield the Parquet files below a folder, except names that begin with a dot or ``_``; follow no links."""
 
     def refused(error: OSError) -> None:
         raise EngineError(f"{error.filename}: {error.strerror}")
@@ -198,7 +205,7 @@ def _walk_parquet(folder: Path) -> Iterator[Path]:
 
 
 def partition_values(file: str) -> dict[str, str]:
-    """The columns that the folders of a file tell, with their values.
+    """Return the columns that the folders of a file tell, with their values.
 
     >>> partition_values("data/year=2020/city=S%C3%A3o/a=b.parquet")
     {'year': '2020', 'city': 'São'}
@@ -208,13 +215,13 @@ def partition_values(file: str) -> dict[str, str]:
 
 
 def find_text_partitions(files: Iterable[str]) -> list[str]:
-    """The columns of folders some of whose values would be others as numbers: ``01`` is not 1."""
+    """Return the columns of folders some of whose values would be others as numbers: ``01`` is not 1."""
     pairs = {pair for file in files for pair in partition_values(file).items()}
     return sorted({key for key, value in pairs if re.fullmatch(r"[+-]?\d+", value) and str(int(value)) != value})
 
 
 # Folders --------------------------------------------------------------------------------------------------------------
-# Folders for what is not finished: private whatever the umask, and swept once the process that made them is gone.
+# Folders for unfinished work: private whatever the umask, and removed by others once their process is gone.
 #
 # Each holds a lock for as long as its process lives. What is made for it has mode 0600 from the first byte, by the
 # engine too, because it is made under a stricter umask; where a user's own files are made meanwhile, the folder's mode
@@ -244,7 +251,7 @@ class _Mask:
                 os.umask(self._before)
 
     def spare_rights(self, rights: int) -> int:
-        """What of some rights the umask leaves that the process has outside."""
+        """Return the rights that the umask of the process leaves of some rights."""
         with self._lock:
             if self._inside:
                 return rights & ~self._before
@@ -260,7 +267,7 @@ class Folder:
     """A folder of this process's own; ``path`` is its place."""
 
     def __init__(self, prefix: str, parent: Path, *, masked: bool = True) -> None:
-        """``masked``: as long as it is there, whatever is made is private. ``OSError`` if none can be made there."""
+        """Make the folder; ``masked``: all new files are private as long as it exists. ``OSError`` if it can't be."""
         self._held = ExitStack()
         for _ in range(TRIES):
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
@@ -275,11 +282,11 @@ class Folder:
             self._held.enter_context(private)
 
     def let_go(self) -> None:
-        """Leave it to whoever sweeps."""
+        """Release the lock, so that another process removes the folder."""
         self._held.close()
 
     def remove(self) -> None:
-        """Remove it, with all that is in it."""
+        """Remove the folder with its files."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.let_go()
         if self.path.exists():  # there are systems that remove no file that is open, such as the lock
@@ -307,7 +314,7 @@ def sweep_folders(prefix: str, parent: Path, first: Callable[[Path], object] = b
 
 @contextmanager
 def temporary_folder(*, masked: bool = True) -> Iterator[Path]:
-    """A folder for a while, where the system has its temporary files; ``masked``: as in ``Folder``.
+    """Yield a folder among the temporary files of the system, and remove it; ``masked``: as in ``Folder``.
 
     Raises ``EngineError`` if there is no room for one.
     """
@@ -324,7 +331,7 @@ def temporary_folder(*, masked: bool = True) -> Iterator[Path]:
 
 
 def _list_folders(prefix: str, parent: Path) -> list[Path]:
-    """Folders of this user's with such names; none where ``parent`` can't be read."""
+    """Return folders of this user's with such names; none where ``parent`` can't be read."""
     folders = []
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
@@ -336,7 +343,7 @@ def _list_folders(prefix: str, parent: Path) -> list[Path]:
 
 
 def _taken(folder: Path, flags: int = 0) -> int | None:
-    """The open lock of a folder, held alone; None where another process has it, or has removed the folder."""
+    """Return the open lock of a folder, held alone; None where another process has it, or has removed the folder."""
     lock = folder / LOCK
     try:
         descriptor = system.open_descriptor(lock, os.O_RDWR | flags)
@@ -352,7 +359,7 @@ def _taken(folder: Path, flags: int = 0) -> int | None:
 
 
 def _is_same_file(path: Path, status: os.stat_result) -> bool:
-    """Whether an open file is the one that lies at a path by now."""
+    """Return True if an open file is the one that lies at a path now."""
     there = path.stat(follow_symlinks=False)
     return stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) == (there.st_dev, there.st_ino)
 
@@ -364,13 +371,13 @@ UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def label_value(parts: Sequence[object]) -> str:
-    """Text of a sensitive value for messages and thresholds: as SQL prints it, in brackets where it is compound."""
+    """Return the text of a sensitive value, as SQL prints it, in brackets if it has several parts."""
     texts = ["NULL" if part is None else str(part) for part in parts]
     return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
 
 
 def unused_name(name: str, others: Iterable[str]) -> str:
-    """The name of a column of privsql's own beside others, to which it gives way: an underscore for each that has it.
+    """Return a name for a column of privsql that no other column has: with underscores where one has it.
 
     >>> unused_name("code", ["age"]), unused_name("code", ["Code", "code_"])
     ('code', 'code__')
@@ -382,5 +389,5 @@ def unused_name(name: str, others: Iterable[str]) -> str:
 
 
 def fold_name(name: str) -> str:
-    """A name for comparison: SQL engines take ASCII letters in either case for the same, and no others."""
+    """Return a name for comparison: SQL engines take ASCII letters in either case for the same, and no others."""
     return name.translate(UPPER)

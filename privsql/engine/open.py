@@ -1,4 +1,4 @@
-"""The only door to an engine: whoever needs a database asks here, and gets what ``privsql.engine.database`` promises.
+"""Open engines: all other rooms get their sessions here, by the protocols of ``privsql.engine.database``.
 
 A further engine is one folder beside ``duck/`` that provides ``Relations`` or ``Warehouse``, and its line here, which
 imports it where it is asked for.
@@ -9,54 +9,39 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from privsql.engine.duck.connection import Connection, translate_duck_errors
+from privsql.engine.duck.connection import Connection
+from privsql.engine.duck.connection import translate_duck_errors as translate_errors
 from privsql.engine.duck.container import log_of, open_locked_session
-from privsql.engine.duck.files import SQLiteFile, is_sqlite
-from privsql.engine.duck.warehouse import DuckSession, ServerSession
-from privsql.engine.files import explain_disguise, temporary_folder
+from privsql.engine.duck.files import SQLiteFile
+from privsql.engine.duck.warehouse import DuckSession
+from privsql.engine.files import explain_disguise, sniff_kind, temporary_folder
 from privsql.engine.progress import Options
 from privsql.errors import EngineError
 from privsql.extras import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
+    from types import ModuleType
 
     from privsql.engine.database import DetachedWarehouse, EngineSession, LockedSession, Origin, Relations
-    from privsql.engine.duck.connection import Settings
 
-__all__ = [
-    "is_database",
-    "list_tables",
-    "log_of",
-    "open_engine",
-    "open_locked",
-    "open_release_tables",
-    "open_scratch",
-    "open_spark",
-    "translate_errors",
-]
+__all__ = ["log_of", "translate_errors"]  # beside the functions of this module
 
 
 def open_engine(spill: Path, options: Options) -> EngineSession:
-    """An empty session that spills to ``spill``."""
-    settings: Settings = {"temp_directory": str(spill)}
-    if options.memory_limit:
-        settings["memory_limit"] = options.memory_limit
-    if options.threads:
-        settings["threads"] = str(options.threads)
+    """Return an empty session that spills to ``spill``."""
 
-    def brought(origin: Origin) -> list[Path]:
+    def write_parquet(origin: Origin) -> list[Path]:
         with open_spark(spill, options, remote=origin.address) as there:
             there.mount("source", origin)
             return there.write_parquet_files("source")
 
-    return ServerSession(Connection(settings, options.report), brought)
+    return DuckSession(Connection({**options.engine_settings(spill)}, options.report), write_parquet)
 
 
 def open_scratch() -> EngineSession:
-    """An empty session for small things."""
+    """Return an empty session for small things."""
     return DuckSession(Connection())
 
 
@@ -64,7 +49,7 @@ def open_scratch() -> EngineSession:
 def open_locked(
     attached: Mapping[str, Path | None], readable: Sequence[Path] = (), *, home: str, options: Options | None = None
 ) -> Iterator[LockedSession]:
-    """A session for files that others made.
+    """Yield a session for files that others made.
 
     ``attached``: database files by the names under which they are attached, read-only; None: an empty database in
     memory. ``readable``: files that may be attached or scanned besides. ``home``: the database of tables that name
@@ -81,30 +66,26 @@ def open_locked(
 def open_spark(
     spill: Path, options: Options, *, session: object | None = None, remote: str | None = None
 ) -> Iterator[DetachedWarehouse]:
-    """A publisher's source in Spark: in a session that is given, at a Spark Connect address, or on this machine.
+    """Yield a publisher's source in Spark: in a session that is given, at a Spark Connect address, or on this machine.
 
     ``spill``: a folder for what is made, which is used where the session's workers see the files of this machine.
     Raises ``EngineError`` where pyspark or Java is missing and ``UsageError`` for a session that can't be trusted.
     """
-    try:
-        from privsql.engine.spark import open_warehouse  # noqa: PLC0415 (an extra, and slow to load)
-    except ImportError as error:
-        raise SPARK.missing_error() from error
-    with open_warehouse(spill, options, session or options.session, remote) as warehouse:
+    with _load_spark().open_warehouse(spill, options, session or options.session, remote) as warehouse:
         yield warehouse
 
 
 def list_tables(path: Path) -> list[str]:
-    """The tables and views of a DuckDB or SQLite file, by the names under which they are mounted.
+    """Return the tables and views of a DuckDB or SQLite file, by the names under which they are mounted.
 
     Raises ``EngineError`` for a file that is neither.
     """
     if not path.is_file():
         raise EngineError(f"{path}: no such file")
-    wrong = "" if is_database(path) or is_sqlite(path) else explain_disguise(path, "database", "none")
+    wrong = "" if sniff_kind(path) in ("duckdb", "sqlite") else explain_disguise(path, "database", "none")
     if wrong:
         raise EngineError(f"{path}: {wrong}")
-    if is_sqlite(path):
+    if sniff_kind(path) == "sqlite":
         with closing(SQLiteFile(path)) as file:
             return file.list_tables()
     with open_scratch() as db:
@@ -116,27 +97,22 @@ def list_tables(path: Path) -> list[str]:
 
 @contextmanager
 def open_release_tables(session: object, tables: Mapping[str, Sequence[Path]]) -> Iterator[Relations]:
-    """The tables of a release, by name the Parquet files of each, in a session of Spark's.
+    """Yield the tables of a release, by name the Parquet files of each, in a session of Spark's.
 
     Raises ``EngineError`` where pyspark is missing and ``UsageError`` for a session that can't be trusted.
     """
-    try:
-        from privsql.engine.spark import open_spark_release as opened  # noqa: PLC0415 (an extra, and slow to load)
-    except ImportError as error:
-        raise SPARK.missing_error() from error
-    with opened(session, tables) as relations:
+    with _load_spark().open_spark_release(session, tables) as relations:
         yield relations
 
 
-def translate_errors() -> AbstractContextManager[None]:
-    """The errors of an engine's own tables, which callers hand over, as privsql's."""
-    return translate_duck_errors()
+def _load_spark() -> ModuleType:
+    try:
+        from privsql.engine import spark  # noqa: PLC0415 (an extra, and slow to load)
+    except ImportError as error:
+        raise SPARK.missing_error() from error
+    return spark
 
 
 def is_database(path: Path) -> bool:
-    """Whether a file says of itself that it is a database of the engine that releases are made with."""
-    try:
-        with path.open("rb") as file:
-            return file.read(12)[8:] == b"DUCK"
-    except OSError:
-        return False
+    """Return True for a file that begins as a database of the engine that releases are made with."""
+    return sniff_kind(path) == "duckdb"

@@ -1,4 +1,4 @@
-"""The parts of a Parquet file that are no values of its columns, read from the file's bytes alone.
+"""Read the parts of a Parquet file that are no values of its columns from the file's bytes.
 
 A reader skips what it does not know: a further entry of the footer, bytes between two row groups, a page that no row
 needs. Every structure of the file is compared with the parts that DuckDB, Spark and Arrow write, and every byte before
@@ -153,7 +153,7 @@ SPARK_KEYS = {"type", "fields", "name", "nullable", "metadata", "elementType", "
 
 @dataclass(frozen=True)
 class ParquetLayout:
-    """What a file holds beside values. ``wrong``: a line for each part that no writer makes.
+    """The parts of a file that are no values. ``wrong``: a line for each part that no writer makes.
 
     ``texts``: by column the values that its statistics name; ``entries``: by column those of its longest dictionary.
     """
@@ -224,7 +224,7 @@ class _ParquetFile:
         self.texts.setdefault(name, set()).update(stated[field] for field in (1, 2, 5, 6) if field in stated)
 
     def _count_pages(self, name: str, chunk: Tree, start: int) -> int:
-        """Look at the pages of a column in a row group; returns how many hold values."""
+        """Check the pages of a column in a row group; return how many hold values."""
         place, end, pages, values = start, start + chunk[7], 0, 0
         if end > self.end:
             raise DamagedError("its pages run into the footer")
@@ -318,7 +318,7 @@ def _is_version(text: bytes) -> bool:
 
 
 def _is_row_type(text: bytes, names: set[str]) -> bool:
-    """Whether a text is Spark's description of columns of these names, and holds nothing else."""
+    """Return True for Spark's description of columns of these names, and nothing else."""
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):

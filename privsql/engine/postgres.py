@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 # Dialect --------------------------------------------------------------------------------------------------------------
-# What Postgres says otherwise, hashes as it makes them, and its types by privsql's names.
+# Postgres' own SQL, its hashes, and its types by privsql's names.
 
 POSTGRES = "postgres"
 HASH_FUNCTIONS = frozenset({"Collate", "concat", "concat_ws", "convert_to", "md5", "sha256"})  # of hashes
@@ -42,7 +42,7 @@ HEADER = 4  # added to precision and scale of a numeric type, as the server keep
 
 
 def _md5_digest(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """63 bits of the MD5 of texts, as DuckDB has them: the upper half of a number whose first byte is the lowest."""
+    """Return 63 bits of the MD5 of texts as DuckDB does: the upper half of a number in little-endian order."""
     hexadecimal = call_function("md5", concat_texts(texts))
     numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
     pieces = [exp.Substring(this=hexadecimal.copy(), start=n, length=exp.Literal.number(2)) for n in numbers]
@@ -50,7 +50,7 @@ def _md5_digest(texts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _sha256_hash(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """The first 60 bits of SHA-256 of texts."""
+    """Return the first 60 bits of SHA-256 of texts."""
     octets = call_function("sha256", call_function("convert_to", concat_texts(texts), exp.Literal.string("UTF8")))
     return _first_bits(
         first_characters(call_function("encode", octets, exp.Literal.string("hex")), DIGITS), 4 * DIGITS, 4 * DIGITS
@@ -58,26 +58,19 @@ def _sha256_hash(texts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _first_bits(hexadecimal: exp.Expr, width: int, count: int) -> exp.Expr:
-    """The first ``count`` bits of ``width`` in hexadecimal, as an integer."""
+    """Return the first ``count`` bits of ``width`` in hexadecimal, as an integer."""
     marked = exp.DPipe(this=exp.Literal.string("x"), expression=hexadecimal)
     text = first_characters(exp.cast(exp.cast(marked, f"BIT({width})", dialect=POSTGRES), "TEXT"), count)
     padded = exp.DPipe(this=exp.Literal.string("0" * (64 - count)), expression=text)
     return exp.cast(exp.cast(padded, "BIT(64)", dialect=POSTGRES), "BIGINT")
 
 
-ENGINE = RemoteDialect(
-    "Postgres",
-    POSTGRES,
-    HASH_FUNCTIONS,
-    lambda node: node,
-    exp.to_identifier("C", quoted=True),
-    _md5_digest,
-    _sha256_hash,
-)
+COLLATION = exp.to_identifier("C", quoted=True)
+ENGINE = RemoteDialect("Postgres", POSTGRES, HASH_FUNCTIONS, lambda node: node, COLLATION, _md5_digest, _sha256_hash)
 
 
 def read_fields(schema: pa.Schema) -> list[Field]:
-    """Columns, with types by privsql's names; as the server says them where there is none."""
+    """Return columns, with privsql's names of types, or the server's where there is none."""
     return [Field(field.name, _type_name(field)) for field in schema]
 
 
@@ -96,8 +89,7 @@ def _type_name(field: pa.Field) -> str:
 # Server ---------------------------------------------------------------------------------------------------------------
 # A connection to a Postgres server: statements one by one, tables as Arrow, privsql's own errors of one line.
 #
-# An address may hold a password. It is handed to libpq and told to nobody: of what libpq says when no connection can be
-# had only what the server answered is passed on.
+# An address may hold a password. Only libpq gets it, and of libpq's errors only the server's own answer is passed on.
 
 MISTAKES = (adbc_driver_manager.ProgrammingError, adbc_driver_manager.DataError)
 
@@ -106,7 +98,7 @@ class PostgresServer:
     """One session, with texts in UTC."""
 
     def __init__(self, address: str, *, read_only: bool = False) -> None:
-        """``read_only``: all is read as it was at one moment, and nothing can be written."""
+        """Connect; ``read_only``: all is read as it was at one moment, and nothing can be written."""
         try:
             self._connection = dbapi.connect(address, autocommit=True)
         except adbc_driver_manager.Error as error:
@@ -137,7 +129,7 @@ class PostgresServer:
                     cursor.execute(f"ALTER TABLE {place} ALTER {column} TYPE numeric({kind.precision}, {kind.scale})")
 
     def fetch_schema(self, sql: str) -> pa.Schema:
-        """What a query yields."""
+        """Return the schema of a query's result."""
         with translate_postgres_errors(), self._connection.cursor() as cursor:
             return cursor.adbc_execute_schema(sql)
 
@@ -156,7 +148,7 @@ class PostgresServer:
 
 @contextmanager
 def translate_postgres_errors() -> Iterator[None]:
-    """ADBC's errors as privsql's, one line each."""
+    """Raise ADBC's errors as privsql's, one line each."""
     try:
         yield
     except MISTAKES as error:
@@ -166,7 +158,7 @@ def translate_postgres_errors() -> Iterator[None]:
 
 
 def _error_line(error: BaseException) -> str:
-    """What the server says, without the statement that it says it of."""
+    """Return the server's message, without the statement."""
     return "Postgres: " + str(error).split("\n\nQuery was:")[0].rpartition("ERROR:")[2].strip().splitlines()[0]
 
 
@@ -175,18 +167,17 @@ def _error_line(error: BaseException) -> str:
 
 
 class PostgresRelations(RemoteRelations):
-    """What was made in one session; what a publisher has there, as it was at one moment, if that is all."""
+    """Relations of one session; a read-only session sees the server as it was at one moment."""
 
     engine = ENGINE
 
     def __init__(self, server: PostgresServer, source: str = "") -> None:
-        """``source``: a SELECT that is read as relation ``source``."""
+        """Use a session; ``source``: a SELECT that is read as relation ``source``."""
         super().__init__()
         self._server, self._source = server, source
         self._made: dict[str, str] = {}
 
     def close(self) -> None:
-        """End the session."""
         self._server.close()
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
@@ -199,29 +190,25 @@ class PostgresRelations(RemoteRelations):
 
     @contextmanager
     def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """The rows of a query, so many at a time at most and in its order, decimals as text."""
+        """Yield the rows of a query, so many at a time at most and in its order, decimals as text."""
         with self._server.stream_batches(self._render_sql(query)) as batches:
             yield as_plain_batches(batches, rows, translate_postgres_errors)
 
     def open_sibling(self) -> AbstractContextManager[PostgresRelations]:
-        """Relations of their own in the same session, as long as that."""
+        """Return further relations of this session."""
         return nullcontext(PostgresRelations(self._server, self._source))
 
-    def list_fields(self, source: exp.Expr) -> list[Field]:
-        """Columns of a table or query."""
-        query = all_rows(source) if isinstance(source, exp.Table) else source
+    def _describe_query(self, query: exp.Expr) -> list[Field]:
         return read_fields(self._server.fetch_schema(self._render_sql(query)))
 
     def with_source(self, query: str) -> PostgresRelations:
-        """The same session, in which ``source`` is what another SELECT yields."""
+        """Return relations of this session in which ``source`` is another SELECT."""
         return PostgresRelations(self._server, one_select(query, POSTGRES))
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:  # noqa: ARG002
-        """Materialise a query as a temporary table."""
         self._create_relation("TABLE", name, self._render_sql(query), into)
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
-        """Create a temporary view."""
         self.drop(name)
         self._create_relation("VIEW", name, self._render_sql(query), into)
 
@@ -230,13 +217,11 @@ class PostgresRelations(RemoteRelations):
         self._create_relation("TABLE", name, one_select(query, POSTGRES), None)
 
     def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
-        """Copy an Arrow table to a temporary one."""
         self.drop(name)
         self._server.ingest_table(self._stored_name(name), widen_types(as_arrow_table(data)), self._quoted_name(name))
         self._made[name] = "TABLE"
 
     def drop(self, *names: str) -> None:
-        """Forget temporary relations."""
         for name in [name for name in names if name in self._made]:
             self._server.run_statement(f"DROP {self._made.pop(name)} {self._quoted_name(name)}")
 
@@ -258,7 +243,7 @@ class PostgresRelations(RemoteRelations):
 
 
 def open_postgres(address: str, relation: str | None, query: str | None) -> PostgresRelations:
-    """A publisher's table or view by its dotted name, or what a SELECT yields; the session writes nothing."""
+    """Return a publisher's table or view by its dotted name, or what a SELECT yields; the session writes nothing."""
     named = all_rows(exp.to_table(relation, dialect=POSTGRES)).sql(POSTGRES) if relation else ""
     source = named or one_select(query or "", POSTGRES)
     return PostgresRelations(PostgresServer(address, read_only=True), source)

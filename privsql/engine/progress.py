@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar for whatever takes over a second, silent where nobody watches."""
+"""Report progress on stderr: a bar for all that takes over a second, nothing where nobody watches."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from rich.progress import Progress
 
@@ -26,13 +27,13 @@ class Reporter(Protocol):
     watched: bool
 
     def start_step(self, title: str) -> None:
-        """A new step begins."""
+        """Begin a step with a time of its own."""
 
     def update(self, percent: float) -> None:
-        """The step is ``percent`` done, as whoever does it counts."""
+        """Take note that the step is ``percent`` done, as counted; until the next step no statement moves it."""
 
     def update_statement(self, percent: float) -> None:
-        """A statement runs, ``percent`` done; negative if unknown. It tells nothing of a step that is counted."""
+        """Take note that a statement of the step is ``percent`` done; negative if unknown."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Options:
     threads: int | None = None
     report: Reporter | None = None
     session: object | None = None
+
+    def engine_settings(self, spill: Path) -> dict[str, str]:
+        """Return them as settings of DuckDB, which spills to ``spill``."""
+        chosen = {"temp_directory": spill, "memory_limit": self.memory_limit, "threads": self.threads}
+        return {name: str(value) for name, value in chosen.items() if value}
 
 
 class RunKeywords(TypedDict, total=False):
@@ -63,13 +69,10 @@ RUNNING = tuple(RunKeywords.__annotations__)
 
 @contextmanager
 def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) -> Iterator[Options]:
-    """The options that the keywords of a verb say; ``UsageError`` for keywords that it does not have."""
+    """Yield the options that the keywords of a verb say; ``UsageError`` for keywords that it does not have."""
     refuse_unknown_keywords(keywords, RUNNING, verb)
-    options, limit, threads = (
-        keywords.get("options") or Options(),
-        keywords.get("memory_limit"),
-        keywords.get("threads"),
-    )
+    options = keywords.get("options") or Options()
+    limit, threads = keywords.get("memory_limit"), keywords.get("threads")
     if not isinstance(options, Options):
         raise UsageError(f"options: {type(options).__name__} is no privsql.Options")
     if limit is not None:
@@ -88,34 +91,20 @@ class SilentReporter:
 
     watched = False
 
-    def start_step(self, title: str) -> None:
-        """Ignore."""
-
-    def update(self, percent: float) -> None:
-        """Ignore."""
-
-    def update_statement(self, percent: float) -> None:
-        """Ignore."""
+    def start_step(self, title: str) -> None: ...
+    def update(self, percent: float) -> None: ...
+    def update_statement(self, percent: float) -> None: ...
 
 
 class PartReporter:
-    """What one of several parts of a piece of work reports, its name before the titles of its steps."""
+    """Reports one of several parts of a piece of work, with its name before the titles of its steps."""
 
     def __init__(self, whole: Reporter, name: str) -> None:
         self._whole, self._name = whole, name
-        self.watched = whole.watched
+        self.watched, self.update, self.update_statement = whole.watched, whole.update, whole.update_statement
 
     def start_step(self, title: str) -> None:
-        """A new step of this part."""
         self._whole.start_step(f"{self._name}: {title}")
-
-    def update(self, percent: float) -> None:
-        """How far the step is."""
-        self._whole.update(percent)
-
-    def update_statement(self, percent: float) -> None:
-        """How far its statement is."""
-        self._whole.update_statement(percent)
 
 
 class BarReporter:
@@ -129,22 +118,20 @@ class BarReporter:
         self._counted = False
 
     def start_step(self, title: str) -> None:
-        """Name the step that begins; its time is its own."""
         progress = self._show()
         progress.reset(progress.tasks[0].id, total=None, description=title)
         self._counted = False
         self.update_statement(-1)
 
     def update(self, percent: float) -> None:
-        """Move the bar; from here on until the next step no statement moves it."""
         self._counted = True
         self._move_bar(percent)
 
     def update_statement(self, percent: float) -> None:
-        """Move the bar as far as the statement is, unless the step is counted; appear if it is time."""
         self._move_bar(None if self._counted or percent < 0 else percent)
 
     def _move_bar(self, percent: float | None) -> None:
+        """Move the bar, and show it if it is time."""
         progress = self._show()
         if percent is not None:
             progress.update(progress.tasks[0].id, total=100, completed=percent)
@@ -153,7 +140,7 @@ class BarReporter:
 
 
 def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterator[Item]:
-    """Each of ``number`` items; the step of whoever works on them is as far as there are items that are finished."""
+    """Yield ``number`` items, and report how many are finished."""
     report.update(0)
     for done, item in enumerate(items):
         yield item
@@ -162,7 +149,7 @@ def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterat
 
 @contextmanager
 def open_reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
-    """A bar on stderr if that is a terminal (or ``enabled`` says so), else silence."""
+    """Yield a bar on stderr if that is a terminal (or ``enabled`` says so), else silence."""
     if not (sys.stderr.isatty() if enabled is None else enabled):
         yield SilentReporter()
         return

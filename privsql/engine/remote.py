@@ -1,4 +1,4 @@
-"""The code that engines other than DuckDB share: rendering, streams of positions, Arrow tables, hashes."""
+"""Code that engines other than DuckDB share: rendering, streams of positions, Arrow tables, hashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
-from privsql.engine.sqlfiles import PREFIX, foreign_nodes, unordered_windows
+from privsql.engine.sqlfiles import PREFIX, all_rows, foreign_nodes, unordered_windows
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from privsql.engine.roles import Field
+
 # Arrow tables ---------------------------------------------------------------------------------------------------------
 # Arrow tables between DuckDB and engines that have other types.
 
@@ -30,7 +32,7 @@ WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(
 
 
 def widen_types(data: pa.Table) -> pa.Table:
-    """The same values: whole numbers without a sign in wider types, points in time in us, nothing as text.
+    """Return the values in types of all engines: unsigned integers wider, times in microseconds, NULLs as text.
 
     >>> widen_types(pa.table({"a": pa.array([255], pa.uint8())})).schema.field("a").type
     DataType(int16)
@@ -49,7 +51,7 @@ def _wider_type(kind: pa.DataType) -> pa.DataType:
 def as_plain_batches(
     batches: pa.RecordBatchReader, rows: int, reading: Callable[[], AbstractContextManager[None]]
 ) -> pa.RecordBatchReader:
-    """The same rows, so many at a time at most; values of types that Arrow does not know as what they are stored as.
+    """Return the rows, at most so many at a time; values of opaque types as they are stored.
 
     ``reading``: what says an engine's errors as privsql's, while rows come over.
     """
@@ -66,7 +68,7 @@ def as_plain_batches(
 
 
 def parse_numbers(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | pa.Array:
-    """Numbers that came as text: in the width that their type has, ``DECIMAL(9,2)``, or in what they need."""
+    """Return decimals that came as text, in the width of their type, ``DECIMAL(9,2)``, or in the width they need."""
     if not isinstance(column.type, pa.OpaqueType):
         return column
     texts = pa.chunked_array([chunk.storage for chunk in column.chunks], pa.string()).to_pylist()
@@ -80,14 +82,14 @@ def _storage_type(kind: pa.DataType) -> pa.DataType:
 
 
 # Positions ------------------------------------------------------------------------------------------------------------
-# What every record is given, as a stream that SQL takes: positions of the sorted records and one number for each.
+# One number for each of the sorted records, by its position, as a stream that SQL reads.
 
 POSITIONS = pa.schema([("pos", pa.int64()), ("bid", pa.int32())])
 BATCH = 2**20  # rows that are handed over at a time, so that nothing of n rows is copied
 
 
 def stream_positions(bids: NDArray[Any]) -> pa.RecordBatchReader:
-    """(pos, bid) for every position, as a stream."""
+    """Return (pos, bid) of every position, as a stream."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         for begin in range(0, len(bids), BATCH):
@@ -98,7 +100,7 @@ def stream_positions(bids: NDArray[Any]) -> pa.RecordBatchReader:
 
 
 # Rendering ------------------------------------------------------------------------------------------------------------
-# Filled trees as the SQL of an engine other than DuckDB: looked at again, and said as that engine says it.
+# Filled trees as the SQL of an engine other than DuckDB: checked again, and written in its dialect.
 
 TRANSLATED = frozenset({"encode", "decode", "regexp_replace"})  # how trees spell what an engine has its own words for
 ALIKE = frozenset({"Avg", "DPipe", "Length", "Substring"})  # outside the subset, and the same or made the same
@@ -106,7 +108,7 @@ ALIKE = frozenset({"Avg", "DPipe", "Length", "Substring"})  # outside the subset
 
 @dataclass(frozen=True)
 class RemoteDialect:
-    """Its name, sqlglot's name of its dialect, functions and kinds of its own, and how else it says a node.
+    """An engine's name, sqlglot's name of its dialect, its own functions and kinds, and how it writes a node.
 
     ``digest``, ``hashed``: 63 bits of the MD5 and 60 of the SHA-256 of texts, side by side.
     """
@@ -120,7 +122,7 @@ class RemoteDialect:
     hashed: Callable[[Sequence[exp.Expr]], exp.Expr]
 
     def render_sql(self, tree: exp.Expr, place: Callable[[exp.Table], str | None]) -> str:
-        """The SQL of a tree; ``place``: under which name a table stands there, None for its own.
+        """Return the SQL of a tree; ``place``: under which name a table stands there, None for its own.
 
         Raises ``EngineError`` for what is outside the portable subset.
         """
@@ -156,17 +158,17 @@ class RemoteDialect:
 
 
 def temporary_name(table: exp.Table) -> str | None:
-    """The name of a temporary relation of privsql's own, without the prefix."""
+    """Return the name of a temporary relation of privsql's own, without the prefix."""
     return table.name.removeprefix(PREFIX) if "temp" in (table.catalog, table.db) else None
 
 
 def call_function(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """A function of an engine's own."""
+    """Return a function of an engine's own."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
 # Engines beside DuckDB ------------------------------------------------------------------------------------------------
-# What ``Relations`` of every engine beside DuckDB share: names of their own, hashes as it says them, rows by Arrow.
+# Code of ``Relations`` that all engines beside DuckDB share: names, hashes in their dialect, rows by Arrow.
 
 _NUMBERS = itertools.count()  # of what stores relations in this process: several may share a session
 
@@ -194,19 +196,23 @@ class RemoteRelations(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @abstractmethod
+    def _describe_query(self, query: exp.Expr) -> list[Field]:
+        """Return the columns of a query."""
+
+    def list_fields(self, source: exp.Expr) -> list[Field]:
+        return self._describe_query(all_rows(source) if isinstance(source, exp.Table) else source)
+
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a query and fetch all rows."""
         return as_tuples(self.arrow(query, values))
 
     def reserve_memory(self, size: int, what: str) -> None:  # noqa: B027 (it holds for all of them)
-        """Nothing: that memory is another process's."""
+        """Do nothing: the memory is another process's."""
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """63 bits of the MD5 of texts, side by side: those of every other engine."""
         return self.engine.digest(texts)
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """The first 60 bits of SHA-256 of texts, side by side."""
         return self.engine.hashed(texts)
 
     def _session_name(self, name: str) -> str:
@@ -219,10 +225,10 @@ class RemoteRelations(ABC):
 
 
 def as_arrow_table(data: pa.Table | pa.RecordBatchReader) -> pa.Table:
-    """A table; a stream is read."""
+    """Return a table; a stream is read."""
     return data.read_all() if isinstance(data, pa.RecordBatchReader) else data
 
 
 def as_tuples(data: pa.Table) -> list[tuple[Any, ...]]:
-    """The rows of a table, as Python's values."""
+    """Return the rows of a table, as Python's values."""
     return list(zip(*(column.to_pylist() for column in data.columns), strict=True))

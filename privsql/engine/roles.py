@@ -68,22 +68,22 @@ class Field:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether the type is one of those that are published, and nothing but a type."""
+        """Return True for a type that is published, and nothing but a type."""
         return SCALAR.fullmatch(self.type) is not None
 
     @property
     def is_number(self) -> bool:
-        """Whether the values are numbers or points in time."""
+        """Return True for numbers and points in time."""
         return NUMBER.match(self.type) is not None and not self.type.endswith("]")
 
     @property
     def is_list(self) -> bool:
-        """Whether the type is a list of such."""
+        """Return True for a list of such a type."""
         return self.type.endswith("[]") and SCALAR.fullmatch(self.type[:-2]) is not None
 
     @property
     def is_published(self) -> bool:
-        """Whether a release may have such a column."""
+        """Return True if a release may have such a column."""
         return self.is_scalar or self.is_list
 
 
@@ -101,19 +101,19 @@ class ReservedColumns:
         return unused_name(name, (field.name for field in self.fields))
 
     def as_column(self, name: str, table: str | None = None) -> exp.Column:
-        """A column as it lies in the table."""
+        """Return a column as it lies in the table."""
         return column(self.column_name(name), table)
 
     def select_columns(self, *names: str) -> list[exp.Expr]:
-        """Columns under their names inside: "bid_" AS "bid", .."""
+        """Return columns under their names inside: "bid_" AS "bid", .."""
         return [alias_as(self.as_column(name), name) for name in names]
 
     def alias_holes(self, *names: str) -> dict[str, exp.Identifier]:
-        """By name inside, how each is called: holes behind AS."""
+        """Return holes behind AS: the published name of each column by its name inside."""
         return {name: quoted_identifier(self.column_name(name)) for name in names}
 
     def typed_columns(self, *columns: tuple[str, str]) -> list[tuple[str, str]]:
-        """Columns with their types, as they lie in the table."""
+        """Return columns with their types, as they lie in the table."""
         return [(self.column_name(name), kind) for name, kind in columns]
 
 
@@ -129,7 +129,7 @@ class Roles:
     orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, hash=False)
 
     def explain_difference(self, other: Roles) -> str:
-        """How these columns differ first from those of another table, in words; empty where they do not.
+        """Describe the first difference from the columns of another table; empty if there is none.
 
         >>> Roles((Field("age", "INTEGER"),), ()).explain_difference(Roles((Field("age", "BIGINT"),), ()))
         "column 'age' is INTEGER, not BIGINT"
@@ -148,22 +148,22 @@ class Roles:
 
     @property
     def hold_sets(self) -> bool:
-        """Whether the table has one column, a list of items, in place of quasi-identifiers and sensitive columns."""
+        """Return True if the table has one column of item sets in place of quasi-identifiers and sensitive columns."""
         return any(field.is_list for field in self.sensitive)
 
     @property
     def by_qi(self) -> ReservedColumns:
-        """Privsql's own columns in a table that holds the quasi-identifiers."""
+        """Return the reserved columns of a table that holds the quasi-identifiers."""
         return ReservedColumns(self.quasi_identifiers)
 
     @property
     def by_sa(self) -> ReservedColumns:
-        """Those in a table that holds the sensitive columns."""
+        """Return those of a table that holds the sensitive columns."""
         return ReservedColumns(self.sensitive)
 
     @property
     def by_all(self) -> ReservedColumns:
-        """Those in a table that holds both."""
+        """Return those of a table that holds both."""
         return ReservedColumns((*self.quasi_identifiers, *self.sensitive))
 
     @property
@@ -185,27 +185,27 @@ class Roles:
         return [column(key, table) for key in self.sa_keys]
 
     def qi_out(self, table: str | None = None) -> list[exp.Expr]:
-        """q0 AS "age", .."""
+        """Return q0 AS "age", .."""
         return [alias_as(column(k, table), f.name) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
     def sa_out(self, table: str | None = None) -> list[exp.Expr]:
-        """s0 AS "occupation", .."""
+        """Return s0 AS "occupation", .."""
         return [alias_as(column(k, table), f.name) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
     def qi_typed(self, table: str | None = None) -> list[exp.Expr]:
-        """The same with their own types: CAST(q0 AS UUID) AS "id", .."""
+        """Return CAST(q0 AS UUID) AS "id", .."""
         return [_cast_column(column(k, table), f) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
     def sa_typed(self, table: str | None = None) -> list[exp.Expr]:
-        """CAST(s0 AS DATE) AS "since", .."""
+        """Return CAST(s0 AS DATE) AS "since", .."""
         return [_cast_column(column(k, table), f) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
     def qi_in(self, table: str | None = None) -> list[exp.Expr]:
-        """Quasi-identifiers under internal names: "age" AS q0, .."""
+        """Return quasi-identifiers under internal names: "age" AS q0, .."""
         return [alias_as(column(f.name, table), k) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
     def sa_in(self, table: str | None = None) -> list[exp.Expr]:
-        """Sensitive columns under internal names: "occupation" AS s0, .."""
+        """Return sensitive columns under internal names: "occupation" AS s0, .."""
         return [alias_as(column(f.name, table), k) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
 
@@ -214,7 +214,7 @@ def _cast_column(value: exp.Expr, field: Field) -> exp.Expr:
 
 
 def canonical_value(value: exp.Expr, kind: str) -> exp.Expr:
-    """The value as it is published: what compares equal is the same.
+    """Return the value as it is published: what compares equal is the same.
 
     Equal values that are stored differently would keep the order that they had before, in which a record's sensitive
     value stands, and would tell it. Text goes there and back: a collation of the source would merge values, and keep an
@@ -230,7 +230,7 @@ def canonical_value(value: exp.Expr, kind: str) -> exp.Expr:
 
 
 def comparable_text(value: exp.Expr, kind: str) -> exp.Expr:
-    """The text of a value, the same whatever type holds it: 1, 1.0 and '1' are one, and so are a date and its midnight.
+    """Return a text that is equal for values that are equal in other types: 1, 1.0 and '1', a date and its midnight.
 
     Records that were published from another file, or another table, are known again by it. NULL is the empty text.
     """
@@ -273,17 +273,17 @@ def injective_texts(fields: Mapping[str, Field], table: str, *, everywhere: bool
 
 
 def concat_texts(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """One text of several, none of which is NULL."""
+    """Return one text of several, none of which is NULL."""
     return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(BETWEEN), *texts])
 
 
 def first_characters(text: exp.Expr, characters: int) -> exp.Expr:
-    """The beginning of a text."""
+    """Return the beginning of a text."""
     return exp.Substring(this=text, start=exp.Literal.number(1), length=exp.Literal.number(characters))
 
 
 def injective_text(value: exp.Expr, kind: str) -> exp.Expr:
-    """Text of a value of a type; values that differ have different ones, NULL and an empty text among them."""
+    """Return text of a value of a type; values that differ have different ones, NULL and an empty text among them."""
     written: exp.Expr = exp.cast(value, "VARCHAR")
     if kind == ZONED:  # sessions are in UTC
         written = exp.cast(exp.cast(value, "TIMESTAMP"), "VARCHAR")

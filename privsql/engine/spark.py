@@ -60,14 +60,12 @@ if TYPE_CHECKING:
 # Dialect --------------------------------------------------------------------------------------------------------------
 # Trees of ``sql/`` as Spark's SQL, and Spark's types by privsql's names.
 #
-# A tree is looked at once its holes are filled: what Spark might read otherwise than DuckDB is refused, not rendered.
+# A tree is checked once its holes are filled: nodes that Spark might read otherwise than DuckDB are refused.
 
 SPARK = "spark"
 RELEASE = "release"  # the database whose tables become files
 INSIDE = "release_"  # before the names of these tables in a session
-HASH_FUNCTIONS = frozenset(
-    {"concat", "concat_ws", "conv", "md5", "sha2", "shiftrightunsigned", "substring"}
-)  # of hashes
+HASH_FUNCTIONS = frozenset({"concat", "concat_ws", "conv", "md5", "sha2", "shiftrightunsigned", "substring"})
 TYPES: dict[type[spark.DataType], str] = {
     spark.ByteType: "TINYINT",
     spark.ShortType: "SMALLINT",
@@ -85,7 +83,7 @@ MISSING = (exp.DType.UUID, exp.DType.TIME, exp.DType.UTINYINT, exp.DType.USMALLI
 
 
 def render_spark(tree: exp.Expr, place: Callable[[str], str], released: Collection[str] = ()) -> str:
-    """Spark's SQL of a filled tree; ``place``: under which name a temporary relation stands.
+    """Return Spark's SQL of a filled tree; ``place``: gives the name of a temporary relation.
 
     ``released``: tables of a release that are meant where no database is named.
 
@@ -101,7 +99,7 @@ def render_spark(tree: exp.Expr, place: Callable[[str], str], released: Collecti
 
 
 def _translate_node(node: exp.Expr) -> exp.Expr:
-    """What Spark says otherwise."""
+    """Return a node as Spark writes it."""
     match node:
         case exp.DataType(this=kind) if kind in MISSING:
             raise EngineError(f"Spark has no type {node.sql(dialect='duckdb')}; cast the column in the source's query")
@@ -112,7 +110,7 @@ def _translate_node(node: exp.Expr) -> exp.Expr:
 
 
 def _md5_digest(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """63 bits of the MD5 of texts, as DuckDB has them: the upper half of a number whose first byte is the lowest."""
+    """Return 63 bits of the MD5 of texts as DuckDB does: the upper half of a number in little-endian order."""
     hexadecimal = call_function("md5", concat_texts(texts))
     numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
     turned = call_function(
@@ -123,18 +121,17 @@ def _md5_digest(texts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _sha256_hash(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """The first 60 bits of SHA-256 of texts."""
+    """Return the first 60 bits of SHA-256 of texts."""
     digits = first_characters(call_function("sha2", concat_texts(texts), exp.Literal.number(256)), DIGITS)
     return exp.cast(call_function("conv", digits, exp.Literal.number(16), exp.Literal.number(10)), "BIGINT")
 
 
-ENGINE = RemoteDialect(
-    "Spark", SPARK, HASH_FUNCTIONS, _translate_node, exp.var("UTF8_BINARY"), _md5_digest, _sha256_hash
-)
+COLLATION = exp.var("UTF8_BINARY")
+ENGINE = RemoteDialect("Spark", SPARK, HASH_FUNCTIONS, _translate_node, COLLATION, _md5_digest, _sha256_hash)
 
 
 def type_name(kind: spark.DataType) -> str:
-    """A type by the name that ``privsql.engine.roles`` has for it; as Spark says it if there is none.
+    """Return a type by the name that ``privsql.engine.roles`` has for it; as Spark says it if there is none.
 
     >>> type_name(spark.DecimalType(10, 2)), type_name(spark.ArrayType(spark.IntegerType()))
     ('DECIMAL(10,2)', 'INTEGER[]')
@@ -147,7 +144,7 @@ def type_name(kind: spark.DataType) -> str:
 
 
 def as_spark_types(data: pa.Table) -> pa.Table:
-    """An Arrow table in types that Spark has; ``EngineError`` names a column of which there is none."""
+    """Return an Arrow table in types that Spark has; ``EngineError`` names a column of which there is none."""
     for field in data.schema:
         if pa.types.is_time(field.type):
             raise EngineError(f"Spark has no type for column {field.name!r}: {field.type}")
@@ -181,7 +178,7 @@ warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", F
 
 
 def start_session(options: Options, settings: dict[str, str] | None = None) -> SparkSession:
-    """A session of this machine's own; Java is started once per process and ends with it.
+    """Return a session of this machine's own; Java is started once per process and ends with it.
 
     ``settings`` hold for the first session of a process only, as do memory and threads of ``options``.
     Raises ``EngineError`` where Java 17 is missing.
@@ -195,10 +192,8 @@ def start_session(options: Options, settings: dict[str, str] | None = None) -> S
     with translate_spark_errors():
         first = SparkSession.getActiveSession()
         if first is None:
-            chosen |= {
-                "spark.local.dir": str(_java_folder()),
-                "spark.sql.warehouse.dir": str(_java_folder() / "warehouse"),
-            }
+            folder = str(_java_folder())
+            chosen |= {"spark.local.dir": folder, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
             builder = SparkSession.builder.master(f"local[{options.threads or '*'}]").appName("privsql")
             first = builder.config(map=dict(chosen)).getOrCreate()
         return _configure_session(first.newSession())
@@ -206,7 +201,7 @@ def start_session(options: Options, settings: dict[str, str] | None = None) -> S
 
 @cache
 def _java_folder() -> Path:
-    """A private folder for what Java spills and shuffles, for as long as the process lives; who is killed leaves it.
+    """Return a private folder for Java's temporary files; it is removed when the process ends.
 
     Spark makes a folder for tables of its own, too, which would stand wherever privsql is called. The room lies where
     other temporary folders of privsql's do, and is swept with them.
@@ -218,7 +213,7 @@ def _java_folder() -> Path:
 
 @contextmanager
 def connect_session(address: str) -> Iterator[SparkSession]:
-    """A session of one's own at a Spark Connect address, ``sc://host:port``; what follows that may be secret.
+    """Yield a session of one's own at a Spark Connect address, ``sc://host:port``; what follows that may be secret.
 
     It is given back to the server: pyspark would try that when the process ends, for ten minutes if nobody answers.
     Raises ``EngineError`` where nobody answers for a quarter of a minute.
@@ -238,7 +233,7 @@ def connect_session(address: str) -> Iterator[SparkSession]:
 
 
 def _create_remote_session(address: str) -> SparkSession:
-    """The session, made by its own class: pyspark's common one would have every later session be at an address."""
+    """Make the session by its own class: pyspark's common one would make every later session a remote one."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 (needs what few have installed)
     from pyspark.sql.connect.session import SparkSession as Distant  # noqa: PLC0415
 
@@ -252,7 +247,7 @@ def _create_remote_session(address: str) -> SparkSession:
 
 
 def require_trusted_session(session: object) -> SparkSession:
-    """A session that somebody else has made, as it is; ``UsageError`` unless ANSI mode is on and texts are in UTC."""
+    """Return a session of somebody else; ``UsageError`` unless ANSI mode is on and texts are in UTC."""
     if not all(hasattr(session, name) for name in ("sql", "conf", "createDataFrame", "catalog")):
         raise UsageError(f"{type(session).__name__} is not a session of Spark")
     known = cast("SparkSession", session)  # Spark Connect's class is another one
@@ -265,7 +260,7 @@ def require_trusted_session(session: object) -> SparkSession:
 
 
 def require_ansi_mode(session: SparkSession) -> SparkSession:
-    """The session, if it raises an error where a value can't be cast; ``EngineError`` otherwise."""
+    """Return the session, if it raises an error where a value can't be cast; ``EngineError`` otherwise."""
     try:
         session.range(1).selectExpr("CAST('x' AS INT) AS number").toArrow()
     except NumberFormatException:
@@ -274,7 +269,7 @@ def require_ansi_mode(session: SparkSession) -> SparkSession:
 
 
 def is_local(session: SparkSession) -> bool:
-    """Whether the session's workers see the files of this machine."""
+    """Return True if the session's workers see the files of this machine."""
     try:
         return str(session.sparkContext.master).startswith("local")
     except (PySparkException, AttributeError):  # Spark Connect has no context
@@ -289,7 +284,7 @@ def _configure_session(session: SparkSession) -> SparkSession:
 
 @contextmanager
 def translate_spark_errors() -> Iterator[None]:
-    """Spark's errors as privsql's, one line each."""
+    """Raise Spark's errors as privsql's, one line each."""
     logging.getLogger(TALKER).disabled = True
     try:
         yield
@@ -304,7 +299,7 @@ def translate_spark_errors() -> Iterator[None]:
 
 
 def _error_line(error: BaseException) -> str:
-    """The first line of an error, without the class that Spark puts before it and the state that it puts behind."""
+    """Return the first line of an error, without Spark's class before it and state behind it."""
     text = str(error).strip()
     called = CALLED.search(text)  # by another process
     first = called[1] if called else text.split("\n")[0]
@@ -312,7 +307,7 @@ def _error_line(error: BaseException) -> str:
 
 
 def _root_cause(error: Py4JError) -> str:
-    """What made a job fail, memory that ran out for example: Java tells of it by causes of causes."""
+    """Return the innermost cause of a failed job, such as memory that ran out."""
     cause = getattr(error, "java_exception", None)
     if cause is None:
         return _error_line(error)
@@ -324,13 +319,12 @@ def _root_cause(error: Py4JError) -> str:
 # Relations ------------------------------------------------------------------------------------------------------------
 # ``Relations`` of ``privsql.engine.database`` over a session of Spark.
 #
-# What is made is stored: a folder of Parquet in the spill folder where the workers see it, else in their own memory and
-# on their disks. A plan that is read twice would be computed twice. Rows of a stored table have no order; whoever wants
-# one asks for it.
+# Tables are stored: as a folder of Parquet in the spill folder if the workers see it, else in their own memory and on
+# their disks. A plan that is read twice would be computed twice. Rows of a stored table have no order.
 
 
 class SparkRelations(RemoteRelations):
-    """What was made in one session; ``spill``: a folder that the workers see, or None."""
+    """Relations of one session; ``spill``: a folder that the workers see, or None."""
 
     engine = ENGINE
     tables: Collection[str] = ()  # those of a release that are meant where no database is named
@@ -344,19 +338,18 @@ class SparkRelations(RemoteRelations):
         self._made: dict[str, Path | None] = {}  # names, and the folders in which they lie
 
     def close(self) -> None:
-        """Forget all that was made; the session goes on."""
+        """Drop all relations; the session goes on."""
         self.drop(*reversed(self._made))
 
     # Reading ---
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and fetch an Arrow table."""
         with translate_spark_errors():
             return self._frame(query, values).toArrow()
 
     @contextmanager
     def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """The rows of a query, so many at a time and in its order; in memory where there is no spill folder."""
+        """Yield the rows of a query, so many at a time and in its order; in memory where there is no spill folder."""
         with translate_spark_errors():
             frame = self._frame(query)
             if self._spill is None:
@@ -379,16 +372,13 @@ class SparkRelations(RemoteRelations):
         finally:
             other.close()
 
-    def list_fields(self, source: exp.Expr) -> list[Field]:
-        """Columns of a table or query."""
+    def _describe_query(self, query: exp.Expr) -> list[Field]:
         with translate_spark_errors():
-            schema = self._frame(all_rows(source) if isinstance(source, exp.Table) else source).schema
-        return [Field(field.name, type_name(field.dataType)) for field in schema]
+            return [Field(field.name, type_name(field.dataType)) for field in self._frame(query).schema]
 
     # Making ---
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
-        """Materialise a query as a temporary table."""
         self._refuse_database(name, into)
         if title:
             self._report.start_step(title)
@@ -401,7 +391,6 @@ class SparkRelations(RemoteRelations):
             self._store_frame(name, self.session.sql(one_select(query, SPARK)))
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
-        """Create a temporary view."""
         self._refuse_database(name, into)
         with translate_spark_errors():
             self._register_view(name, self._frame(query), None)
@@ -414,7 +403,6 @@ class SparkRelations(RemoteRelations):
             self._register_view(name, frame, None)
 
     def drop(self, *names: str) -> None:
-        """Forget temporary relations."""
         for name in names:
             if name in self._made:
                 with suppress(UsageError), translate_spark_errors():
@@ -431,7 +419,7 @@ class SparkRelations(RemoteRelations):
         self._register_view(name, self.session.read.schema(frame.schema).parquet(str(folder)), folder)
 
     def _write_frame(self, frame: DataFrame, spill: Path) -> Path:
-        """The folder to which the rows were written: its files lie in their order."""
+        """Return the folder to which the rows were written: its files lie in their order."""
         folder = spill / f"spark-{self.number}-{next(self._folders)}"
         frame.write.parquet(str(folder))
         return folder
@@ -453,7 +441,7 @@ class SparkRelations(RemoteRelations):
 
 
 def _stream_folder(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatchReader:
-    """The rows of a written folder: Spark numbers its files in the order of the query."""
+    """Return the rows of a written folder: Spark numbers its files in the order of the query."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         for path in sorted(folder.glob("part-*.parquet")):
@@ -472,7 +460,7 @@ class SparkRelease(SparkRelations):
     """Relations beside them; what a tree names without a database are they. What is made stays in Spark's memory."""
 
     def __init__(self, session: SparkSession, tables: Mapping[str, Sequence[Path]]) -> None:
-        """``tables``: their Parquet files, which the session's workers must see."""
+        """Read tables; ``tables``: their Parquet files, which the session's workers must see."""
         super().__init__(session, None)
         self.tables = frozenset(tables)
         with translate_spark_errors():
@@ -481,7 +469,7 @@ class SparkRelease(SparkRelations):
 
 
 def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) -> SparkRelease:
-    """The tables of a release in a session that is given."""
+    """Return the tables of a release in a session that is given."""
     return SparkRelease(require_trusted_session(session), tables)
 
 
@@ -497,7 +485,7 @@ class SparkWarehouse(SparkRelations):
     """Relations beside a publisher's table."""
 
     def __init__(self, session: SparkSession, here: Path, options: Options | None = None) -> None:
-        """``here``: a folder for what is brought to this machine, and what is stored where workers see it."""
+        """Use a session; ``here``: a folder for files that are fetched, and stored where workers see it."""
         super().__init__(session, here if is_local(session) else None, options)
         self._here = here
         self._release: Path | None = None
@@ -528,7 +516,7 @@ class SparkWarehouse(SparkRelations):
         self._shown.append("source")
 
     def close(self) -> None:
-        """Forget all that was made, and all names that were given."""
+        """Drop all relations and names."""
         for name in self._shown:
             with translate_spark_errors():
                 self.session.catalog.dropTempView(name)
@@ -536,27 +524,24 @@ class SparkWarehouse(SparkRelations):
         super().close()
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
-        """By column of a relation the collation that it has, if that is not the bytes' own."""
+        """Return the collations of columns that do not compare texts by their bytes."""
         with translate_spark_errors():
             schema = self._frame(all_rows(source)).schema
         collations = {field.name: getattr(field.dataType, "collation", PLAIN) for field in schema}
         return {name: collations[name] for name in columns if collations.get(name, PLAIN) != PLAIN}
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
-        """Make a query readable by ``run_select``."""
         with translate_spark_errors():
             self._frame(query).createTempView(name)
             self._shown.append(name)
 
     def run_select(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a SELECT of the publisher's own, in Spark's SQL."""
         with translate_spark_errors():
             return as_tuples(self.session.sql(one_select(sql, SPARK)).toArrow())
 
     # A release ---
 
     def set_release_folder(self, folder: Path) -> None:
-        """What is made in database ``release`` becomes a folder of Parquet files in ``folder``."""
         self._release = folder
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
@@ -577,7 +562,6 @@ class SparkWarehouse(SparkRelations):
             self._register_view(f"{INSIDE}{name}", frame, None)
 
     def write_parquet_files(self, name: str) -> list[Path]:
-        """The rows of a relation as Parquet files in the folder of this machine's."""
         folder = self._here / f"brought-{name}"
         with translate_spark_errors():
             self._write_parts(self._frame(all_rows(temp_table(name))), folder)
@@ -611,7 +595,7 @@ def only_parts(folder: Path) -> None:
 def open_warehouse(
     spill: Path, options: Options, session: object | None, remote: str | None
 ) -> Iterator[SparkWarehouse]:
-    """A warehouse in a session that is given, at an address, or of this machine's own."""
+    """Yield a warehouse in a session that is given, at an address, or of this machine's own."""
     with (
         connect_session(remote) if remote and session is None else nullcontext(session) as there,
         SparkWarehouse(

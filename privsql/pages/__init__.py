@@ -1,1 +1,1 @@
-"""What a browser shows: templates, one stylesheet, pictures as SVG. Takes values, and asks nothing itself."""
+"""Pages for a browser: templates, one stylesheet, charts as SVG, filled with values from other rooms."""

@@ -16,9 +16,7 @@ from xml.etree import ElementTree as ET
 from privsql import plot
 from privsql._version import __version__
 from privsql.extras import PAGES
-from privsql.markup import SPACE, Html, clean_text, distinct_labels, html_line, html_table
-from privsql.markup import html_page as markup_page
-from privsql.plot import BLACK, BLUE, GREY, INKS, ORANGE, PROMISES, make_chart, make_palette
+from privsql.markup import Html, clean_text, format_figure, format_share, html_page, html_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,16 +25,16 @@ if TYPE_CHECKING:
     from privsql.model.manifest import CheckResult, Manifest, ReleasePromises, Structure, VerifiedBound
 
 # Rendering ------------------------------------------------------------------------------------------------------------
-# Pages of HTML out of the templates of this package: everything that is filled in is escaped, cleaned and cut.
+# Pages of HTML from the templates of this package: every value is escaped, cleaned and cut.
 #
-# No script, no request to anywhere: the policy of a page forbids both, and lets in the one stylesheet by its digest.
+# The policy of a page forbids scripts and requests, and allows the one stylesheet by its digest.
 
 LONGEST = 600  # characters of one value, wherever it stands
 SHORT = 60  # of a name or a value within a sentence or a cell
 
 
 def render_page(template: str, **facts: Any) -> str:
-    """A template of ``pages/templates`` filled with facts, complete or a part of a page.
+    """Return a template of ``pages/templates`` filled with facts, complete or a part of a page.
 
     ``EngineError`` without Jinja2; a fact that the template names and that is not given is jinja2's ``UndefinedError``.
     """
@@ -46,34 +44,35 @@ def render_page(template: str, **facts: Any) -> str:
 
 @lru_cache(maxsize=1)
 def read_stylesheet() -> str:
-    """The one stylesheet, as it stands within a page."""
+    """Return the one stylesheet, as it stands within a page."""
     return (files("privsql.pages") / "templates" / "style.css").read_text(encoding="utf-8")
 
 
-@lru_cache(maxsize=1)
-def style_source() -> str:
-    """What a content security policy calls the stylesheet: ``'sha256-..'`` of its text between the tags."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(read_stylesheet().encode()).digest()).decode()}'"
+@lru_cache(maxsize=4)
+def style_source(style: str | None = None) -> str:
+    """Return the stylesheet's name in a content security policy: ``'sha256-..'`` of its text between the tags."""
+    digest = hashlib.sha256((read_stylesheet() if style is None else style).encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def page_policy() -> str:
-    """The content security policy of a page that stands alone: its own style and pictures, and nothing else."""
+    """Return the content security policy of a page that stands alone: its own style and pictures, and nothing else."""
     return f"default-src 'none'; style-src {style_source()}; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def shorten_text(value: object, width: int = SHORT) -> Html:
-    """A name or a value of somebody's data: cut, and of a direction of its own."""
+    """Return a name or a value of a table: cut, and with a writing direction of its own."""
     text = clean_text(str(value), width)
     return Html(f"<bdi>{text}</bdi>")
 
 
 def as_code(text: object) -> Html:
-    """Lines that a reader copies: whole, their ends and tabs kept. What else can't be printed is replaced."""
+    """Return lines to copy, whole, with their ends and tabs; other characters that can't be printed are replaced."""
     return Html("".join(one if one in "\n\t" else clean_text(one, 1) for one in str(text)))
 
 
 def escape_exactly(text: object) -> Html:
-    """A text as a field or an address holds it: escaped, and nothing else is done to it."""
+    """Return a text as a field or an address holds it: escaped, and nothing else is done to it."""
     return Html(escape(str(text)))
 
 
@@ -89,20 +88,15 @@ def _make_environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shapes = {
-        "short": shorten_text,
-        "code": as_code,
-        "exact": escape_exactly,
-        "figure": format_figure,
-        "share": format_share,
-    }
-    environment.filters |= {**shapes, "capitalized": _capitalize_first, "relations": typeset_relations}
+    environment.filters |= {"short": shorten_text, "code": as_code, "exact": escape_exactly, "figure": format_figure}
+    environment.filters |= {"share": format_share, "capitalized": _capitalize_first, "relations": typeset_relations}
     environment.globals |= {"style": lambda: Html(read_stylesheet()), "policy": page_policy, "version": __version__}
+    environment.globals["table"] = page_table
     return environment
 
 
 def _finalize_value(value: object) -> object:
-    """What is written of a value: HTML as it is, any other text cleaned and cut."""
+    """Return HTML as it is, any other value cleaned and cut."""
     if value is None or hasattr(value, "__html__"):
         return value
     return clean_text(str(value), LONGEST)
@@ -114,43 +108,22 @@ def _capitalize_first(text: str) -> str:
 
 
 def typeset_relations(text: str) -> str:
-    """With signs that people write for what programs do."""
+    """Return a text with mathematical signs for those of programs."""
     return text.replace("<=", "\N{LESS-THAN OR EQUAL TO}").replace(">=", "\N{GREATER-THAN OR EQUAL TO}")
 
 
-def format_figure(value: float | None, digits: int = 3) -> str:
-    """A number for people: whole ones in full, others to so many digits that matter; a dash for none.
-
-    >>> format_figure(12345), format_figure(0.0123456), format_figure(1234.56), format_figure(None)
-    ('12,345', '0.0123', '1,235', '–')
-    """
-    if value is None:
-        return "\u2013"
-    if float(value).is_integer() and abs(value) < 1e15:
-        return f"{int(value):,}"
-    if abs(value) >= 10 ** (digits - 1) and abs(value) < 1e15:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
-
-
-def format_share(value: float | None) -> str:
-    """A share or a probability in percent.
-
-    >>> [format_share(one).replace(SPACE, " ") for one in (0.125, 1, 0.00012, None)]
-    ['12.5 %', '100 %', '0.012 %', '–']
-    """
-    if value is None:
-        return "\u2013"
-    percent = 100 * float(value)
-    digits = f"{percent:.1f}".removesuffix(".0") if percent >= 1 or not percent else f"{percent:.2g}"
-    return f"{digits}{SPACE}%"
+def page_table(
+    label: str, head: Sequence[object], rows: Sequence[Sequence[object]], numeric: Sequence[int] = ()
+) -> Html:
+    """Return a table in a box of its own, which scrolls where it is wide; ``label`` is read out."""
+    table = html_table(head, rows, numeric, most=len(rows), width=LONGEST)
+    return Html(f'<div class="scroll" role="region" tabindex="0" aria-label="{clean_text(label, SHORT)}">{table}</div>')
 
 
 # Charts as SVG --------------------------------------------------------------------------------------------------------
-# A chart as SVG within a page: shapes and text alone, in the page's own colours, so that it follows its scheme.
+# A chart as SVG within a page: shapes and text alone, in the page's colours, light or dark.
 #
-# What altair and vl-convert write is taken apart and put together again from known elements and attributes: no style,
-# no script, no link, whatever the texts in it are.
+# The SVG of vl-convert is rebuilt from known elements and attributes, without styles, scripts and links.
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 SHAPES = {"g", "path", "line", "rect", "circle", "text", "defs", "clipPath"}
@@ -168,7 +141,7 @@ NOTHING = ("", "M0,0h0v0h0Z")  # paths that show nothing
 
 
 def draw_svg(chart: Any, key: str, title: str, description: str) -> Html:
-    """A chart with a name and what it shows in words; ``key`` tells its parts from those of others on the page.
+    """Return a chart as SVG with a title and a description; ``key``: before its ids, which no other chart has.
 
     ``ValueError`` for a colour that is none of ``plot.INKS``.
     """
@@ -182,8 +155,14 @@ def draw_svg(chart: Any, key: str, title: str, description: str) -> Html:
     return Html(f'<svg viewBox="{box}" width="{width}" {labelled}>{names}{inside}</svg>')
 
 
+def draw_figure(chart: Any, key: str, title: str, caption: str, more: str = "") -> Html:
+    """Return a chart over its caption, which is read out as its description; ``more`` stands behind the caption."""
+    words = clean_text(f"{caption} {more}".strip(), LONGEST)
+    return Html(f"<figure>{draw_svg(chart, key, title, caption)}<figcaption>{words}</figcaption></figure>")
+
+
 def _svg_parts(one: ET.Element, key: str) -> Iterator[str]:
-    """An element and what is in it, as text."""
+    """Yield an element and what is in it, as text."""
     name = one.tag.removeprefix(NAMESPACE)
     hidden = one.get("display") == "none" or (name == "path" and one.get("d") in NOTHING)
     if name not in SHAPES or hidden:
@@ -214,7 +193,7 @@ def _svg_attributes(one: ET.Element, key: str) -> Iterator[str]:
 
 
 def _ink_name(value: str | None) -> str | None:
-    """The name of an ink; None for none."""
+    """Return the name of an ink; None for none."""
     if value is None or value in PLAIN:
         return None
     if value.lower() not in NAMES:
@@ -236,13 +215,12 @@ def _round_numbers(value: str) -> str:
 
 
 # Facts ----------------------------------------------------------------------------------------------------------------
-# What a report is written from: facts of a release, and of its source where that was given.
+# The facts of a report: of a release, and of its source if that was given.
 
 
 @dataclass(frozen=True)
 class UsageSnippets:
-    """How the release is asked: lines to copy, each of which runs where a ``form`` (file, folder, schema) called
-    ``file`` lies.
+    """Lines to copy that query the release, for a ``form`` (file, folder, schema) called ``file``.
 
     ``shell``: by the command line; ``python``; ``sql``: without privsql, in DuckDB itself.
     """
@@ -253,15 +231,11 @@ class UsageSnippets:
     python: str
     sql: str
 
-    def as_json(self) -> dict[str, str]:
-        """form, file, shell, python, sql."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class ExpectedAccuracy:
-    """Answers of one size, as the release alone tells: how many, and of typical ones the expected error of privsql's
-    estimate and half the length of its interval, and half the distance of the bounds of the literature's formula.
+    """Typical answers of one size, from the release alone: their number, and of the median one the expected error, half
+    the length of the interval, and half the distance of the bounds of the literature's formula.
     """
 
     low: float
@@ -272,14 +246,10 @@ class ExpectedAccuracy:
     bounds: float | None
     estimate: float
 
-    def as_json(self) -> dict[str, Any]:
-        """The same."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class TruthComparison:
-    """Answers beside the true ones: ``scores`` by estimator, as ``evaluate`` sums them up, and some of them singly.
+    """Answers beside the true ones: ``scores`` by estimator as of ``evaluate``, and some answers one by one.
 
     ``pairs``: (true, estimate, low, high) of privsql's own estimates.
     """
@@ -289,7 +259,7 @@ class TruthComparison:
     confidence: float
 
     def as_json(self) -> dict[str, Any]:
-        """The scores, the confidence, and the pairs."""
+        """Return the scores, the confidence, and the pairs."""
         names = ("true", "estimate", "low", "high")
         pairs = [dict(zip(names, one, strict=True)) for one in self.pairs]
         return {**self.scores, "confidence": self.confidence, "pairs": pairs}
@@ -297,10 +267,10 @@ class TruthComparison:
 
 @dataclass(frozen=True)
 class VerifiedFacts:
-    """What is known of a release whose checks hold.
+    """The facts of a release whose checks hold.
 
-    ``lines``: what it says of itself, name by name; ``promise``: the bound in a few words; ``compared``: None without
-    the source. ``certain``: whether the ends that the literature's formula gives hold the true answer for sure.
+    ``lines``: names and values of its manifest; ``promise``: the bound in a few words; ``compared``: None without the
+    source; ``certain``: True if the ends of the literature's formula always hold the true answer.
     """
 
     promise: str
@@ -316,23 +286,22 @@ class VerifiedFacts:
     ways: UsageSnippets
     compared: TruthComparison | None = None
 
-    def _notebook_parts(self) -> list[Html]:
-        """What a notebook shows of it: bounds, adversaries, answers by size."""
+    def _notebook_parts(self) -> tuple[str, ...]:
+        """Return what a notebook shows: bounds, adversaries, answers by size."""
         bounds = [(one.value, one.bound, one.found) for one in self.bounds]
         findings = [
-            (one.adversary, one.outcome, _as_percent(one.mean), _as_percent(one.highest)) for one in self.findings
+            (one.adversary, one.outcome, format_share(one.mean), format_share(one.highest)) for one in self.findings
         ]
         sizes = [(f"from {one.low:,}", one.answers, one.error, one.half_width) for one in self.foreseen]
-        tables = (
-            (("bound of", "bound", "reached"), bounds),
-            (("adversary", "promise", "sure on average", "at most"), findings),
-            (("size of the answer", "answers", "expected error", "half of the interval"), sizes),
+        return (
+            f"promised: {self.promise}",
+            self.verdict,
+            html_table(("bound of", "bound", "reached"), bounds),
+            html_table(("adversary", "promise", "sure on average", "at most"), findings),
+            html_table(("size of the answer", "answers", "expected error", "half of the interval"), sizes),
         )
-        headlines = [html_line(f"promised: {self.promise}"), html_line(self.verdict)]
-        return headlines + [html_table(head, rows, len(rows)) for head, rows in tables if rows]
 
     def as_json(self) -> dict[str, Any]:
-        """By name."""
         return {
             "promise": self.promise,
             **self.words.as_json(),
@@ -340,19 +309,19 @@ class VerifiedFacts:
             "structure": [one.as_json() for one in self.structure],
             "adversaries": [one.as_json() for one in self.findings],
             "verdict": self.verdict,
-            "expected": [one.as_json() for one in self.foreseen],
+            "expected": [dict(vars(one)) for one in self.foreseen],
             "certain_bounds": self.certain,
-            "ways": self.ways.as_json(),
+            "ways": dict(vars(self.ways)),
             **({"measured": self.compared.as_json()} if self.compared else {}),
         }
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that a page says. ``internal``: made with the source, so that it shows what no release does.
+    """The contents of a page. ``internal``: made with the source, and shows true counts.
 
-    ``digests``: SHA-256 of the release's files; ``learnt``: None where a check does not hold: nothing is then said of
-    what the release promises, and nothing of its tables is shown.
+    ``digests``: SHA-256 of the release's files; ``learnt``: None where a check fails: the page then says nothing of the
+    promises, and shows nothing of the tables.
     """
 
     manifest: Manifest
@@ -364,32 +333,29 @@ class Report:
 
     @property
     def verified(self) -> bool:
-        """Whether every check holds."""
+        """Return True if every check holds."""
         return all(one.ok for one in self.checks)
 
     @property
     def broken(self) -> tuple[Finding, ...]:
-        """The adversaries that the release promises to resist and does not."""
+        """Return the adversaries that the release promises to resist and does not."""
         return tuple(one for one in self.learnt.findings if one.exceeded) if self.learnt else ()
 
     @property
     def ok(self) -> bool:
-        """Whether every check holds and every promise that was measured is kept."""
+        """Return True if every check holds and no measured promise is broken."""
         return self.verified and not self.broken
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the page says, in short."""
-        failed = [one for one in self.checks if not one.ok]
+        failed = [(one.name, "; ".join(one.offending)) for one in self.checks if not one.ok]
         kind = "INTERNAL, shows true counts" if self.internal else "report"
         outcome = f"NOT verified, {len(failed)} of {len(self.checks)} checks do not hold" if failed else "verified"
-        rows = [(one.name, "; ".join(one.offending)) for one in failed]
-        parts = [html_table(("check that does not hold", ""), rows, len(rows))] if rows else []
-        parts += self.learnt._notebook_parts() if self.learnt is not None else []  # noqa: SLF001 (of this module)
-        notes = [html_line(f"note: {one}") for one in self.notes]
-        return markup_page(f"{kind}: {self.manifest.name}, {outcome}", *parts, *notes)
+        parts = self.learnt._notebook_parts() if self.learnt is not None else ()  # noqa: SLF001 (of this module)
+        broken = html_table(("check that does not hold", ""), failed)
+        title = f"{kind}: {self.manifest.name}, {outcome}"
+        return html_page(title, broken, *parts, *(f"note: {one}" for one in self.notes))
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
         return {
             "kind": "internal" if self.internal else "release",
             "name": self.manifest.name,
@@ -404,122 +370,3 @@ class Report:
             "versions": {"privsql": self.manifest.privsql, "duckdb": self.manifest.duckdb},
             **(self.learnt.as_json() if self.learnt else {}),
         }
-
-
-def _as_percent(share: float | None) -> str | None:
-    return None if share is None else f"{share:.1%}"
-
-
-# Pictures -------------------------------------------------------------------------------------------------------------
-# The pictures of a report, as charts of altair: narrow, so that they can be read on a telephone.
-
-WIDTH, ROW = 270, 22  # pixels of a plot, and of a row of bars
-LABEL = 24  # characters of a label
-FEW = 14  # values that have a bar each
-OURS, THEIRS = "privsql's estimate", "literature's formula"
-ESTIMATORS = {OURS: BLUE, THEIRS: ORANGE}
-
-
-def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> Any:
-    """What may be believed and what can be: (value, bound, highest, share) each; by share where values are many."""
-    import altair as alt  # noqa: PLC0415 (takes long to import, and is seldom needed)
-
-    labels = distinct_labels([value for value, *_ in rows], LABEL)
-    data = [
-        {"value": label, "bound": bound, "highest": highest, "share": share}
-        for label, (_, bound, highest, share) in zip(labels, rows, strict=True)
-    ]
-    if len(data) > FEW and all(one["share"] for one in data):
-        base = make_chart(data).properties(width=WIDTH, height=200)
-        x = alt.X("share:Q", title="share of the records that have the value").axis(format=".1~%", tickCount=5)
-        y = {"title": "probability", "axis": alt.Axis(format=".3~%", tickCount=5)}
-        ticks = base.mark_tick(color=ORANGE, thickness=2, size=14, orient="horizontal")
-        dots = base.mark_circle(color=BLUE, opacity=1, size=30)
-        return ticks.encode(x, alt.Y("bound:Q", **y).scale(zero=True)) + dots.encode(x, alt.Y("highest:Q", **y))
-    names = [one["value"] for one in data]
-    base = make_chart(data).properties(width=WIDTH, height={"step": ROW})
-    y = alt.Y("value:N", sort=names, title=None).axis(labelLimit=0)
-    axis = {"title": "probability", "axis": alt.Axis(format=".3~%", tickCount=5)}
-    bars = base.mark_bar(color=BLUE).encode(alt.X("highest:Q", **axis).scale(zero=True), y)
-    return bars + base.mark_tick(color=ORANGE, thickness=3).encode(alt.X("bound:Q", **axis), y)
-
-
-def chart_structure(part: Structure) -> Any:
-    """The drawn column of a part as bars."""
-    import altair as alt  # noqa: PLC0415
-
-    at = part.drawn or 0
-    labels = distinct_labels([str(row[0]) for row in part.rows], LABEL)
-    data = [{"name": name, "number": float(row[at])} for name, row in zip(labels, part.rows, strict=True)]
-    base = make_chart(data).properties(width=WIDTH, height={"step": ROW})
-    y = alt.Y("name:N", sort=None, title=part.head[0]).axis(labelLimit=0)
-    number = alt.X("number:Q", title=part.head[at]).axis(format="~s", tickCount=5, tickMinStep=1)
-    return base.mark_bar(color=BLUE).encode(number, y)
-
-
-def chart_adversaries(findings: Sequence[Finding]) -> Any:
-    """How sure each adversary is of its best guess; the highest, and how many are right, if that is known."""
-    import altair as alt  # noqa: PLC0415
-
-    data = [
-        {
-            "adversary": label,
-            "promise": "promised to resist" if one.promised else "not promised",
-            "mean": one.mean,
-            "highest": one.highest or 0,
-            "right": one.right,
-        }
-        for label, one in zip(distinct_labels([one.adversary for one in findings], 30), findings, strict=True)
-    ]
-    base = make_chart(data).properties(width=220, height={"step": ROW})
-    y = alt.Y("adversary:N", sort=[one["adversary"] for one in data], title=None).axis(labelLimit=0)
-    axis = {"title": "probability of the best guess", "axis": alt.Axis(format="%", tickCount=5)}
-    whole = alt.Scale(domain=[0, 1])
-    colour = alt.Color("promise:N", title=None).scale(**make_palette(PROMISES)).legend(orient="top", labelLimit=0)
-    layers = base.mark_bar().encode(alt.X("mean:Q", scale=whole, **axis), y, colour)
-    layers += base.mark_tick(color=BLACK, thickness=2).encode(alt.X("highest:Q", **axis), y)
-    if any(one["right"] is not None for one in data):
-        points = base.mark_point(color=BLACK, fill=INKS["ground"], opacity=1, size=40)
-        layers += points.encode(alt.X("right:Q", **axis), y).transform_filter("isValid(datum.right)")
-    guessing = next((one.baseline for one in findings if one.baseline), None)
-    if guessing is not None:
-        rule = make_chart([{"guessing": guessing}]).mark_rule(color=BLACK, strokeDash=[3, 3])
-        layers += rule.encode(alt.X("guessing:Q", **axis))
-    return layers
-
-
-def chart_errors(rows: Sequence[tuple[str, str, float]], title: str) -> Any:
-    """Error by size of the answer: (size, estimator, relative error) each."""
-    import altair as alt  # noqa: PLC0415
-
-    data = [{"size": size, "estimator": name, "error": error} for size, name, error in rows if error > 0]
-    base = make_chart(data).properties(width=WIDTH + 60, height=200)
-    order = list(dict.fromkeys(size for size, _, _ in rows))
-    x = alt.X("size:N", sort=order, title="size of the answer, records").axis(labelAngle=0, labelLimit=0)
-    y = alt.Y("error:Q", title=title).scale(type="log", nice=True).axis(format=".3~%", tickCount=5)
-    names = {name: ESTIMATORS[name] for name in ESTIMATORS if any(one["estimator"] == name for one in data)}
-    colour = alt.Color("estimator:N", title=None).scale(**make_palette(names)).legend(orient="top", labelLimit=0)
-    return base.mark_line(point=alt.OverlayMarkDef(size=50, opacity=1), strokeWidth=2).encode(x, y, colour)
-
-
-def chart_intervals(compared: TruthComparison) -> Any:
-    """True answers, estimates with their intervals, and the line on which they would be equal."""
-    import altair as alt  # noqa: PLC0415
-
-    data = [
-        {"true": true, "estimate": max(0.0, estimate), "low": low, "high": high}
-        for true, estimate, low, high in compared.pairs
-    ]
-    wide = {"type": "symlog", "constant": 10}
-    base = make_chart(data).properties(width=WIDTH + 40, height=260)
-    ends = [end for one in compared.pairs for end in one if end is not None]
-    most = max(ends, default=1.0) or 1.0
-    ticks = [0, *(10**k for k in range(1, len(f"{int(most)}")))] if most >= 10 else [0, most]
-    scale = alt.Scale(**wide, domain=[0, most])
-    x = alt.X("true:Q", title="true answer", scale=scale).axis(values=ticks, format=",.0f")
-    side = {"title": "estimate, with its interval", "scale": scale, "axis": alt.Axis(values=ticks, format=",.0f")}
-    line = make_chart([{"true": end, "estimate": end} for end in (0.0, most)])
-    line = line.mark_line(color=GREY, strokeDash=[4, 3]).encode(x, alt.Y("estimate:Q", **side))
-    known = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
-    rules = known.mark_rule(color=BLUE, clip=True).encode(x, alt.Y("low:Q", **side), alt.Y2("high:Q"))
-    return line + rules + base.mark_circle(color=BLUE, opacity=1, size=24).encode(x, alt.Y("estimate:Q", **side))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from privsql import plot
 from privsql.engine.files import private
 from privsql.errors import EngineError, UsageError
 from privsql.extras import PAGES, PICTURES
-from privsql.markup import Html, clean_text, is_number, printable_text
+from privsql.markup import Html, clean_text, format_figure, format_share, is_number, printable_text
 from privsql.pages import rendering
-from privsql.pages.rendering import OURS, THEIRS, format_figure, format_share, shorten_text, typeset_relations
-from privsql.plot import band_label
+from privsql.pages.rendering import draw_figure, shorten_text, typeset_relations
+from privsql.plot import ESTIMATORS, band_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,96 +26,66 @@ if TYPE_CHECKING:
     from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, VerifiedFacts
 
 # Tables and pictures of a release -------------------------------------------------------------------------------------
-# What a page shows of a release whose checks hold: rows of its tables, and pictures beside them.
+# The tables and charts of a release whose checks hold.
 
 MOST_SHOWN_ROWS = 200  # rows of a table
 DRAWN = 30  # bars of a picture
 SMALL, SEVERAL = 50, 5  # records of an answer that is worth a sentence, and how many answers such a size has
-NAMES = {"reconstructed": OURS, "baseline": THEIRS}
+OURS, THEIRS = ESTIMATORS.values()
 Row = list[object]
 Bound = tuple[str, float, float, float | None]  # value, bound, highest, share
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A picture and what it shows, in words."""
+def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, object]:
+    """Return rows and charts by the names that the template has for them; a chart that tells nothing is empty.
 
-    svg: Html
-    said: str
-
-
-@dataclass(frozen=True)
-class PageContents:
-    """Rows and pictures, by the part of the page in which they stand; pictures are None where they would tell nothing.
-
-    ``typical``: what of an answer's size and error is said in a sentence; ``measured``: rows beside the truth.
+    ``published``: the number of records, where it is stated.
     """
-
-    bounds: list[Row]
-    more_bounds: int
-    alike: str
-    bounds_picture: Picture | None
-    parts: list[tuple[Structure, list[Row], Picture | None]]
-    adversaries: list[Row]
-    adversaries_picture: Picture | None
-    sizes: list[Row]
-    sizes_picture: Picture | None
-    typical: list[ExpectedAccuracy]
-    measured: list[Row]
-    measured_picture: Picture | None
-    intervals_picture: Picture | None
-    pairs: list[Row]
-
-    @staticmethod
-    def from_facts(learnt: VerifiedFacts, published: int | None) -> PageContents:
-        """All of it; ``published``: how many records are, where that is stated."""
-        compared, known = learnt.compared, learnt.compared is not None
-        stated = published if any(one.records is not None for one in learnt.bounds) else None
-        return PageContents(
-            [_bound_row(one, stated) for one in learnt.bounds[:MOST_SHOWN_ROWS]],
-            max(0, len(learnt.bounds) - MOST_SHOWN_ROWS),
-            _describe_equal_bounds(learnt.bounds),
-            _bounds_picture(learnt.bounds, stated),
-            [
-                (part, _structure_rows(part), _structure_picture(part, number))
-                for number, part in enumerate(learnt.structure)
-            ],
-            [_adversary_row(one, known=known) for one in learnt.findings],
-            _adversaries_picture(learnt.findings, known=known),
-            [_size_row(one, theirs=any(two.bounds is not None for two in learnt.foreseen)) for one in learnt.foreseen],
-            _sizes_picture(learnt.foreseen),
-            _choose_typical(learnt.foreseen),
-            _measured_rows(compared) if compared else [],
-            _errors_picture(compared) if compared else None,
-            _intervals_picture(compared) if compared and compared.pairs else None,
-            [[format_figure(one) for one in row] for row in compared.pairs] if compared else [],
-        )
+    compared, known = learnt.compared, learnt.compared is not None
+    stated = published if any(one.records is not None for one in learnt.bounds) else None
+    theirs = any(one.bounds is not None for one in learnt.foreseen)
+    return {
+        "bounds": [_bound_row(one, stated) for one in learnt.bounds[:MOST_SHOWN_ROWS]],
+        "more_bounds": max(0, len(learnt.bounds) - MOST_SHOWN_ROWS),
+        "alike": _describe_equal_bounds(learnt.bounds),
+        "bounds_chart": _draw_bounds(learnt.bounds, stated),
+        "parts": [(part, _structure_rows(part), _draw_structure(part, k)) for k, part in enumerate(learnt.structure)],
+        "adversaries": [_adversary_row(one, known=known) for one in learnt.findings],
+        "adversaries_chart": _draw_adversaries(learnt.findings, known=known),
+        "sizes": [_size_row(one, theirs=theirs) for one in learnt.foreseen],
+        "sizes_chart": _draw_sizes(learnt.foreseen),
+        "typical": _choose_typical(learnt.foreseen),
+        "measured": _measured_rows(compared) if compared else [],
+        "measured_chart": _draw_errors(compared) if compared else "",
+        "intervals_chart": _draw_intervals(compared) if compared and compared.pairs else "",
+        "pairs": [[format_figure(one) for one in row] for row in compared.pairs] if compared else [],
+    }
 
 
 # What is promised ---
 
 
 def _bound_row(one: VerifiedBound, published: int | None) -> Row:
-    """What of, the bound, what is reached, and the share of the records where any is stated."""
+    """Return the value, its bound, what is reached, and the share of the records where their number is stated."""
     shape = _format_probability if one.belief else lambda text: shorten_text(typeset_relations(text))
     row: Row = [shorten_text(one.value), shape(one.bound), shape(one.found)]
     return row if published is None else [*row, format_share(_records_share(one, published))]
 
 
 def _format_probability(text: str) -> Html | str:
-    """A probability in percent, with the fraction where that says more; anything else as it is."""
+    """Return a probability in percent, with the fraction where that says more; any other text as it is."""
     probability = _parse_probability(text)
     if probability is None:
         return shorten_text(typeset_relations(text))
-    return f"{format_share(float(probability))} ({text})" if "/" in text else format_share(float(probability))
+    return format_share(probability) + (f" ({text})" if "/" in text else "")
 
 
-def _parse_probability(text: str) -> Fraction | None:
+def _parse_probability(text: str) -> float | None:
     try:
         number = Fraction(text)
     except (ValueError, ZeroDivisionError):
         return None
-    return number if 0 <= number <= 1 else None
+    return float(number) if 0 <= number <= 1 else None
 
 
 def _records_share(one: VerifiedBound, published: int | None) -> float | None:
@@ -123,42 +93,35 @@ def _records_share(one: VerifiedBound, published: int | None) -> float | None:
 
 
 def _describe_equal_bounds(bounds: Sequence[VerifiedBound]) -> str:
-    """What is to be said at once of bounds that are the same for all; empty where they differ, or there is one."""
+    """Return a sentence for bounds that are the same for all; empty where they differ, or there is one."""
     if len(bounds) < 2 or len({(one.bound, one.found) for one in bounds}) > 1 or not bounds[0].belief:
         return ""
-    bound, reached = (printable_text(_as_percent(text), 60) for text in (bounds[0].bound, bounds[0].found))
+    known = ((text, _parse_probability(text)) for text in (bounds[0].bound, bounds[0].found))
+    bound, reached = (printable_text(text if share is None else format_share(share), 60) for text, share in known)
     return f"All {len(bounds):,} have the same bound, {bound}; {reached} is reached."
 
 
-def _as_percent(text: str) -> str:
-    probability = _parse_probability(text)
-    return text if probability is None else format_share(float(probability))
-
-
-def _bounds_picture(bounds: Sequence[VerifiedBound], published: int | None) -> Picture | None:
-    """Bounds beside what is reached, of those that are probabilities."""
-    rows = [(one, _parse_probability(one.bound), _parse_probability(one.found)) for one in bounds if one.belief]
+def _draw_bounds(bounds: Sequence[VerifiedBound], published: int | None) -> str:
+    """Draw bounds beside what is reached, of those that are probabilities."""
     known = [
-        (one.value, float(bound), float(reached), _records_share(one, published))
-        for one, bound, reached in rows
-        if bound is not None and reached is not None
+        (one.value, bound, reached, _records_share(one, published))
+        for one in bounds
+        if one.belief
+        and (bound := _parse_probability(one.bound)) is not None
+        and (reached := _parse_probability(one.found)) is not None
     ]
     known, which = _choose_drawn(known)
     if len({one[1:3] for one in known}) < 2:  # all alike: the table says it
-        return None
+        return ""
     caption = f"Orange: the bound; blue: the highest probability that the release leads to{which}."
-    nearest = max(known, key=lambda one: one[2] - one[1])
-    room = nearest[1] - nearest[2]
+    room = min(bound - reached for _, bound, reached, _ in known)
     used = "some value uses its bound up" if room <= 1e-12 else f"the nearest stays {100 * room:.2g} points below it"
-    chart = rendering.chart_bounds(known)
-    return Picture(
-        rendering.draw_svg(chart, "bounds", "Bounds, and what is reached", caption), f"{caption} Of these, {used}."
-    )
+    return draw_figure(plot.chart_bounds(known), "bounds", "Bounds, and what is reached", caption, f"Of these, {used}.")
 
 
 def _choose_drawn(known: list[Bound]) -> tuple[list[Bound], str]:
-    """Those that a picture can show, and which these are: all, those of groups of values alone, or the nearest ones."""
-    if len(known) <= rendering.FEW or all(one[3] for one in known):
+    """Return the bounds that a chart can show, and which these are: all, those of groups alone, or the nearest ones."""
+    if len(known) <= plot.FEW or all(one[3] for one in known):
         return known, ""
     groups = [one for one in known if one[3] is None]
     if 1 < len(groups) <= DRAWN and len(groups) < len(known):
@@ -171,91 +134,80 @@ def _choose_drawn(known: list[Bound]) -> tuple[list[Bound], str]:
 
 
 def _structure_rows(part: Structure) -> list[Row]:
-    return [[shorten_text(row[0]), *(_format_cell(one) for one in row[1:])] for row in part.rows]
+    return [[shorten_text(row[0]), *map(_format_cell, row[1:])] for row in part.rows]
 
 
 def _format_cell(value: Any) -> object:
     if is_number(value):
         return format_figure(value, 4)
     probability = _parse_probability(value) if isinstance(value, str) and "/" in value else None
-    return shorten_text(value) if probability is None else f"{format_figure(float(probability))} ({value})"
+    return shorten_text(value) if probability is None else f"{format_figure(probability)} ({value})"
 
 
-def _structure_picture(part: Structure, number: int) -> Picture | None:
+def _draw_structure(part: Structure, number: int) -> str:
     if part.drawn is None or len(part.rows) < 2:
-        return None
-    caption = f"{part.head[part.drawn].capitalize()} by {part.head[0]}."
-    return Picture(rendering.draw_svg(rendering.chart_structure(part), f"part{number}", part.title, caption), caption)
+        return ""
+    name, title = part.head[0], part.head[part.drawn]
+    chart = plot.chart_structure([(str(row[0]), float(row[part.drawn])) for row in part.rows], (name, title))
+    return draw_figure(chart, f"part{number}", part.title, f"{title.capitalize()} by {name}.")
 
 
 # Who could learn what ---
 
 
 def _adversary_row(one: Finding, *, known: bool) -> Row:
-    """Who it is and what it knows, what became of the promise, how sure it is, and how often right."""
+    """Return who it is and what it knows, what became of the promise, how sure it is, and how often right."""
     knows = "; ".join((f"knows {one.knows}", *one.notes))
     who = Html(f'<strong>{shorten_text(one.adversary)}</strong><br><span class="quiet">{clean_text(knows, 300)}</span>')
-    figures = [
-        format_share(one.mean),
-        format_share(one.highest if one.mean is not None else None),
-        *([format_share(one.right)] if known else []),
-        format_share(one.baseline),
-    ]
-    return [who, one.outcome, *figures]
+    highest = one.highest if one.mean is not None else None
+    shares = (one.mean, highest, *([one.right] if known else []), one.baseline)
+    return [who, one.outcome, *map(format_share, shares)]
 
 
-def _adversaries_picture(all_findings: Sequence[Finding], *, known: bool) -> Picture | None:
+def _draw_adversaries(all_findings: Sequence[Finding], *, known: bool) -> str:
     findings = [one for one in all_findings if one.applies and one.mean is not None and one.unit != "columns"]
     if not findings:
-        return None
-    marks = "Bar: how sure on average; stroke: of the record that is surest"
-    circle = (
-        "; circle: how many best guesses are right" if known and any(one.right is not None for one in findings) else ""
-    )
+        return ""
+    circle = "; circle: how many best guesses are right"
+    circle = circle if known and any(one.right is not None for one in findings) else ""
     dotted = "; dashed: by guessing alone" if any(one.baseline for one in findings) else ""
-    caption = f"{marks}{circle}{dotted}."
+    caption = f"Bar: how sure on average; stroke: of the record that is surest{circle}{dotted}."
     surest = max(findings, key=lambda one: one.mean or 0)
     name = printable_text(surest.adversary, 60)
-    more = f" The surest on average is \u201c{name}\u201d, with {format_share(surest.mean)}."
-    chart = rendering.chart_adversaries(findings)
-    return Picture(
-        rendering.draw_svg(chart, "who", "How sure adversaries are of their best guess", caption), caption + more
-    )
+    more = f"The surest on average is \u201c{name}\u201d, with {format_share(surest.mean)}."
+    chart = plot.chart_adversaries(findings)
+    return draw_figure(chart, "who", "How sure adversaries are of their best guess", caption, more)
 
 
 # How good answers are ---
 
 
-def _from_label(low: float) -> str:
-    """A range of answers within a picture."""
-    return f"{low:,.0f}+"
-
-
 def _size_row(one: ExpectedAccuracy, *, theirs: bool) -> Row:
-    """``theirs``: whether the literature's formula has ends at all."""
+    """Return the cells of one size; ``theirs``: the literature's formula has ends at all."""
     relative = one.error / one.estimate if one.error is not None and one.estimate else None
     figures = [format_figure(one.error), format_share(relative), format_figure(one.half_width)]
     return [band_label(vars(one)), f"{one.answers:,}", *figures, *([format_figure(one.bounds)] if theirs else [])]
 
 
 def _choose_typical(sizes: Sequence[ExpectedAccuracy]) -> list[ExpectedAccuracy]:
-    """A small answer and a large one."""
+    """Return a small size and a large one that are worth a sentence; none if there are no two."""
     known = [one for one in sizes if one.estimate >= SMALL and one.answers >= SEVERAL and one.error is not None]
     return known[:1] + known[-1:] if len(known) > 1 else known
 
 
-def _sizes_picture(sizes: Sequence[ExpectedAccuracy]) -> Picture | None:
-    """Half of the interval beside half of the literature's bounds, relative to the answer."""
-    rows = []
-    for one in sizes:
-        for name, half in ((OURS, one.half_width), (THEIRS, one.bounds)):
-            if half and one.estimate:
-                rows.append((_from_label(one.low), name, half / one.estimate))
-    if len({size for size, _, _ in rows}) < 2:
-        return None
+def _draw_sizes(sizes: Sequence[ExpectedAccuracy]) -> str:
+    """Draw half of the interval beside half of the literature's bounds, relative to the answer."""
+    rows = [
+        {"low": one.low, "name": name, "error": half / one.estimate}
+        for one in sizes
+        for name, half in ((OURS, one.half_width), (THEIRS, one.bounds))
+        if half and one.estimate
+    ]
+    if len({row["low"] for row in rows}) < 2:
+        return ""
     caption = "How far the interval reaches to either side, as a share of the answer; the lower, the better."
-    chart = rendering.chart_errors(rows, "half of the interval / answer")
-    return Picture(rendering.draw_svg(chart, "sizes", "Length of intervals by size of the answer", caption), caption)
+    chart = plot.chart_errors(rows, "half of the interval / answer")
+    return draw_figure(chart, "sizes", "Length of intervals by size of the answer", caption)
 
 
 def _measured_rows(compared: TruthComparison) -> list[Row]:
@@ -264,41 +216,38 @@ def _measured_rows(compared: TruthComparison) -> list[Row]:
         for band in (*score["bands"], {**score, "low": None}):
             label = "all" if band["low"] is None else band_label(band)
             errors = [format_share(band[key]) for key in ("mean_relative_error", "median_relative_error", "coverage")]
-            rows.append([NAMES.get(name, name), label, f"{band['queries']:,}", *errors])
+            rows.append([ESTIMATORS.get(name, name), label, f"{band['queries']:,}", *errors])
     return rows
 
 
-def _errors_picture(compared: TruthComparison) -> Picture | None:
+def _draw_errors(compared: TruthComparison) -> str:
     rows = [
-        (_from_label(band["low"]), NAMES.get(name, name), band["mean_relative_error"], band["low"])
+        {"low": band["low"], "name": ESTIMATORS.get(name, name), "error": band["mean_relative_error"]}
         for name, score in compared.scores.items()
         for band in score["bands"]
         if band["mean_relative_error"]
     ]
-    rows.sort(key=lambda row: row[3])
-    if len({row[0] for row in rows}) < 2:
-        return None
+    if len({row["low"] for row in rows}) < 2:
+        return ""
     caption = "Mean error of answers beside the true ones, as a share of these; the lower, the better."
-    by_name = [[row[2] for row in rows if row[1] == name] for name in (OURS, THEIRS)]
-    caption += " Both estimators give the same, so that one line is seen." if by_name[0] == by_name[1] else ""
-    chart = rendering.chart_errors([row[:3] for row in rows], "mean error / true answer")
-    return Picture(rendering.draw_svg(chart, "errors", "Error by size of the true answer", caption), caption)
+    ours, theirs = ([(row["low"], row["error"]) for row in rows if row["name"] == name] for name in (OURS, THEIRS))
+    more = "Both estimators give the same, so that one line is seen." if ours == theirs else ""
+    chart = plot.chart_errors(rows, plot.ERROR)
+    return draw_figure(chart, "errors", "Error by size of the true answer", caption, more)
 
 
-def _intervals_picture(compared: TruthComparison) -> Picture:
+def _draw_intervals(compared: TruthComparison) -> str:
     inside = [low <= true <= high for true, _, low, high in compared.pairs if low is not None and high is not None]
     caption = (
         f"{len(compared.pairs)} of the questions: the estimate with its interval over the true answer. On the dashed "
         f"line both are the same. Of {len(inside)} intervals that are shown {sum(inside)} hold the true answer."
     )
-    return Picture(
-        rendering.draw_svg(rendering.chart_intervals(compared), "truth", "Estimates over true answers", caption),
-        caption,
-    )
+    chart = plot.chart_estimates([(OURS, *pair) for pair in compared.pairs])
+    return draw_figure(chart, "truth", "Estimates over true answers", caption)
 
 
 # Report ---------------------------------------------------------------------------------------------------------------
-# The page of a report: facts in, HTML out. What stands in it of a release is escaped, cleaned and cut.
+# The page of a report: facts in, HTML out.
 
 ENDINGS = (".html", ".htm")
 MOST_TABLE_ROWS = 100  # rows of a table
@@ -306,7 +255,7 @@ WIDE = 400  # characters of a cell
 
 
 def require_page_target(target: Path) -> None:
-    """``UsageError`` for what is no name of a page, ``EngineError`` without what draws one: better known at once."""
+    """Raise ``UsageError`` for a wrong name of a page, ``EngineError`` without the extra that draws it."""
     if target.suffix.lower() not in ENDINGS:
         raise UsageError(f"--to {target}: a page ends in .html")
     PAGES.require_installed()
@@ -314,7 +263,7 @@ def require_page_target(target: Path) -> None:
 
 
 def write_page(report: Report, target: Path) -> None:
-    """The page as a file, whole or not at all; an internal one is for its owner alone. ``EngineError`` if it can't be.
+    """Write the page as a file, whole or not at all; an internal one is for its owner alone.
 
     A page that is there is replaced.
     """
@@ -337,8 +286,9 @@ def write_page(report: Report, target: Path) -> None:
 
 
 def render_report(report: Report) -> str:
-    """The page as text; ``EngineError`` where what makes it is not installed."""
+    """Return the page as text; ``EngineError`` where what makes it is not installed."""
     manifest = report.manifest
+    parameters = [(rendering.shorten_text(name), _as_text(value)) for name, value in manifest.parameters.items()]
     return rendering.render_page(
         "report.html",
         report=report,
@@ -347,31 +297,28 @@ def render_report(report: Report) -> str:
         failed=[one for one in report.checks if not one.ok],
         failed_rows=[(one.name, printable_text("; ".join(one.offending), WIDE)) for one in report.checks if not one.ok],
         checks=[(_check_cell(one), "yes" if one.ok else f"NO ({one.violations:,})") for one in report.checks],
-        parameters=[(rendering.shorten_text(name), _as_text(value)) for name, value in manifest.parameters.items()][
-            :MOST_TABLE_ROWS
-        ],
+        parameters=parameters[:MOST_TABLE_ROWS],
         files=[(rendering.shorten_text(name), digest) for name, digest in report.digests.items()][:MOST_TABLE_ROWS],
         lines=[(name, printable_text(str(value), WIDE)) for name, value in _manifest_lines(report)],
         learnt=report.learnt,
-        shown=None if report.learnt is None else PageContents.from_facts(report.learnt, manifest.published),
+        shown=None if report.learnt is None else shape_contents(report.learnt, manifest.published),
     )
 
 
 def _page_title(report: Report) -> str:
     kind = "INTERNAL, shows true counts" if report.internal else "Report on a release"
-    return (
-        f"{'' if report.verified else 'NOT VERIFIED: '}{kind}: {printable_text(report.manifest.name, rendering.SHORT)}"
-    )
+    failed = "" if report.verified else "NOT VERIFIED: "
+    return f"{failed}{kind}: {printable_text(report.manifest.name, rendering.SHORT)}"
 
 
 def _check_cell(one: CheckResult) -> Html:
-    """A check, and what it compared where it says so."""
+    """Return a check, and what it compared where it says so."""
     compared = f'<br><span class="quiet">{clean_text(one.compared, WIDE)}</span>' if one.compared else ""
     return Html(clean_text(one.name, WIDE) + compared)
 
 
 def _manifest_lines(report: Report) -> list[tuple[str, object]]:
-    """What the release says of itself, without its parameters, which have a table of their own."""
+    """Return the facts of the manifest, without its parameters, which have a table of their own."""
     return [one for one in report.learnt.lines if one[0] != "asked for"] if report.learnt else []
 
 

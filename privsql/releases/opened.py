@@ -343,9 +343,8 @@ class Release:
         return f"<Release {str(self.path)!r}: {self.manifest.name}, {self.manifest.mechanism}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the release says of itself."""
-        footnote = markup.html_line(f"release.sql answers counts over {self.manifest.name}")
-        return markup.html_page(f"Release {self.path}", markup.html_pairs(describe_manifest(self.manifest)), footnote)
+        table = markup.html_table((), describe_manifest(self.manifest), width=markup.WIDE)
+        return markup.html_page(f"Release {self.path}", table, f"release.sql answers counts over {self.manifest.name}")
 
     def __fspath__(self) -> str:
         """Its path: an open release may stand for it, where a verb takes one."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from privsql.releases.opened import Release
 
 # Form -----------------------------------------------------------------------------------------------------------------
-# What can be asked of a release by choosing: its columns, each with what a person may say of it.
+# The form of a release: its columns with their values, and the figures that can be asked for.
 
 Kind = Literal["text", "number", "moment", "truth", "other"]
 LISTED = 60  # values of a column that are shown one by one
@@ -53,27 +53,30 @@ class FormColumn:
 
     @property
     def key(self) -> str:
-        """What its values are called in an address."""
+        """Return the key of its values in an address."""
         return f"c{self.number}"
 
     @property
     def listed(self) -> bool:
-        """Whether its values are shown one by one, to be ticked."""
+        """Return True if its values are shown one by one, to be ticked."""
         ranged = self.kind in ("number", "moment") and not (self.whole or self.sensitive)
         return 0 < len(self.values) <= (NUMBERS if ranged else LISTED)
 
     @property
     def ranged(self) -> bool:
-        """Whether a range can be asked for."""
+        """Return True if a range can be asked for."""
         return self.kind in ("number", "moment") and not self.listed
 
 
 @dataclass(frozen=True)
 class FormMeasure:
-    """What is counted or added up: its key in an address, and how a person calls it."""
+    """A figure that can be asked for: its key in an address, and its label."""
 
     key: str
     label: str
+
+
+RECORDS = FormMeasure(COUNT, "How many records")
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class ReleaseForm:
     certain: bool = False
 
     def find_column(self, number: str) -> FormColumn:
-        """A column by its number as an address has it; ``UsageError`` for none."""
+        """Return a column by its number as an address has it; ``UsageError`` for none."""
         place = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else -1
         if not 0 <= place < len(self.columns):
             raise UsageError(f"there is no column {number!r} to choose")
@@ -98,28 +101,22 @@ class ReleaseForm:
 
 
 def make_form(release: Release) -> ReleaseForm:
-    """What an open release lets people choose."""
+    """Return the form of an open release."""
     manifest, certain = release.manifest, THEIRS in release.answers.certain
     if manifest.roles.hold_sets:
         (field,) = manifest.sensitive
         kind = field.type.removesuffix("[]")
         items_column = FormColumn(0, field.name, kind, _column_kind(kind), ())
-        return ReleaseForm(
-            manifest.name,
-            (items_column,),
-            (FormMeasure(COUNT, "How many records"),),
-            release.answers.item_labels,
-            certain,
-        )
+        return ReleaseForm(manifest.name, (items_column,), (RECORDS,), release.answers.item_labels, certain)
     sensitive = {field.name for field in manifest.sensitive} if manifest.quasi_identifiers else set()
     fields = (*manifest.quasi_identifiers, *manifest.sensitive)
     columns = tuple(_make_column(release, k, field, field.name in sensitive) for k, field in enumerate(fields))
-    measures = (FormMeasure(COUNT, "How many records"), *_list_amounts(release, columns))
+    measures = (RECORDS, *_list_amounts(release, columns))
     return ReleaseForm(manifest.name, columns, measures, certain=certain)
 
 
 def _list_amounts(release: Release, columns: tuple[FormColumn, ...]) -> list[FormMeasure]:
-    """What can be added up: quasi-identifiers that are numbers, and what else the release says that it can tell."""
+    """Return the figures beside counts: of numeric quasi-identifiers, and of sensitive columns that support them."""
     published = release.manifest.quasi_identifiers
     numbers = {field.name for field in published if is_number(field.type) and field.type != "BOOLEAN"}
     coarse = {*release.manifest.bins, *release.manifest.groups}
@@ -169,7 +166,7 @@ def _column_kind(kind: str) -> Kind:
 
 
 # Addresses ------------------------------------------------------------------------------------------------------------
-# What an address asks: read from its parameters, and refused wherever it is not understood.
+# The question of an address, read from its parameters; anything that is not understood is refused.
 
 CONFIDENCE = 0.95
 MOST_FIELDS = 1_000  # of an address
@@ -182,7 +179,7 @@ Pairs = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class ColumnCondition:
-    """What is said of one column: some values of it, or a range; ``nulls``: one of ``NULLS``, or nothing."""
+    """The condition on one column: values, or a range; ``nulls``: one of ``NULLS``, or nothing."""
 
     values: tuple[str, ...] = ()
     low: str = ""
@@ -192,7 +189,7 @@ class ColumnCondition:
 
 @dataclass(frozen=True)
 class FormQuestion:
-    """A question as it was chosen; ``sql`` takes its place where somebody wrote it. ``items`` by ``SETS``."""
+    """A question of the form, or in its place the ``sql`` that somebody wrote. ``items`` by ``SETS``."""
 
     measure: str = COUNT
     conditions: dict[int, ColumnCondition] = field(default_factory=dict)
@@ -204,12 +201,12 @@ class FormQuestion:
     sql: str = ""
 
     def on(self, column: FormColumn) -> ColumnCondition:
-        """What is said of a column."""
+        """Return the condition on a column."""
         return self.conditions.get(column.number, ColumnCondition())
 
 
 def parse_parameters(query: bytes) -> Pairs:
-    """The parameters of an address that say something; ``UsageError`` for what is no text, or for too many."""
+    """Return the parameters of an address that say something; ``UsageError`` for what is no text, or for too many."""
     try:
         fields = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
     except (UnicodeDecodeError, ValueError) as error:
@@ -221,12 +218,12 @@ def parse_parameters(query: bytes) -> Pairs:
 
 
 def join_parameters(pairs: Iterable[tuple[str, str]]) -> str:
-    """Parameters as the end of an address."""
+    """Return parameters as the end of an address."""
     return urlencode(list(pairs))
 
 
 def read_question(pairs: Pairs, form: ReleaseForm) -> FormQuestion:
-    """What parameters ask of a release; ``UsageError`` for one that is unknown, or stands twice and may not."""
+    """Return the question of parameters; ``UsageError`` for one that is unknown, or is repeated and may not be."""
     rest: dict[str, list[str]] = {}
     for name, value in pairs:
         rest.setdefault(name, []).append(value)
@@ -280,7 +277,7 @@ def _require_consistent(condition: ColumnCondition, column: FormColumn) -> Colum
 
 
 def _take_parameter(rest: dict[str, list[str]], name: str) -> str:
-    """A parameter that stands at most once; taken out."""
+    """Return a parameter that stands at most once; taken out."""
     values = rest.pop(name, [""])
     if len(values) > 1:
         raise UsageError(f"the address names {name!r} twice")

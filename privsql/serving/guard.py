@@ -38,11 +38,10 @@ if TYPE_CHECKING:
     Found = TypeVar("Found")
 
 # Admission ------------------------------------------------------------------------------------------------------------
-# Who may ask: the right address, from no other page, with the token where one is needed. Nothing else gets in.
+# A request needs a known host name and, where there is one, the token, and must not come from another site's page.
 #
-# A page that somebody else made must not read a release through the browser of whoever has both open: its requests say
-# where they come from (``Origin``, ``Sec-Fetch-Site``), and a name that it turned towards this machine (DNS rebinding)
-# stands in ``Host``.
+# Another site could read a release through a browser that has both open. Its requests state where they come from
+# (``Origin``, ``Sec-Fetch-Site``), and ``Host`` holds a name that it resolves to this machine (DNS rebinding).
 
 COOKIE, TOKEN = "privsql_token", "token"
 METHODS = ("GET", "HEAD")
@@ -63,16 +62,16 @@ HEADERS = {
 
 
 def server_policy() -> str:
-    """The content security policy of every page: its own style, its own pictures, forms that lead here. No script."""
+    """Return the content security policy of pages: their own style and pictures, forms that lead here, no script."""
     sources = f"default-src 'none'; style-src {style_source()}; img-src 'self'; form-action 'self'"
     return f"{sources}; base-uri 'none'; frame-ancestors 'none'"
 
 
 class Guard:
-    """Stands before the page. ``hosts``: what it may be called, in small letters; ``token``: None where none is needed.
+    """Refuses requests before the page. ``hosts``: allowed names, in small letters; ``token``: None if none is needed.
 
-    ``any_address``: whether it may be called by any number, since it listens on all of the machine's; ``cookie``: what
-    keeps the token, for each page of a machine another one, as browsers don't tell ports apart.
+    ``any_address``: allow any IP address, as it listens on all of the machine; ``cookie``: the name of the token's
+    cookie, another one for each page of a machine, as browsers ignore ports.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Guard:
         self._app, self._hosts, self._token, self._any_address, self._cookie = app, hosts, token, any_address, cookie
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer, or refuse in one line; of a web socket nothing is heard."""
+        """Answer, or refuse in one line; ignore web sockets."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         if scope["type"] != "http":
@@ -99,7 +98,7 @@ class Guard:
         await (self._request_refusal(request) or self._token_response(request) or self._app)(scope, receive, dressed)
 
     def _request_refusal(self, request: Request) -> Response | None:
-        """What is wrong with a request, whoever sent it."""
+        """Return a refusal for a request that nobody may send."""
         if request.method not in METHODS:
             return _plain_response(405, f"{' and '.join(METHODS)} alone are answered", Allow=", ".join(METHODS))
         if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
@@ -124,10 +123,10 @@ class Guard:
             return False
         if parts.netloc != hosts[0] or parts.username is not None:
             return False
-        return name.rstrip(".") in self._hosts or (self._any_address and _is_address(name))
+        return name.rstrip(".") in self._hosts or (self._any_address and is_ip_address(name))
 
     def _token_response(self, request: Request) -> Response | None:
-        """What is said to somebody without the token, and to somebody who has just shown it; None to all others."""
+        """Return the response without the token, and the redirect that sets its cookie; None for others."""
         if self._token is None:
             return None
         kind, _, credentials = request.headers.get("authorization", "").partition(" ")
@@ -146,7 +145,7 @@ class Guard:
 
     @staticmethod
     def _token_in_address(request: Request) -> str:
-        """The token that stands in the address, if one does."""
+        """Return the token that stands in the address, if one does."""
         try:
             return next((value for name, value in parse_parameters(request.scope["query_string"]) if name == TOKEN), "")
         except UsageError:
@@ -154,21 +153,22 @@ class Guard:
 
     @staticmethod
     def _redirect_without_token(request: Request) -> Response:
-        """The same address without the token: it stays in no bookmark and no history."""
+        """Redirect to the address without the token, so that no bookmark and no history holds it."""
         pairs = [pair for pair in parse_parameters(request.scope["query_string"]) if pair[0] != TOKEN]
         path = "/" + request.scope["raw_path"].decode("ascii").lstrip("/")  # never another machine's
         return RedirectResponse(path + (f"?{join_parameters(pairs)}" if pairs else ""), status_code=303)
 
 
 def _is_own(request: Request) -> bool:
-    """Whether it comes from this page, or from no page at all."""
+    """Return True for a request that comes from this page, or from no page."""
     if request.headers.get("sec-fetch-site", "none") not in OWN_SITES:
         return False
     origin = request.headers.get("origin")
     return origin is None or origin in {f"{kind}://{request.headers['host']}" for kind in ("http", "https")}
 
 
-def _is_address(name: str) -> bool:
+def is_ip_address(name: str) -> bool:
+    """Return True for an IP address."""
     try:
         ip_address(name)
     except ValueError:
@@ -181,13 +181,13 @@ def _plain_response(status: int, text: str, **headers: str) -> Response:
 
 
 # Served releases ------------------------------------------------------------------------------------------------------
-# The releases that are served: each open as often as it is asked at once, each with a name for addresses.
+# The served releases, each with a name for addresses, and opened once for each question at the same time.
 
 LONGEST_NAME = 40  # characters of a name in an address
 
 
 class ReleasePool:
-    """A release that is served as ``slug``. Whoever asks takes one of its openings, or makes a further one."""
+    """A release that is served as ``slug``: each question takes an open release that is idle, or opens another one."""
 
     def __init__(self, path: Path, slug: str, attach: Sequence[Path], options: Options) -> None:
         self.path, self.slug = path, slug
@@ -201,7 +201,7 @@ class ReleasePool:
         return Release(self.path, self._attach, self._options)
 
     def ask(self, sql: str, confidence: float, limits: QuestionLimits, estimator: str) -> Answer:
-        """The answer to a query, as ``privsql query`` gives it."""
+        """Return the answer to a query, as ``privsql query`` gives it."""
         with self._borrow_release() as release:
             return release.query(sql, confidence=confidence, estimator=estimator, limits=limits)
 
@@ -224,7 +224,7 @@ class ReleasePool:
                 release.close()
 
     def close(self) -> None:
-        """Close it; what is being asked closes its opening itself."""
+        """Close all that are idle; the others are closed when their question ends."""
         with self._turn:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -234,7 +234,7 @@ class ReleasePool:
 
 @contextmanager
 def open_pools(paths: Sequence[Path], attach: Sequence[Path], options: Options) -> Iterator[dict[str, ReleasePool]]:
-    """Several releases by their names in addresses; ``UsageError`` for none."""
+    """Yield several releases by their names in addresses; ``UsageError`` for none."""
     if not paths:
         raise UsageError("name at least one release to serve")
     with ExitStack() as stack:
@@ -247,14 +247,14 @@ def open_pools(paths: Sequence[Path], attach: Sequence[Path], options: Options) 
 
 
 def _make_slug(path: Path, taken: dict[str, ReleasePool]) -> str:
-    """A name of letters and digits after that of the file (and its schema), beside others."""
+    """Return a name of letters and digits after that of the file (and its schema), beside others."""
     base = re.sub(r"[^a-z0-9]+", "-", path.name.lower().replace(".duckdb", "")).strip("-")[:LONGEST_NAME] or "release"
     numbered = (base if k == 1 else f"{base}-{k}" for k in range(1, len(taken) + 2))
     return next(one for one in numbered if one not in taken)
 
 
 # The queue of queries -------------------------------------------------------------------------------------------------
-# Where questions are answered: so many at once, so many waiting, each with an end; the last answers are kept.
+# Questions: so many are answered at once, so many wait, each for a limited time; the last answers are cached.
 
 WAITING = 64  # questions that may wait
 GRACE = 2.0  # seconds after which nobody waits for what the engine has no part in
@@ -263,7 +263,7 @@ LOOK = 0.5  # seconds between two looks whether somebody is still there
 
 
 class BusyError(EngineError):
-    """More is asked than can be answered; it may be asked again."""
+    """Too many questions wait; this one can be repeated later."""
 
 
 class QueryQueue:
@@ -285,7 +285,7 @@ class QueryQueue:
         gone: Callable[[], Awaitable[bool]],
         estimator: str = OURS,
     ) -> Answer:
-        """The answer of a release to a query.
+        """Return the answer of a release to a query.
 
         ``BusyError`` where too many ask, ``LateError`` for what takes too long or whose asker is ``gone``; else as
         ``Release.query``.
@@ -306,7 +306,7 @@ class QueryQueue:
     async def run_in_thread(
         self, do: Callable[[], Found], stop: threading.Event, gone: Callable[[], Awaitable[bool]]
     ) -> Found:
-        """What a function gives, in a thread, when it is its turn."""
+        """Run a function in a thread when it is its turn, and return its result."""
         await self._wait_for_place()
         loop = asyncio.get_running_loop()
         self._running.add(stop)
@@ -359,6 +359,6 @@ class QueryQueue:
 
 
 def _retrieve_error(doing: asyncio.Future[Any]) -> None:
-    """Take note of what nobody waited for, or Python would complain of an error that nobody saw."""
+    """Retrieve an error that nobody waited for, or Python would report it as never retrieved."""
     if not doing.cancelled():
         doing.exception()

@@ -6,7 +6,6 @@ import csv
 import io
 import re
 import shlex
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -24,89 +23,19 @@ from privsql.serving.form import CONFIDENCE, COUNT
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.answers.answer import Answer, Figure
+    from privsql.answers.answer import Answer
     from privsql.serving.form import ColumnCondition, FormColumn, FormQuestion, ReleaseForm
     from privsql.serving.guard import ReleasePool
 
 # Answers on a page ----------------------------------------------------------------------------------------------------
-# An answer as a page shows it: a headline, a table with bars, and how to ask the same elsewhere.
+# An answer as a headline, as commands that give the same answer, and as CSV.
 
 ROWS = 500  # that a page shows; downloads have all
-FORMULA = (
-    *"=+-@\t\r\n",
-    *"\uff1d\uff0b\uff0d\uff20",
-)  # what a spreadsheet takes for one where a cell begins so; wide, too
-MISSING = markup.Html('<i class="quiet">NULL</i>')  # told from a text that is the same
-WORDS = {"std_error": "standard error"}
-
-
-@dataclass(frozen=True)
-class IntervalBar:
-    """An interval on a line: its low end, its middle and its high end, from 0 to 100; None for what there is not."""
-
-    low: float | None
-    middle: float | None
-    high: float | None
-    text: str
-
-
-@dataclass(frozen=True)
-class AnswerTable:
-    """The table of an answer: ``numeric`` are the columns of numbers; ``left_out`` rows stand in downloads alone."""
-
-    head: tuple[str, ...]
-    rows: list[list[object]]
-    numeric: tuple[int, ...]
-    left_out: int
-
-
-def render_answer(answer: Answer) -> AnswerTable:
-    """The columns in their order; of a figure the estimate, its ends, a bar for these, and the standard error."""
-    rows = answer.rows[:ROWS]
-    figures = {one.at: one for one in answer.figures}
-    scales = answer.bar_scales(rows)
-    inside = {at + k for at in figures for k in (1, 2, 3)}
-    places = [at for at in range(len(answer.columns)) if at not in inside]
-    head: list[str] = []
-    numeric: list[int] = []
-    for at in places:
-        if at in figures:
-            numeric += [len(head) + k for k in (0, 1, 2, 4)]
-            names = [answer.columns[at + k] for k in (0, 2, 3, 1)]
-            head += [*names[:3], "interval", WORDS.get(names[3], names[3])]
-        else:
-            numeric += (
-                [len(head)] if rows and all(markup.is_number(row[at]) for row in rows) and places[0] != at else []
-            )
-            head.append(answer.columns[at])
-    cells = [[cell for at in places for cell in _answer_cells(row, at, figures, scales)] for row in rows]
-    if answer.empty_marks:
-        head.append("may be empty")
-        cells = [[*row, mark] for row, mark in zip(cells, answer.empty_marks, strict=False)]
-    return AnswerTable(tuple(head), cells, tuple(numeric), len(answer.rows) - len(rows))
-
-
-def _answer_cells(
-    row: tuple[Any, ...], at: int, figures: dict[int, Figure], scales: dict[int, tuple[float, float]]
-) -> list[object]:
-    if at not in figures:
-        value = row[at]
-        return [MISSING if value is None else value if isinstance(value, str) else markup.html_cell(value)]
-    estimate, error, low, high = figures[at].read_row(row)
-    ends = scales[at]
-    left, middle, right = (markup.percent_along(one, ends) for one in (low, estimate, high))
-    bar = IntervalBar(left, middle, right, _interval_text(estimate, low, high))
-    return [*(markup.html_cell(one) for one in (estimate, low, high)), bar, markup.html_cell(error)]
-
-
-def _interval_text(estimate: object, low: object, high: object) -> str:
-    if low is None or high is None:
-        return f"{markup.html_cell(estimate)}, without an interval"
-    return f"{markup.html_cell(estimate)}, from {markup.html_cell(low)} to {markup.html_cell(high)}"
+FORMULA = (*"=+-@\t\r\n", *"\uff1d\uff0b\uff0d\uff20")  # what a formula of a spreadsheet begins with; wide, too
 
 
 def make_headline(answer: Answer) -> tuple[str, str] | None:
-    """One row's one figure in words, and its interval; None for any other answer."""
+    """Return one row's one figure in words, and its interval; None for any other answer."""
     if len(answer.rows) != 1 or len(answer.figures) != 1:
         return None
     estimate, error, low, high = answer.figures[0].read_row(answer.rows[0])
@@ -125,7 +54,7 @@ def make_headline(answer: Answer) -> tuple[str, str] | None:
 
 
 def _round_figure(value: Any) -> Any:
-    """A figure as a person says it: a whole number where it is large."""
+    """Return a figure as a person says it: a whole number where it is large."""
     return round(value) if isinstance(value, float) and abs(value) >= 100 else value
 
 
@@ -133,7 +62,7 @@ def _round_figure(value: Any) -> Any:
 
 
 def shell_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = OURS) -> str:
-    """The command that gives the same answer, for a file that lies in the folder where it runs."""
+    """Return the command that gives the same answer, for a file that lies in the folder where it runs."""
     how = [] if confidence == CONFIDENCE else ["--confidence", f"{confidence!r}"]
     how += [] if estimator == OURS else ["--estimator", estimator]
     arguments = [served.path.name, sql]
@@ -143,14 +72,14 @@ def shell_snippet(served: ReleasePool, sql: str, confidence: float, estimator: s
 
 
 def python_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = OURS) -> str:
-    """The same in Python."""
+    """Return the call in Python that gives the same answer."""
     how = "" if confidence == CONFIDENCE else f", confidence={confidence!r}"
     how += "" if estimator == OURS else f", estimator={estimator!r}"
     return f"import privsql\n\nprivsql.query({served.path.name!r}, {sql!r}{how}).frame()"
 
 
 def as_csv(answer: Answer) -> str:
-    """The rows as CSV. A text that a spreadsheet would take for a formula has an apostrophe before it."""
+    """Return the rows as CSV. A text that a spreadsheet would take for a formula has an apostrophe before it."""
     file = io.StringIO()
     writer = csv.writer(file)
     writer.writerow(_escape_formulas(answer.columns))
@@ -163,7 +92,7 @@ def _escape_formulas(cells: Sequence[object]) -> list[object]:
 
 
 # SQL ------------------------------------------------------------------------------------------------------------------
-# The SQL that a question stands for: what anybody may give to ``privsql query``.
+# The SQL of a question, which ``privsql query`` answers as well.
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,4})?")
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -175,7 +104,7 @@ TRUTHS = {"true": exp.true, "false": exp.false}
 
 
 def build_statement(question: FormQuestion, form: ReleaseForm) -> exp.Select:
-    """The query of a question that was chosen; ``UsageError`` for a value that its column can't have."""
+    """Return the query of a question that was chosen; ``UsageError`` for a value that its column can't have."""
     groups = [_quote_column(form.columns[number].name) for number in question.groups]
     query = exp.select(*groups, _measure_expression(question.measure, form)).from_(
         exp.Table(this=_quote_identifier(form.name))
@@ -189,17 +118,17 @@ def build_statement(question: FormQuestion, form: ReleaseForm) -> exp.Select:
 
 
 def query_text(query: exp.Select, *, lines: bool = True) -> str:
-    """A query as it is shown, or (without ``lines``) on one line, for a shell."""
+    """Return a query as it is shown, or (without ``lines``) on one line, for a shell."""
     return query.sql(dialect=DIALECT, pretty=lines, comments=False)
 
 
 def _quote_column(name: str) -> exp.Column:
-    """A column, quoted where it has to be."""
+    """Return a column, quoted where it has to be."""
     return exp.column(_quote_identifier(name))
 
 
 def _quote_identifier(name: str) -> exp.Identifier:
-    """A name, quoted unless it is one word that means nothing else; what the engine reserves is quoted when written."""
+    """Return a name, quoted unless it is one word without another meaning."""
     tokens = sqlglot.tokenize(name, dialect=DIALECT) if PLAIN.fullmatch(name) else []
     plain = len(tokens) == 1 and tokens[0].token_type == TokenType.VAR and name.lower() not in CALLS
     return exp.to_identifier(name, quoted=not plain)
@@ -239,7 +168,7 @@ def _equals_any(name: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
 
 
 def _within_range(name: exp.Expr, column: FormColumn, condition: ColumnCondition) -> exp.Expr | None:
-    """From one end to the other, both included; a day, of a column of moments, with all of its hours."""
+    """Return the condition of a range with both ends; a day of a column of timestamps has all of its hours."""
     low, high = (_value_literal(end, column) if end else None for end in (condition.low, condition.high))
     after = _day_after(condition.high) if column.type.startswith("TIMESTAMP") else None
     if low is not None and high is not None and _is_turned(condition.low, after or condition.high, column):
@@ -251,7 +180,7 @@ def _within_range(name: exp.Expr, column: FormColumn, condition: ColumnCondition
 
 
 def _is_turned(low: str, high: str, column: FormColumn) -> bool:
-    """Whether a range ends before it begins: whoever mistook its ends would be told 0, exactly."""
+    """Return True for a range that ends before it begins, which would be answered by an exact 0."""
     value: Callable[[str], Any] = (
         Decimal if column.kind == "number" else MOMENTS.get(column.type, datetime.fromisoformat)
     )
@@ -262,7 +191,7 @@ def _is_turned(low: str, high: str, column: FormColumn) -> bool:
 
 
 def _day_after(end: str) -> str | None:
-    """The day after a day; None for what is none, and for the last one that there is."""
+    """Return the day after a day; None for what is none, and for the last one that there is."""
     try:
         return (date.fromisoformat(end) + timedelta(days=1)).isoformat()
     except (ValueError, OverflowError):
@@ -312,7 +241,7 @@ def _length_literal(value: str) -> exp.Expr:
 
 
 def _value_literal(value: str, column: FormColumn) -> exp.Expr:
-    """A value as SQL has it; ``UsageError`` if the column can't have it."""
+    """Return a value as SQL has it; ``UsageError`` if the column can't have it."""
     if column.type == "VARCHAR":
         return exp.Literal.string(value)
     value = value.strip()

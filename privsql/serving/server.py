@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from privsql import keyed_random
 from privsql.errors import EngineError, UsageError
-from privsql.serving.guard import COOKIE, TOKEN, Guard, QueryQueue
+from privsql.serving.guard import COOKIE, TOKEN, Guard, QueryQueue, is_ip_address
 from privsql.serving.site import make_site
 
 if TYPE_CHECKING:
@@ -35,17 +35,8 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
-class ServingLimits:
-    """How questions are answered: ``at_once`` of them, each within ``seconds`` and with at most ``rows``."""
-
-    at_once: int
-    seconds: float
-    rows: int
-
-
-@dataclass(frozen=True)
 class Listener:
-    """Where the server listens. ``hosts``: what it may be called besides; ``token``: None where none is needed."""
+    """The open socket of the server. ``hosts``: further names of it; ``token``: None if none is needed."""
 
     host: str
     socket: socket.socket
@@ -54,7 +45,7 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """What a browser is given: the token stands in it once."""
+        """Return the address for a browser; it holds the token."""
         bound, port = self.socket.getsockname()[:2]
         name = _machine_name() if self.is_everywhere else bound if self.host != "localhost" else self.host
         quoted = f"[{name}]" if ":" in name else name
@@ -62,25 +53,21 @@ class Listener:
 
     @property
     def is_everywhere(self) -> bool:
-        """Whether it listens on all addresses of the machine."""
+        """Return True if it listens on all addresses of the machine."""
         return ip_address(self.socket.getsockname()[0]).is_unspecified
 
     @property
     def host_names(self) -> frozenset[str]:
-        """What it may be called."""
+        """Return the host names that requests may use."""
         bound = self.socket.getsockname()[0]
-        called = (
-            self.host,
-            bound,
-            *self.hosts,
-            *((_machine_name(), socket.gethostname()) if self.is_everywhere else ()),
-        )
+        machine = (_machine_name(), socket.gethostname()) if self.is_everywhere else ()
+        called = (self.host, bound, *self.hosts, *machine)
         local = LOCAL if self.is_everywhere or ip_address(bound).is_loopback else ()
         return frozenset(name.lower() for name in (*called, *local))
 
 
 def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[str] = ()) -> Listener:
-    """Listen; a token is made where others could come, or ``token`` asks for one.
+    """Listen; make a token if other machines can connect, or if ``token`` is set.
 
     ``hosts``: names alone, without a port. ``UsageError`` for a host that is none, ``EngineError`` for a port that is
     taken.
@@ -92,10 +79,8 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
         raise UsageError(f"--host {host}: no such address of this machine") from error
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-        else:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)  # the former on Windows alone
+        listening.setsockopt(socket.SOL_SOCKET, option, 1)
         listening.bind(place)
         listening.listen(128)
     except OSError as error:
@@ -106,13 +91,10 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
 
 
 def _parse_host_name(name: str) -> str:
-    """A name as ``Host`` has it; ``UsageError`` for what no ``Host`` can say, and so would let nobody in."""
+    """Return a name as ``Host`` has it; ``UsageError`` for one that ``Host`` can't hold."""
     host = name.strip().removesuffix(".").lower()
-    try:
-        ip_address(host)
-    except ValueError:
-        if not NAME.fullmatch(host):
-            raise UsageError(f"--allow-host {name}: give a name alone, such as stats.example.org") from None
+    if not (is_ip_address(host) or NAME.fullmatch(host)):
+        raise UsageError(f"--allow-host {name}: give a name alone, such as stats.example.org")
     return host
 
 
@@ -127,7 +109,7 @@ def _machine_name() -> str:
 
 
 def make_app(served: Mapping[str, ReleasePool], listener: Listener, queue: QueryQueue, *, verified: bool) -> Guard:
-    """The page behind its guard."""
+    """Return the page behind its guard."""
     page, cookie = make_site(served, queue, verified=verified), f"{COOKIE}_{listener.socket.getsockname()[1]}"
     return Guard(page, listener.host_names, listener.token, any_address=listener.is_everywhere, cookie=cookie)
 
@@ -135,33 +117,26 @@ def make_app(served: Mapping[str, ReleasePool], listener: Listener, queue: Query
 def run_server(
     served: Mapping[str, ReleasePool],
     listener: Listener,
-    limits: ServingLimits,
+    queue: QueryQueue,
     ready: Callable[[str], None],
     *,
     verified: bool,
 ) -> None:
     """Serve until a signal ends it; ``ready`` is called with the address once it can be asked."""
-    asyncio.run(_run_until_stopped(served, listener, limits, ready, verified=verified))
+    app = make_app(served, listener, queue, verified=verified)
+    server = QueryServer(app, queue, lambda: ready(listener.address))
 
+    async def run() -> None:
+        try:
+            await server.serve(sockets=[listener.socket])
+        finally:
+            queue.close()
 
-async def _run_until_stopped(
-    served: Mapping[str, ReleasePool],
-    listener: Listener,
-    limits: ServingLimits,
-    ready: Callable[[str], None],
-    *,
-    verified: bool,
-) -> None:
-    queue = QueryQueue(limits.at_once, limits.seconds, limits.rows)
-    server = QueryServer(make_app(served, listener, queue, verified=verified), queue, lambda: ready(listener.address))
-    try:
-        await server.serve(sockets=[listener.socket])
-    finally:
-        queue.close()
+    asyncio.run(run())
 
 
 class QueryServer(uvicorn.Server):  # type: ignore[misc]
-    """A server that ends cleanly on Ctrl-C, and what is being answered with it. Nothing is logged but its failures."""
+    """A server that ends cleanly on Ctrl-C, with all questions. It logs its failures alone."""
 
     def __init__(self, app: Any, queue: QueryQueue, ready: Callable[[], None]) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -183,38 +158,38 @@ class QueryServer(uvicorn.Server):  # type: ignore[misc]
         self.should_exit = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin, and say so."""
+        """Start, and report it."""
         await super().startup(sockets=sockets)
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal's handler)
-        """End; a second signal waits for nobody."""
+        """End; a second signal ends at once."""
         self._desk.stop_running()
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 class TimeoutProtocol(H11Protocol):  # type: ignore[misc]
-    """A connection whose patience ends: with a request that never comes whole, and an answer that is never read."""
+    """A connection that is closed if a request does not come in time, or an answer is not read."""
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait."""
+        """Start the timer."""
         super().connection_made(transport)
         self._since = self.loop.time()
         self._look = self.loop.call_later(PATIENCE, self._check_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Stop the timer."""
         self._look.cancel()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Start the timer for the next request."""
         self._since = self.loop.time()
         super().on_response_complete()
 
     def _check_timeout(self) -> None:
-        """Close what has waited long enough, or look again later."""
+        """Close a connection that has waited long enough, or check again later."""
         busy = self.cycle is not None and not self.cycle.response_complete
         if self.loop.time() - self._since >= (STUCK if busy else PATIENCE):
             self.transport.abort()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
-import hashlib
 import json
 import re
 import threading
@@ -20,8 +18,8 @@ from privsql.answers.answer import THEIRS
 from privsql.errors import InfeasibleError, LateError, PrivsqlError, UsageError
 from privsql.extras import PICTURES
 from privsql.markup import distinct_labels, printable_text
-from privsql.pages.rendering import read_stylesheet, render_page
-from privsql.plot import BLUE, INKS, make_chart
+from privsql.pages.rendering import draw_svg, read_stylesheet, render_page, style_source
+from privsql.plot import BLUE, INKS, load_altair, make_chart
 from privsql.releases.statements import describe_manifest
 from privsql.serving import results
 from privsql.serving.form import FormQuestion, join_parameters, parse_parameters, read_question
@@ -55,8 +53,8 @@ Labels = dict[str | None, str]
 
 
 def is_drawable(answer: Answer) -> bool:
-    """Whether a picture can be drawn of an answer, and what draws it is installed."""
-    groups = _group_places(answer)
+    """Return True if a chart of an answer can be drawn, and the extra for it is installed."""
+    groups = answer.group_places
     if not PICTURES.is_installed or len(groups) not in (1, 2):
         return False
     if not 2 <= len(answer.rows) <= (MANY if _is_along_axis(answer, groups) else FEW):
@@ -65,41 +63,31 @@ def is_drawable(answer: Answer) -> bool:
 
 
 def draw_answer(answer: Answer) -> str:
-    """The picture as SVG, a document of its own, that follows the scheme of whoever looks at it."""
-    from privsql.pages import rendering  # noqa: PLC0415 (what it is drawn by takes long to import, and is seldom needed)
-
-    svg = str(rendering.draw_svg(_make_chart(answer), "picture", NAME, DESCRIPTION))
+    """Return the chart of an answer as an SVG document, which follows the browser's light or dark scheme."""
+    svg = str(draw_svg(_make_chart(answer), "picture", NAME, DESCRIPTION))
     return svg.replace("<svg", HEADER, 1).replace("><title", f"><style>{_picture_styles()}</style><title", 1)
 
 
 def content_policy() -> str:
-    """The content security policy of a picture: its own style and nothing else."""
-    digest = base64.b64encode(hashlib.sha256(_picture_styles().encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
+    """Return the content security policy of a picture: its own style and nothing else."""
+    return f"default-src 'none'; style-src {style_source(_picture_styles())}; frame-ancestors 'none'"
 
 
 def _picture_styles() -> str:
-    """What the stylesheet says of pictures: colours, light and dark, the classes that take them, and letters."""
+    """Return the rules of the stylesheet for charts: colours, light and dark, their classes, and letters."""
     roots, rest = read_stylesheet().split("* {", 1)
     return "\n".join([roots.strip(), *INKED.findall(rest), LETTERS])
 
 
-def _group_places(answer: Answer) -> list[int]:
-    """The places of the columns that are no figures."""
-    inside = {one.at + k for one in answer.figures for k in range(4)}
-    return [at for at in range(len(answer.columns)) if at not in inside]
-
-
 def _is_along_axis(answer: Answer, groups: list[int]) -> bool:
-    """Whether the first group is of numbers or dates, enough of them for an axis."""
+    """Return True if the first group is of numbers or dates, enough of them for an axis."""
     values = {row[groups[0]] for row in answer.rows} - {None}
     return len(values) > AXIS and all(isinstance(one, int | float | dt.date) for one in values)
 
 
 def _make_chart(answer: Answer) -> Any:
-    import altair as alt  # noqa: PLC0415
-
-    groups, figure = _group_places(answer), answer.figures[0]
+    alt = load_altair()
+    groups, figure = answer.group_places, answer.figures[0]
     along = _is_along_axis(answer, groups)
     called = [_group_labels(row[at] for row in answer.rows) for at in groups]
     base = make_chart([_chart_row(answer, row, groups, called, along=along) for row in answer.rows])
@@ -136,7 +124,7 @@ def _axis_title(answer: Answer, at: int) -> str:
 
 
 def _group_labels(values: Iterable[Any]) -> Labels:
-    """A label for each value of a group by its text, no two alike."""
+    """Return a label for each value of a group by its text, no two alike."""
     texts = list(dict.fromkeys(_as_text(one) for one in values))
     return dict(zip(texts, distinct_labels(["NULL" if one is None else one for one in texts], LABEL), strict=True))
 
@@ -146,14 +134,14 @@ def _as_text(value: object) -> str | None:
 
 
 # Questions in words ---------------------------------------------------------------------------------------------------
-# A question that was chosen, in words: what whoever asked can hold against what was meant.
+# A question in words, which a reader can compare with what was meant.
 
 MOST = 5  # values that are named
 ITEMS = {"all": ("", "and"), "any": ("at least one of ", "and"), "none": ("neither ", "nor")}
 
 
 def describe_question(question: FormQuestion, form: ReleaseForm) -> str:
-    """One sentence; of SQL that somebody wrote none."""
+    """Return a question of the form in one sentence; nothing for SQL that somebody wrote."""
     if question.sql:
         return ""
     measure = next(one.label for one in form.measures if one.key == question.measure)
@@ -169,7 +157,7 @@ def describe_question(question: FormQuestion, form: ReleaseForm) -> str:
 
 
 def describe_condition(condition: ColumnCondition) -> str:
-    """What is said of a column, in a few words."""
+    """Describe the condition on a column."""
     parts = [_join_values(condition.values, "or")] if condition.values else []
     parts += [_describe_range(condition)] if condition.low or condition.high else []
     parts += ["no value (NULL)"] if condition.nulls in ("too", "only") else []
@@ -199,12 +187,12 @@ def _join_values(values: tuple[str, ...], last: str) -> str:
 
 
 # The page of a release ------------------------------------------------------------------------------------------------
-# The page of one release: what its template is filled with.
+# The page of one release.
 
 
 @dataclass(frozen=True)
 class ReleasePage:
-    """What stands on the page: a question and its answer, or the line by which it was ``refused``."""
+    """The contents of the page: a question and its answer, or the line by which it was ``refused``."""
 
     question: FormQuestion
     pairs: Pairs = field(default_factory=list)
@@ -214,38 +202,30 @@ class ReleasePage:
     """Whether the same may be answered another time."""
 
     def as_html(self, served: ReleasePool, *, several: bool, verified: bool) -> str:
-        """The page."""
-        manifest_lines = [
-            (name, value) for name, value in describe_manifest(served.manifest) if value not in (None, "")
-        ]
-        facts = {
-            "served": served,
-            "form": served.form,
-            "asked": self.question,
-            "sql": _editable_sql(self.question, served),
-        }
-        facts |= {"answer": self.answer, "refused": self.refused, "again": self.again, "told": manifest_lines}
-        facts |= {"words": describe_question(self.question, served.form), "summary": describe_condition}
-        facts |= {"several": several, "verified": verified} | (
-            self._answer_facts(served, self.answer) if self.answer else {}
-        )
-        return render_page("serve/release.html", title=served.manifest.name, **facts)
+        """Return the page."""
+        lines = [(name, value) for name, value in describe_manifest(served.manifest) if value not in (None, "")]
+        facts = self._answer_facts(served, self.answer) if self.answer else {}
+        facts |= {"title": served.manifest.name, "served": served, "form": served.form, "view": self, "lines": lines}
+        facts |= {"sql": _editable_sql(self.question, served), "words": describe_question(self.question, served.form)}
+        facts |= {"summary": describe_condition, "several": several, "verified": verified}
+        return render_page("serve/release.html", asked=self.question, **facts)
 
     def _answer_facts(self, served: ReleasePool, answer: Answer) -> dict[str, Any]:
-        sql = self.question.sql or query_text(build_statement(self.question, served.form), lines=False)
+        asked = self.question
+        sql = asked.sql or query_text(build_statement(asked, served.form), lines=False)
         return {
-            "table": results.render_answer(answer),
+            "rows": answer.as_table(results.ROWS),
             "headline": results.make_headline(answer),
             "csv": release_address(served, "/answer.csv", self.pairs),
             "json": release_address(served, "/answer.json", self.pairs),
             "picture": release_address(served, "/picture.svg", self.pairs) if is_drawable(answer) else "",
-            "shell": results.shell_snippet(served, sql, self.question.confidence, self.question.estimator),
-            "python": results.python_snippet(served, sql, self.question.confidence, self.question.estimator),
+            "shell": results.shell_snippet(served, sql, asked.confidence, asked.estimator),
+            "python": results.python_snippet(served, sql, asked.confidence, asked.estimator),
         }
 
 
 def make_refusal(query: bytes, served: ReleasePool, error: PrivsqlError) -> ReleasePage:
-    """The page of an address that is refused, with as much of what it asked as can be shown again."""
+    """Return the page of an address that is refused, with its question if that can be read."""
     try:
         question = read_question(parse_parameters(query), served.form)
     except PrivsqlError:
@@ -254,17 +234,17 @@ def make_refusal(query: bytes, served: ReleasePool, error: PrivsqlError) -> Rele
 
 
 def write_sql(question: FormQuestion, served: ReleasePool) -> str:
-    """The SQL that is asked; ``UsageError`` for a value that its column can't have."""
+    """Return the SQL of a question; ``UsageError`` for a value that its column can't have."""
     return question.sql or query_text(build_statement(question, served.form))
 
 
 def release_address(served: ReleasePool, path: str, pairs: Pairs) -> str:
-    """An address below a release's own."""
+    """Return an address below a release's own."""
     return f"/{served.slug}{path}" + (f"?{join_parameters(pairs)}" if pairs else "")
 
 
 def _editable_sql(question: FormQuestion, served: ReleasePool) -> str:
-    """The SQL that is shown to be changed."""
+    """Return the SQL that is shown to be changed."""
     try:
         return write_sql(question, served)
     except PrivsqlError:
@@ -272,7 +252,7 @@ def _editable_sql(question: FormQuestion, served: ReleasePool) -> str:
 
 
 # Site -----------------------------------------------------------------------------------------------------------------
-# The addresses: a list of releases, and of each a page to ask at, its answers as CSV and JSON, and a picture.
+# The addresses: a list of releases, and of each a page with a form, its answers as CSV and JSON, and a chart.
 
 RETRY = {"Retry-After": "2"}
 NO_SUCH = "there is no such page here"
@@ -280,7 +260,7 @@ BROKEN = "this failed, and should not have; the terminal says more"
 
 
 def make_site(served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> Starlette:
-    """The page over some releases; ``verified``: whether these were checked when it began."""
+    """Return the page over some releases; ``verified``: whether these were checked when it began."""
     pages = Site(served, queue, verified=verified)
     routes = [
         Route("/", pages.show_releases),
@@ -297,19 +277,19 @@ def make_site(served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified:
 
 
 class Site:
-    """What the addresses answer."""
+    """Responds to the addresses of the page."""
 
     def __init__(self, served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> None:
         self._served, self._desk, self._verified = served, queue, verified
 
     async def show_releases(self, request: Request) -> Response:  # noqa: ARG002 (every address is given it)
-        """The releases; of one alone its page."""
+        """Return the releases; of one alone its page."""
         if len(self._served) == 1:
             return RedirectResponse(f"/{next(iter(self._served))}", status_code=303)
         return HTMLResponse(render_page("serve/home.html", title="Releases", found=list(self._served.values())))
 
     async def show_release(self, request: Request) -> Response:
-        """The form, filled in as the address says, and the answer if it asks."""
+        """Return the form, filled in as the address says, and the answer if it asks."""
         served = self._find_pool(request)
         query = request.scope["query_string"]
         try:
@@ -323,14 +303,14 @@ class Site:
         return self._page_response(served, ReleasePage(question, pairs, answer))
 
     async def send_csv(self, request: Request) -> Response:
-        """The answer as CSV."""
+        """Return the answer as CSV."""
         served, answer = await self._answer_request(request)
         return PlainTextResponse(
             results.as_csv(answer), media_type="text/csv", headers=_download_headers(served, "csv")
         )
 
     async def send_json(self, request: Request) -> Response:
-        """The answer as the object of ``privsql query --json``; an error as well."""
+        """Return the answer as the object of ``privsql query --json``; an error as well."""
         try:
             served, answer = await self._answer_request(request)
         except PrivsqlError as error:
@@ -340,7 +320,7 @@ class Site:
         return _json_response(answer.as_json(), headers=_download_headers(served, "json"))
 
     async def send_picture(self, request: Request) -> Response:
-        """The answer as a picture."""
+        """Return the answer as a picture."""
         _, answer = await self._answer_request(request)
         if not is_drawable(answer):
             raise UsageError("there is no picture of this answer")
@@ -382,7 +362,7 @@ def _json_response(result: dict[str, Any], status: int = 200, headers: Mapping[s
 
 
 def _http_status(error: PrivsqlError) -> int:
-    """What HTTP calls an error."""
+    """Return the status of HTTP for an error."""
     if isinstance(error, UsageError | InfeasibleError):
         return 400
     return 504 if isinstance(error, LateError) else 503

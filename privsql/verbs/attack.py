@@ -96,29 +96,24 @@ class Attacked:
         return plot.draw_picture(plot.draw_attacks, self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: one row per adversary."""
         head = ("adversary", "what it knows", "attacked", "mean", "highest", "above bound", "right", "promise")
-        rows = (
+        rows = [
             (
                 one.adversary,
                 one.knows,
                 f"{one.attacked:,} {one.unit}" if one.applies else None,
-                *map(_as_percent, (one.mean, one.highest, one.above, one.right)),
+                *map(markup.format_share, (one.mean, one.highest, one.above, one.right)),
                 one.outcome,
             )
             for one in self.findings
-        )
-        return markup.html_page(self.verdict, markup.html_table(head, rows, len(self.findings)))
+        ]
+        return markup.html_page(self.verdict, markup.html_table(head, rows))
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""
         rows = [one.as_json() for one in self.findings]
         head = {"ok": self.ok, "source": self.source, "measured": len(self.measured), "verdict": self.verdict}
         return {**head, "adversaries": rows, "seconds": round(self.seconds, 3)}
-
-
-def _as_percent(share: float | None) -> str | None:
-    return None if share is None else f"{share:.1%}"
 
 
 def attack(

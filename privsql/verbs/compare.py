@@ -359,28 +359,23 @@ class Comparison(list[Candidate]):
         return plot.draw_picture(plot.draw_comparison, {one.name: one.evaluated.scores for one in self})
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what each promises, and how far its answers are from the truth."""
         head = ("specification", "posterior", "estimator", "mean error", "coverage")
         rows = [
             (
                 one.name,
                 one.promise,
                 estimator,
-                *(_format_figure(summary[key]) for key in ("mean_relative_error", "coverage")),
+                *(markup.format_figure(summary[key]) for key in ("mean_relative_error", "coverage")),
             )
             for one in self
             for estimator, summary in ((name, score.summary()) for name, score in one.evaluated.scores.items())
         ]
-        lines = [markup.html_line(f"{one.name}: {one.reason}") for one in self.refused]
-        return markup.html_page(f"{len(self)} specifications", markup.html_table(head, rows, len(rows)), *lines)
+        refused = (f"{one.name}: {one.reason}" for one in self.refused)
+        return markup.html_page(f"{len(self)} specifications", markup.html_table(head, rows), *refused)
 
 
 def _points_json(one: Candidate | RefusedCombination) -> dict[str, Any]:
     return {"points": one.evaluated.points()} if isinstance(one, Candidate) else {}
-
-
-def _format_figure(figure: float | None) -> str | None:
-    return None if figure is None else f"{figure:.3f}"
 
 
 def compare(

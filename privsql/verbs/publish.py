@@ -108,10 +108,9 @@ class Published:
         return f"<Published {what}: {self.facts['mechanism']}, {self.facts['algorithm']}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         title = "Plan: nothing is written" if self.release is None else f"Release {self.release}"
-        warned = [markup.html_line(f"warning: {one}") for one in self.warnings]
-        return markup.html_page(title, markup.html_pairs(self.lines), *warned)
+        warned = (f"warning: {one}" for one in self.warnings)
+        return markup.html_page(title, markup.html_table((), self.lines, width=markup.WIDE), *warned)
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""

@@ -458,10 +458,10 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
     """
     SERVING.require_installed()
     from privsql.serving import server  # noqa: PLC0415 (an extra)
-    from privsql.serving.guard import open_pools  # noqa: PLC0415 (takes long to import)
+    from privsql.serving.guard import QueryQueue, open_pools  # noqa: PLC0415 (takes long to import)
 
     paths, files = as_paths(releases, "release"), as_paths(attach, "attach")
-    limits = server.ServingLimits(
+    queue = QueryQueue(
         as_whole_number(at_once, "at_once", most=MOST_AT_ONCE),
         as_whole_number(timeout, "timeout", most=LONGEST),
         as_whole_number(rows, "rows", most=MOST_ROWS),
@@ -485,7 +485,7 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
                     raise UsageError(
                         "--open would show the token to whoever lists processes; open the address yourself"
                     )
-                server.run_server(served, listener, limits, begun, verified=verify)
+                server.run_server(served, listener, queue, begun, verified=verify)
 
 
 def _print_address(address: str) -> None:

@@ -69,7 +69,6 @@ class Verified:
         return self.ok
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: whether it holds, the checks that do not first, and the bounds that were verified."""
         rows = [
             (one.name, "yes" if one.ok else f"NO ({one.violations})", "; ".join((*one.offending, one.compared)))
             for one in sorted(self.checks, key=lambda one: one.ok)
@@ -80,9 +79,11 @@ class Verified:
         )
         bounds = self.recomputed.bounds if self.recomputed is not None else ()
         promised = [(one.value, one.bound, one.found) for one in bounds]
-        parts = [markup.html_table(("verified of", "bound", "found"), promised, len(promised))] if promised else []
-        notes = [markup.html_line(f"note: {one}") for one in self.notes]
-        return markup.html_page(title, *parts, markup.html_table(("check", "holds", ""), rows, len(rows)), *notes)
+        tables = (
+            markup.html_table(("verified of", "bound", "found"), promised),
+            markup.html_table(("check", "holds", ""), rows),
+        )
+        return markup.html_page(title, *tables, *(f"note: {one}" for one in self.notes))
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import privsql
+from privsql.markup import html_bar
 from privsql.pages import rendering
 from support import browser
 from support.markup import EVIL
@@ -23,14 +24,13 @@ ALL = """{% extends "base.html" %}{% import "parts.html" as parts %}
 <section><h2>Words</h2>
 <p>{{ evil }} {{ evil | short }} and <a href="#main">a link</a>, <code>code</code>,
 <span class="quiet">quiet</span>.</p>
-<p>{% for kind in ["good", "bad", "warn", "quiet"] %}{{ parts.badge(kind, "a " ~ kind ~ " badge") }} {% endfor %}</p>
 {% for kind in ["good", "bad", "warn", "quiet"] %}
 {% call parts.notice(kind, "A " ~ kind ~ " notice") %}<p>What it says, and <a href="#main">where</a>.</p>{% endcall %}
 {% endfor %}
 {{ parts.facts([("records", "217,180"), (evil | short, evil), ("long", long)]) }}
-{{ parts.table("wide", head, rows, [1, 2, 3], "A caption") }}
+{{ table("wide", head, rows, [1, 2, 3]) }}
 {{ parts.code("how to ask", "privsql query a.duckdb 'SELECT count(*) FROM t WHERE " ~ "a = 1 AND " * 9 ~ "b = 2'") }}
-<p>{{ parts.bar(10, 40, 70, "from 10 to 70") }}{{ parts.bar(none, 100, none, "100") }}</p>
+<p>{{ bars[0] }}{{ bars[1] }}</p>
 <details><summary>More</summary><p>More of it.</p></details>
 </section>
 <form><fieldset><legend>Ask</legend><label for="a">Name</label> <input id="a"> <label for="b">Kind</label>
@@ -46,7 +46,8 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with one of everything."""
     made = rendering._make_environment().from_string(ALL)
     page = tmp_path_factory.mktemp("parts") / "parts.html"
-    text = made.render(title="One of everything", evil=EVIL, long="x" * 10_000, head=HEAD, rows=ROWS)
+    bars = [html_bar(one, (0, 100)) for one in ((10, 40, 70), (None, 100, None))]
+    text = made.render(title="One of everything", evil=EVIL, long="x" * 10_000, head=HEAD, rows=ROWS, bars=bars)
     page.write_text(text, encoding="utf-8")
     return page
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import datetime as dt
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,24 +59,19 @@ def test_other_answers_have_no_headline() -> None:
 
 
 def test_a_table_has_a_bar_beside_every_interval() -> None:
-    rows = [("f", 50.0, 5.0, 25.0, 100.0), (None, 10.0, None, None, None), ("=1", 0.0, 0.0, 0.0, 0.0)]
-    found = results.render_answer(answer(rows, "sex"))
-    assert found.head == ("sex", "estimate", "low", "high", "interval", "standard error")
-    assert found.numeric == (1, 2, 3, 5)
-    bars = [row[4] for row in found.rows]
-    assert [(bar.low, bar.middle, bar.high) for bar in bars if isinstance(bar, results.IntervalBar)] == [
-        (25.0, 50.0, 100.0),
-        (None, 10.0, None),
-        (0.0, 0.0, 0.0),
-    ]
-    assert [row[0] for row in found.rows] == ["f", results.MISSING, "=1"]
-    assert results.MISSING != "NULL"
+    rows = [("NULL", 50.0, 5.0, 25.0, 100.0), (None, 10.0, None, None, None), ("=1", 0.0, 0.0, 0.0, 0.0)]
+    table = answer(rows, "sex").as_table()
+    assert re.findall(r"<th scope=.col.[^>]*>([^<]*)<", table) == ["sex", *NAMES, "interval"]
+    assert re.findall(r"<th scope=.row.>(.*?)</th>", table) == ["NULL", "<i>NULL</i>", "=1"]
+    assert re.findall(r'"mark" x="([^"]*)"', table) == ["49.25", "9.25", "0.00"]
+    assert re.findall(r'"reach" x="([^"]*)" y="4" width="([^"]*)"', table) == [("25.00", "75.00"), ("0.00", "0.50")]
+    assert "10.0, without an interval" in table
 
 
-def test_long_tables_end_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "ROWS", 2)
-    found = results.render_answer(answer([(k, 1.0, 1.0, 0.0, 2.0) for k in range(5)], "age"))
-    assert (len(found.rows), found.left_out) == (2, 3)
+def test_long_tables_end_and_say_so() -> None:
+    table = answer([(k, 1.0, 1.0, 0.0, 2.0) for k in range(5)], "age").as_table(2)
+    assert table.count('class="bar"') == 2
+    assert "and 3 more rows" in table
 
 
 @each("value", ["=1+1", "+1", "-x", "@a", "\tx", "\rx", "\nx", "\uff1d1+1", "\uff20a"], few=9)

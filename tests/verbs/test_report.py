@@ -15,10 +15,11 @@ import pytest
 
 import privsql
 from privsql import extras, plot
+from privsql.markup import SPACE
 from privsql.model.manifest import CheckResult, Structure, VerifiedBound
 from privsql.pages import rendering
 from privsql.pages import report as page
-from privsql.pages.report import PageContents, _choose_drawn
+from privsql.pages.report import _choose_drawn, shape_contents
 from privsql.releases.contents import locate_release
 from privsql.verbs.report import make_snippets
 from support import shelf as shelves
@@ -240,7 +241,7 @@ def test_what_is_not_certain_is_not_said_to_be(ill: privsql.Report) -> None:
     assert ["are certain, and wide" in text for text in texts] == [True, False, False]
     assert [re.findall("half of the literature's ([a-z]+)", text) for text in texts] == [["bounds"], ["interval"], []]
     for text in texts:
-        assert "for that its publisher is trusted" in text
+        assert "for that you rely on the publisher" in text
 
 
 def test_whose_the_bounds_are_stands_with_the_promise(ill: privsql.Report) -> None:
@@ -336,30 +337,27 @@ def test_which_bounds_are_drawn_is_said() -> None:
 
 @pytest.mark.slow
 def test_bounds_that_are_all_alike_need_no_picture() -> None:
-    from privsql.pages.report import _bound_row, _bounds_picture, _describe_equal_bounds
+    from privsql.pages.report import _bound_row, _describe_equal_bounds, _draw_bounds
 
     alike = [VerifiedBound(f"v{i}", "1/8", "0.125", 10) for i in range(30)]
-    assert _bounds_picture(alike, 300) is None
-    assert (
-        _describe_equal_bounds(alike).replace(rendering.SPACE, " ")
-        == "All 30 have the same bound, 12.5 %; 12.5 % is reached."
-    )
+    assert _draw_bounds(alike, 300) == ""
+    assert _describe_equal_bounds(alike).replace(SPACE, " ") == "All 30 have the same bound, 12.5 %; 12.5 % is reached."
     assert _describe_equal_bounds(alike[:1]) == ""
     assert (
-        _bounds_picture(
+        _draw_bounds(
             [VerifiedBound("epsilon", "1", "1", belief=False), VerifiedBound("epsilon", "1/2", "1/4", belief=False)],
             None,
         )
-        is None
+        == ""
     )
     differ = [VerifiedBound(f"v{i}", "1/8", f"{i}/400", 10) for i in range(30)]
-    assert _bounds_picture(differ, 300) is not None
+    assert _draw_bounds(differ, 300)
     assert _describe_equal_bounds(differ) == ""
     assert [str(one) for one in _bound_row(VerifiedBound("epsilon", ">= 1", "1", belief=False), None)][1:] == [
         "<bdi>\u2265 1</bdi>",
         "<bdi>1</bdi>",
     ]
-    shown = [str(one).replace(rendering.SPACE, " ") for one in _bound_row(differ[3], 300)]
+    shown = [str(one).replace(SPACE, " ") for one in _bound_row(differ[3], 300)]
     assert shown == ["<bdi>v3</bdi>", "12.5 % (1/8)", "0.75 % (3/400)", "3.3 %"]
 
 
@@ -396,7 +394,7 @@ def test_answers_of_a_size_are_off_by_what_their_errors_say(ill: privsql.Report)
         assert one.low <= one.estimate < (one.high or float("inf"))
         assert one.answers > 0
         assert 0 < (one.error or 0) < (one.half_width or 0) * 2
-    assert isinstance(PageContents.from_facts(learnt, 400), PageContents)
+    assert shape_contents(learnt, 400)["sizes"]
 
 
 def test_report_says_what_is_missing_before_it_begins(ward: Path, tmp_path: Path, monkeypatch: Any) -> None:

@@ -1,1 +1,1 @@
-"""DuckDB: the only package that talks to it. ``privsql.engine.open`` hands out what is made here."""
+"""DuckDB: no other package calls it. ``privsql.engine.open`` opens its sessions."""

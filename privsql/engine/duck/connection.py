@@ -118,137 +118,79 @@ def _cached_rows(result: Sized) -> int:
 
 
 # Remedies -------------------------------------------------------------------------------------------------------------
-# What would work instead: DuckDB's errors of files, encodings and extensions, in one line each.
+# By pattern of an error of DuckDB the line that stands for it: what is wrong, and what works instead. {0}, {1}: groups
+# of the pattern; {name}: the group that matched; {line}, {encoding}, {reason}: of CSV.
 
-CSV = re.compile(r"CSV Error on Line: (\d+)")
-FILE = re.compile(r"^ *file = (.*)$", re.MULTILINE)
-BEGINNING = 4096  # bytes by which text of two bytes a character is told
-INSTALL = "python -c \"import duckdb; duckdb.execute('INSTALL {name}')\""
+BEGINNING = 4096  # bytes by which text of two bytes a character is known
+EXTENSION = (
+    "{what} needs DuckDB's extension {name}, and privsql installs none by itself: run python -c \"import duckdb; "
+    "duckdb.execute('INSTALL {name}')\" once, or {instead}"
+)
+# fmt: off
+REMEDIES = {
+    "Invalid unicode":
+        '{line} is not UTF-8; say how the file is written: options = {{ encoding = "{encoding}" }}',
+    'does not support the encoding: "([^"]*)"':
+        "there is no encoding {0!r}; write the file anew (iconv -f {0} -t UTF-8)",
+    "(?s)Error when converting column \"([^\"]*)\".*? to '([^']*)'":
+        "{line}: column {0!r} is {1} by the lines before, and this value is not; say options = {{ types = {{ {0} = "
+        '"VARCHAR" }} }}, or which text means NULL (nullstr), or sample_size = -1',
+    r"Expected Number of Columns: (\d+) Found: (\d+)":
+        "{line} has {1} columns, not {0}; mend the line, or say how the file is written: options = {{ delimiter = .., "
+        "quote = .. }}",
+    r"Maximum line size of .*? bytes exceeded. Actual Size: ?(\d+)":
+        "{line} is {0} bytes long; a quote may be missing, or say options = {{ max_line_size = {0} }}",
+    "No magic bytes found|too small to be a Parquet file":
+        "is no Parquet file, or no whole one; of CSV say reader = 'csv'",
+    "CSV Error on Line:":
+        "{line}: {reason}; say how the file is written: options = {{ delimiter = .., quote = .., skip = .. }}",
+    "Error when sniffing file|not possible to automatically detect the CSV":
+        "no table is found in it; say how it is written: options = {{ delimiter = .., quote = .., header = .. }}",
+    "Input is not a GZIP stream|not a valid gzip|ZSTD Decompression failed|Unknown frame":
+        'is not packed as its ending says; say options = {{ compression = "none" }}, or rename it',
+    r"requires the extension (\w+) to be loaded|it exists in the (\w+) extension"
+    r'|/(\w+?)(?:_scanner)?\.duckdb_extension" not found':
+        EXTENSION.format(what="this", name="{name}", instead="give the file or address as source.file, or copy the "
+                         "rows into a Parquet file"),
+    "not a valid DuckDB database file":
+        "is neither a DuckDB nor a SQLite database",
+    'Table with name "([^"]*)" does not exist because schema "([^"]*)" does not exist':
+        "table {0!r} lies in database or schema {1!r}, which is not in this file; a view over it can't be read here: "
+        "store what it yields (CREATE TABLE .. AS FROM ..)",
+}
+# fmt: on
 
 
 def find_remedy(text: str) -> str:
-    """One line for an error whose remedy is known; empty for others."""
-    matches = ((match, say) for pattern, say in KNOWN if (match := pattern.search(text)))
-    return next((say(match, text) for match, say in matches), "")
+    """Return the line for an error whose remedy is known; empty for others."""
+    for pattern, remedy in REMEDIES.items():
+        match = re.search(pattern, text)
+        if match:
+            groups = match.groups(default="")
+            return remedy.format(*groups, name="".join(groups), **_csv_facts(text))
+    return ""
 
 
-def of_a_file(text: str) -> bool:
-    """Whether an error is one of what a file holds, not of what is asked."""
-    return CSV.search(text) is not None
+def _csv_facts(text: str) -> dict[str, str]:
+    """Return the line that an error of CSV names, the encoding that the file seems to have, and the reason."""
+    found, file = re.search(r"CSV Error on Line: (\d+)", text), re.search(r"(?m)^ *file = (.*)$", text)
+    lines = text[found.end() :].strip().split("\n") if found else []
+    reason = next((one for one in lines if one and not one.startswith("Original Line")), "can't be read")
+    return {
+        "line": f"line {found[1] if found else '?'}{f' of {Path(file[1]).name}' if file else ''}",
+        "encoding": "utf-16" if file and _has_zeros(Path(file[1])) else "latin-1",
+        "reason": reason.rstrip(". "),
+    }
 
 
-def missing_extension(name: str, what: str, instead: str) -> str:
-    """What to say where an extension is not installed."""
-    return (
-        f"{what} needs DuckDB's extension {name}, and privsql installs none by itself: run {INSTALL.format(name=name)} "
-        f"once, or {instead}"
-    )
-
-
-def _say_encoding(match: re.Match[str], text: str) -> str:  # noqa: ARG001 (as all are called)
-    name = "utf-16" if _has_zeros(text) else "latin-1"
-    return f'{_line_of(text)} is not UTF-8; say how the file is written: options = {{ encoding = "{name}" }}'
-
-
-def _unknown_encoding(match: re.Match[str], text: str) -> str:  # noqa: ARG001
-    return f"there is no encoding {match[1]!r}; write the file anew (iconv -f {match[1]} -t UTF-8)"
-
-
-def _say_conversion(match: re.Match[str], text: str) -> str:
-    return (
-        f"{_line_of(text)}: column {match[1]!r} is {match[2]} by the lines before, and this value is not; say "
-        f'options = {{ types = {{ {match[1]} = "VARCHAR" }} }}, or which text means NULL (nullstr), or sample_size = -1'
-    )
-
-
-def _too_long(match: re.Match[str], text: str) -> str:
-    return (
-        f"{_line_of(text)} is {match[1]} bytes long; a quote may be missing, or say "
-        f"options = {{ max_line_size = {match[1]} }}"
-    )
-
-
-def _say_column_count(match: re.Match[str], text: str) -> str:
-    return (
-        f"{_line_of(text)} has {match[2]} columns, not {match[1]}; mend the line, or say how the file is written: "
-        "options = { delimiter = .., quote = .. }"
-    )
-
-
-def _other_csv(match: re.Match[str], text: str) -> str:
-    lines = text[match.end() :].strip().split("\n")
-    why = next((one for one in lines if one and not one.startswith("Original Line")), "can't be read").rstrip(". ")
-    return (
-        f"{_line_of(text)}: {why}; say how the file is written: options = {{ delimiter = .., quote = .., skip = .. }}"
-    )
-
-
-def _no_table(match: re.Match[str], text: str) -> str:  # noqa: ARG001
-    return "no table is found in it; say how it is written: options = { delimiter = .., quote = .., header = .. }"
-
-
-def _no_parquet(match: re.Match[str], text: str) -> str:  # noqa: ARG001
-    return "is no Parquet file, or no whole one; of CSV say reader = 'csv'"
-
-
-def _not_packed(match: re.Match[str], text: str) -> str:  # noqa: ARG001
-    return 'is not packed as its ending says; say options = { compression = "none" }, or rename it'
-
-
-def _say_extension(match: re.Match[str], text: str) -> str:  # noqa: ARG001
-    name = match[1] or match[2] or match[3]
-    return missing_extension(
-        name, "this", "give the file or address as source.file, or copy the rows into a Parquet file"
-    )
-
-
-def _no_database(match: re.Match[str], text: str) -> str:  # noqa: ARG001
-    return "is neither a DuckDB nor a SQLite database"
-
-
-def _other_database(match: re.Match[str], text: str) -> str:  # noqa: ARG001
-    return (
-        f"table {match[1]!r} lies in database or schema {match[2]!r}, which is not in this file; a view over it can't "
-        "be read here: store what it yields (CREATE TABLE .. AS FROM ..)"
-    )
-
-
-def _line_of(text: str) -> str:
-    line, file = CSV.search(text), FILE.search(text)
-    return f"line {line[1] if line else '?'}{f' of {Path(file[1]).name}' if file else ''}"
-
-
-def _has_zeros(text: str) -> bool:
-    """Whether the file that an error names looks like UTF-16."""
-    file = FILE.search(text)
+def _has_zeros(path: Path) -> bool:
+    """Return True for a file that looks like UTF-16."""
     with suppress(OSError):
-        if file and Path(file[1]).is_file() and Path(file[1]).suffix not in PACKED:
-            with Path(file[1]).open("rb") as opened:
+        if path.is_file() and path.suffix not in PACKED:
+            with path.open("rb") as opened:
                 begun = opened.read(BEGINNING)
             return begun[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in begun
     return False
-
-
-KNOWN: list[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]]] = [
-    (re.compile(r"Invalid unicode"), _say_encoding),
-    (re.compile(r'does not support the encoding: "([^"]*)"'), _unknown_encoding),
-    (re.compile(r'Error when converting column "([^"]*)".*? to \'([^\']*)\'', re.DOTALL), _say_conversion),
-    (re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)"), _say_column_count),
-    (re.compile(r"Maximum line size of .*? bytes exceeded. Actual Size: ?(\d+)"), _too_long),
-    (re.compile(r"No magic bytes found|too small to be a Parquet file"), _no_parquet),
-    (CSV, _other_csv),
-    (re.compile(r"Error when sniffing file|not possible to automatically detect the CSV"), _no_table),
-    (re.compile(r"Input is not a GZIP stream|not a valid gzip|ZSTD Decompression failed|Unknown frame"), _not_packed),
-    (
-        re.compile(
-            r"requires the extension (\w+) to be loaded|it exists in the (\w+) extension"
-            r'|/(\w+?)(?:_scanner)?\.duckdb_extension" not found'
-        ),
-        _say_extension,
-    ),
-    (re.compile(r"not a valid DuckDB database file"), _no_database),
-    (re.compile(r'Table with name "([^"]*)" does not exist because schema "([^"]*)" does not exist'), _other_database),
-]
 
 
 # Connection -----------------------------------------------------------------------------------------------------------
@@ -263,10 +205,7 @@ STOPS = [
 ]
 TRACED = 1_000  # statements: a release that is asked for days must not grow by them
 Settings = dict[str, str | bool | int | float | list[str]]
-HARDENED: Settings = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-}
+HARDENED: Settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 VERSION = duckdb.__version__
 
 
@@ -422,7 +361,7 @@ def translate_duck_errors() -> Iterator[None]:
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
     except MISTAKES as error:
-        kind = EngineError if of_a_file(str(error)) else UsageError
+        kind = EngineError if "CSV Error on Line:" in str(error) else UsageError
         raise kind(_error_line(error)) from error
     except duckdb.OutOfMemoryException as error:
         raise EngineError(f"out of memory or disk space: {_error_line(error)}") from error

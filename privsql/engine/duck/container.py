@@ -33,15 +33,13 @@ if TYPE_CHECKING:
 # Relations ------------------------------------------------------------------------------------------------------------
 # ``Relations`` of ``privsql.engine.database``: named relations of a session, made from trees or put from arrays.
 
-PROCESS_BASE, LEAST = (
-    200 * 2**20,
-    60 * 2**20,
-)  # bytes that the process takes before it does anything, and the engine at least
+PROCESS_BASE = 200 * 2**20  # bytes that the process takes before it does anything
+LEAST = 60 * 2**20  # bytes that the engine needs
 UNITS = {unit: 1024**power for power, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB", "PiB"))}
 
 
 class DuckRelations:
-    """What was made in one connection."""
+    """Relations of one connection."""
 
     keeps_order = True
 
@@ -53,7 +51,6 @@ class DuckRelations:
         self._fault: BaseException | None = None  # of a stream of ours while a statement read it
 
     def close(self) -> None:
-        """End the session and forget all that is temporary."""
         self.connection.close()
 
     def __enter__(self) -> Self:
@@ -65,22 +62,18 @@ class DuckRelations:
     # Reading ---
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a query and fetch all rows."""
         return self.connection.rows(self._render_query(query), values)
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and fetch an Arrow table."""
         return self.connection.arrow(self._render_query(query), values)
 
     @contextmanager
     def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Yield the rows of a query in its order, so many at a time; only ``open_sibling`` works meanwhile."""
         with self.connection.stream_batches(self._render_query(query), rows) as reader:
             yield reader
 
     @contextmanager
     def open_sibling(self) -> Iterator[DuckRelations]:
-        """A session with temporary relations of its own over the same attached databases."""
         other = DuckRelations(self.connection.open_sibling())
         try:
             yield other
@@ -88,9 +81,7 @@ class DuckRelations:
             other.close()
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
-        """Columns of a table or query."""
-        query = all_rows(source) if isinstance(source, exp.Table) else source
-        return self._describe_query(query)
+        return self._describe_query(all_rows(source) if isinstance(source, exp.Table) else source)
 
     def _describe_query(self, query: exp.Expr) -> list[Field]:
         return self._describe_sql(self._render_query(query))
@@ -107,43 +98,36 @@ class DuckRelations:
             self._limit = _parse_size(self.rows(fill("duckdb/memory", {}))[0][0])
         left = self._limit - PROCESS_BASE - size
         if left < LEAST:
-            raise EngineError(
-                f"{what} takes about {size / 1e9:.2f} GB beside the engine and "
-                f"{(PROCESS_BASE + LEAST) / 1e9:.2f} GB for all "
-                f"else; the memory limit is {self._limit / 1e9:.2f} GB"
-            )
+            sizes = [f"{one / 1e9:.2f} GB" for one in (size, PROCESS_BASE + LEAST, self._limit)]
+            needed = f"takes about {sizes[0]} beside the engine and {sizes[1]} for all else"
+            raise EngineError(f"{what} {needed}; the memory limit is {sizes[2]}")
         self.connection.run(f"SET memory_limit = '{left}B'")
 
     def row_number(self, table: str) -> exp.Expr:
-        """Rows of a table made here are numbered 0, 1, .. in the order in which they were inserted."""
+        """Return the row's number (0, 1, ..), in the order in which rows were inserted."""
         return exp.column("rowid", table=table)
 
     def with_bid_and_code(self, records: exp.Table, positions: exp.Table) -> exp.Query:
-        """The rows of a table made here with ``bid`` and ``code`` from ``positions`` (pos, bid, code)."""
         self.create_view("dealt", fill("duckdb/dealt", {"records": records, "positions": positions}))
         return all_rows(temp_table("dealt"))
 
     def with_bid(self, records: exp.Table, positions: exp.Table) -> exp.Query:
-        """The rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
         self.create_view("matched", fill("duckdb/matched", {"records": records, "positions": positions}))
         return all_rows(temp_table("matched"))
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """63 bits of the MD5 of texts, side by side: the same in every version, unlike the engine's own hash."""
+        """Return 63 bits of the MD5 of texts, which no version changes, unlike the engine's own hash."""
         number = exp.Anonymous(this="md5_number", expressions=[concat_texts(texts)])
         return exp.cast(exp.BitwiseRightShift(this=number, expression=exp.Literal.number(65)), "BIGINT")
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """The first 60 bits of SHA-256 of these texts side by side."""
         hexadecimal = exp.Anonymous(this="sha256", expressions=[concat_texts(texts)])
-        return exp.cast(
-            exp.DPipe(this=exp.Literal.string("0x"), expression=first_characters(hexadecimal, DIGITS)), "BIGINT"
-        )
+        digits = exp.DPipe(this=exp.Literal.string("0x"), expression=first_characters(hexadecimal, DIGITS))
+        return exp.cast(digits, "BIGINT")
 
     # Making ---
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
-        """Materialise a query as a table: temporary, or in the attached database ``into``."""
         if title:
             self.connection.start_step(title)
         kind, target = ("TABLE", table(name, into)) if into else ("TEMP TABLE", temp_table(name))
@@ -154,16 +138,13 @@ class DuckRelations:
             raise fault or error from None
 
     def append_rows(self, name: str, query: exp.Expr, *, into: str) -> None:
-        """Add the rows of a query to a table of the attached database ``into``."""
         self.connection.run(render_sql(exp.insert(query, table(name, into))))
 
     def create_from_sql(self, name: str, query: str) -> None:
-        """Materialise a SELECT of the publisher's as temporary table ``name``."""
         with self._use_database(self._neighbours):
             self.connection.run(f"CREATE TEMP TABLE {render_sql(temp_table(name))} AS {one_select(query)}")
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
-        """Create a view: temporary, or in the attached database ``into``, in its first schema or another."""
         if into is None:
             self.connection.run(
                 f"CREATE OR REPLACE TEMP VIEW {render_sql(temp_table(name))} AS {self._render_query(query)}"
@@ -173,14 +154,13 @@ class DuckRelations:
             self.connection.run(f"CREATE VIEW {render_sql(table(name))} AS {render_sql(query)}")
 
     def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
-        """Make an Arrow table readable (a stream: once) under ``name``, without a copy."""
         if isinstance(data, pa.RecordBatchReader):
             data = pa.RecordBatchReader.from_batches(data.schema, self._note_fault(data))
         self.connection.register_table(PREFIX + name, data)
         self._registered.add(name)
 
     def _note_fault(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """The batches; of our own errors, and of Ctrl-C, the engine would tell the text in a line of its own."""
+        """Yield the batches; of our own errors, and of Ctrl-C, the engine would tell the text in a line of its own."""
         try:
             yield from stream
         except GeneratorExit:  # nobody reads on
@@ -190,7 +170,6 @@ class DuckRelations:
             raise
 
     def drop(self, *names: str) -> None:
-        """Forget temporary relations."""
         for name in names:
             if name in self._registered:
                 self.connection.unregister_table(PREFIX + name)
@@ -199,7 +178,7 @@ class DuckRelations:
                 self.connection.run(f"DROP TABLE IF EXISTS {render_sql(temp_table(name))}")
 
     def _render_query(self, query: exp.Expr) -> str:
-        """The text of a tree, as it is run here."""
+        """Return the text of a tree, as it is run here."""
         return render_sql(query)
 
     @contextmanager
@@ -213,18 +192,18 @@ class DuckRelations:
 
 
 def _parse_size(size: str) -> int:
-    """A size as the engine shows it."""
+    """Return a size as the engine shows it."""
     number, unit = size.split()
     return int(float(number) * UNITS[unit])
 
 
 def quote_identifier(name: str) -> str:
-    """A name as SQL writes it."""
+    """Return a name as SQL writes it."""
     return render_sql(exp.to_identifier(name, quoted=True))
 
 
 def quote_text(value: object) -> str:
-    """A value as a text constant of SQL."""
+    """Return a value as a text constant of SQL."""
     return render_sql(exp.Literal.string(str(value)))
 
 
@@ -252,7 +231,6 @@ class DuckContainer(DuckRelations):
         self._attached: dict[Path, str] = {}  # each once
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
-        """Attach a database file under ``name``; ``strange``: what it says of its own columns is not believed."""
         mode = " (READ_ONLY, TYPE duckdb)" if read_only else "" if path.exists() else f" (BLOCK_SIZE {BLOCK})"
         if strange:
             self.distrust_statistics()
@@ -261,11 +239,9 @@ class DuckContainer(DuckRelations):
         self._attached[path.resolve()] = name
 
     def attached_name(self, path: Path) -> str | None:
-        """The name under which a file is attached, which can be once; None for one that is not."""
         return self._attached.get(path.resolve())
 
     def find_leftovers(self, name: str) -> list[str]:
-        """What the file of an attached database holds beside the rows of its tables, a line for each find."""
         path = next(path for path, called in self._attached.items() if called == name)
         holes: Holes = {"database": exp.Literal.string(name)}
         block, total, free = map(int, self.rows(fill("duckdb/blocks", holes))[0])
@@ -285,12 +261,11 @@ class DuckContainer(DuckRelations):
         return wrong
 
     def _count_deleted(self, stored: exp.Table) -> int:
-        """How many rows of a stored table are deleted and still lie in the file."""
+        """Return how many rows of a stored table are deleted and still lie in the file."""
         holes: Holes = {"table": stored, "called": exp.Literal.string(render_sql(stored))}
         return int(self.rows(fill("duckdb/deleted", holes))[0][0])
 
     def detach(self, name: str) -> None:
-        """Write everything to an attached file and let go of it."""
         self.connection.run(f"CHECKPOINT {quote_identifier(name)}")
         self.connection.run(f"DETACH {quote_identifier(name)}")
         self._forget_database(name)
@@ -299,24 +274,19 @@ class DuckContainer(DuckRelations):
         self._attached = {path: called for path, called in self._attached.items() if called != name}
 
     def distrust_statistics(self) -> None:
-        """Plan no query by what files say of their columns."""
         self.connection.run(f"SET disabled_optimizers = {quote_text(','.join(BELIEVING))}")
 
     def create_database(self, name: str) -> None:
-        """Attach a new, empty database in memory under ``name``."""
         self.connection.run(f"ATTACH ':memory:' AS {quote_identifier(name)}")
 
     def scan_files(self, paths: Sequence[Path], kind: str) -> exp.Select:
-        """The rows of Parquet or CSV files with the same columns, one after the other."""
         return exp.select("*").from_(sqlglot.parse_one(reader_call(kind, *paths), into=exp.Table, dialect=DIALECT))
 
     def define_table(self, name: str, columns: Sequence[Field], *, into: str, schema: str | None = None) -> None:
-        """Create an empty table in an attached database."""
         listed = ", ".join(f"{quote_identifier(field.name)} {field.type}" for field in columns)
         self.connection.run(f"CREATE TABLE {render_sql(table(name, into, schema or ''))} ({listed})")
 
     def export_parquet(self, source: exp.Table, path: Path) -> None:
-        """Write a table to a Parquet file, rows in order."""
         written = f"TO {quote_text(path)} (FORMAT parquet, COMPRESSION zstd, WRITE_BLOOM_FILTER false)"
         self.connection.run(f"COPY (SELECT * FROM {render_sql(source)}) {written}")
 
@@ -332,16 +302,14 @@ class DuckContainer(DuckRelations):
         return [one for one in entries if one[:2] != ("schema", schema)]
 
     def list_schemas(self, database: str) -> list[str]:
-        """The schemas of an attached database but its first, main."""
+        """Return the schemas of an attached database but its first, main."""
         rows = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
         return [name for kind, name, _, _ in rows if kind == "schema"]
 
     def create_schema(self, name: str, *, into: str) -> None:
-        """Create a schema in an attached database, if there is none of that name."""
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(into)}.{quote_identifier(name)}")
 
     def define_views(self, views: Sequence[ViewDefinition], *, into: str, schema: str | None = None) -> None:
-        """Create views in an attached database, in its first schema or another, with their comments."""
         for view in views:
             self.create_view(view.name, view.query, into=into, schema=schema)
             target = render_sql(table(view.name, into, schema))
@@ -356,11 +324,6 @@ class DuckContainer(DuckRelations):
         views: Sequence[ViewDefinition],
         former: Sequence[tuple[str, str]] = (),
     ) -> Iterator[None]:
-        """Copy tables of database ``database`` into ``place``, (database, schema), with views of them.
-
-        ``former``: (kind, name) of what goes before. ``UsageError`` if there is anything else. All of it happens if
-        nothing is raised inside, and else nothing.
-        """
         into, schema = place
         with self.in_transaction():
             self.create_schema(schema, into=into)
@@ -376,13 +339,11 @@ class DuckContainer(DuckRelations):
             yield
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
-        """The tables and views of an attached database: (kind, schema, name, SQL), sorted by schema and name."""
         rows = self.rows(fill("duckdb/listed", {"database": exp.Literal.string(database)}))
         return [(kind, schema, name, sql) for kind, schema, name, sql in rows]
 
     @contextmanager
     def in_transaction(self) -> Iterator[None]:
-        """What is made inside is there as a whole or not at all; in one database only."""
         self.connection.run("BEGIN TRANSACTION")
         try:
             yield
@@ -392,32 +353,30 @@ class DuckContainer(DuckRelations):
         self.connection.run("COMMIT")
 
     def engine_version(self) -> str:
-        """DuckDB's version."""
         return VERSION
 
 
 def log_of(path: Path) -> Path:
-    """The write-ahead file of a database file, as DuckDB names it: what follows a ``?`` stays at the end."""
+    """Return the write-ahead file of a database file, as DuckDB names it: what follows a ``?`` stays at the end."""
     head, mark, tail = str(path).partition("?")
     return Path(f"{head}.wal{mark}{tail}")
 
 
 def reader_call(kind: str, *paths: Path | str, hive_partitioning: bool = False, **options: Any) -> str:
-    """The call that reads exactly these files: their names are no pattern, their folders say nothing of columns."""
+    """Return a call that reads exactly these files: names are no patterns, folders are no columns."""
     names = ", ".join(quote_text(file_pattern(str(path))) for path in paths)
     options = {"hive_partitioning": hive_partitioning, **options}
     return call_with_options(READERS[kind], f"[{names}]", options)
 
 
 def call_with_options(function: str, argument: str, options: Mapping[str, Any]) -> str:
-    """The call of a function with options by their names."""
-    return (
-        f"{function}({', '.join([argument, *(f'{name} = {_as_constant(value)}' for name, value in options.items())])})"
-    )
+    """Return the call of a function with options by their names."""
+    named = (f"{name} = {_as_constant(value)}" for name, value in options.items())
+    return f"{function}({', '.join([argument, *named])})"
 
 
 def _as_constant(value: Any) -> str:
-    """A value as a constant of SQL."""
+    """Return a value as a constant of SQL."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{quote_text(key)}: {_as_constant(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -426,12 +385,12 @@ def _as_constant(value: Any) -> str:
 
 
 def file_pattern(name: str) -> str:
-    """What a reader is given for one file; an address is no pattern here, and may ask with ``?``."""
+    """Return the argument by which a reader reads one file; an address is no pattern, and may have a query part."""
     return name if url_scheme(name) else escape_pattern(name)
 
 
 def escape_pattern(path: str) -> str:
-    """The pattern that this path alone meets."""
+    """Return the pattern that this path alone meets."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in path)
 
 
@@ -442,17 +401,14 @@ def escape_pattern(path: str) -> str:
 # of privsql's own. So what a file holds never stands in the way when a name is looked up: a macro ``max`` that somebody
 # stored is another function than ``max``, and nothing runs it.
 
-READING_BASE, PER_BYTE = (
-    2**30,
-    32,
-)  # bytes of memory that reading may take: so many, and so many for each byte of the files
+READING_BASE, PER_BYTE = 2**30, 32  # bytes of memory that reading may take, and those for each byte of the files
 SHARE = 0.8  # of the machine's memory, which no session exceeds
 SPILL = 4  # times the memory that may be spilled to disk
 SECONDS = 30.0  # that a copy of what may be a view may take
 
 
 class DuckLockedSession(DuckContainer):
-    """What others made. Trees whose tables name no database mean those of database ``home``.
+    """Files of others. Tables of a tree that name no database are those of database ``home``.
 
     Where that is a file (``read_only``), what reads nothing else has the same answer again, and is asked once.
     """
@@ -462,11 +418,9 @@ class DuckLockedSession(DuckContainer):
         self._home, self._memory = home, ResultCache(MOST if read_only else 0)
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a query and fetch all rows."""
         return list(self._cached_result("rows", query, lambda sql: self.connection.rows(sql, values), values))
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and fetch an Arrow table."""
         return self._cached_result("arrow", query, lambda sql: self.connection.arrow(sql, values), values)
 
     def _describe_query(self, query: exp.Expr) -> list[Field]:
@@ -475,7 +429,7 @@ class DuckLockedSession(DuckContainer):
     def _cached_result(
         self, kind: str, query: exp.Expr, ask: Callable[[str], Result], values: Mapping[str, Any] | None = None
     ) -> Result:
-        """What a query gives, from memory where it reads nothing but the database ``home``."""
+        """Return the result of a query, from memory if it reads nothing but the database ``home``."""
         tree = qualify_tables(query, self._home)
         read = list(tree.find_all(exp.Table))
         places = {one.catalog for one in read if isinstance(one.this, exp.Identifier)} - {""}  # those of WITH have none
@@ -487,11 +441,9 @@ class DuckLockedSession(DuckContainer):
         return render_sql(qualify_tables(query, self._home), copy=False)
 
     def describe_select(self, sql: str) -> list[Field]:
-        """Names and types of what a text gives; ``UsageError`` unless it is one SELECT that the engine would run."""
         return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {one_select(sql)}")]
 
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
-        """Let ``describe_select`` find a query under a name of an analyst's: [[database,] schema,] table."""
         database, schema, name = (["memory", "main"][: max(0, 3 - len(names))] + list(names))[-3:]
         if database != "memory":
             self.connection.run(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_identifier(database)}")
@@ -501,14 +453,13 @@ class DuckLockedSession(DuckContainer):
         )
 
     def limit_time(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
-        """End what takes too long: a view of somebody else's may never end."""
         return self.connection.limit_time(SECONDS if seconds is None else seconds, stop)
 
 
 def open_locked_session(
     attached: Mapping[str, Path | None], readable: Sequence[Path], home: str, spill: Path, options: Options
 ) -> DuckLockedSession:
-    """A locked session: database files attached by name (None: an empty one in memory), and files that may be read."""
+    """Open a locked session: files attached by name (None: an empty database in memory), and files to read."""
     files = [path for path in (*attached.values(), *readable) if path is not None]
     connection = Connection(_session_settings(files, spill, options), options.report)
     db = DuckLockedSession(connection, home, read_only=attached.get(home) is not None)
@@ -524,16 +475,10 @@ def open_locked_session(
 
 
 def _session_settings(files: Sequence[Path], spill: Path, options: Options) -> Settings:
-    """Memory and disk in proportion to the files, so that a small one can't ask for much; or as the caller says."""
+    """Return limits of memory and disk in proportion to the files, unless the caller sets them."""
     memory = min(int(SHARE * system.total_memory()), READING_BASE + PER_BYTE * sum(map(_file_size, files)))
-    settings: Settings = {
-        "temp_directory": str(spill),
-        "memory_limit": options.memory_limit or f"{memory}B",
-        "max_temp_directory_size": f"{SPILL * memory}B",
-    }
-    if options.threads:
-        settings["threads"] = str(options.threads)
-    return settings
+    limits = {"memory_limit": f"{memory}B", "max_temp_directory_size": f"{SPILL * memory}B"}
+    return {**limits, **options.engine_settings(spill)}
 
 
 def _file_size(path: Path) -> int:
@@ -544,10 +489,8 @@ def _file_size(path: Path) -> int:
 
 
 def _lock_session(connection: Connection, allowed: Sequence[str]) -> None:
-    """From now on: no other file, no extension, no setting can be changed."""
-    both = dict.fromkeys(
-        [*allowed, *map(escape_pattern, allowed)]
-    )  # a reader is given a pattern, and opens what it meets
+    """Forbid other files, extensions and changes of settings from now on."""
+    both = dict.fromkeys([*allowed, *map(escape_pattern, allowed)])  # a reader opens what its pattern meets
     connection.run(f"SET allowed_paths = [{', '.join(map(quote_text, both))}]")
     connection.run("SET enable_external_access = false")
     connection.run("SET python_enable_replacements = false")

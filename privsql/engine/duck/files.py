@@ -14,7 +14,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.engine.duck.connection import missing_extension, name_file_in_errors
+from privsql.engine.duck.connection import EXTENSION, name_file_in_errors
 from privsql.engine.duck.container import call_with_options, file_pattern, quote_text, reader_call
 from privsql.engine.files import (
     REMOTE,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from privsql.engine.duck.connection import Connection
 
 # Extensions -----------------------------------------------------------------------------------------------------------
-# What DuckDB reads by an extension: loaded where it is installed, and never installed from here.
+# Sources that DuckDB reads by an extension: it is loaded where it is installed, and never installed from here.
 
 ATTACHED = ("mysql", "ducklake")  # kinds of origin that are attached like a database
 TABLES = {"delta": "delta_scan", "iceberg": "iceberg_scan"}  # kinds of files that know which of them count
@@ -53,7 +53,7 @@ def load_extension(
     except PrivsqlError as error:
         if "needs DuckDB's extension" not in str(error):
             raise EngineError(f"DuckDB's extension {name} can't be loaded: {error}") from error
-        raise EngineError(missing_extension(name, what, instead)) from None
+        raise EngineError(EXTENSION.format(name=name, what=what, instead=instead)) from None
 
 
 def load_for_address(connection: Connection, name: str) -> None:
@@ -64,7 +64,7 @@ def load_for_address(connection: Connection, name: str) -> None:
 
 
 def attach_server(connection: Connection, kind: str, address: str, name: str) -> None:
-    """Attach a server or a catalogue, to be read. What it says of its address is told to nobody."""
+    """Attach a server or a catalogue to be read; errors do not show its address."""
     load_extension(connection, kind, f"source.{kind}")
     target = f"ducklake:{address.removeprefix('ducklake:')}" if kind == "ducklake" else address
     options = "READ_ONLY" if kind == "ducklake" else f"TYPE {kind}, READ_ONLY"
@@ -77,16 +77,16 @@ def attach_server(connection: Connection, kind: str, address: str, name: str) ->
 
 
 def _tells_nothing(message: str, address: str) -> bool:
-    """Whether no word of an address that may be a secret stands in a text."""
+    """Return True if a text has no word of an address, which may be a secret."""
     words = [word for word in address.replace("@", " ").replace(":", " ").replace("=", " ").split() if len(word) > 2]
     return not any(word in message for word in words)
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
-# Several files as one table: by the names of their columns, of the same types, with the columns that folders tell.
+# Several files as one table: columns go by their names, have the same types, and may be stated by folders.
 #
-# DuckDB takes the columns of the first file for those of all: it rounds 2.5 where that holds integers, and forgets
-# columns that it lacks. So the columns of each file are compared before.
+# DuckDB takes the columns of the first file for those of all: it rounds 2.5 where that holds integers, and drops
+# columns that it lacks. So the columns of all files are compared first.
 
 LISTED = ("s3", "s3a", "s3n", "gs", "gcs", "r2", "hf", "az", "azure", "abfs", "abfss")  # where patterns are looked up
 CHUNK = 2**20  # bytes that are unpacked at a time
@@ -95,7 +95,7 @@ Columns = dict[str, tuple[str, str]]  # by folded name the name and the type
 
 
 def scan_call(connection: Connection, kind: str, scan: Scan) -> str:
-    """The call that reads the files of a publisher as one table.
+    """Return the call that reads the files of a publisher as one table.
 
     Raises ``EngineError`` for files that are not there, can't be read, or have other columns than the first.
     """
@@ -139,7 +139,7 @@ def _looked_up(connection: Connection, scan: Scan) -> list[str]:
 
 
 def _read_columns(connection: Connection, kind: str, file: str, options: dict[str, Any]) -> Columns:
-    """The columns of one file; ``EngineError`` if it has none, or two of a name, or is no whole table."""
+    """Return the columns of one file; ``EngineError`` if it has none, or two of a name, or is no whole table."""
     _require_kind(file, kind, options)
     with name_file_in_errors(redact_secrets(file), whole=True):
         if kind == "csv":
@@ -159,7 +159,7 @@ def _require_kind(file: str, kind: str, options: dict[str, Any]) -> None:
 
 
 def _require_intact(file: Path, compression: str | None) -> None:
-    """``EngineError`` for a packed file that is cut off or damaged: DuckDB takes what comes before for all of it."""
+    """Raise ``EngineError`` for a packed file that is cut off or damaged: DuckDB would read the part before."""
     packing = compression or {".gz": "gzip", ".zst": "zstd"}.get(file.suffix.lower(), "none")
     if packing == "none":
         return
@@ -175,7 +175,7 @@ def _require_intact(file: Path, compression: str | None) -> None:
 
 
 def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any]) -> None:
-    """``EngineError`` if DuckDB would leave out the first lines of a CSV file, or rename columns of one name."""
+    """Raise ``EngineError`` if DuckDB would leave out the first lines of a CSV file, or rename columns of one name."""
     sniffed = connection.rows(_select_all(call_with_options("sniff_csv", quote_text(file_pattern(file)), options)))
     delimiter, quote, escape, _, _, skipped, header, columns, *_ = sniffed[0]
     if skipped and "skip" not in options:
@@ -186,19 +186,11 @@ def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any
     if not header and _is_empty(connection, file, options):
         raise EngineError("it is empty: it has neither a header nor a line")
     names = {fold_name(one["name"]) for one in columns}
-    again = [
-        one["name"]
-        for one in columns
-        if fold_name(re.sub(r"_\d+$", "", one["name"])) in names - {fold_name(one["name"])}
-    ]
+    again = any(fold_name(re.sub(r"_\d+$", "", name)) in names - {fold_name(name)} for name in names)
     if not (header and again and "names" not in options):
         return
-    dialect = {
-        "delimiter": delimiter,
-        "quote": _sniffed_value(quote),
-        "escape": _sniffed_value(escape),
-        "skip": skipped,
-    }
+    quote, escape = ("" if shown_as == "(empty)" else shown_as for shown_as in (quote, escape))
+    dialect = {"delimiter": delimiter, "quote": quote, "escape": escape, "skip": skipped}
     raw = {**options, **dialect, "header": False, "all_varchar": True}
     raw.pop("types", None)
     first = next(iter(connection.rows(_select_all(reader_call("csv", file, **raw), 1))), ())
@@ -216,19 +208,15 @@ def _refuse_repeated(names: Sequence[str]) -> None:
 
 
 def _select_all(call: str, rows: int | None = None) -> str:
-    """The rows that a call yields, or the first of them."""
+    """Return the rows that a call yields, or the first of them."""
     query = all_rows(sqlglot.parse_one(call, into=exp.Table, dialect=DIALECT))
     return render_sql(query if rows is None else query.limit(rows))
-
-
-def _sniffed_value(shown_as: str) -> str:
-    return "" if shown_as == "(empty)" else shown_as
 
 
 def _require_alike(
     connection: Connection, kind: str, files: Sequence[str], known: Sequence[Columns], options: dict[str, Any]
 ) -> None:
-    """``EngineError`` naming two files whose columns differ; a CSV file without a line says nothing of types."""
+    """Raise ``EngineError`` naming two files whose columns differ; a CSV file without a line says nothing of types."""
     first = 0
     for number, columns in enumerate(known):
         wrong = _find_difference(known[first], columns)
@@ -262,15 +250,14 @@ def _is_empty(connection: Connection, file: str, options: dict[str, Any]) -> boo
 
 
 def _require_partition_columns(files: Sequence[str], known: Sequence[Columns]) -> None:
-    """``EngineError`` if a folder tells a column that its files have, or not every file lies in such folders."""
+    """Raise ``EngineError`` if files have a column of their folder, or their folders have other columns."""
     keys = [list(partition_values(file)) for file in files]
     for file, columns, here in zip(files, known, keys, strict=True):
         both = next((key for key in here if fold_name(key) in columns), None)
         if both is not None:
             raise EngineError(
                 f"{redact_secrets(file)}: column {both!r} is both in the file and in its path; leave out "
-                "hive_partitioning to "
-                "take the file's"
+                "hive_partitioning to take the file's"
             )
         if set(here) != set(keys[0]):
             raise EngineError(
@@ -417,13 +404,12 @@ def cast_text(value: exp.Expr, kind: str, options: Mapping[str, Any]) -> exp.Exp
 
 
 # SQLite ---------------------------------------------------------------------------------------------------------------
-# A publisher's SQLite file, read by Python's own module: its rows as Arrow, in the types that its values have.
+# A publisher's SQLite file, read by Python's own module: rows as Arrow, in the types of their values.
 #
-# In SQLite a type belongs to a value, and a column's is a wish. So the values are asked first: a column of numbers that
-# holds texts is refused by its name. (A driver that tells types by the first rows fails where these are NULL.)
+# In SQLite a type belongs to a value, not to its column. So the types of all values are looked up first, and a column
+# of numbers that holds texts is refused by its name. (A driver that guesses by the first rows fails if these are NULL.)
 
 SQLITE = "sqlite"  # the dialect
-BEGINNING = b"SQLite format 3\0"
 ROWS = 2**16  # that come over at a time
 TYPES = {
     frozenset[str](): pa.string(),
@@ -434,38 +420,29 @@ TYPES = {
 }
 
 
-def is_sqlite(path: Path) -> bool:
-    """Whether a file says of itself that it is a SQLite database."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(BEGINNING)) == BEGINNING
-    except OSError:
-        return False
-
-
 class SQLiteFile:
-    """One file, as it was at one moment; nothing is written to it."""
+    """A SQLite file as it was at one moment; nothing is written to it."""
 
     def __init__(self, path: Path) -> None:
-        """``EngineError`` where it can't be opened."""
+        """Open the file; ``EngineError`` if it can't be."""
         with _translate_sqlite_errors():
             place = f"{path.resolve().as_uri()}?mode=ro"
             self._file = sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False)
             self._file.execute("BEGIN")
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         self._file.close()
 
     def list_tables(self) -> list[str]:
-        """Its tables and views, by name."""
+        """Return the names of tables and views."""
         listed = exp.select("name").from_("sqlite_master").where(exp.column("type").isin("table", "view"))
         with _translate_sqlite_errors():
             names = [str(name) for (name,) in self._file.execute(listed.order_by("name").sql(SQLITE)).fetchall()]
         return [name for name in names if not name.startswith("sqlite_")]
 
     def table_query(self, name: str) -> str:
-        """The query for a table or view by its dotted name."""
+        """Return the query for a table or view by its dotted name."""
         try:
             parsed = exp.to_table(name, dialect=SQLITE)
         except SqlglotError as error:
@@ -473,7 +450,7 @@ class SQLiteFile:
         return all_rows(table(parsed.name, schema=parsed.db)).sql(SQLITE)
 
     def stream_rows(self, query: str, *, as_text: bool = False) -> pa.RecordBatchReader:
-        """The rows of a SELECT; ``UsageError`` for columns whose values are of several types, or bytes.
+        """Return the rows of a SELECT; ``UsageError`` for columns whose values are of several types, or bytes.
 
         ``as_text``: every value is a text, whatever it is.
         """
@@ -483,31 +460,34 @@ class SQLiteFile:
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
                 raise UsageError(f"two columns are called {twice!r}; name them apart in source.query")
-            schema = pa.schema([(name, pa.string() if as_text else self._column_type(query, name)) for name in names])
-        return pa.RecordBatchReader.from_batches(schema, _read_batches(cursor, schema, as_text=as_text))
+            kinds = [pa.string()] * len(names) if as_text else list(self._column_types(query, names))
+            schema = pa.schema(list(zip(names, kinds, strict=True)))
 
-    def _column_type(self, query: str, name: str) -> pa.DataType:
-        value = exp.func("typeof", exp.column(exp.to_identifier(name, quoted=True)))
-        rows = cast("exp.Query", sqlglot.parse_one(query, dialect=SQLITE))
-        query_of_kinds = exp.select(value.as_("kind")).distinct().from_(rows.subquery("q")).sql(SQLITE)
-        kinds = {str(kind) for (kind,) in self._file.execute(query_of_kinds).fetchall()} - {"null"}
-        arrow_type = TYPES.get(frozenset(kinds))
-        if arrow_type is None:
-            raise UsageError(
-                f"column {name!r} holds values of type {' and '.join(sorted(kinds))}, which can't be published as one; "
-                "cast it in source.query"
-            )
-        return arrow_type
+        def batches() -> Iterator[pa.RecordBatch]:
+            while rows := self._fetch_rows(cursor):
+                columns = zip(*(map(_as_text, row) for row in rows) if as_text else rows, strict=True)
+                yield pa.RecordBatch.from_arrays(list(map(_as_array, columns, schema)), schema=schema)
 
+        return pa.RecordBatchReader.from_batches(schema, batches())
 
-def _read_batches(rows: sqlite3.Cursor, schema: pa.Schema, *, as_text: bool) -> Iterator[pa.RecordBatch]:
-    while True:
+    def _column_types(self, query: str, names: Sequence[str]) -> Iterator[pa.DataType]:
+        """Yield the type of each column of a query by those of its values."""
+        kinds = [exp.func("typeof", exp.column(exp.to_identifier(name, quoted=True))) for name in names]
+        rows = cast("exp.Query", sqlglot.parse_one(query, dialect=SQLITE)).subquery("q")
+        met = self._file.execute(exp.select(*kinds).distinct().from_(rows).sql(SQLITE)).fetchall()
+        for at, name in enumerate(names):
+            found = frozenset(row[at] for row in met) - {"null"}
+            if found not in TYPES:
+                raise UsageError(
+                    f"column {name!r} holds values of type {' and '.join(sorted(found))}, which can't be published as "
+                    "one; cast it in source.query"
+                )
+            yield TYPES[found]
+
+    @staticmethod
+    def _fetch_rows(cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
         with _translate_sqlite_errors():
-            some = rows.fetchmany(ROWS)
-        if not some:
-            return
-        columns = zip(*(map(_as_text, row) for row in some) if as_text else some, strict=True)
-        yield pa.RecordBatch.from_arrays(list(map(_as_array, columns, schema)), schema=schema)
+            return cursor.fetchmany(ROWS)
 
 
 def _as_text(value: Any) -> str | None:
@@ -524,7 +504,7 @@ def _as_array(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
 
 @contextmanager
 def _translate_sqlite_errors() -> Iterator[None]:
-    """SQLite's errors as privsql's, one line each."""
+    """Raise SQLite's errors as privsql's, one line each."""
     try:
         yield
     except sqlite3.OperationalError as error:
