@@ -280,7 +280,7 @@ class Site:
     """Responds to the addresses of the page."""
 
     def __init__(self, served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> None:
-        self._served, self._desk, self._verified = served, queue, verified
+        self._served, self._queue, self._verified = served, queue, verified
 
     async def show_releases(self, request: Request) -> Response:  # noqa: ARG002 (every address is given it)
         """Return the releases; of one alone its page."""
@@ -324,7 +324,7 @@ class Site:
         _, answer = await self._answer_request(request)
         if not is_drawable(answer):
             raise UsageError("there is no picture of this answer")
-        drawn = await self._desk.run_in_thread(lambda: draw_answer(answer), threading.Event(), request.is_disconnected)
+        drawn = await self._queue.run_in_thread(lambda: draw_answer(answer), threading.Event(), request.is_disconnected)
         headers = {"Content-Security-Policy": content_policy()}
         return Response(drawn, media_type="image/svg+xml", headers=headers)
 
@@ -342,7 +342,7 @@ class Site:
 
     async def _answer_question(self, request: Request, served: ReleasePool, question: FormQuestion) -> Answer:
         sql, gone = write_sql(question, served), request.is_disconnected
-        return await self._desk.ask(served, sql, question.confidence, gone, question.estimator)
+        return await self._queue.ask(served, sql, question.confidence, gone, question.estimator)
 
     def _page_response(self, served: ReleasePool, view: ReleasePage, status: int = 200) -> Response:
         html = view.as_html(served, several=len(self._served) > 1, verified=self._verified)
