@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from privsql.answers.answer import Answer
-    from privsql.serving.form import ColumnCondition, FormColumn, Pairs, ReleaseForm
+    from privsql.serving.form import ColumnCondition, Pairs, ReleaseForm
     from privsql.serving.guard import QueryQueue, ReleasePool
 
 # Pictures -------------------------------------------------------------------------------------------------------------
@@ -145,9 +145,8 @@ def describe_question(question: FormQuestion, form: ReleaseForm) -> str:
     if question.sql:
         return ""
     measure = next(one.label for one in form.measures if one.key == question.measure)
-    parts = [
-        _describe_column(form.columns[number], condition) for number, condition in sorted(question.conditions.items())
-    ]
+    conditions = sorted(question.conditions.items())
+    parts = [f"{form.columns[number].name} {describe_condition(condition)}" for number, condition in conditions]
     parts += [_describe_items(name, chosen) for name, chosen in question.items.items() if chosen]
     parts += [f"{_describe_range(question.length)} items"] if question.length.low or question.length.high else []
     groups = " and of ".join(form.columns[number].name for number in question.groups)
@@ -169,10 +168,6 @@ def _describe_items(name: str, chosen: tuple[str, ...]) -> str:
     if len(chosen) == 1:
         return f"{'not ' if name == 'none' else ''}{chosen[0]}"
     return f"{before}{_join_values(chosen, last)}"
-
-
-def _describe_column(column: FormColumn, condition: ColumnCondition) -> str:
-    return f"{column.name} {describe_condition(condition)}"
 
 
 def _describe_range(condition: ColumnCondition) -> str:
