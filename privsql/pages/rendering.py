@@ -89,7 +89,8 @@ def _make_environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {"short": shorten_text, "code": as_code, "exact": escape_exactly, "figure": format_figure}
-    environment.filters |= {"share": format_share, "capitalized": _capitalize_first, "relations": typeset_relations}
+    environment.filters |= {"share": format_share, "relations": typeset_relations}
+    environment.filters["capitalized"] = lambda text: text[:1].upper() + text[1:]
     environment.globals |= {"style": lambda: Html(read_stylesheet()), "policy": page_policy, "version": __version__}
     environment.globals["table"] = page_table
     return environment
@@ -100,11 +101,6 @@ def _finalize_value(value: object) -> object:
     if value is None or hasattr(value, "__html__"):
         return value
     return clean_text(str(value), LONGEST)
-
-
-def _capitalize_first(text: str) -> str:
-    """With a capital first letter, and the others as they are."""
-    return text[:1].upper() + text[1:]
 
 
 def typeset_relations(text: str) -> str:

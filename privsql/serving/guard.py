@@ -275,7 +275,7 @@ class QueryQueue:
         self._seconds, self._rows = seconds, rows
         self._waiting = 0
         self._running: set[threading.Event] = set()
-        self._kept: OrderedDict[tuple[str, str, float, str], Answer] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, str, float, str], Answer] = OrderedDict()
 
     async def ask(
         self,
@@ -291,16 +291,16 @@ class QueryQueue:
         ``Release.query``.
         """
         key = (served.slug, sql, confidence, estimator)
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        if key in self._cached:
+            self._cached.move_to_end(key)
+            return self._cached[key]
         stop = threading.Event()
         limits = QuestionLimits(self._seconds, self._rows, stop)
         answer = await self.run_in_thread(lambda: served.ask(sql, confidence, limits, estimator), stop, gone)
         if len(answer.rows) <= ROWS:
-            self._kept[key] = answer
-        while len(self._kept) > MOST_CACHED:
-            self._kept.popitem(last=False)
+            self._cached[key] = answer
+        while len(self._cached) > MOST_CACHED:
+            self._cached.popitem(last=False)
         return answer
 
     async def run_in_thread(

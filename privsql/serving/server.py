@@ -154,7 +154,7 @@ class QueryServer(uvicorn.Server):  # type: ignore[misc]
             h11_max_incomplete_event_size=HEAD,
         )
         super().__init__(config)
-        self._desk, self._ready = queue, ready
+        self._queue, self._ready = queue, ready
         self.should_exit = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -164,7 +164,7 @@ class QueryServer(uvicorn.Server):  # type: ignore[misc]
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal's handler)
         """End; a second signal ends at once."""
-        self._desk.stop_running()
+        self._queue.stop_running()
         self.force_exit = self.should_exit
         self.should_exit = True
 

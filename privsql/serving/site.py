@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from privsql.answers.answer import Answer
-    from privsql.serving.form import ColumnCondition, FormColumn, Pairs, ReleaseForm
+    from privsql.serving.form import ColumnCondition, Pairs, ReleaseForm
     from privsql.serving.guard import QueryQueue, ReleasePool
 
 # Pictures -------------------------------------------------------------------------------------------------------------
@@ -145,9 +145,8 @@ def describe_question(question: FormQuestion, form: ReleaseForm) -> str:
     if question.sql:
         return ""
     measure = next(one.label for one in form.measures if one.key == question.measure)
-    parts = [
-        _describe_column(form.columns[number], condition) for number, condition in sorted(question.conditions.items())
-    ]
+    conditions = sorted(question.conditions.items())
+    parts = [f"{form.columns[number].name} {describe_condition(condition)}" for number, condition in conditions]
     parts += [_describe_items(name, chosen) for name, chosen in question.items.items() if chosen]
     parts += [f"{_describe_range(question.length)} items"] if question.length.low or question.length.high else []
     groups = " and of ".join(form.columns[number].name for number in question.groups)
@@ -169,10 +168,6 @@ def _describe_items(name: str, chosen: tuple[str, ...]) -> str:
     if len(chosen) == 1:
         return f"{'not ' if name == 'none' else ''}{chosen[0]}"
     return f"{before}{_join_values(chosen, last)}"
-
-
-def _describe_column(column: FormColumn, condition: ColumnCondition) -> str:
-    return f"{column.name} {describe_condition(condition)}"
 
 
 def _describe_range(condition: ColumnCondition) -> str:
@@ -280,7 +275,7 @@ class Site:
     """Responds to the addresses of the page."""
 
     def __init__(self, served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> None:
-        self._served, self._desk, self._verified = served, queue, verified
+        self._served, self._queue, self._verified = served, queue, verified
 
     async def show_releases(self, request: Request) -> Response:  # noqa: ARG002 (every address is given it)
         """Return the releases; of one alone its page."""
@@ -324,7 +319,7 @@ class Site:
         _, answer = await self._answer_request(request)
         if not is_drawable(answer):
             raise UsageError("there is no picture of this answer")
-        drawn = await self._desk.run_in_thread(lambda: draw_answer(answer), threading.Event(), request.is_disconnected)
+        drawn = await self._queue.run_in_thread(lambda: draw_answer(answer), threading.Event(), request.is_disconnected)
         headers = {"Content-Security-Policy": content_policy()}
         return Response(drawn, media_type="image/svg+xml", headers=headers)
 
@@ -342,7 +337,7 @@ class Site:
 
     async def _answer_question(self, request: Request, served: ReleasePool, question: FormQuestion) -> Answer:
         sql, gone = write_sql(question, served), request.is_disconnected
-        return await self._desk.ask(served, sql, question.confidence, gone, question.estimator)
+        return await self._queue.ask(served, sql, question.confidence, gone, question.estimator)
 
     def _page_response(self, served: ReleasePool, view: ReleasePage, status: int = 200) -> Response:
         html = view.as_html(served, several=len(self._served) > 1, verified=self._verified)

@@ -176,7 +176,7 @@ def test_the_last_answers_are_kept_and_no_more() -> None:
         assert served.asked == guard.MOST_CACHED + 2
         for k in range(100):
             await own.ask(served, f"x{k}", 0.95, here)
-        return len(own._kept)
+        return len(own._cached)
 
     assert asked(2, 30, do) == guard.MOST_CACHED
 
@@ -187,6 +187,6 @@ def test_large_answers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     async def do(own: QueryQueue, served: Any) -> int:
         served.let.set()
         await own.ask(served, "1", 0.95, here)
-        return len(own._kept)
+        return len(own._cached)
 
     assert asked(1, 30, do) == 0
