@@ -537,6 +537,13 @@ class GroupedBy:
         least = one.low if one.least is None else one.least
         return bool(self.scope.groups) and not self._records_column.kind and (least is None or least < 1)
 
+    @property
+    def existence_rests_on(self) -> RestsOn:
+        """What it rests on that the groups are there; of those that may be empty nobody says it."""
+        column = self._records_column
+        sure = not self.scope.groups or column.kind or all(map(self.may_be_empty, self.group_keys))
+        return "exact" if sure else column.if_any
+
     def _read_exact(self, put: Sequence[tuple[AggregateCall, CountQuery]]) -> list[AggregateColumn]:
         """Of functions that the release holds exactly."""
         db, records = self.asking.db, table(self.asking.answers.records)

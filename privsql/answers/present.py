@@ -162,6 +162,8 @@ class AnswerBuilder:
         else:
             known = [(one.rests_on, one.if_any) for one in self._cells[k]]
         rests, if_any = (max(part, key=WEAKEST.index) for part in zip(*known, strict=True))
+        if any(one.least is None for column in columns for one in column.estimates.values()):
+            rests = max(rests, *(one.existence_rests_on for one in self._sets), key=WEAKEST.index)
         if rests == "exact" and any(self._empty_groups):
             rests = "certain"  # 0 is true of a group that the source lacks, but the row is not in its answer
         return Figure(name, at, rests, max(one.touching for one in columns), if_any)

@@ -67,10 +67,10 @@ class Estimate:
 
 
 def are_equal(low: Number | None, high: Number | None) -> bool:
-    """Return True for two bounds that differ at most by what the division of doubles leaves."""
-    if low is None or high is None:
-        return low is high
-    return math.isclose(low, high, rel_tol=ROUNDED)
+    """Return True for two bounds that differ at most by what the division of doubles leaves; texts have bounds, too."""
+    if isinstance(low, Number) and isinstance(high, Number):
+        return math.isclose(low, high, rel_tol=ROUNDED)
+    return low == high
 
 
 def exact_estimate(group: tuple[Any, ...], value: Number | None) -> Estimate:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from privsql.errors import PrivsqlError
+from support.claims import wrong_claims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +67,7 @@ def answers_as_the_engine(world: World, query: Query) -> bool:
     names, rows = values(answer)
     assert names == [column[0] for column in world.engine.description or ()], names
     _well_formed(answer)
+    _claims_hold(world, query, answer)
     held = query.is_exact and world.sums
     if not (held or world.true):
         return True
@@ -96,6 +100,28 @@ def _well_formed(answer: Answer) -> None:
                 assert low is None or low <= estimate + CLOSE, row
                 assert high is None or high >= estimate - CLOSE, row
                 assert one.rests_on != "exact" or error == 0, row
+
+
+def _claims_hold(world: World, query: Query, answer: Answer) -> None:
+    """What is called exact or certain is true, in groups too, and by every estimator; what exists is decided by the
+    question without HAVING and LIMIT.
+    """
+    width, whole = len(query.groups), replace(query, having="", order=(), limit=None)
+    rows = world.engine.execute(str(whole)).fetchall()
+    answers = [answer]
+    with suppress(PrivsqlError):
+        answers.append(world.release.query(str(query), estimator="baseline"))
+    for one in answers:
+        for figure, shown in zip(one.figures, query.figures, strict=True):
+            place = width + query.figures.index(shown)
+            true: dict[Any, list[Any]] = {}
+            for row in rows:
+                true.setdefault(row[:width], []).append(row[place])
+            counts = shown.text.startswith("COUNT(")
+            if query.grouping in ("ROLLUP", "CUBE"):  # a group of NULL looks like a total
+                true = {key: [*held, 0 if counts else None] for key, held in true.items()}
+            found = list(wrong_claims(one, figure, true, width, counts=counts))
+            assert not found, (one.estimator, found[:3])
 
 
 # Questions that mean the same ---

@@ -194,9 +194,14 @@ class Writer:
             (f"AVG(CASE WHEN {among} THEN 1.0 ELSE 0 END)", among.touches),
         ]  # fmt: skip
         numbers = [column for column in self.own if column.kind == "int"]
+        constants = [("AVG(7)", False), ("SUM(2)", False), ("SUM(0)", False), ("COUNT(NULL)", False)]
+        forms += [self.dice.choice(constants)] if self.dice.random() < 0.3 else []
         if self.sums and numbers:
             number = self.dice.choice(numbers).name
             forms += [(f"SUM({number})", False), (f"AVG({number} * 2)", False), (f"AVG({number})", False)]
+            forms += [(f"{self.dice.choice(['SUM', 'AVG'])}({number} - {self.dice.randrange(50)})", False)]
+        amounts = [column.name for column in self.columns if column.kind == "int" and column.sensitive and self.own]
+        forms += [(f"{self.dice.choice(['MIN', 'MAX', 'SUM', 'AVG'])}({name})", True) for name in amounts]
         if exact and self.own:
             own = self.dice.choice(self.own)
             forms += [
