@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +31,7 @@ from privsql.releases.ledger.book import path_of
 from privsql.releases.ledger.keeping import make_choice, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import Release, explain_failures, inspect
-from privsql.source.keywords import as_spec, spec_from_manifest, split_keywords
+from privsql.source.keywords import as_spec, parse_toml_value, spec_from_manifest, split_keywords
 from privsql.source.places import is_table
 from privsql.source.records import prepare_records
 from privsql.source.spec import Ledger, Spec, redirect_spec
@@ -49,7 +47,8 @@ if TYPE_CHECKING:
     from privsql.answers.answer import Answer
     from privsql.calls import PathLike
     from privsql.mechanisms.contract import Alternatives
-    from privsql.source.keywords import Names, Planning, SpecLike
+    from privsql.source.keywords import SpecLike
+    from privsql.typed_keywords import Names, Planning
 
 __all__ = ["Evaluated", "Workload", "evaluate"]
 
@@ -277,16 +276,7 @@ def _split_pair(text: str) -> tuple[str, list[Any]]:
         elif not quote:
             depth += (sign in OPENING) - (sign in CLOSING)
         parts[-1] += sign
-    return key.strip(), [_parse_value(part.strip()) for part in parts if part.strip()]
-
-
-def _parse_value(text: str) -> Any:
-    """What TOML makes of a text, or the text."""
-    try:
-        parsed = tomllib.loads(f"value = {text}", parse_float=Decimal)
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return text
-    return parsed["value"] if len(parsed) == 1 else text
+    return key.strip(), [parse_toml_value(part.strip()) for part in parts if part.strip()]
 
 
 # Compare --------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from privsql.calls import as_path, as_whole_number, refuse_unknown_keywords
 from privsql.engine import sqlfiles
 from privsql.engine.files import fold_name, temporary_folder
 from privsql.engine.open import is_database, log_of
-from privsql.engine.progress import options_from
+from privsql.engine.progress import RUNNING, options_from
 from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import get_mechanism
@@ -24,7 +24,7 @@ from privsql.releases.ledger.keeping import make_choice, make_publication, prepa
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import SchemaDraft, inspect, replay_target_wal, rewrite_without_leftovers
 from privsql.releases.statements import estimate_learning_risk, examine_release
-from privsql.source.keywords import Publishing, as_spec, split_keywords
+from privsql.source.keywords import as_spec, list_keywords, split_keywords
 from privsql.source.places import split_address
 from privsql.source.records import overlaps_source, prepare_records
 from privsql.source.table import describe_coarsening
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from privsql.model.manifest import CheckResult
     from privsql.model.records import Records
     from privsql.releases.ledger.publication import Publication
-    from privsql.source.keywords import Planning, SpecLike
+    from privsql.source.keywords import SpecLike
     from privsql.source.spec import Spec
+    from privsql.typed_keywords import Planning, Publishing
 
 # Results --------------------------------------------------------------------------------------------------------------
 # What ``publish`` and ``plan`` give back.
@@ -149,7 +150,7 @@ def publish(spec: SpecLike, **how: Unpack[Publishing]) -> Published:
     guarantee covers both, or if ``allow_composition``, which the release says. ``replace``: a release that is there is
     replaced. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
-    refuse_unknown_keywords(how, Publishing.__annotations__, "publish")
+    refuse_unknown_keywords(how, (*list_keywords(), *RUNNING, *PUBLISH_KEYWORDS), "publish")
     publish_keywords = {name: value for name, value in how.items() if name in PUBLISH_KEYWORDS}
     source_keywords, rest = split_keywords({name: value for name, value in how.items() if name not in publish_keywords})
     meant, key = as_spec(spec, source_keywords, verb="publish"), _release_key(publish_keywords)

@@ -68,6 +68,12 @@ SAME = {  # columns and mechanism in TOML, and as flags
         ["--items", "goods", "--kind", "setvalued", "--epsilon", "0.5", "--universe", '["ale", "figs"]',
          "--algorithm", "diffpart", "--tau", "3", "--ledger-epsilon", "2.5"],
     ),
+    "views": (
+        'items = "goods"',
+        'kind = "setvalued"\nepsilon = 1\nuniverse = ["ale", "figs"]\nworkload = [["ale", "figs"], ["ale"]]',
+        ["--items", "goods", "--kind", "setvalued", "--epsilon", "1", "--universe", '["ale", "figs"]',
+         "--workload", '[["ale", "figs"], ["ale"]]'],
+    ),
     "contingency": (
         'categories = ["sex", "disease"]',
         'kind = "contingency"\nepsilon = 1\ndomains = { sex = ["F", "M"], disease = "data" }\nmax_cells = 3000',
