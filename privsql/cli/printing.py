@@ -8,7 +8,6 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from privsql import plot
-from privsql.mechanisms.registry import get_mechanism
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -120,13 +119,7 @@ def print_verified(release: Path, outcome: Verified) -> None:
         )
     get_console().print(checks)
     if outcome.recomputed:
-        get_console().print(
-            make_pairs(
-                get_mechanism(outcome.manifest.mechanism).figures(
-                    outcome.manifest.as_description(outcome.recomputed.facts)
-                )
-            )
-        )
+        get_console().print(make_pairs(outcome.recomputed.figures))
         _print_bounds(outcome.recomputed.bounds)
     for note in outcome.notes:
         print_line(f"note: {note}")

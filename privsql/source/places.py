@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from privsql.calls import at_home
+from privsql.calls import PathLike, as_path, at_home
 from privsql.engine import files
 from privsql.engine.database import FRAME, Origin, Scan
 from privsql.engine.files import fold_name
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-# Address --------------------------------------------------------------------------------------------------------------
+# Targets --------------------------------------------------------------------------------------------------------------
 # Where a release lies: a file, a folder, or a schema of a database that holds other things as well.
-#
-# An address is a path: ``warehouse.duckdb::released`` is schema ``released`` of that file, unless a file is called so.
 
 MARK = "::"  # between a database file and a schema
 TAKEN = ("main", "temp", "pg_catalog", "information_schema")  # schemas that are every database's own
@@ -53,28 +51,43 @@ def _require_schema_name(name: str) -> str:
 SchemaName = Annotated[str, AfterValidator(_require_schema_name)]
 
 
-def join_address(file: Path, schema: str | None) -> Path:
-    """The address of a schema; the file's own path without one."""
-    return file if schema is None else file.with_name(f"{file.name}{MARK}{schema}")
+@dataclass(frozen=True)
+class Target:
+    """A file or folder, or a schema of a database file, that is a release or becomes one."""
+
+    file: Path
+    schema: str | None = None
+
+    @classmethod
+    def parse(cls, path: Path) -> Target:
+        """Return the target of a path; ``FILE::SCHEMA`` is a schema of a file, unless a file has that whole name.
+
+        >>> Target.parse(Path("warehouse.duckdb::released")).schema
+        'released'
+        """
+        name, mark, schema = path.name.rpartition(MARK)
+        if not (mark and name and schema) or os.path.lexists(path):
+            return cls(path)
+        return cls(path.with_name(name), schema)
+
+    @property
+    def path(self) -> Path:
+        """Return the path that ``parse`` reads."""
+        return self.file if self.schema is None else self.file.with_name(f"{self.file.name}{MARK}{self.schema}")
+
+    def resolve(self) -> Target:
+        """Return the target without links and relative parts."""
+        return Target(self.file.resolve(), self.schema)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    __fspath__ = __str__
 
 
-def split_address(path: Path) -> tuple[Path, str | None]:
-    """The file or folder of an address, and the schema that is meant in it.
-
-    >>> from pathlib import Path
-    >>> split_address(Path("warehouse.duckdb::released"))[1]
-    'released'
-    """
-    name, mark, schema = path.name.rpartition(MARK)
-    if not (mark and name and schema) or os.path.lexists(path):
-        return path, None
-    return path.with_name(name), schema
-
-
-def resolve_address(path: Path) -> Path:
-    """The address without links and relative parts."""
-    file, schema = split_address(path)
-    return join_address(file.resolve(), schema)
+def as_target(release: PathLike) -> Target:
+    """Return the target of a release that a caller hands over; ``UsageError`` for what is no path."""
+    return release if isinstance(release, Target) else Target.parse(as_path(release, "release"))
 
 
 # CSV files ------------------------------------------------------------------------------------------------------------

@@ -17,11 +17,9 @@ from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, is_n
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import system_key
 from privsql.mechanisms.contract import BudgetComposition, ItemSetShape, TableShape
-from privsql.mechanisms.registry import get_mechanism
 from privsql.model.records import History, Persons
 from privsql.model.records import create_universe as records_listed
 from privsql.source import table
-from privsql.source.places import split_address
 from privsql.source.profile import refuse_uncategorical
 from privsql.source.spec import missing_column_error
 from privsql.source.table import AS_TEXT, PersonChoice, prepare_table, read_as
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Key
     from privsql.model.parameters import Order, Universe
     from privsql.model.records import Records
-    from privsql.source.places import Source
+    from privsql.source.places import Source, Target
     from privsql.source.spec import Columns, Spec
     from privsql.source.table import TableRecords
 
@@ -257,15 +255,15 @@ def is_same_source(names: Iterable[str], others: Iterable[str]) -> bool:
     )
 
 
-def overlaps_source(source: Source, target: Path) -> bool:
-    """Whether a release would be among the files of its source, or replace one of them."""
-    if source.external_relation is not None or source.frame is not None or split_address(target)[1] is not None:
+def overlaps_source(source: Source, target: Target) -> bool:
+    """Return whether a release would be among the files of its source, or replace one of them."""
+    if source.external_relation is not None or source.frame is not None or target.schema is not None:
         return False  # a schema replaces nothing but a release, whatever else its file holds
-    places, place = known_as(source.model_copy(update={"name": None})), os.path.realpath(target)
+    places, place = known_as(source.model_copy(update={"name": None})), os.path.realpath(target.file)
     if source.database is not None:
         return os.path.realpath(source.database) == place
     return any(
-        one == place or _contains_source(place, one) or (_contains_source(one, place) and not target.suffix)
+        one == place or _contains_source(place, one) or (_contains_source(one, place) and not target.file.suffix)
         for one in places
     )
 
@@ -362,7 +360,7 @@ def prepare_records(
     Raises ``UsageError`` for columns that are unknown or can't be published, and NULL where it is refused;
     ``EngineError`` for files that can't be read.
     """
-    mechanism = get_mechanism(spec.mechanism.kind)
+    mechanism = spec.implementation
     if isinstance(mechanism.shape, ItemSetShape):
         sets = prepare_sets(db, spec.source, spec.columns, mechanism.shape.universe(spec.mechanism), choice)
         return replace(sets, known_by=known_by(db, spec.source)) if for_ledger else sets

@@ -19,10 +19,12 @@ from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, Shape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.model.parameters import Bins, NullPolicy, Order, Parameters, Positive
-from privsql.source.places import WHEREVER, SchemaName, Source, SpecPart, is_table, join_address, join_base
+from privsql.source.places import WHEREVER, SchemaName, Source, SpecPart, Target, is_table, join_base
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from privsql.mechanisms.contract import Mechanism
 
 # Columns --------------------------------------------------------------------------------------------------------------
 # The columns that a publisher asks for: which role each has, what NULL means there, and how it is made coarser.
@@ -254,7 +256,7 @@ class Spec(SpecPart):
 
     @model_validator(mode="after")
     def _require_fitting_columns(self) -> Spec:
-        shape, columns = get_mechanism(self.mechanism.kind).shape, self.columns
+        shape, columns = self.implementation.shape, self.columns
         if not isinstance(shape, columns.shape):
             fitting = [repr(kind) for kind in PACKAGES if isinstance(get_mechanism(kind).shape, columns.shape)]
             wanted = SHAPES[type(shape)] if columns.shape is TableShape else f"kind = {' or '.join(fitting)}"
@@ -265,19 +267,13 @@ class Spec(SpecPart):
 
     @model_validator(mode="after")
     def _require_composable(self) -> Spec:
-        private = isinstance(get_mechanism(self.mechanism.kind).composition, BudgetComposition)
+        private = isinstance(self.implementation.composition, BudgetComposition)
         if private and self.source.person is not None and self.source.persons != "one":
             raise ValueError(
                 "source.persons: a differentially private release takes one record of each person, and does not refuse "
                 "what one record changes; say persons = 'one'"
             )
-        roles = (
-            *self.columns.quasi_identifiers,
-            *self.columns.sensitive,
-            *self.columns.set_columns,
-            *self.columns.categories,
-        )
-        if self.source.person is not None and fold_name(self.source.person) in map(fold_name, roles):
+        if self.source.person is not None and fold_name(self.source.person) in map(fold_name, self.columns.names):
             raise ValueError("source.person: the column that names persons is never published; give it no other role")
         if self.source.person is not None and self.columns.item is not None:
             raise ValueError("source.person: rows of an item each are of the record that columns.record names")
@@ -330,9 +326,14 @@ class Spec(SpecPart):
         return self.release.to or Path(f"{self.name}_release{ending}")
 
     @property
-    def target(self) -> Path:
-        """The address of the release: a file, a folder, or a schema of a file."""
-        return join_address(self.place, self.release.schema_)
+    def target(self) -> Target:
+        """Return where the release goes."""
+        return Target(self.place, self.release.schema_)
+
+    @property
+    def implementation(self) -> Mechanism[Any]:
+        """Return the mechanism whose parameters ``mechanism`` holds."""
+        return get_mechanism(self.mechanism.kind)
 
 
 def _require_same_names(categories: Iterable[str], domains: Iterable[str]) -> None:

@@ -26,13 +26,13 @@ from privsql.engine.open import open_scratch
 from privsql.engine.progress import RUNNING, Options, PartReporter, RunKeywords, SilentReporter, options_from
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key, system_key
-from privsql.mechanisms.registry import get_mechanism, get_parameters
+from privsql.mechanisms.registry import get_parameters
 from privsql.releases.ledger.book import path_of
 from privsql.releases.ledger.keeping import make_choice, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import Release, explain_failures, inspect
 from privsql.source.keywords import as_spec, parse_toml_value, spec_from_manifest, split_keywords
-from privsql.source.places import is_table
+from privsql.source.places import as_target, is_table
 from privsql.source.records import prepare_records
 from privsql.source.spec import Ledger, Spec, redirect_spec
 from privsql.source.table import PersonChoice
@@ -41,13 +41,13 @@ from privsql.verbs.session import open_session, open_workshop, require_same_pers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
     from typing import Unpack
 
     from privsql.answers.answer import Answer
     from privsql.calls import PathLike
     from privsql.mechanisms.contract import Alternatives
     from privsql.source.keywords import SpecLike
+    from privsql.source.places import Target
     from privsql.typed_keywords import Names, Planning
 
 __all__ = ["Evaluated", "Workload", "evaluate"]
@@ -66,9 +66,7 @@ def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
     whole = as_spec(spec, keywords, verb="algorithms")
     with options_from(rest, "algorithms") as options, open_session(options) as db:
         choice = make_choice(db, PublicationRequest(whole, path_of(whole)), publishing=False)
-        return get_mechanism(whole.mechanism.kind).algorithms(
-            db, prepare_records(db, whole, choice=choice), whole.mechanism
-        )
+        return whole.implementation.algorithms(db, prepare_records(db, whole, choice=choice), whole.mechanism)
 
 
 # Evaluate -------------------------------------------------------------------------------------------------------------
@@ -108,15 +106,15 @@ def evaluate(
     ``Workload``, of which the other keywords are fields; ``true_answers``: "100:5000", or a pair. ``key_file``:
     as of ``verify``. Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
     """
-    path, questions = as_path(release, "release"), make_workload(workload, how, evaluate)
+    target, questions = as_target(release), make_workload(workload, how, evaluate)
     rest = {name: value for name, value in how.items() if name in RUNNING}
     key_path = as_path(key_file, "key_file") if key_file is not None else None
     with options_from(rest, "evaluate") as options:
-        manifest = inspect(path)
+        manifest = inspect(target)
         spec = spec_from_manifest(source, manifest)
         with open_scratch() as db:
-            choice = repeat_choice(db, spec, path, manifest, key_path)
-        return measure_answers(path, spec, questions, as_confidence(confidence), options, choice)
+            choice = repeat_choice(db, spec, target, manifest, key_path)
+        return measure_answers(target, spec, questions, as_confidence(confidence), options, choice)
 
 
 def make_workload(
@@ -148,13 +146,13 @@ def _parse_workload_field(name: str, value: Any) -> Any:
 
 
 def measure_answers(
-    path: Path, spec: Spec, workload: Workload, confidence: float, options: Options, choice: PersonChoice | None
+    target: Target, spec: Spec, workload: Workload, confidence: float, options: Options, choice: PersonChoice | None
 ) -> Evaluated:
     """Return the answers of a release beside those of its source; ``choice``: which record of each person it takes."""
     with (
         temporary_folder() as folder,
         open_workshop(folder, replace(options, report=None)) as db,
-        Release(path) as release,
+        Release(target) as release,
     ):
         source, name = prepare_records(db, spec, choice=choice), release.manifest.name
         require_same_roles(release.manifest, source)
@@ -172,8 +170,8 @@ def measure_answers(
         measuring = EvaluationContext(
             db, source, name, release.answers, workload, confidence, answer, truth, db.run_select, report
         )
-        with explain_failures(path):
-            return get_mechanism(release.manifest.mechanism).evaluate(measuring)
+        with explain_failures(target):
+            return release.mechanism.evaluate(measuring)
 
 
 # Grids ----------------------------------------------------------------------------------------------------------------
@@ -299,7 +297,7 @@ class Candidate:
     @property
     def promise(self) -> str:
         """The bound on the posterior, in words."""
-        return get_mechanism(self.spec.mechanism.kind).promise(self.spec.mechanism)
+        return self.spec.implementation.promise(self.spec.mechanism)
 
     def as_json(self) -> dict[str, Any]:
         """An entry of ``--json``."""

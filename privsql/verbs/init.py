@@ -25,7 +25,7 @@ from privsql.releases.ledger.composition import require_names
 from privsql.releases.ledger.keeping import require_ledger
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.keywords import as_spec
-from privsql.source.places import Source, as_frame, is_table, resolve_address
+from privsql.source.places import Source, as_frame, as_target, is_table
 from privsql.source.profile import choose_roles
 from privsql.source.records import known_as
 from privsql.source.spec import Columns
@@ -183,9 +183,8 @@ def itemsets(release: PathLike, *, top: int = 20, estimator: str = "reconstructe
 
     Raises ``UsageError`` for a release of another kind.
     """
-    top = as_whole_number(top, "--top")
-    path = as_path(release, "release")
-    with Release(path) as opened, explain_failures(path):
+    top, target = as_whole_number(top, "--top"), as_target(release)
+    with Release(target) as opened, explain_failures(target):
         return opened.answers.list_frequent(top, estimator)
 
 
@@ -196,10 +195,10 @@ def synthesize(release: PathLike, to: PathLike) -> int:
 
     They are made from the release alone. Raises ``UsageError`` for a release of another kind, or if ``to`` exists.
     """
-    path, file = as_path(release, "release"), as_path(to, "to")
+    target, file = as_target(release), as_path(to, "to")
     if file.suffix != ".parquet" or file.exists():
         raise UsageError(f"{file}: synthetic records need a new file that ends in .parquet")
-    with Release(path) as opened, explain_failures(path), open_scratch() as db:
+    with Release(target) as opened, explain_failures(target), open_scratch() as db:
         rows = opened.answers.make_synthetic()
         db.register_arrow("synthetic", rows)
         db.export_parquet(temp_table("synthetic"), file)
@@ -285,16 +284,16 @@ def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> Le
 
 
 def _find_entry(book: Book, release: str) -> LedgerEntry:
-    """The release that is out, by its number, its file, or where it went: the last one there."""
-    path = Path(release)
-    if is_occupied(path):
-        release_digest = digest_release(path)
-        alike = [entry for entry in book.live_entries if entry.digest == release_digest]
-        alike = [entry for entry in alike if entry.target == str(resolve_address(path))] or alike
-    elif release.isdecimal():
-        alike = [entry for entry in book.live_entries if entry.number == int(release)]
+    """Return the last release that is not withdrawn and has this number, file or target."""
+    target = as_target(release)
+    there = [entry for entry in book.live_entries if entry.target == str(target.resolve())]
+    if is_occupied(target):
+        digest = digest_release(target)
+        alike = [entry for entry in book.live_entries if entry.digest == digest]
+        alike = [entry for entry in alike if entry in there] or alike
     else:
-        alike = [entry for entry in book.live_entries if entry.target == str(resolve_address(path))]
+        numbered = [entry for entry in book.live_entries if release.isdecimal() and entry.number == int(release)]
+        alike = numbered if release.isdecimal() else there
     if not alike:
         raise UsageError(f"{release} is no release in the ledger that is out; 'privsql ledger' lists them")
     return alike[-1]

@@ -24,14 +24,13 @@ from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, column, is_null, 
 from privsql.errors import GuaranteeError, UsageError
 from privsql.extras import SERVING
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
-from privsql.mechanisms.registry import get_mechanism
 from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, UsageSnippets, VerifiedFacts
 from privsql.pages.report import require_page_target, write_page
 from privsql.releases.contents import locate_release
 from privsql.releases.draft import digest_release
 from privsql.releases.opened import Release, explain_failures
 from privsql.releases.statements import describe_manifest
-from privsql.source.places import join_address
+from privsql.source.places import Target, as_target
 from privsql.verbs.attack import attack
 from privsql.verbs.compare import evaluate
 from privsql.verbs.verify import verify
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.engine.progress import Options, Reporter
     from privsql.engine.roles import Field
-    from privsql.model.manifest import Manifest
+    from privsql.mechanisms.contract import Shape
     from privsql.releases.contents import StoredRelease
     from privsql.source.keywords import SpecLike
     from privsql.verbs.verify import Verified
@@ -67,7 +66,7 @@ def list_questions(release: Release) -> Iterator[exp.Select]:
 
     What the release can't be asked for is left out.
     """
-    shape = get_mechanism(release.manifest.mechanism).shape
+    shape = release.mechanism.shape
     if isinstance(shape, ItemSetShape):
         yield from _list_set_questions(release)
         return
@@ -251,8 +250,8 @@ def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
     name, form = FILE, "file"
     if location.is_folder:
         name, form = FOLDER, "folder"
-    elif location.schema is not None:
-        name, form = str(join_address(Path(FILE), SCHEMA)), "schema"
+    elif location.target.schema is not None:
+        name, form = str(Target(Path(FILE), SCHEMA)), "schema"
     groups, condition = _example_question(release)
     query = as_sql(build_count_query(release, groups, condition))
     quoted = shlex.quote(query) if QUOTING & set(query) else f'"{query}"'
@@ -264,8 +263,8 @@ def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
 
 def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
     """How many records have the most frequent value, or the larger half of numbers, by a column; or frequent items."""
-    roles, mechanism = release.manifest.roles, get_mechanism(release.manifest.mechanism)
-    if isinstance(mechanism.shape, ItemSetShape):
+    roles, shape = release.manifest.roles, release.mechanism.shape
+    if isinstance(shape, ItemSetShape):
         frequent = release.answers.list_frequent(20, "reconstructed")
         chosen = next((items for items, _ in frequent if items and _is_legible(items)), None)
         return [], items_condition(roles.sensitive[0], chosen) if chosen else None
@@ -273,11 +272,8 @@ def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None
     others = roles.quasi_identifiers or roles.sensitive[1:]
     legible = [field.name for field in others if _is_legible([field.name])]
     few: list[exp.Expr] = [column(name) for name in legible[:1]]
-    if (
-        isinstance(mechanism.shape, TableShape)
-        and mechanism.shape.numeric
-        and (middle := find_quantiles(release, fields[0], [0.5]))
-    ):
+    numeric = isinstance(shape, TableShape) and shape.numeric
+    if numeric and (middle := find_quantiles(release, fields[0], [0.5])):
         return few, exp.GTE(this=column(fields[0].name), expression=as_literal(middle[0], fields[0]))
     rows = ask_release(release, build_count_query(release, [column(field.name) for field in fields]))
     legible_rows = (row for row in rows if _is_legible(row[: len(fields)]))
@@ -300,7 +296,6 @@ def _equals_value(left: exp.Expr, value: object, field: Field) -> exp.Expr:
 def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, form: str) -> str:
     """The same for DuckDB itself: the release's view has a weight; files of a folder are put together to it first."""
     manifest = release.manifest
-    mechanism = get_mechanism(manifest.mechanism)
     weight = exp.Sum(this=column(manifest.roles.by_all.column_name("weight")))
     query = exp.select(*(one.copy() for one in groups), alias_as(weight, "n"))
     query = query.from_(table(manifest.name, schema=SCHEMA if form == "schema" else None))
@@ -308,7 +303,7 @@ def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | N
     query = query.group_by(*(exp.Literal.number(at + 1) for at in range(len(groups)))) if groups else query
     if form != "folder":
         return as_sql(query) + ";"
-    view = mechanism.view(manifest)
+    view = release.mechanism.view(manifest)
     read = sorted({one.name for one in view.find_all(exp.Table)})
     views = [_create_view(one, exp.select("*").from_(_parquet_scan(one))) for one in read]
     return "\n".join(as_sql(one) + ";" for one in (*views, _create_view(manifest.name, view), query))
@@ -346,33 +341,32 @@ def report(
     written, and where what makes pages
     pages is not installed.
     """
-    path, target = as_path(release, "release"), as_path(to, "to") if to is not None else None
-    if target is not None:
-        require_page_target(target)
+    target, page = as_target(release), as_path(to, "to") if to is not None else None
+    if page is not None:
+        require_page_target(page)
     with options_from(how, report) as options:
-        verified = verify(path, source, key_file=key_file, options=options)
-        learnt = _gather_facts(path, source, key_file, verified, options) if verified.ok else None
+        verified = verify(target, source, key_file=key_file, options=options)
+        learnt = _gather_facts(target, source, key_file, verified, options) if verified.ok else None
         checks, notes = tuple(verified.checks), tuple(verified.notes)
-        outcome = Report(verified.manifest, checks, notes, _file_digests(path), source is not None, learnt)
-        if target is not None:
+        outcome = Report(verified.manifest, checks, notes, _file_digests(target), source is not None, learnt)
+        if page is not None:
             (options.report or SilentReporter()).start_step("Drawing the page")
-            write_page(outcome, target)
+            write_page(outcome, page)
     return outcome
 
 
 def _gather_facts(
-    path: Path, source: SpecLike | None, key_file: PathLike | None, verified: Verified, options: Options
+    target: Target, source: SpecLike | None, key_file: PathLike | None, verified: Verified, options: Options
 ) -> VerifiedFacts:
-    """What is known of a release whose checks hold."""
+    """Return what is known of a release whose checks hold."""
     manifest, reported = verified.manifest, options.report or SilentReporter()
-    mechanism = get_mechanism(manifest.mechanism)
-    params = mechanism.read(manifest)
-    with Release(path) as opened, explain_failures(path):
-        parts = tuple(opened.structure())
+    with Release(target) as opened, explain_failures(target):
+        mechanism, parts = opened.mechanism, tuple(opened.structure())
         expected = estimate_accuracy(opened, reported)
-        how_to_ask, certain = make_snippets(opened, locate_release(path)), THEIRS in opened.answers.certain
+        how_to_ask, certain = make_snippets(opened, locate_release(target)), THEIRS in opened.answers.certain
+    params = mechanism.read(manifest)
     reported.start_step("Attacking the release")
-    attacked = attack(path, source, key_file=key_file, options=options)
+    attacked = attack(target, source, key_file=key_file, options=options)
     return VerifiedFacts(
         mechanism.promise(params),
         mechanism.words(params),
@@ -385,19 +379,18 @@ def _gather_facts(
         expected,
         certain,
         how_to_ask,
-        _compare_answers(path, source, key_file, manifest, options) if source is not None else None,
+        _compare_answers(target, source, key_file, mechanism.shape, options) if source is not None else None,
     )
 
 
 def _compare_answers(
-    path: Path, source: SpecLike, key_file: PathLike | None, manifest: Manifest, options: Options
+    target: Target, source: SpecLike, key_file: PathLike | None, shape: Shape, options: Options
 ) -> TruthComparison:
-    """The release's answers beside those of its source; numbers are asked for in ranges."""
-    shape = get_mechanism(manifest.mechanism).shape
+    """Compare the release's answers with those of its source; questions on numbers are about ranges."""
     numeric = isinstance(shape, TableShape) and shape.numeric
     number = RANGES if numeric else QUERIES if isinstance(shape, TableShape) else OF_EACH
     workload = Workload("ranges" if numeric else "equality", number, ways=1)
-    evaluated = evaluate(path, source, workload, key_file=key_file, options=options)
+    evaluated = evaluate(target, source, workload, key_file=key_file, options=options)
     summaries = {name: score.summary() for name, score in evaluated.scores.items()}
     return TruthComparison(summaries, _sample_pairs(evaluated.scores[OURS]), evaluated.confidence)
 
@@ -410,11 +403,11 @@ def _sample_pairs(score: Score) -> tuple[tuple[float, float, float | None, float
     return tuple(rows[step // 2 :: step])
 
 
-def _file_digests(path: Path) -> dict[str, str]:
-    """SHA-256 of the release's file, of the files of its folder by name, or of the tables of its schema."""
-    location = locate_release(path)
-    if location.schema is not None:
-        return {"the tables of the schema": digest_release(path)}
+def _file_digests(target: Target) -> dict[str, str]:
+    """Return SHA-256 of the release's file, of the files of its folder by name, or of the tables of its schema."""
+    location = locate_release(target)
+    if target.schema is not None:
+        return {"the tables of the schema": digest_release(target)}
     files = {file.relative_to(location.place).as_posix(): file for file in location.readable_files}
     digests = {}
     for name, file in (files or {"the file": location.place}).items():

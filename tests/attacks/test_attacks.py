@@ -28,6 +28,7 @@ from privsql.mechanisms.bucketize import attacks
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
 from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.opened import open_release
+from privsql.source.places import Target
 from privsql.source.spec import load
 from privsql.verbs import attack as adversary
 from privsql.verbs.attack import Attacked, _draw_noise
@@ -511,7 +512,8 @@ def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch
     """Nine in ten of a job have one disease, so the job excludes the others, for who is soon sure."""
     monkeypatch.setattr(adversaries, "RARE", 0.5)
     monkeypatch.setattr(adversaries, "SURE", 0.5)
-    with open_release(tied / "ill.duckdb") as (db, manifest):
+    with open_release(Target.parse(tied / "ill.duckdb")) as (db, opened):
+        manifest = opened.manifest
         seen = scene(db, manifest)
         columns = suite.learn_association(seen)
         rules = [adversaries.mark_excluded(one, seen.shares) for one in columns]
@@ -525,7 +527,8 @@ def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch
 def test_learnt_counts_are_the_true_ones(tied: Path) -> None:
     """Reconstructed counts of job and disease, within 5 standard errors; one round keeps every column's totals."""
     truth = pq.read_table(tied / "people.parquet").to_pandas().groupby(["job", "disease"]).size().unstack(fill_value=0)
-    with open_release(tied / "ill.duckdb") as (db, manifest):
+    with open_release(Target.parse(tied / "ill.duckdb")) as (db, opened):
+        manifest = opened.manifest
         seen = scene(db, manifest)
         columns = suite.learn_association(seen)
         names = [name for (name,) in db.rows(seen_order())]
@@ -543,7 +546,8 @@ def seen_order() -> Any:
 
 
 def test_row_order_asks_only_layouts_that_draw_bucket_numbers(plain: Path) -> None:
-    with open_release(plain / "ill.duckdb") as (db, manifest):
+    with open_release(Target.parse(plain / "ill.duckdb")) as (db, opened):
+        manifest = opened.manifest
         told = manifest.model_copy(update={"facts": manifest.facts | {"layout": "round-robin"}})
         seen = scene(db, told)
         assert adversaries._find_running(seen) == []
@@ -622,7 +626,8 @@ def quick(db: Any, manifest: Manifest, sample: int | None = None) -> suite.Learn
 def test_the_quick_estimate_tells_tied_from_plain(plain: Path, tied: Path) -> None:
     found = {}
     for name, folder in (("plain", plain), ("tied", tied)):
-        with open_release(folder / "ill.duckdb") as (db, manifest):
+        with open_release(Target.parse(folder / "ill.duckdb")) as (db, opened):
+            manifest = opened.manifest
             found[name] = quick(db, manifest)
     assert found["plain"] is not None
     assert found["tied"] is not None
@@ -635,7 +640,8 @@ def test_the_quick_estimate_tells_tied_from_plain(plain: Path, tied: Path) -> No
 
 def test_the_quick_estimate_of_a_sample(tied: Path) -> None:
     """First buckets of every size; what is made in the database is forgotten again."""
-    with open_release(tied / "ill.duckdb") as (db, manifest):
+    with open_release(Target.parse(tied / "ill.duckdb")) as (db, opened):
+        manifest = opened.manifest
         before = db.list_objects(None)
         some = quick(db, manifest, sample=1000)
         assert db.list_objects(None) == before
@@ -647,7 +653,8 @@ def test_the_quick_estimate_of_a_sample(tied: Path) -> None:
 @pytest.mark.slow
 def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_path: Path) -> None:
     shutil.copy(tied / "people.parquet", tmp_path)
-    with open_release(made(tmp_path, mechanism=UP)) as (db, manifest):
+    with open_release(Target.parse(made(tmp_path, mechanism=UP))) as (db, opened):
+        manifest = opened.manifest
         found = [quick(db, manifest, sample=sample) for sample in (PEOPLE, PEOPLE // 2)]
     assert [one.attacked for one in found if one] == [PEOPLE, PEOPLE // 2]
     whole, half = found
@@ -658,7 +665,8 @@ def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_pat
 
 def test_no_estimate_without_a_scene(plain: Path) -> None:
     """A mechanism that has nothing to learn from quasi-identifiers says so."""
-    with open_release(plain / "ill.duckdb") as (db, manifest):
+    with open_release(Target.parse(plain / "ill.duckdb")) as (db, opened):
+        manifest = opened.manifest
         assert (
             suite.quick_learning_risk(ReleaseView(db, manifest, seed_key(1).random_generator("risk")), None, ()) is None
         )

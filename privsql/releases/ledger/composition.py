@@ -16,7 +16,6 @@ from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.keyed_random import system_key
 from privsql.mechanisms.contract import BudgetComposition, GroupComposition
-from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.book import (
     as_plain_json,
     get_secret,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
+    from privsql.model.parameters import Parameters
     from privsql.releases.ledger.book import Book, Event, LedgerEntry
     from privsql.releases.ledger.evidence import Verdict
     from privsql.source.spec import Spec
@@ -79,8 +79,7 @@ class BudgetLedger(Publication):
     @property
     def epsilon(self) -> Fraction:
         """What this release spends."""
-        params = self.request.spec.mechanism
-        composition = get_mechanism(params.kind).composition
+        params, composition = self.request.spec.mechanism, self.request.spec.implementation.composition
         if not isinstance(composition, BudgetComposition):
             raise TypeError(params.kind)
         return composition.epsilon(params)
@@ -102,7 +101,7 @@ class BudgetLedger(Publication):
         ``InfeasibleError`` if it would spend more than is left, which nothing can allow; ``GuaranteeError`` if these
         records were published under another name.
         """
-        get_mechanism(self.request.spec.mechanism.kind).plan(self.db, self.source, self.request.spec.mechanism)
+        self.request.spec.implementation.plan(self.db, self.source, self.request.spec.mechanism)
         self.subjects = Subjects(self.db, self.source, self.request, values=False)
         with open_for_writing(self.db, self.request.ledger_path) as book:
             others = self._take_budget(book)
@@ -235,7 +234,7 @@ class GroupLedger(Publication):
 
     def compare_earlier(self) -> None:
         """Compare with what was released; tells the source of earlier groups that a guarantee takes in."""
-        chains = isinstance(get_mechanism(self.request.spec.mechanism.kind).composition, GroupComposition)
+        chains = isinstance(self.request.spec.implementation.composition, GroupComposition)
         self.subjects = Subjects(self.db, self.source, self.request, values=chains)
         with open_for_reading(self.db, self.request.ledger_path) as book:
             self.book = book.with_events(find_unwritten_events(book))
@@ -294,14 +293,16 @@ class GroupLedger(Publication):
 
     def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
         """What the releases and this one guarantee together; None unless they agree, and say who is in which group."""
-        params = self.request.spec.mechanism
-        composition = get_mechanism(params.kind).composition
+        params, composition = self.request.spec.mechanism, self.request.spec.implementation.composition
         if not isinstance(composition, GroupComposition) or not self.subjects.named:
             return None
-        if self._is_of_records_after(same):
+        if self._is_of_records_after(same) or any(entry.allowed or not entry.subject for entry in same):
             return None
-        terms = _extract_terms(self.request.plain_spec)
-        if any(entry.allowed or not entry.subject or _extract_terms(entry.spec) != terms for entry in same):
+        if any(entry.mechanism != params.kind for entry in same):
+            return None
+        specs = (self.request.plain_spec, *(entry.spec for entry in same))
+        first, *others = (_extract_terms(composition, type(params), spec) for spec in specs)
+        if any(terms != first for terms in others):
             return None
         return composition.covered([*(entry.algorithm for entry in same), params.algorithm])
 
@@ -333,7 +334,7 @@ class GroupLedger(Publication):
                 f"these records are in {last.label} already, under another name ({verdict.why}); it is "
                 f"source.name = {join_names(last.source)!r}, and no guarantee covers both"
             )
-        chains = isinstance(get_mechanism(self.request.spec.mechanism.kind).composition, GroupComposition)
+        chains = isinstance(self.request.spec.implementation.composition, GroupComposition)
         if chains and self.subjects.named and self._is_of_records_after(same):
             return f"{last.label} has one record of each person, and without source.person this one may have more"
         if verdict.assumed:
@@ -400,12 +401,9 @@ class GroupLedger(Publication):
             )
 
 
-def _extract_terms(spec: dict[str, Any]) -> Any:
-    """What must agree for a guarantee over several releases; None if the mechanism has none."""
-    mechanism = get_mechanism(spec["mechanism"]["kind"])
-    if not isinstance(mechanism.composition, GroupComposition):
-        return None
-    params = mechanism.parameters.model_validate(spec["mechanism"])
+def _extract_terms(composition: GroupComposition[Any], parameters: type[Parameters], spec: dict[str, Any]) -> Any:
+    """Return what must agree between releases for a guarantee over several of them."""
+    params = parameters.model_validate(spec["mechanism"])
     columns = [spec["columns"][key] for key in ("quasi_identifiers", "sensitive")]
     coarser = [spec["columns"][key] for key in ("bins", "levels", "others") if key in spec["columns"]]
-    return as_plain_json([mechanism.kind, mechanism.composition.terms(params), columns, *coarser])
+    return as_plain_json([composition.terms(params), columns, *coarser])

@@ -11,7 +11,6 @@ from privsql.engine.sqlfiles import fill
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import key_file, system_key
 from privsql.mechanisms.contract import BudgetComposition
-from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.draft import digest_release
 from privsql.releases.ledger.book import (
     SUBJECTS,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Book, LedgerEntry
     from privsql.releases.ledger.publication import PublicationRequest
+    from privsql.source.places import Target
     from privsql.source.spec import Spec
 
 # Keeping --------------------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def make_publication(db: EngineSession, source: Records, request: PublicationReq
     """A publication and what its ledger asks of it."""
     if request.path is None:
         return NoLedger(db, source, request)
-    private = isinstance(get_mechanism(request.spec.mechanism.kind).composition, BudgetComposition)
+    private = isinstance(request.spec.implementation.composition, BudgetComposition)
     return (BudgetLedger if private else GroupLedger)(db, source, request)
 
 
@@ -160,7 +160,7 @@ def make_choice(db: EngineSession, request: PublicationRequest, *, publishing: b
 
 
 def repeat_choice(
-    db: EngineSession, spec: Spec, release: Path | None, manifest: Manifest, key_path: Path | None
+    db: EngineSession, spec: Spec, release: Target | None, manifest: Manifest, key_path: Path | None
 ) -> PersonChoice | None:
     """Return how a release has chosen, if a key at hand is the one: that of a key file, or else of the ledger.
 
@@ -185,7 +185,7 @@ def read_key(path: Path) -> Key:
     return key_file(path)
 
 
-def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, release: Path | None) -> pa.Table | None:
+def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, release: Target | None) -> pa.Table | None:
     """Return (id, trace) of the records that releases of the source hold, those before ``release`` if that is given.
 
     Withdrawn releases count, so that what was chosen can be found again from the same ledger later.
@@ -199,7 +199,7 @@ def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, rel
         return db.arrow(fill("ledger/chosen", {"subjects": SUBJECTS, "among": select_releases(entries)}))
 
 
-def _list_earlier_releases(book: Book, spec: Spec, release: Path | None) -> Sequence[LedgerEntry]:
+def _list_earlier_releases(book: Book, spec: Spec, release: Target | None) -> Sequence[LedgerEntry]:
     """Return the releases of a source with the same ids and persons, up to one that is among them."""
     named, person = fold_name(spec.source.id or ""), fold_name(spec.source.person or "")
     releases = [

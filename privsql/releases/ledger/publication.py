@@ -18,7 +18,6 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import column, table
 from privsql.errors import PrivsqlError
 from privsql.mechanisms.contract import BudgetComposition
-from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.draft import MAIN, digest_release, is_occupied, sweep_drafts
 from privsql.releases.ledger.book import (
     LedgerEntry,
@@ -28,7 +27,7 @@ from privsql.releases.ledger.book import (
     open_for_writing,
     write_events,
 )
-from privsql.source.places import join_address, resolve_address
+from privsql.source.places import Target
 from privsql.source.records import known_as
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def find_unwritten_events(book: Book) -> list[Event]:
 
 
 def _settle_entry(book: Book, entry: LedgerEntry) -> list[Event]:
-    target = Path(entry.target)
+    target = Target.parse(Path(entry.target))
     sweep_drafts(target)
     if Path(entry.draft).exists():
         return []  # its process lives
@@ -177,11 +176,11 @@ class PublicationRequest:
     @property
     def target(self) -> str:
         """Where the release goes."""
-        return str(resolve_address(self.spec.target))
+        return str(self.spec.target.resolve())
 
     def digest_target(self, path: Path) -> str:
         """That of the release at its target, from the file or folder that becomes it."""
-        return digest_release(join_address(path, MAIN) if self.spec.release.schema_ is not None else path)
+        return digest_release(Target(path, None if self.spec.release.schema_ is None else MAIN))
 
     def find_replaced(self, book: Book) -> LedgerEntry | None:
         """The release at the target, if it is in the ledger; of several that are alike, the one that went there."""
@@ -239,9 +238,8 @@ class Publication(ABC):
         One that is fresh, or follows from a ledger's key, serves these records alone; what is differentially private
         is drawn afresh.
         """
-        mechanism = get_mechanism(self.request.spec.mechanism.kind)
         is_repeatable = self.request.key is not None or self.source.order != "stream"
-        return is_repeatable and not isinstance(mechanism.composition, BudgetComposition)
+        return is_repeatable and not isinstance(self.request.spec.implementation.composition, BudgetComposition)
 
     @abstractmethod
     def compare_earlier(self) -> None:
@@ -297,7 +295,7 @@ class Publication(ABC):
 
 
 def _is_there(entry: LedgerEntry) -> bool:
-    target = Path(entry.target)
+    target = Target.parse(Path(entry.target))
     try:
         return is_occupied(target) and digest_release(target) == entry.digest
     except PrivsqlError:
