@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contract import Alternatives
     from privsql.source.keywords import SpecLike
     from privsql.source.places import Target
-    from privsql.typed_keywords import Names, Planning
+    from privsql.source.typed_keywords import Names, Planning
 
 __all__ = ["Evaluated", "Workload", "evaluate"]
 

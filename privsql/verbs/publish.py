@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from privsql.releases.ledger.publication import Publication
     from privsql.source.keywords import SpecLike
     from privsql.source.spec import Spec
-    from privsql.typed_keywords import Planning, Publishing
+    from privsql.source.typed_keywords import Planning, Publishing
 
 # Results --------------------------------------------------------------------------------------------------------------
 # What ``publish`` and ``plan`` give back.

@@ -1,4 +1,4 @@
-"""Write ``privsql/typed_keywords.pyi``, the keywords of ``publish`` and ``plan``, from a specification's models."""
+"""Write ``privsql/source/typed_keywords.pyi``, the keywords of ``publish`` and ``plan``, from the models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privsql.source.keywords import KIND, LONG, MECHANISM, SHORT, Flag, list_fla
 from privsql.source.spec import schema
 from support.places import ROOT
 
-FILE = ROOT / "privsql" / "typed_keywords.pyi"
+FILE = ROOT / "privsql" / "source" / "typed_keywords.pyi"
 HEAD = '''"""Types of the keywords of ``publish`` and ``plan``, for editors and type checkers; no module has this name.
 
 Made from the models of a specification: ``pytest tests/test_python.py --regenerate`` writes this file anew.
