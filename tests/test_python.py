@@ -58,8 +58,6 @@ ELSEWHERE = {  # flags without a keyword, and what stands for them; for --json r
     "compare --points": "Compared.as_json(points=True)",
     "attack --plot": "Attacked.plot()",
     "infer --plot": "Inferred.plot()",
-    "attack --differential": "a former name of privsql.infer",
-    "attack --epsilon": "goes with the former name of privsql.infer",
     "init --output": "pathlib.Path(..).write_text(privsql.init(.., base=folder))",
     "itemsets --synthetic": "privsql.synthesize",
 }

@@ -745,7 +745,7 @@ def test_a_seed_repeats_noisy_counts_and_needs_no_opendp(plain: Path, monkeypatc
 @pytest.mark.slow
 def test_noisy_counts_of_a_source(plain: Path, tmp_path: Path) -> None:
     done = succeeded(
-        "attack", "--differential", "--epsilon", 0.5, "--source", plain / "spec.toml", "--plot", tmp_path / "d.svg",
+        "infer", "--epsilon", 0.5, "--source", plain / "spec.toml", "--plot", tmp_path / "d.svg",
         "--json", "age > 40 OR sex = 'F'", "disease = 'flu'",
     )  # fmt: skip
     with duckdb.connect() as db:
@@ -762,7 +762,7 @@ def test_noisy_counts_of_a_source(plain: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_noisy_counts_as_a_table(plain: Path) -> None:
-    shown = succeeded("attack", "--differential", "--source", plain / "spec.toml", "age > 40", "disease = 'flu'").out
+    shown = succeeded("infer", "--source", plain / "spec.toml", "age > 40", "disease = 'flu'").out
     assert "disclosed" in shown
     assert "scale 10" in shown
 
@@ -770,19 +770,18 @@ def test_noisy_counts_as_a_table(plain: Path) -> None:
 @each(
     ("arguments", "words"),
     [
-        (["--differential", "age > 40", "disease = 'flu'"], ["--source"]),
-        (["--differential", "--source", "SPEC", "age > 40"], ["two conditions"]),
-        (["--differential", "--source", "SPEC", "age > 400", "disease = 'flu'"], ["no record meets"]),
-        (["--differential", "--source", "SPEC", "--epsilon", "0", "age > 40", "disease = 'flu'"], ["epsilon"]),
-        (["--differential", "--source", "SPEC", "height > 40", "disease = 'flu'"], ["height"]),
-        (["--differential", "--source", "SPEC", "age > (", "disease = 'flu'"], ["age > ("]),
-        (["--differential", "--source", "SPEC", "age > 40", "random() < 1"], ["not supported"]),
-        (["one.duckdb", "two.duckdb"], ["one release"]),
+        (["age > 40", "disease = 'flu'"], ["--source"]),
+        (["--source", "SPEC", "age > 40"], ["SENSITIVE"]),
+        (["--source", "SPEC", "age > 400", "disease = 'flu'"], ["no record meets"]),
+        (["--source", "SPEC", "--epsilon", "0", "age > 40", "disease = 'flu'"], ["epsilon"]),
+        (["--source", "SPEC", "height > 40", "disease = 'flu'"], ["height"]),
+        (["--source", "SPEC", "age > (", "disease = 'flu'"], ["age > ("]),
+        (["--source", "SPEC", "age > 40", "random() < 1"], ["not supported"]),
     ],
 )
 def test_what_is_asked_wrongly(plain: Path, arguments: list[str], words: list[str]) -> None:
     given = [plain / "spec.toml" if part == "SPEC" else part for part in arguments]
-    refused(run("attack", *given), 2, *words)
+    refused(run("infer", *given), 2, *words)
 
 
 # The command and the library ---
@@ -835,7 +834,7 @@ def test_the_library(plain: Path) -> None:
     assert found.ok
     assert not found.source
     with pytest.raises(UsageError, match="epsilon"):
-        privsql.differential(load(plain / "spec.toml"), "age > 40", "disease = 'flu'", epsilon=-1)
+        privsql.infer(load(plain / "spec.toml"), "age > 40", "disease = 'flu'", epsilon=-1)
     assert adversary.attack is privsql.attack
 
 
