@@ -113,11 +113,12 @@ class CommandOutcome:
 
 
 def register_command(
-    *examples: str, group: typer.Typer = app, name: str | None = None, cls: type[TyperCommand] | None = None
+    *, epilog: str = "", group: typer.Typer = app, name: str | None = None, cls: type[TyperCommand] | None = None
 ) -> Callable[[Callable[..., CommandOutcome | None]], Callable[..., None]]:
     """Make a command of a function, with ``--json``, and ``--memory-limit`` and ``--threads`` if it takes ``options``.
 
     The outcome is printed once the progress bar is gone. A function with a parameter ``as_json`` finds the flag there.
+    ``epilog``: examples, one a line.
     """
 
     def decorate(function: Callable[..., CommandOutcome | None]) -> Callable[..., None]:
@@ -142,9 +143,9 @@ def register_command(
         first = [one for one in parameters if one.name not in ("options", "as_json")]
         run_command.__signature__ = Signature([*first, *shared])  # type: ignore[attr-defined]
         run_command.__name__, run_command.__doc__ = function.__name__, function.__doc__
-        heading = "Example" if len(examples) == 1 else "Examples"
-        epilog = "\n\n    ".join([f"{heading}:", *examples]) if examples else None
-        group.command(name, cls=cls, epilog=epilog)(run_command)
+        examples = epilog.splitlines()
+        heading = "Example:" if len(examples) == 1 else "Examples:"
+        group.command(name, cls=cls, epilog="\n\n    ".join([heading, *examples]) if examples else None)(run_command)
         return run_command
 
     return decorate

@@ -44,7 +44,7 @@ SpecOrSource = Annotated[str, typer.Argument(metavar="SPEC.toml|SOURCE", help=f"
 
 
 @register_command(
-    "privsql publish spec.toml",
+    epilog="privsql publish spec.toml\n"
     "privsql publish people.parquet --sensitive disease --qi age,sex,zip --mechanism two-size "
     "--threshold '8*f + 0.02' --to release.duckdb",
     cls=SpecCommand,
@@ -78,7 +78,7 @@ def _release_key(file: Path | None, seed: int | None) -> Key | None:
     return keyed_random.key_file(file) if file else keyed_random.seed_key(seed) if seed is not None else None
 
 
-@register_command("privsql plan spec.toml --json", "privsql plan spec.toml --algorithms", cls=PlanCommand)
+@register_command(epilog="privsql plan spec.toml --json\nprivsql plan spec.toml --algorithms", cls=PlanCommand)
 def plan(
     ctx: typer.Context,
     source: SpecOrSource,
@@ -96,7 +96,7 @@ def plan(
     return CommandOutcome(result.as_json, lambda: printing.print_published(result))
 
 
-@register_command("privsql init people.parquet --sensitive disease > spec.toml")
+@register_command(epilog="privsql init people.parquet --sensitive disease > spec.toml")
 def init(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"A{SOURCE[1:]}")],
     options: Options,
@@ -124,7 +124,7 @@ def init(
     return CommandOutcome(lambda: {"spec": toml}, lambda: print(shown, end=""))
 
 
-@register_command("privsql schema > spec.schema.json")
+@register_command(epilog="privsql schema > spec.schema.json")
 def schema() -> CommandOutcome:
     """Print the JSON Schema of a specification, for editors; it is JSON with and without --json."""
     text = api.schema()
@@ -140,7 +140,7 @@ Attached = Annotated[
 
 
 @register_command(
-    'privsql query occ_release.duckdb "SELECT sex, COUNT(*) FROM occ WHERE age BETWEEN 30 AND 40 AND occupation = 31 '
+    epilog='privsql query occ_release.duckdb "SELECT sex, COUNT(*) FROM occ WHERE age BETWEEN 30 AND 40 AND occupation = 31 '
     'GROUP BY sex"'
 )
 def query(
@@ -170,14 +170,14 @@ def query(
     )
 
 
-@register_command("privsql inspect occ_release.duckdb")
+@register_command(epilog="privsql inspect occ_release.duckdb")
 def inspect(release: ReleaseFile) -> CommandOutcome:
     """Show what a release says of itself."""
     manifest = api.inspect(release)
     return CommandOutcome(lambda: manifest.model_dump(mode="json"), lambda: printing.print_manifest(manifest))
 
 
-@register_command("privsql itemsets baskets_release.duckdb --top 20")
+@register_command(epilog="privsql itemsets baskets_release.duckdb --top 20")
 def itemsets(
     release: ReleaseFile,
     top: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
@@ -196,7 +196,7 @@ def itemsets(
     return CommandOutcome(lambda: {"itemsets": rows, "estimator": estimator}, lambda: printing.print_itemsets(frequent))
 
 
-@register_command("privsql synthesize counts.duckdb rows.parquet")
+@register_command(epilog="privsql synthesize counts.duckdb rows.parquet")
 def synthesize(
     release: ReleaseFile, to: Annotated[Path, typer.Argument(metavar="TO", help="The Parquet file that is written.")]
 ) -> CommandOutcome:
@@ -210,7 +210,7 @@ def synthesize(
 # ``serve``: a page on which to query releases.
 
 
-@register_command("privsql serve occ_release.duckdb --open")
+@register_command(epilog="privsql serve occ_release.duckdb --open")
 def serve(
     releases: Annotated[
         list[Path], typer.Argument(metavar="RELEASE...", help="Releases: DuckDB files or folders of Parquet files.")
@@ -295,7 +295,7 @@ def _require_json(points: bool, as_json: bool) -> None:
         raise UsageError("--points goes with --json")
 
 
-@register_command("privsql evaluate occ_release.duckdb --source spec.toml --plot error.png")
+@register_command(epilog="privsql evaluate occ_release.duckdb --source spec.toml --plot error.png")
 def evaluate(
     release: ReleaseFile,
     source: TrueSource,
@@ -327,7 +327,7 @@ def evaluate(
     return CommandOutcome(lambda: evaluated.as_json() | every, lambda: printing.print_evaluation(evaluated))
 
 
-@register_command("privsql compare pp.toml up.toml anatomy.toml --plot compare.png")
+@register_command(epilog="privsql compare pp.toml up.toml anatomy.toml --plot compare.png")
 def compare(
     specs: Annotated[list[Path], typer.Argument(metavar="SPEC.toml...", help="Specifications of one table.")],
     options: Options,
@@ -364,7 +364,7 @@ def compare(
     )
 
 
-@register_command("privsql attack occ_release.duckdb --source spec.toml --plot attacks.png")
+@register_command(epilog="privsql attack occ_release.duckdb --source spec.toml --plot attacks.png")
 def attack(
     release: ReleaseFile,
     options: Options,
@@ -393,7 +393,7 @@ def attack(
     return CommandOutcome(attacked.as_json, lambda: printing.print_attack(attacked), attacked.exit_code)
 
 
-@register_command('privsql infer --source spec.toml --epsilon 0.1 "age > 60 AND sex = 1" "disease = \'flu\'"')
+@register_command(epilog='privsql infer --source spec.toml --epsilon 0.1 "age > 60 AND sex = 1" "disease = \'flu\'"')
 def infer(
     condition: Annotated[str, typer.Argument(metavar="CONDITION", help="SQL over quasi-identifiers: who is meant.")],
     sensitive: Annotated[str, typer.Argument(metavar="SENSITIVE", help="SQL over the sensitive columns.")],
@@ -428,7 +428,7 @@ class LedgerGroup(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
-@register_command("privsql verify occ_release.duckdb --source spec.toml")
+@register_command(epilog="privsql verify occ_release.duckdb --source spec.toml")
 def verify(
     release: ReleaseFile,
     options: Options,
@@ -528,7 +528,7 @@ def cap(
 
 
 @register_command(
-    "privsql report occ_release.duckdb --to occ.html",
+    epilog="privsql report occ_release.duckdb --to occ.html\n"
     "privsql report occ_release.duckdb --source spec.toml --to internal.html",
 )
 def report(
