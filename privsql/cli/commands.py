@@ -140,8 +140,8 @@ Attached = Annotated[
 
 
 @register_command(
-    epilog='privsql query occ_release.duckdb "SELECT sex, COUNT(*) FROM occ WHERE age BETWEEN 30 AND 40 AND occupation = 31 '
-    'GROUP BY sex"'
+    epilog="privsql query occ_release.duckdb "
+    '"SELECT sex, COUNT(*) FROM occ WHERE age BETWEEN 30 AND 40 AND occupation = 31 GROUP BY sex"'
 )
 def query(
     release: ReleaseFile,

@@ -21,81 +21,81 @@ class Planning(TypedDict, total=False):
     threads: int | None
     progress: bool
     spark: Value
-    """A table of Spark's in place of a file."""
+    """A table of Spark, in place of a file."""
     reader: Literal["parquet", "csv", "delta", "iceberg"]
-    """What the files are. [default: as their ending says] parquet, csv, delta, iceberg."""
+    """File format of the source. [default: by the ending] parquet, csv, delta, iceberg."""
     options: Options | Value | None
-    """How a CSV file is written: { encoding = 'latin-1' }."""
+    """Options of a CSV file: { encoding = 'latin-1' }."""
     union_by_name: bool
-    """Several files may have other columns; what a file lacks is NULL in its records."""
+    """Allow files with different columns; missing columns become NULL."""
     hive_partitioning: bool
-    """Folders that are called column=value are columns of the files in them."""
+    """Read folders named column=value as columns of the files in them."""
     engine: Literal["duckdb", "spark"]
-    """What reads a Parquet file; spark reads a folder of such files too. duckdb, spark. [default: duckdb]"""
+    """Engine that reads a Parquet file; spark reads a folder of such files, too. duckdb, spark. [default: duckdb]"""
     table: str
     """Table or view of a database file."""
     query: str
-    """A SELECT over the source in place of a table."""
+    """SELECT over the source, in place of a table."""
     id: str
-    """The column that names the records, for the ledger."""
+    """Column with a unique record id, for the ledger."""
     id_space: str
-    """What the ids belong to ("hospital admissions"), or the persons where records have no id: the ledger does not
-    compare them with those of anything else.
+    """What the ids (or persons, without ids) belong to, such as "hospital admissions". The ledger does not compare
+    them with ids of anything else.
     """
     person: str
-    """The column that names persons, who may have several records."""
+    """Column that names persons, who may have several records."""
     persons: Literal["refuse", "one", "count"]
-    """Persons with several records: refuse, one record of each, or count (all; bounds are of a record). [default:
-    refuse]
+    """Persons with several records: refuse them, take one record of each, or count all (bounds are then of a record).
+    [default: refuse]
     """
     source_name: str
-    """What the ledger calls the source. [default: its path, with the tables that are read]"""
+    """Name of the source in the ledger. [default: its path, with its tables]"""
     quasi_identifiers: Names
-    """Quasi-identifiers: what could be known of a person."""
+    """Quasi-identifiers: columns that an attacker may know."""
     qi: Names
     """Short for quasi_identifiers."""
     sensitive: Names
-    """Sensitive column; several are one compound attribute."""
+    """Sensitive column; several form one compound attribute."""
     items: str
-    """Item sets: the list column that holds them."""
+    """Item sets: the column with lists of items."""
     record: str
-    """Item sets, a row per item: the column of the record."""
+    """Item sets with a row per item: the column of the record."""
     item: str
-    """Item sets, a row per item: the column of the item."""
+    """Item sets with a row per item: the column of the item."""
     categories: Names
-    """The columns of a table of categories."""
+    """Columns of a contingency table."""
     nulls: Mapping[str, Literal["value", "suppress", "refuse"]]
-    """What happens to NULL in a column: value, suppress or refuse."""
+    """Treatment of NULL in a column: value, suppress or refuse."""
     bins: Mapping[str, Value]
     """Bins of a quasi-identifier: a width, { width, origin }, { edges }, or month, quarter, year."""
     levels: Mapping[str, Mapping[str, str]]
-    """The group of each value of a quasi-identifier that is text."""
+    """Map the values of a text quasi-identifier to groups."""
     others: Mapping[str, str]
-    """The group of values that levels do not name."""
+    """Group of all values that levels do not map."""
     categorical: bool
-    """Sensitive numbers are codes of categories, however many different ones there are."""
+    """Sensitive numbers are codes of categories, however many there are."""
     name: str
-    """Name of the release and its view."""
+    """Name of the release and of its view."""
     to: PathLike
-    """Where the release goes."""
+    """File or folder to write the release to."""
     schema: str
-    """The schema of database file ``to`` that the release becomes; what else that file holds is no part of it, so the
-    file itself is not handed out. [default: the whole file]
+    """Schema of database file ``to`` that becomes the release. The rest of that file is no part of the release, so do
+    not hand the file out. [default: the whole file]
     """
     format: Literal["duckdb", "parquet"]
-    """duckdb (one file) or parquet (a folder). [default: duckdb; of Spark's tables parquet]"""
+    """duckdb (one file) or parquet (a folder). [default: duckdb; for tables of Spark parquet]"""
     order: Literal["stream", "portable"]
-    """How records take their places: stream (fast) or portable (by keyed hashes: the same key gives the same release
-    on every engine). [default: stream; of Spark's tables portable]
+    """Order in which records are assigned: stream (fast) or portable (by keyed hashes: the same key gives the same
+    release on every engine). [default: stream; for tables of Spark portable]
     """
     ledger_database: PathLike
-    """Where the publisher's private ledger lies. [default: $PRIVSQL_LEDGER, or one per user]"""
+    """File of the publisher's private ledger. [default: $PRIVSQL_LEDGER, or one per user]"""
     ledger_epsilon: Number
-    """The most that all differentially private releases of the source may spend together; only 'privsql ledger cap'
-    raises it again.
+    """Privacy budget of all differentially private releases of the source together. It can be lowered; only 'privsql
+    ledger cap' raises it.
     """
     ledger_off: bool
-    """Keep no ledger; the release says so."""
+    """Write no ledger; the release says so."""
     mechanism: str | Mapping[str, Any]
     """A kind, an algorithm, or a table."""
     kind: Literal["bucketize", "randomize", "permute", "setvalued", "contingency"]

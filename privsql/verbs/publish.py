@@ -379,9 +379,10 @@ def _place_warnings(spec: Spec) -> list[str]:
     """What should be known of a database that holds other things as well."""
     if spec.release.schema_ is None:
         return []
-    shares_file = spec.source.database is not None and overlaps_source(spec.source, Target(spec.place))
+    file = spec.target.file
+    shares_file = spec.source.database is not None and overlaps_source(spec.source, Target(file))
     what = "the source, and what" if shares_file else "what"
-    return [f"{spec.place} also holds {what} else lies in its other schemas: do not hand that file out"]
+    return [f"{file} also holds {what} else lies in its other schemas: do not hand that file out"]
 
 
 def _make_manifest(publication: Publication, facts: dict[str, Any]) -> Manifest:
