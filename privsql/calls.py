@@ -23,7 +23,7 @@ PathLike = str | os.PathLike[str]
 
 
 def as_path(path: PathLike, what: str = "path") -> Path:
-    """A path, written as a text or as any object that stands for one; ``UsageError`` for anything else.
+    """Return a path, written as a text or as any object that stands for one; ``UsageError`` for anything else.
 
     ``~`` is the home folder, as it is in a specification.
     """
@@ -33,8 +33,13 @@ def as_path(path: PathLike, what: str = "path") -> Path:
         raise UsageError(f"{what}: {type(path).__name__} is no path; give a text or a pathlib.Path") from error
 
 
+def as_optional_path(path: PathLike | None, what: str) -> Path | None:
+    """Return a path, or None for None."""
+    return None if path is None else as_path(path, what)
+
+
 def at_home(path: Path) -> Path:
-    """A path in which ``~`` is the home folder, if there is one."""
+    """Return a path in which ``~`` is the home folder, if there is one."""
     try:
         return path.expanduser()
     except RuntimeError:
@@ -42,7 +47,7 @@ def at_home(path: Path) -> Path:
 
 
 def as_paths(paths: Iterable[PathLike] | PathLike | None, what: str = "path") -> list[Path]:
-    """Several paths; one may stand alone. ``UsageError`` for anything else, such as a table, whose columns are none."""
+    """Return several paths; one may stand alone. ``UsageError`` for anything else, such as a table."""
     if paths is None:
         return []
     table = isinstance(paths, Mapping) or hasattr(paths, "__arrow_c_stream__")
@@ -54,7 +59,7 @@ def as_paths(paths: Iterable[PathLike] | PathLike | None, what: str = "path") ->
 
 
 def as_printed(value: Any) -> Any:
-    """A float as the decimal that it prints, and numpy's whole numbers as Python's; anything else as it is.
+    """Return a float as the decimal that it prints, and numpy's whole numbers as Python's; anything else as it is.
 
     >>> as_printed(0.1), as_printed(3)
     (Decimal('0.1'), 3)
@@ -89,13 +94,13 @@ def as_exact_data(data: Any, where: str = "specification") -> Any:
 
 
 def _as_key(key: Any) -> Any:
-    """A key; a whole number, which a value may be, is its text."""
+    """Return a key; a whole number, which a value may be, is its text."""
     whole = isinstance(key, Integral) and not isinstance(key, bool)
     return str(int(key)) if whole else key
 
 
 def as_exact_number(value: Any, what: str) -> Fraction:
-    """An exact number; ``UsageError``, with what it is for, if it is none."""
+    """Return an exact number; ``UsageError``, with what it is for, if it is none."""
     try:
         return as_fraction(as_printed(value))
     except ValueError as error:
@@ -103,7 +108,7 @@ def as_exact_number(value: Any, what: str) -> Fraction:
 
 
 def as_share(value: Any, what: str) -> float:
-    """A share of something; ``UsageError``, with what it is of, unless it lies in [0, 1]."""
+    """Return a share of something; ``UsageError``, with what it is of, unless it lies in [0, 1]."""
     exact = as_exact_number(value, what)
     if not 0 <= exact <= 1:
         raise UsageError(f"{what} {value} lies outside [0, 1]")
@@ -111,7 +116,7 @@ def as_share(value: Any, what: str) -> float:
 
 
 def as_whole_number(value: Any, what: str, least: int | None = 1, most: int | None = None) -> int:
-    """A whole number; ``UsageError``, with what it is for, if it is none or lies outside the bounds."""
+    """Return a whole number; ``UsageError``, with what it is for, if it is none or lies outside the bounds."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise UsageError(f"{what}: {value!r} is no whole number")
     number = int(value)
@@ -123,7 +128,7 @@ def as_whole_number(value: Any, what: str, least: int | None = 1, most: int | No
 
 
 def as_range(value: str | Sequence[Any], what: str) -> tuple[float | None, float | None]:
-    """The least and the most: "100:5000", "100:", ":5000", or a pair; ``UsageError``, with what it is for, for others.
+    """Return the ends of a range: "100:5000", "100:", ":5000", or a pair; ``UsageError`` for anything else.
 
     >>> as_range("100:", "answers"), as_range((None, 0.5), "answers")
     ((100.0, None), (None, 0.5))
@@ -150,7 +155,7 @@ def as_names(value: str | Iterable[str], what: str) -> tuple[str, ...]:
 
 
 def as_confidence(confidence: float) -> float:
-    """A confidence; ``UsageError`` unless it lies in (0, 1)."""
+    """Return a confidence; ``UsageError`` unless it lies in (0, 1)."""
     try:
         number = float(confidence)
     except (TypeError, ValueError) as error:
@@ -161,7 +166,7 @@ def as_confidence(confidence: float) -> float:
 
 
 def refuse_unknown_keywords(keywords: Iterable[str], names: Iterable[str], verb: str | Callable[..., Any]) -> None:
-    """``UsageError`` for a keyword that a verb does not have, with the one that is written most alike.
+    """Raise ``UsageError`` for a keyword that a verb does not have, with the one that is written most alike.
 
     ``verb``: its name; or itself, whose own parameters it has, too.
     """

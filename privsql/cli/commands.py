@@ -188,7 +188,7 @@ def itemsets(
         Path | None, typer.Option(help="Write synthetic (record, item) rows as well: a Parquet file.")
     ] = None,
 ) -> CommandOutcome:
-    """The most frequent item sets of a set-valued release, with their estimated numbers of records."""
+    """Return the most frequent item sets of a set-valued release, with their estimated numbers of records."""
     frequent = api.itemsets(release, top=top, estimator=estimator)
     if synthetic is not None:
         api.synthesize(release, synthetic)

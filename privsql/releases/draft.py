@@ -45,19 +45,19 @@ class Draft:
 
     @property
     def database_file(self) -> Path:
-        """The database file that becomes the release."""
+        """Return the database file that becomes the release."""
         return self.folder / "release.duckdb"
 
     @property
     def parquet_folder(self) -> Path:
-        """The folder that becomes the release, made on first use."""
+        """Return the folder that becomes the release, made on first use."""
         path = self.folder / "release"
         path.mkdir(exist_ok=True)
         return path
 
     @property
     def spill_folder(self) -> Path:
-        """Where the engine may spill."""
+        """Return where the engine may spill."""
         return self.folder / "spill"
 
     def commit(self, content: Path) -> None:

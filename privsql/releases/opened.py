@@ -60,7 +60,7 @@ class AttachedTable:
     rows: exp.Select
 
     def answers_to(self, names: tuple[str, ...]) -> bool:
-        """Whether it is meant: by its own name where it is in schema main, with its schema, its file, or both."""
+        """Return whether a query means it: by its own name in schema main, with its schema, its file, or both."""
         file, schema, table_name = map(fold_name, self.names)
         called = {(file, schema, table_name), (schema, table_name)}
         if schema == "main":
@@ -69,7 +69,7 @@ class AttachedTable:
 
     @property
     def label(self) -> str:
-        """Its name in messages."""
+        """Return its name in messages."""
         return ".".join(self.names[1:] if fold_name(self.names[1]) != "main" else self.names[2:])
 
 
@@ -95,7 +95,7 @@ class AttachedLookups:
         ]
 
     def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """The table in database ``lookups`` that a query names, and its columns.
+        """Return the table in database ``lookups`` that a query names, and its columns.
 
         ``UsageError`` if there is none or more than one or it has too many rows; ``EngineError`` if it can't be read.
         """
@@ -129,7 +129,7 @@ class AttachedLookups:
 
 
 def resolve_files(paths: Sequence[Path]) -> list[Path]:
-    """The files that an analyst names; ``EngineError`` for what is no plain file."""
+    """Return the files that an analyst names; ``EngineError`` for what is no plain file."""
     for path in paths:
         if not path.is_file():
             raise EngineError(f"{path}: no such file")
@@ -261,7 +261,7 @@ class Release:
 
     @contextmanager
     def _take_turn(self) -> Iterator[None]:
-        """The turn of one question; ``UsageError`` once the release is closed."""
+        """Wait for the turn of one question; ``UsageError`` once the release is closed."""
         with self._turn:
             if self._closed:
                 raise UsageError(f"{self.path} was closed; open it again")
@@ -303,7 +303,7 @@ class Release:
             return self.mechanism.structure(self._db, self.manifest)
 
     def _require_unique_keys(self, lookups: Sequence[Lookup]) -> None:
-        """A lookup with two rows that equal one value of the release would count records twice."""
+        """Refuse a lookup with two rows for one value of the release, which would count records twice."""
         for lookup in lookups:
             ours = list(dict.fromkeys(column_name for _, column_name in lookup.keys))
             met = (
@@ -325,12 +325,12 @@ class Release:
         return f"<Release {str(self.path)!r}: {self.manifest.name}, {self.manifest.mechanism}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the release says of itself."""
+        """Return the HTML of a notebook: the manifest."""
         footnote = markup.html_line(f"release.sql answers counts over {self.manifest.name}")
         return markup.html_page(f"Release {self.path}", markup.html_pairs(describe_manifest(self.manifest)), footnote)
 
     def __fspath__(self) -> str:
-        """Its path: an open release may stand for it, where a verb takes one."""
+        """Return the path: verbs take an open release in place of its path."""
         return str(self.path)
 
     def close(self) -> None:

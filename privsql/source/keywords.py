@@ -227,7 +227,7 @@ def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way:
 
 
 def _refuse_missing(source: object, called: str) -> None:
-    """``EngineError`` for the path of a file that is not there; an address and a pattern are looked up later."""
+    """Raise ``EngineError`` for the path of a file that is not there; an address and a pattern are looked up later."""
     path = (source.get("file") or source.get("database")) if isinstance(source, dict) else None
     if not isinstance(path, str) or url_scheme(path) or WILD.search(path):
         return
@@ -236,7 +236,7 @@ def _refuse_missing(source: object, called: str) -> None:
 
 
 def _require_table(source: object, called: str, way: InputStyle) -> None:
-    """``UsageError`` with the tables of a database where none is named; ``EngineError`` for a file that is none."""
+    """Raise ``UsageError`` with the tables of a database if none is named; ``EngineError`` if it is none."""
     if not isinstance(source, dict) or "database" not in source or {"table", "query"} & set(source):
         return
     from privsql.engine.open import list_tables  # noqa: PLC0415 (who reads a specification does not wait for an engine)
@@ -252,7 +252,7 @@ def _drop_absent(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_complete(called: str, raw: dict[str, Any], kind: str, way: InputStyle) -> None:
-    """``UsageError`` if a flag is missing without which nothing can be published."""
+    """Raise ``UsageError`` if a flag is missing without which nothing can be published."""
     if kind not in PACKAGES:
         return  # refused as such, later; so are columns of another shape
     stated = set(raw["columns"]) - {"nulls", "bins", "levels", "others", "categorical"}

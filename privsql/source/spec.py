@@ -398,8 +398,8 @@ def load(path: PathLike, *, source: object | None = None) -> Spec:
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is no text in UTF-8, as TOML has to be"
-        raise EngineError(f"{path}: {reason}") from error
+        bytes_ = "is no text in UTF-8, as the TOML of a specification is"
+        raise EngineError(f"{path}: {error.strerror if isinstance(error, OSError) else bytes_}") from error
     try:
         raw = tomllib.loads(content, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:

@@ -16,7 +16,7 @@ from privsql.answers.parser import parse_query
 from privsql.attacks import suite
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import ReleaseSeries
-from privsql.calls import as_exact_number, as_path, as_paths, as_whole_number
+from privsql.calls import as_exact_number, as_optional_path, as_paths, as_whole_number
 from privsql.engine.progress import options_from
 from privsql.engine.sqlfiles import DIALECT, render_sql, table
 from privsql.errors import UsageError
@@ -58,22 +58,22 @@ class Attacked:
 
     @property
     def measured(self) -> list[Finding]:
-        """The findings of those who had something to attack."""
+        """Return the findings of those who had something to attack."""
         return [one for one in self.findings if one.applies and one.attacked]
 
     @property
     def promised(self) -> list[Finding]:
-        """The findings of those whom the mechanism promises to resist."""
+        """Return the findings of those whom the mechanism promises to resist."""
         return [one for one in self.findings if one.promised]
 
     @property
     def ok(self) -> bool:
-        """Whether something was measured, and no promise is broken."""
+        """Return whether something was measured, and no promise is broken."""
         return bool(self.measured) and not any(one.exceeded for one in self.findings)
 
     @property
     def verdict(self) -> str:
-        """The outcome in words. That every promise holds is only said where every promise was measured."""
+        """Return the outcome in words. That every promise holds is only said where every promise was measured."""
         if not self.measured:
             return "NOTHING WAS MEASURED: no adversary of this mechanism had anything to attack"
         broken = [one for one in self.promised if one.exceeded]
@@ -91,11 +91,11 @@ class Attacked:
         return 0 if self.ok else 1 if self.measured else 3
 
     def plot(self) -> Any:
-        """A picture, of altair: certainty of every adversary's best guess, and by known records."""
+        """Return a picture, of altair: certainty of every adversary's best guess, and by known records."""
         return plot.draw_picture(plot.draw_attacks, self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: one row per adversary."""
+        """Return the HTML of a notebook: one row per adversary."""
         head = ("adversary", "what it knows", "attacked", "mean", "highest", "above bound", "right", "promise")
         rows = (
             (
@@ -110,7 +110,7 @@ class Attacked:
         return markup.html_page(self.verdict, markup.html_table(head, rows, len(self.findings)))
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         rows = [one.as_json() for one in self.findings]
         head = {"ok": self.ok, "source": self.source, "measured": len(self.measured), "verdict": self.verdict}
         return {**head, "adversaries": rows, "seconds": round(self.seconds, 3)}
@@ -139,7 +139,7 @@ def attack(
     """
     target, others = as_target(release), [Target.parse(one) for one in as_paths(against, "against")]
     clock, drawn = time.monotonic(), seed_key(as_whole_number(seed, "seed", None)).random_generator("attack")
-    key_path = as_path(key_file, "key_file") if key_file is not None else None
+    key_path = as_optional_path(key_file, "key_file")
     near = str(within) if within is not None else None
     with options_from(how, attack) as options:
         with open_release(target) as (db, attached), explain_failures(target):
@@ -190,15 +190,15 @@ class CountInference:
 
     @property
     def queried_row(self) -> Inference:
-        """The row of the query."""
+        """Return the row of the query."""
         return next(row for row in self.rows if row.asked)
 
     def plot(self) -> Any:
-        """A picture, of altair: noisy ratios over the size of the query, simulated and in theory."""
+        """Return a picture, of altair: noisy ratios over the size of the query, simulated and in theory."""
         return plot.draw_picture(plot.draw_inference, self)
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         head = {"epsilon": self.epsilon, "condition": self.condition, "sensitive_condition": self.sensitive}
         return {**head, "draws": self.draws, "sizes": [row.as_json() for row in self.rows]}
 
@@ -213,7 +213,7 @@ def infer(
     seed: int | None = None,
     **how: Unpack[RunKeywords],
 ) -> CountInference:
-    """What an adversary infers from two differentially private counts of the source, each answered with ``epsilon``.
+    """Infer from two differentially private counts of the source, each answered with ``epsilon``.
 
     ``source``: its specification; ``condition``: SQL over quasi-identifiers; ``sensitive``: SQL that is asked of those
     who meet it. ``seed`` repeats a simulation, with Laplace noise in doubles; without one the noise is OpenDP's, and
@@ -241,7 +241,7 @@ def _draw_noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Flo
 
 
 def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options) -> tuple[int, int]:
-    """How many records meet a condition, and how many of them the sensitive one, too."""
+    """Return how many records meet a condition, and how many of them the sensitive one, too."""
     if not isinstance(spec.implementation.shape, TableShape):
         raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
     with open_session(options) as db:

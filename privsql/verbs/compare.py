@@ -15,6 +15,7 @@ from privsql.calls import (
     as_confidence,
     as_exact_data,
     as_names,
+    as_optional_path,
     as_path,
     as_range,
     as_share,
@@ -22,7 +23,7 @@ from privsql.calls import (
     refuse_unknown_keywords,
 )
 from privsql.engine.files import temporary_folder
-from privsql.engine.open import open_scratch
+from privsql.engine.open import open_engine, open_scratch
 from privsql.engine.progress import RUNNING, Options, PartReporter, RunKeywords, SilentReporter, options_from
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key, system_key
@@ -37,14 +38,16 @@ from privsql.source.records import prepare_records
 from privsql.source.spec import Ledger, Spec, redirect_spec
 from privsql.source.table import PersonChoice
 from privsql.verbs.publish import Published, publish
-from privsql.verbs.session import open_session, open_workshop, require_same_persons, require_same_roles
+from privsql.verbs.session import open_session, require_same_persons, require_same_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from typing import Unpack
 
     from privsql.answers.answer import Answer
     from privsql.calls import PathLike
+    from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Alternatives
     from privsql.source.keywords import SpecLike
     from privsql.source.places import Target
@@ -57,7 +60,7 @@ __all__ = ["Evaluated", "Workload", "evaluate"]
 
 
 def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
-    """What each algorithm of the mechanism would cost and tell; nothing is written, and no ledger is asked.
+    """Compare the algorithms of the mechanism: costs and disclosure; without ledger, and nothing is written.
 
     ``spec`` and keywords: as of ``publish``. Raises ``UsageError`` where a mechanism's algorithms are not to be
     compared.
@@ -108,7 +111,7 @@ def evaluate(
     """
     target, questions = as_target(release), make_workload(workload, how, evaluate)
     rest = {name: value for name, value in how.items() if name in RUNNING}
-    key_path = as_path(key_file, "key_file") if key_file is not None else None
+    key_path = as_optional_path(key_file, "key_file")
     with options_from(rest, "evaluate") as options:
         manifest = inspect(target)
         spec = spec_from_manifest(source, manifest)
@@ -120,7 +123,7 @@ def evaluate(
 def make_workload(
     workload: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]
 ) -> Workload:
-    """The workload that is meant; ``UsageError`` for keywords that neither it nor a verb has."""
+    """Return the workload that is meant; ``UsageError`` for keywords that neither it nor a verb has."""
     keywords = [one.name for one in fields(Workload) if one.name not in ("kind", "file")]
     refuse_unknown_keywords(how, [*keywords, *RUNNING], verb)
     chosen = {name: _parse_workload_field(name, how[name]) for name in keywords if name in how}
@@ -133,7 +136,7 @@ def make_workload(
 
 
 def _parse_workload_field(name: str, value: Any) -> Any:
-    """A field of a ``Workload``: a whole number, a share of the records, a pair, or None where nothing is chosen."""
+    """Return a field of a ``Workload``: a whole number, a share, a pair, or None for the default."""
     if value is None:
         return None
     if name == "true_answers":
@@ -151,7 +154,7 @@ def measure_answers(
     """Return the answers of a release beside those of its source; ``choice``: which record of each person it takes."""
     with (
         temporary_folder() as folder,
-        open_workshop(folder, replace(options, report=None)) as db,
+        open_engine(folder, replace(options, report=None)) as db,
         Release(target) as release,
     ):
         source, name = prepare_records(db, spec, choice=choice), release.manifest.name
@@ -193,7 +196,7 @@ class Combination:
 
 
 def combine_grid(specs: Sequence[tuple[str, Spec]], grid: Grid | None) -> list[Combination]:
-    """Every specification with every combination of those values that its mechanism has keys for.
+    """Return every specification with every combination of those values that its mechanism has keys for.
 
     ``grid``: values by key, "threshold" or "mechanism.threshold", or texts such as "threshold=1/4,1/8". Raises
     ``UsageError`` for a key that no specification has.
@@ -225,7 +228,7 @@ def _combine_values(name: str, spec: Spec, wanted: Mapping[str, Sequence[Any]]) 
 
 
 def _with_values(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
-    """A specification with other values of its mechanism; ``UsageError`` if it can't have them."""
+    """Return a specification with other values of its mechanism; ``UsageError`` if it can't have them."""
     raw: dict[str, Any] = spec.mechanism.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     for key, value in chosen.items():
         *path, last = key.split(".")
@@ -256,7 +259,7 @@ def _read_grid(grid: Grid) -> dict[str, list[Any]]:
 
 
 def _split_pair(text: str) -> tuple[str, list[Any]]:
-    """The key and the values of "key=value,value"; a comma within brackets or quotes parts nothing.
+    """Return the key and the values of "key=value,value"; a comma within brackets or quotes parts nothing.
 
     >>> _split_pair("mechanism.threshold=1/4, {default = 0.1, HIV = 0.05}")
     ('mechanism.threshold', ['1/4', {'default': Decimal('0.1'), 'HIV': Decimal('0.05')}])
@@ -296,11 +299,11 @@ class Candidate:
 
     @property
     def promise(self) -> str:
-        """The bound on the posterior, in words."""
+        """Return the bound on the posterior, in words."""
         return self.spec.implementation.promise(self.spec.mechanism)
 
     def as_json(self) -> dict[str, Any]:
-        """An entry of ``--json``."""
+        """Return an entry of ``--json``."""
         return {
             "spec": self.name,
             **({"grid": self.values} if self.values else {}),
@@ -321,7 +324,7 @@ class RefusedCombination:
     values: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """An entry of ``--json``."""
+        """Return an entry of ``--json``."""
         return {"spec": self.name, "grid": self.values, "refused": self.reason, "exit_code": self.exit_code}
 
 
@@ -334,19 +337,19 @@ class Comparison(list[Candidate]):
 
     @property
     def refused(self) -> list[RefusedCombination]:
-        """The combinations of a grid that there can't be."""
+        """Return the combinations of a grid that there can't be."""
         return [one for one in self.rows if isinstance(one, RefusedCombination)]
 
     def as_json(self, *, points: bool = False) -> dict[str, Any]:
-        """The object of ``--json``; ``points``: with every question of every release."""
+        """Return the object of ``--json``; ``points``: with every question of every release."""
         return {"specs": [one.as_json() | (_points_json(one) if points else {}) for one in self.rows]}
 
     def plot(self) -> Any:
-        """A picture, of altair: error by size of the true answer, of each release."""
+        """Return a picture, of altair: error by size of the true answer, of each release."""
         return plot.draw_picture(plot.draw_comparison, {one.name: one.evaluated.scores for one in self})
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what each promises, and how far its answers are from the truth."""
+        """Return the HTML of a notebook: what each release promises, and the errors of its answers."""
         head = ("specification", "posterior", "estimator", "mean error", "coverage")
         rows = [
             (
@@ -401,7 +404,7 @@ def compare(
 
 
 def _name_specs(specs: Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, SpecLike]]) -> list[tuple[str, Spec]]:
-    """The specifications with their names; a number where nothing names one."""
+    """Return the specifications with their names; a number where nothing names one."""
     alone = isinstance(specs, str | os.PathLike | Spec) or is_table(specs) or not isinstance(specs, Iterable)
     if alone or (isinstance(specs, Mapping) and {"source", "mechanism"} <= set(specs)):
         raise UsageError("compare takes several specifications, by name or in a list; put one into a list: [spec]")
@@ -415,74 +418,52 @@ def _name_specs(specs: Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, S
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A release's facts, its scores and the seconds that these took."""
-
-    published: Published
-    evaluated: Evaluated
-    seconds: float
-
-
-@dataclass(frozen=True)
 class _Trial:
-    """What every specification goes through; ``called``: the name of all releases."""
+    """The settings of every specification; ``called``: the name of all releases."""
 
     called: str
     workload: Workload
     confidence: float
     seed: int | None
 
-    def measure_spec(self, spec: Spec, options: Options) -> Outcome:
-        """Published into a temporary folder and evaluated; raises what publishing raises."""
-        with temporary_folder() as folder:
-            trial_spec = redirect_spec(spec, folder / "release.duckdb", "duckdb")
-            trial_spec = trial_spec.model_copy(
-                update={"release": trial_spec.release.model_copy(update={"name": self.called, "schema_": None})}
-            )
-            trial_spec = trial_spec.model_copy(
-                update={"ledger": Ledger(off=True)}
-            )  # trials are no releases: no ledger knows of them
-            key = system_key() if self.seed is None else seed_key(self.seed)
-            try:
-                published = publish(trial_spec, key=key, options=options)
-            except (UsageError, InfeasibleError) as error:
-                raise _RefusedError(error) from error
-            clock = time.monotonic()
-            choice = PersonChoice.from_key(key, trial_spec.name)
-            answers = measure_answers(trial_spec.target, trial_spec, self.workload, self.confidence, options, choice)
-            return Outcome(published, answers, time.monotonic() - clock)
+    def redirect_spec(self, spec: Spec, folder: Path) -> Spec:
+        """Return the specification of a release in a folder. No ledger knows of it, since trials are no releases."""
+        trial_spec = redirect_spec(spec, folder / "release.duckdb", "duckdb")
+        section = trial_spec.release.model_copy(update={"name": self.called, "schema_": None})
+        return trial_spec.model_copy(update={"release": section, "ledger": Ledger(off=True)})
 
-
-class _RefusedError(Exception):
-    """What publishing refused, apart from what a workload is refused for."""
-
-    def __init__(self, error: UsageError | InfeasibleError) -> None:
-        super().__init__(str(error))
-        self.error = error
+    def measure_release(self, one: Combination, published: Published, key: Key, options: Options) -> Candidate:
+        """Compare the answers of a release with those of its source."""
+        clock, spec = time.monotonic(), published.spec
+        choice = PersonChoice.from_key(key, spec.name)
+        answers = measure_answers(spec.target, spec, self.workload, self.confidence, options, choice)
+        return Candidate(one.name, one.spec, published, answers, time.monotonic() - clock, one.values)
 
 
 def _run_trials(
     wanted: Sequence[Combination], trial: _Trial, options: Options, *, refuse: bool
 ) -> Iterator[Candidate | RefusedCombination]:
-    """What becomes of each; ``refuse``: what there can't be ends it."""
+    """Publish and measure each specification; ``refuse``: raise what publishing raises."""
     for number, one in enumerate(wanted, 1):
         if one.refused is not None:
             yield RefusedCombination(one.name, one.refused, UsageError.exit_code, one.values)
             continue
         name = one.name if len(wanted) == 1 else f"{number}/{len(wanted)} {one.name}"
-        trial_options = (
-            options if options.report is None else replace(options, report=PartReporter(options.report, name))
-        )
-        try:
-            outcome = trial.measure_spec(one.spec, trial_options)
-        except _RefusedError as refused:
-            error = refused.error
-            if refuse:
-                error.args = (f"{one.name}: {error}", *error.args[1:])
-                raise error from None
-            yield RefusedCombination(one.name, str(error), error.exit_code, one.values)
-        else:
-            yield Candidate(one.name, one.spec, outcome.published, outcome.evaluated, outcome.seconds, one.values)
+        reported = options if options.report is None else replace(options, report=PartReporter(options.report, name))
+        key = system_key() if trial.seed is None else seed_key(trial.seed)
+        with temporary_folder() as folder:
+            try:
+                published = publish(trial.redirect_spec(one.spec, folder), key=key, options=reported)
+            except (UsageError, InfeasibleError) as error:
+                if refuse:
+                    error.args = (f"{one.name}: {error}", *error.args[1:])
+                    raise
+                outcome: Candidate | RefusedCombination = RefusedCombination(
+                    one.name, str(error), error.exit_code, one.values
+                )
+            else:
+                outcome = trial.measure_release(one, published, key, reported)
+        yield outcome
 
 
 def _require_comparable(specs: Sequence[tuple[str, Spec]]) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 from pydantic import ValidationError
 
-from privsql.calls import as_exact_number, as_path, as_whole_number
+from privsql.calls import as_exact_number, as_optional_path, as_path, as_whole_number
 from privsql.engine.files import is_files, temporary_folder, url_scheme
-from privsql.engine.open import list_tables, open_scratch
+from privsql.engine.open import list_tables, open_engine, open_scratch
 from privsql.engine.progress import SilentReporter, options_from
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import UsageError
@@ -30,7 +30,6 @@ from privsql.source.profile import choose_roles
 from privsql.source.records import known_as
 from privsql.source.spec import Columns
 from privsql.source.table import mount_persons, prepare_table
-from privsql.verbs.session import open_workshop
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -80,7 +79,7 @@ def init(
         files = table is None and is_files(name)
         if not files and table is None:
             table = _only_table(Path(name))
-        place = _as_spec_path(name, as_path(base, "base") if base is not None else None)
+        place = _as_spec_path(name, as_optional_path(base, "base"))
         source_table = {("file" if files else "database"): place, **({} if files else {"table": table})}
         source_model = _make_source({"file": name} if files else {"database": name, "table": table})
         return _propose_spec(name, source_model, source_table, wanted, options)
@@ -95,7 +94,7 @@ def _propose_spec(
 ) -> str:
     mechanism, sensitive, categorical = wanted
     with temporary_folder() as folder:
-        with open_workshop(folder, options) as db:
+        with open_engine(folder, options) as db:
             mount_persons(db, source)
             try:
                 chosen = choose_roles(
@@ -103,7 +102,7 @@ def _propose_spec(
                 )
             except UsageError as error:
                 raise UsageError(f"{called}: {error}") from error
-        with open_workshop(folder, options) as db:
+        with open_engine(folder, options) as db:
             columns = Columns.model_validate(chosen.columns)
             proposed = mechanism.propose(
                 db, ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
@@ -119,7 +118,7 @@ def _make_source(fields: dict[str, Any]) -> Source:
 
 
 def _as_spec_path(name: str, base: Path | None) -> str:
-    """A path as a specification in folder ``base`` has it."""
+    """Return a path as a specification in folder ``base`` has it."""
     if url_scheme(name):
         return name
     place = Path(name).absolute()
@@ -127,7 +126,7 @@ def _as_spec_path(name: str, base: Path | None) -> str:
 
 
 def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Proposal, *, reduced: bool) -> str:
-    """The text; ``reduced``: of persons with several records only one can be published, so there is no choice."""
+    """Return the text; ``reduced``: only one record of each person can be published, so there is no choice."""
     document = tomlkit.document()
     first = "Proposed by privsql init. Check the roles: what could be known of a person is a quasi-identifier."
     head = (first, "", *chosen.remarks) if chosen.remarks else ("Proposed by privsql init.",)
@@ -155,7 +154,7 @@ def _describe_source(source: dict[str, Any], chosen: ChosenRoles, *, reduced: bo
 
 
 def _without_columns(columns: dict[str, Any], left_out: Collection[str]) -> dict[str, Any]:
-    """The roles of columns, without some of them: wherever they are named, and what would then hold nothing."""
+    """Return the roles of columns, without some of them: wherever they are named, and what would then hold nothing."""
     if not left_out:
         return columns
     remaining: dict[str, Any] = {}
@@ -179,7 +178,7 @@ def _only_table(path: Path) -> str:
 
 
 def itemsets(release: PathLike, *, top: int = 20, estimator: str = "reconstructed") -> list[tuple[list[str], float]]:
-    """The ``top`` most frequent item sets of a release, each with its estimated number of records.
+    """Return the ``top`` most frequent item sets of a release, each with its estimated number of records.
 
     Raises ``UsageError`` for a release of another kind.
     """
@@ -233,7 +232,7 @@ class LedgerListing:
         return self.releases[number]
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         return {
             "releases": [entry.as_json() for entry in self.releases],
             "database": str(self.database),
@@ -244,19 +243,15 @@ class LedgerListing:
 
 
 def ledger(spec: SpecLike | None = None, *, database: PathLike | None = None) -> LedgerListing:
-    """What the ledger holds of the source of a specification; without one, of all sources.
+    """List what the ledger holds of the source of a specification; without one, of all sources.
 
     ``database``: the ledger, by default that of the specification, or the user's own. Raises ``UsageError`` if there
     is none.
     """
     source_spec = as_spec(spec) if spec is not None else None
-    path = require_ledger(source_spec, _as_database_path(database))
+    path = require_ledger(source_spec, as_optional_path(database, "database"))
     with open_scratch() as db, open_for_reading(db, path) as book:
         return _list_releases(path, book, source_spec)
-
-
-def _as_database_path(database: PathLike | None) -> Path | None:
-    return as_path(database, "database") if database is not None else None
 
 
 def _list_releases(path: Path, book: Book, spec: Spec | None) -> LedgerListing:
@@ -273,7 +268,7 @@ def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> Le
     Raises ``UsageError`` if the ledger does not hold it, or has it as withdrawn already.
     """
     path, named = (
-        require_ledger(None, _as_database_path(database)),
+        require_ledger(None, as_optional_path(database, "database")),
         str(release if isinstance(release, int) else as_path(release)),
     )
     with open_scratch() as db, open_for_writing(db, path) as book:
@@ -311,7 +306,7 @@ def cap(
     if most <= 0:
         raise UsageError(f"cap: {fraction_text(most)} is not above 0")
     require_names(source_spec)
-    path = require_ledger(source_spec, _as_database_path(database), exists=False)
+    path = require_ledger(source_spec, as_optional_path(database, "database"), exists=False)
     source = known_as(source_spec.source)
     with open_scratch() as db:
         with open_for_writing(db, path) as book, db.in_transaction():

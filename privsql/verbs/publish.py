@@ -12,7 +12,7 @@ from privsql.attacks import adversaries
 from privsql.calls import as_path, as_whole_number, refuse_unknown_keywords
 from privsql.engine import sqlfiles
 from privsql.engine.files import fold_name, temporary_folder
-from privsql.engine.open import is_database, log_of
+from privsql.engine.open import is_database, log_of, open_engine
 from privsql.engine.progress import RUNNING, options_from
 from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
@@ -27,7 +27,7 @@ from privsql.source.keywords import as_spec, list_keywords, split_keywords
 from privsql.source.places import Target
 from privsql.source.records import overlaps_source, prepare_records
 from privsql.source.table import describe_coarsening
-from privsql.verbs.session import open_workshop, source_session
+from privsql.verbs.session import source_session
 from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Published:
     search_seconds: float | None = None
 
     def __fspath__(self) -> str:
-        """The path of the release; ``UsageError`` for a plan."""
+        """Return the path of the release; ``UsageError`` for a plan."""
         if self.release is None:
             raise UsageError("this is a plan; publish it first")
         return str(self.release)
@@ -112,7 +112,7 @@ class Published:
         return markup.html_page(title, markup.html_pairs(self.lines), *warned)
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         return {
             "release": str(self.release) if self.release else None,
             **self.facts,
@@ -125,7 +125,7 @@ class Published:
 
 
 def describe_cap(cap: str | None) -> str:
-    """The most that may be spent, in words."""
+    """Return the most that may be spent, in words."""
     return "no cap is set" if cap is None else f"of at most {cap}"
 
 
@@ -163,7 +163,7 @@ def publish(spec: SpecLike, **how: Unpack[Publishing]) -> Published:
 
 
 def _release_key(keywords: Mapping[str, Any]) -> Key | None:
-    """The key of a release, if its publisher names one."""
+    """Return the key of a release, if its publisher names one."""
     chosen = {name: keywords[name] for name in ("key", "key_file", "seed") if keywords.get(name) is not None}
     if len(chosen) > 1:
         raise UsageError(f"give {' or '.join(chosen)}, not both")
@@ -185,7 +185,7 @@ def _publish_spec(
     _require_writable(spec, replace=replace)
     with (
         (Draft if target.schema is None else SchemaDraft)(target, replace=replace) as draft,
-        open_workshop(draft.spill_folder, options) as db,
+        open_engine(draft.spill_folder, options) as db,
         source_session(spec, db, draft.spill_folder, options) as there,
     ):
         replaces = digest_release(target) if is_occupied(target) else None
@@ -281,7 +281,7 @@ def _publish_tables(publication: Publication, draft: Draft, key: Key) -> dict[st
 
 
 def _collation_warnings(db: Warehouse, roles: Roles) -> list[str]:
-    """What the publisher should know of columns whose values are compared by a collation in the source."""
+    """Warn of columns whose values are compared by a collation in the source."""
     texts = [field.name for field in (*roles.quasi_identifiers, *roles.sensitive) if field.type == "VARCHAR"]
     collations = db.list_collations(temp_table("source"), texts) if texts else {}
     return [
@@ -294,7 +294,7 @@ def _collation_warnings(db: Warehouse, roles: Roles) -> list[str]:
 def _prepare_publication(
     db: EngineSession, there: Warehouse, request: PublicationRequest, *, publishing: bool
 ) -> Publication:
-    """The source, ready to be published under the specification's names, and what the ledger asks of that."""
+    """Return the source, ready to be published under the specification's names, and what the ledger asks of that."""
     spec = request.spec
     choice = make_choice(db, request, publishing=publishing)
     source = prepare_records(there, spec, for_ledger=request.path is not None, choice=choice)
@@ -304,7 +304,7 @@ def _prepare_publication(
 
 
 def _require_writable(spec: Spec, *, replace: bool) -> None:
-    """``UsageError`` unless the target is free, or a release that may be replaced. It is never the source."""
+    """Raise ``UsageError`` unless the target is free, or a release that may be replaced. It is never the source."""
     target = spec.target
     if overlaps_source(spec.source, target):
         what = (
@@ -337,7 +337,7 @@ def _require_release(target: Target) -> None:
 
 
 def plan(spec: SpecLike, **how: Unpack[Planning]) -> Published:
-    """What ``publish`` would do: feasibility, setting, loss and bound; nothing is written.
+    """Return what ``publish`` would do: feasibility, setting, loss and bound; nothing is written.
 
     ``spec`` and keywords: as of ``publish``. Raises the same.
     """
@@ -355,7 +355,7 @@ def _plan_spec(spec: Spec, options: Options) -> Published:
     sweep_drafts(spec.target)
     with (
         temporary_folder() as folder,
-        open_workshop(folder, options) as db,
+        open_engine(folder, options) as db,
         source_session(spec, db, folder, options) as there,
     ):
         request = PublicationRequest(spec, prepare_ledger(db, spec))
@@ -370,13 +370,13 @@ def _plan_spec(spec: Spec, options: Options) -> Published:
 
 
 def _table_warnings(spec: Spec) -> list[str]:
-    """What should be known of how a table in Python was read."""
+    """Return warnings on how a table in Python was read."""
     read = spec.source.frame
     return [] if read is None else read.list_remarks(spec.columns.names, queried=spec.source.query is not None)
 
 
 def _place_warnings(spec: Spec) -> list[str]:
-    """What should be known of a database that holds other things as well."""
+    """Warn of a database that holds other things as well."""
     if spec.release.schema_ is None:
         return []
     file = spec.target.file
@@ -413,7 +413,7 @@ def _make_manifest(publication: Publication, facts: dict[str, Any]) -> Manifest:
 
 
 def _release_facts(spec: Spec, source: Records, facts: dict[str, Any]) -> dict[str, Any]:
-    """What ``publish`` and ``plan`` say of a release."""
+    """Return the facts in the outcome of ``publish`` and ``plan``."""
     return {
         "mechanism": spec.mechanism.kind,
         "algorithm": spec.mechanism.algorithm,
@@ -423,7 +423,7 @@ def _release_facts(spec: Spec, source: Records, facts: dict[str, Any]) -> dict[s
 
 
 def _record_counts(spec: Spec, source: Records, facts: dict[str, Any]) -> dict[str, Any]:
-    """Records of the source, and what became of them: nothing where an exact number is no part of the guarantee."""
+    """Return numbers of records; None where exact numbers are no part of the guarantee."""
     if not spec.implementation.states_counts:
         return dict.fromkeys(("records", "published", "suppressed"))
     left_out = facts.get("left_out", 0)

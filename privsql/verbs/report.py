@@ -18,7 +18,7 @@ from sqlglot.dialects.duckdb import DuckDB
 
 from privsql.answers.accuracy import BANDS, Workload
 from privsql.answers.answer import OURS, THEIRS
-from privsql.calls import as_path, as_paths, as_whole_number
+from privsql.calls import as_optional_path, as_paths, as_whole_number
 from privsql.engine.progress import RunKeywords, SilentReporter, options_from, report_steps
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, column, is_null, table
 from privsql.errors import GuaranteeError, UsageError
@@ -83,7 +83,7 @@ def list_questions(release: Release) -> Iterator[exp.Select]:
 
 
 def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -> list[exp.Expr]:
-    """By what of the sensitive columns is grouped: their values, or quarters of the records where these are numbers."""
+    """Return the groups by sensitive columns: their values, or quarters of the records for numbers."""
     fields = release.manifest.roles.sensitive
     if not (isinstance(shape, TableShape) and shape.numeric):
         return [column(field.name) for field in fields]
@@ -113,7 +113,7 @@ def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUA
 
 
 def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
-    """The columns that have at least two values, and few of them, those with fewest first."""
+    """Return the columns that have at least two values, and few of them, those with fewest first."""
     counts = []
     for name in names:
         with suppress(UsageError):
@@ -124,7 +124,7 @@ def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
 
 
 def _list_set_questions(release: Release) -> Iterator[exp.Select]:
-    """How many records hold sets of items: frequent ones and, ever further apart, less frequent ones."""
+    """Yield how many records hold sets of items: frequent ones and, ever further apart, less frequent ones."""
     field = release.manifest.roles.sensitive[0]
     frequent = release.answers.list_frequent(RANKED, "reconstructed")
     for rank in sorted({round(len(frequent) ** (k / SETS)) - 1 for k in range(SETS + 1)}) if frequent else []:
@@ -133,7 +133,7 @@ def _list_set_questions(release: Release) -> Iterator[exp.Select]:
 
 
 def items_condition(field: Field, items: Sequence[str]) -> exp.Expr:
-    """The condition that a list holds some items, given as texts."""
+    """Return the condition that a list holds some items, given as texts."""
     listed = exp.Array(expressions=[as_literal(item, field, field.type.removesuffix("[]")) for item in items])
     return exp.Anonymous(this="list_has_all", expressions=[column(field.name), listed])
 
@@ -147,12 +147,12 @@ def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: e
 
 
 def ask_release(release: Release, query: exp.Select, estimator: str = "reconstructed") -> Rows:
-    """The rows of an answer: groups, estimate, standard error, low, high."""
+    """Return the rows of an answer: groups, estimate, standard error, low, high."""
     return release.query(as_sql(query, plainly=False), estimator=estimator).rows
 
 
 def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr:
-    """A value as a constant of a column."""
+    """Return a value as a constant of a column."""
     sql_type = kind or field.type
     if sql_type == "VARCHAR":
         return exp.Literal.string(str(value))
@@ -164,7 +164,7 @@ def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr
 
 
 def as_sql(query: exp.Expr, *, plainly: bool = True) -> str:
-    """The SQL of a query; ``plainly``: names that need no quotes have none."""
+    """Return the SQL of a query; ``plainly``: names that need no quotes have none."""
     if plainly:
         query = query.copy()
         for one in query.find_all(exp.Identifier):
@@ -204,7 +204,7 @@ def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccur
 
 
 def _answer_groups(release: Release, query: Any) -> list[tuple[float, float, float, float | None]]:
-    """(estimate, standard error, half of the interval, half of the literature's bounds) of every group."""
+    """Return (estimate, standard error, half interval, half of the literature's bounds) of every group."""
     ours = ask_release(release, query)
     if len(ours) > MOST_ANSWER_ROWS:
         return []
@@ -246,7 +246,7 @@ QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
 
 
 def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
-    """The lines for one question, which the release can be asked."""
+    """Return the lines for one question, which the release can be asked."""
     name, form = FILE, "file"
     if location.is_folder:
         name, form = FOLDER, "folder"
@@ -262,7 +262,7 @@ def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
 
 
 def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
-    """How many records have the most frequent value, or the larger half of numbers, by a column; or frequent items."""
+    """Return a question on the most frequent value by a column, the larger half of numbers, or frequent items."""
     roles, shape = release.manifest.roles, release.mechanism.shape
     if isinstance(shape, ItemSetShape):
         frequent = release.answers.list_frequent(20, "reconstructed")
@@ -285,7 +285,7 @@ def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None
 
 
 def _is_legible(values: Iterable[object]) -> bool:
-    """Whether values can be copied from a page, on which what can't be printed is replaced."""
+    """Return whether values can be copied from a page, on which what can't be printed is replaced."""
     return all(str(one).isprintable() and len(str(one)) <= LEGIBLE for one in values)
 
 
@@ -294,7 +294,7 @@ def _equals_value(left: exp.Expr, value: object, field: Field) -> exp.Expr:
 
 
 def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, form: str) -> str:
-    """The same for DuckDB itself: the release's view has a weight; files of a folder are put together to it first."""
+    """Return SQL for DuckDB alone, which sums the weight of the release's view; of a folder it makes the view."""
     manifest = release.manifest
     weight = exp.Sum(this=column(manifest.roles.by_all.column_name("weight")))
     query = exp.select(*(one.copy() for one in groups), alias_as(weight, "n"))
@@ -332,7 +332,7 @@ def report(
     key_file: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> Report:
-    """All that can be said of a release to whoever gets it, and with ``to`` a page of HTML that says it.
+    """Return all that can be said of a release to whoever gets it, and with ``to`` a page of HTML that says it.
 
     Without ``source`` it follows from the release alone, is the same whoever makes it, and may be handed out with it.
     With the source (``source`` and ``key_file`` as of ``verify``) it is internal: it shows true counts. Checks that do
@@ -341,7 +341,7 @@ def report(
     written, and where what makes pages
     pages is not installed.
     """
-    target, page = as_target(release), as_path(to, "to") if to is not None else None
+    target, page = as_target(release), as_optional_path(to, "to")
     if page is not None:
         require_page_target(page)
     with options_from(how, report) as options:
@@ -396,7 +396,7 @@ def _compare_answers(
 
 
 def _sample_pairs(score: Score) -> tuple[tuple[float, float, float | None, float | None], ...]:
-    """Some answers singly, of every size: true ones in order, every k-th."""
+    """Return some answers singly, of every size: true ones in order, every k-th."""
     rows = [(true, of["estimate"] or 0.0, of["low"], of["high"]) for _, true, of in score.pair_answers()]
     rows.sort(key=lambda row: row[:2])
     step = max(1, -(-len(rows) // PAIRS))

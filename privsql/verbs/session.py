@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @contextmanager
 def open_session(options: Options | None = None) -> Iterator[EngineSession]:
     """Open an empty engine for the time of a verb, with a folder to spill to."""
-    with temporary_folder() as folder, open_workshop(folder, options or Options()) as db:
+    with temporary_folder() as folder, open_engine(folder, options or Options()) as db:
         yield db
 
 
@@ -53,10 +53,6 @@ def open_release_with_source(
             raise UsageError(kinds)
         source.sort_records()
         yield attach_release_tables(db, target), source
-
-
-def open_workshop(spill: Path, options: Options) -> EngineSession:
-    return open_engine(spill, options)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from privsql import markup
 from privsql._version import __version__
 from privsql.attacks import adversaries
-from privsql.calls import as_path, as_paths
+from privsql.calls import as_optional_path, as_paths
 from privsql.engine.progress import options_from
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import UsageError
@@ -84,7 +84,7 @@ class Verified:
         return markup.html_page(title, *parts, markup.html_table(("check", "holds", ""), rows, len(rows)), *notes)
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         checks = [check.as_json() for check in self.checks]
         copy = {"copy": str(self.copy)} if self.copy is not None else {}
         return {
@@ -117,11 +117,11 @@ def verify(
     it returns.
     """
     target, others = as_target(release), [Target.parse(one) for one in as_paths(against, "against")]
-    ledger = as_path(database, "database") if database is not None else None
+    ledger = as_optional_path(database, "database")
     if ledger is not None and (source is None or not others):
         raise UsageError("the ledger is asked of records of several releases: give source and against with it")
-    key = as_path(key_file, "key_file") if key_file is not None else None
-    to = as_path(copy_to, "copy_to") if copy_to is not None else None
+    key = as_optional_path(key_file, "key_file")
+    to = as_optional_path(copy_to, "copy_to")
     if to is not None:
         refuse_target(target, to)
     with options_from(how, verify) as options:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 def require_names(spec: Spec) -> None:
-    """``UsageError`` for a cap on what the publisher spends on people whom nothing names."""
+    """Raise ``UsageError`` for a cap on what the publisher spends on people whom nothing names."""
     if spec.source.id is None and spec.source.person is None:
         raise UsageError(
             "a budget needs source.id or source.person: by its name alone a source can't be capped, for a copy under "
@@ -78,7 +78,7 @@ class BudgetLedger(Publication):
 
     @property
     def epsilon(self) -> Fraction:
-        """What this release spends."""
+        """Return what this release spends."""
         params, composition = self.request.spec.mechanism, self.request.spec.implementation.composition
         if not isinstance(composition, BudgetComposition):
             raise TypeError(params.kind)
@@ -90,7 +90,7 @@ class BudgetLedger(Publication):
         return self.request.key or self.fresh
 
     def compare_earlier(self) -> None:
-        """What was spent, and what may be."""
+        """Find what was spent, and the cap."""
         self.subjects = Subjects(self.db, self.source, self.request, values=False)
         with open_for_reading(self.db, self.request.ledger_path) as book:
             self._take_budget(book)
@@ -178,11 +178,8 @@ class BudgetLedger(Publication):
             self.subjects.names.write_marks(self.entry.number)
             write_events(self.db, book, *events)
 
-    def read_tables(self, tables: Columns) -> None:
-        """Nothing: no release is made twice."""
-
     def record_release(self, path: Path, facts: dict[str, Any]) -> None:  # noqa: ARG002 (of any composition)
-        """Write down which file it has become."""
+        """Write down the digest of its file."""
         if self.entry is None:
             raise TypeError("nothing was spent")
         self.entry = replace(self.entry, digest=self.request.digest_target(path))
@@ -190,7 +187,7 @@ class BudgetLedger(Publication):
             write_events(self.db, book, ("made", {"number": self.entry.number, "digest": self.entry.digest}))
 
     def as_facts(self) -> dict[str, Any]:
-        """With what is spent, this release among it once it is written down."""
+        """Return the facts with what is spent, this release included once it is written down."""
         total = self.before + (self.epsilon if self.entry is not None else 0)
         cap = None if self.cap is None else fraction_text(self.cap)
         return {**super().as_facts(), "epsilon": fraction_text(self.epsilon), "spent": fraction_text(total), "cap": cap}
@@ -248,7 +245,7 @@ class GroupLedger(Publication):
             self.statements = [f"composition allowed by the publisher: {self.findings.reason}"]
 
     def require_covered(self) -> None:
-        """The same; ``GuaranteeError`` where no guarantee covers both and composition is not allowed."""
+        """Compare with earlier releases; ``GuaranteeError`` if nothing covers both and composition is not allowed."""
         self.compare_earlier()
         self.subjects.names.prepare_marks()
         if self.findings.reason is not None and not self.request.allow:
@@ -260,7 +257,7 @@ class GroupLedger(Publication):
 
     @property
     def key(self) -> Key:
-        """The publisher's, or one for these records and this request: made again, it is the same release."""
+        """Return the publisher's, or one for these records and this request: made again, it is the same release."""
         return self.request.key or self._derive_key()
 
     def _derive_key(self) -> Key:
@@ -271,7 +268,7 @@ class GroupLedger(Publication):
     # What the ledger says ---
 
     def _assess_book(self, book: Book) -> LedgerFindings:
-        """What a book, attached, says of this publication."""
+        """Return what an attached book says of this publication."""
         live = [entry for entry in book.live_entries if entry.epsilon is None and entry != self.replaced]
         self.verdicts = self.subjects.judge_entries(live)
         alike = [entry for entry in live if self.verdicts[entry.number].is_same]
@@ -292,7 +289,7 @@ class GroupLedger(Publication):
         return LedgerFindings(fresh, numbers, composes=f"composition allowed by the publisher: {reason}", reason=reason)
 
     def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
-        """What the releases and this one guarantee together; None unless they agree, and say who is in which group."""
+        """Return what the releases and this one guarantee together; None unless they agree and name their groups."""
         params, composition = self.request.spec.mechanism, self.request.spec.implementation.composition
         if not isinstance(composition, GroupComposition) or not self.subjects.named:
             return None
@@ -307,11 +304,11 @@ class GroupLedger(Publication):
         return composition.covered([*(entry.algorithm for entry in same), params.algorithm])
 
     def _is_of_records_after(self, same: Sequence[LedgerEntry]) -> bool:
-        """Whether this one may hold several records of a person where an earlier one has promised of persons."""
+        """Return whether this one may hold several records of a person where an earlier one has promised of persons."""
         return self.request.promised_person is None and any(entry.promised_person is not None for entry in same)
 
     def _is_repeat(self, entry: LedgerEntry) -> bool:
-        """Whether it was made of the same records by the same key, as the same was asked for."""
+        """Return whether it was made of the same records by the same key, as the same was asked for."""
         if entry.rows != self.subjects.rows or extract_request(entry.spec) != extract_request(self.request.plain_spec):
             return False
         if self.request.key is None and not key_of(self.request.ledger_path).exists():
@@ -355,7 +352,7 @@ class GroupLedger(Publication):
     # Writing ---
 
     def read_tables(self, tables: Columns) -> None:
-        """A fingerprint of every table: the same release again has the same."""
+        """Take a fingerprint of every table: the same release again has the same."""
         self.content = fingerprint_tables(self.db, tables, "release")
 
     def record_release(self, path: Path, facts: dict[str, Any]) -> None:
@@ -390,7 +387,7 @@ class GroupLedger(Publication):
         self.db.drop("positions", "traces")
 
     def _require_unchanged(self, book: Book) -> None:
-        """``GuaranteeError`` if what was found no longer holds, or a repeat has come out otherwise."""
+        """Raise ``GuaranteeError`` if what was found no longer holds, or a repeat has come out otherwise."""
         if book.events != self.book.events and self._assess_book(book) != self.findings:
             raise GuaranteeError("another process has published these subjects meanwhile; publish again")
         again = select_entries(book.entries, (self.findings.again or 0,))

@@ -97,13 +97,13 @@ class CommonNames:
 
     @property
     def differ_in_space(self) -> bool:
-        """Whether they are stated to belong to different things."""
+        """Return whether they are stated to belong to different things."""
         ours, theirs = self.spaces
         return ours is not None and theirs is not None and ours != theirs
 
     @property
     def share_space(self) -> bool:
-        """Whether they are stated to belong to the same thing."""
+        """Return whether they are stated to belong to the same thing."""
         ours, theirs = self.spaces
         return ours is not None and ours == theirs
 
@@ -164,7 +164,7 @@ class Verdict:
 
     @property
     def is_same(self) -> bool:
-        """Whether both hold the same people: whatever makes them so has a reason."""
+        """Return whether both hold the same people: whatever makes them so has a reason."""
         return bool(self.why)
 
 
@@ -199,7 +199,7 @@ def _explain_by_names(names: CommonNames, *, same_source: bool) -> str:
 
 
 def exceeds_chance(ours: RecordSummary, theirs: RecordSummary, met: EqualCounts) -> bool:
-    """Whether two tables have more equal records than two samples of one population would have.
+    """Return whether two tables have more equal records than two samples of one population would have.
 
     By Good and Turing a further record of the population of the larger table, n records, is unlike all of them with
     probability N1 / n, where N1 of them are unlike all others; N2 pairs are alike. So of the m records of the smaller

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import EngineSession
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Book, LedgerEntry
@@ -62,30 +61,27 @@ class NoLedger(Publication):
 
     @property
     def key(self) -> Key:
-        """The publisher's, or a fresh one."""
+        """Return the publisher's, or a fresh one."""
         return self.request.key or self.fresh
 
     def compare_earlier(self) -> None:
-        """Nothing to compare with."""
+        """State that there is no ledger."""
         self.statements = [NO_LEDGER]
 
     def require_covered(self) -> None:
-        """The same."""
+        """State that there is no ledger."""
         self.compare_earlier()
 
-    def read_tables(self, tables: Columns) -> None:
-        """Nothing."""
-
     def record_release(self, path: Path, facts: dict[str, Any]) -> None:
-        """Nothing."""
+        """Write nothing down."""
 
     def as_facts(self) -> dict[str, Any]:
-        """That there is none."""
+        """Return that there is no ledger."""
         return {"off": True}
 
 
 def make_publication(db: EngineSession, source: Records, request: PublicationRequest) -> Publication:
-    """A publication and what its ledger asks of it."""
+    """Return a publication and what its ledger asks of it."""
     if request.path is None:
         return NoLedger(db, source, request)
     private = isinstance(request.spec.implementation.composition, BudgetComposition)
@@ -93,7 +89,7 @@ def make_publication(db: EngineSession, source: Records, request: PublicationReq
 
 
 def prepare_ledger(db: EngineSession, spec: Spec, *, publishing: bool = False) -> Path | None:
-    """The ledger of a specification; None without a ledger.
+    """Return the ledger of a specification; None without a ledger.
 
     Raises ``UsageError`` if the releases of the source are written down elsewhere. ``publishing``: from now on it is
     here.
@@ -124,7 +120,7 @@ def _require_one_place(db: EngineSession, path: Path, spec: Spec, *, publishing:
 
 
 def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: bool = True) -> Path:
-    """The ledger at ``database``, or of a specification, or of the user; ``UsageError`` if there is none."""
+    """Return the ledger at ``database``, or of a specification, or of the user; ``UsageError`` if there is none."""
     path: Path | None = database or default_path()
     if spec is not None and database is None:
         with open_scratch() as db:
