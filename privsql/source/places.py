@@ -409,7 +409,7 @@ class Relation(SpecPart):
     """A table, a view or a query of another engine."""
 
     table: str | None = Field(default=None, description="Table or view.")
-    query: str | None = Field(default=None, description="SELECT in that engine's SQL, in place of a table.")
+    query: str | None = Field(default=None, description="Query in that engine's SQL, in place of a table.")
 
     @model_validator(mode="after")
     def _require_one(self) -> Relation:
@@ -484,7 +484,7 @@ class Source(SpecPart):
         default="duckdb", description="Engine that reads a Parquet file; spark reads a folder of such files, too."
     )
     table: str | None = Field(default=None, description="Table or view of a database file.")
-    query: str | None = Field(default=None, description="SELECT over the source, in place of a table.")
+    query: str | None = Field(default=None, description="A SELECT over the source, in place of a table.")
     id: str | None = Field(default=None, description="Column with a unique record id, for the ledger.")
     id_space: str | None = Field(
         default=None,

@@ -57,7 +57,7 @@ class Columns(SpecPart):
     """The roles of the columns and what happens to NULL in each.
 
     A table has quasi-identifiers and sensitive columns, or item sets (``items``, a list column, or ``record`` and
-    ``item``, one row for each item of a record), or ``categories``, the columns of a contingency table. NULL is
+    ``item``, one row for each item of a record), or ``categories``, the columns of a table of categories. NULL is
     ``value`` (a value like others; the default for all but sensitive columns), ``suppress`` (the record is left out
     and counted) or ``refuse`` (the default for sensitive columns). In categories NULL is among the values that no
     domain lists; in item sets it is no item.
@@ -73,7 +73,7 @@ class Columns(SpecPart):
     record: str | None = Field(default=None, description="Item sets with a row per item: the column of the record.")
     item: str | None = Field(default=None, description="Item sets with a row per item: the column of the item.")
     categories: tuple[str, ...] = Field(
-        default=(), validate_default=False, description="Columns of a contingency table."
+        default=(), validate_default=False, description="Columns of a table of categories."
     )
     nulls: dict[str, NullPolicy] = Field(
         default_factory=dict, description="Treatment of NULL in a column: value, suppress or refuse."
@@ -139,7 +139,7 @@ class Columns(SpecPart):
         return _look_up(self.bins, name), _look_up(self.levels, name) or {}, _look_up(self.others, name)
 
     def _require_one_kind(self) -> None:
-        """Raise ``ValueError`` unless the columns are those of a table, of item sets or of a contingency table."""
+        """Raise ``ValueError`` unless the columns are those of a table, of item sets or of categories."""
         if self.categories:
             if self.quasi_identifiers or self.sensitive or self.set_columns:
                 raise ValueError("categories stand alone: a table of them has no columns of another role")

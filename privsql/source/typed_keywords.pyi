@@ -35,7 +35,7 @@ class Planning(TypedDict, total=False):
     table: str
     """Table or view of a database file."""
     query: str
-    """SELECT over the source, in place of a table."""
+    """A SELECT over the source, in place of a table."""
     id: str
     """Column with a unique record id, for the ledger."""
     id_space: str
@@ -63,7 +63,7 @@ class Planning(TypedDict, total=False):
     item: str
     """Item sets with a row per item: the column of the item."""
     categories: Names
-    """Columns of a contingency table."""
+    """Columns of a table of categories."""
     nulls: Mapping[str, Literal["value", "suppress", "refuse"]]
     """Treatment of NULL in a column: value, suppress or refuse."""
     bins: Mapping[str, Value]
