@@ -1,4 +1,4 @@
-"""What callers in Python hand over: paths, numbers, keywords. What is wrong with them is one line, never a traceback.
+"""Check and convert the arguments of Python's verbs: paths, numbers, keywords. An error is one line.
 
 A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/10).
 """

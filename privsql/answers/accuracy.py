@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Scores ---------------------------------------------------------------------------------------------------------------
-# True answers beside the estimates of one estimator: errors, coverage, by size of the true answer.
+# Errors and coverage of one estimator, by size of the true answer.
 
 BANDS = (0, 1, 50, 200, 1000, 5000, float("inf"))  # true answers from .. up to, not including
 SANITY = 0.001  # share of the records below which a true answer counts as that
@@ -374,7 +374,7 @@ def make_equality(left: exp.Expr, value: object, kind: str) -> exp.Expr:
 
 
 # Accuracy -------------------------------------------------------------------------------------------------------------
-# How good a release's answers are: relative error and coverage of the intervals, by size of the true answer.
+# Evaluate a release: relative error and coverage of the intervals, by size of the true answer.
 
 TrueAnswers = dict[tuple[Any, ...], float]
 

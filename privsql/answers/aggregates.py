@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from privsql.answers.question import Kind, Side
 
 # SELECTs taken apart --------------------------------------------------------------------------------------------------
-# A SELECT taken apart: the questions behind its aggregate functions, and what is made of their answers.
+# A SELECT as count questions, one for each aggregate function, and expressions over their answers.
 #
-# Inside, the groups are called g_0, g_1, .. and what the aggregate functions give a_0, a_1, ..; outputs, HAVING and
-# ORDER BY are expressions over these.
+# Groups are named g_0, g_1, .. and aggregate functions a_0, a_1, ..; outputs, HAVING and ORDER BY are expressions over
+# these names.
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,10 @@ class Statement:
 
 
 # Aggregates -----------------------------------------------------------------------------------------------------------
-# Aggregate functions of a query: what each asks, and over which records.
+# Aggregate functions of a query: the question of each, and its records.
 #
-# COUNT(x), COUNT_IF and FILTER are counts under one more condition. Sums and means of CASE WHEN c THEN k ELSE 0 END,
-# and of a condition as a number, are counts as well: where c is about sensitive columns, a count is what can be
-# answered.
+# COUNT(x), COUNT_IF and FILTER are counts under one more condition. So are sums and means of CASE WHEN c THEN k ELSE 0
+# END and of a condition as a number, since a release can answer counts where c is about sensitive columns.
 
 KINDS: dict[type[exp.Expr], Kind] = {
     exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max", exp.Median: "median"

@@ -278,12 +278,11 @@ def _as_json_value(value: object, *, is_figure: bool) -> object:
 
 
 # Cuts through bins ----------------------------------------------------------------------------------------------------
-# Questions that cut through a bin: a release tells of whole bins only, so they are refused and never answered.
+# Refuse questions that cut through a bin, since a release holds whole bins only.
 #
-# A value of a column in bins stands for its whole bin. A condition is answered where every bin meets it as a whole or
-# not at all: a comparison with constants at which bins begin (between values of the column: ``age <= 44`` is ``age <
-# 45``), equality with a published value, which means its bin, and ``IS NULL``. Of a column of groups it is equality
-# with groups.
+# A published value of a column in bins stands for its whole bin. A condition is answered if every bin meets it as a
+# whole or not at all: a comparison with constants at which bins begin (``age <= 44`` is ``age < 45`` of whole numbers),
+# equality with a published value, and ``IS NULL``. For a column of groups it is equality with groups.
 
 EQUALITY = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
 FIRST = (exp.LT, exp.GTE)  # whose constant is the first value of what is asked for, or of the rest
@@ -454,7 +453,7 @@ def _is_group(node: exp.Expr, groups: Sequence[str]) -> bool:
 
 
 # Open releases --------------------------------------------------------------------------------------------------------
-# An open release as one that reads an analyst's SQL and answers it: what mechanisms fill in.
+# The base class of open releases, which read an analyst's SQL and answer it; mechanisms implement it.
 
 OURS, THEIRS = "reconstructed", "baseline"  # privsql's estimator, and the literature's formula
 
@@ -554,7 +553,7 @@ class Answers(ABC):
 
 
 # Hints ----------------------------------------------------------------------------------------------------------------
-# Values that a question names and that do not occur in a release, with the one that was probably meant.
+# Warn of values in a question that do not occur in a release, and propose similar ones.
 
 MOST = 10_000  # values of a column that are looked through
 COMPARED = 2_000  # of those that are compared letter by letter

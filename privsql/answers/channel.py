@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Channel --------------------------------------------------------------------------------------------------------------
-# A release as a known linear channel: what is seen of a set of records, given its counts. It knows no SQL.
+# A release as a known linear channel from the counts of a set of records to the published values.
 #
 # A question selects a set Q of records. Unknown: n (m,), how many of them have each sensitive value; known: their
-# total. Seen: e (k,) with E[e] = M^T n over the publisher's random choices, M (m, k) public with rows that sum to one.
+# total. Observed: e (k,), E[e] = M^T n over the publisher's random choices, M (m, k) public with rows that sum to one.
 #
 #     Cov[e] = weight (S - M^T diag(o) M),   S = sum_i o_i E[w w^T | i]   (k, k),
 #
@@ -207,7 +207,7 @@ def remaining_variance(channel: Channel, share: float = 0.01, strength: float = 
 
 
 # Expected errors ------------------------------------------------------------------------------------------------------
-# The error that is to be expected of answers, from a release's channel alone.
+# The expected error of answers, from a release's channel alone.
 
 
 def relative_error(channel: Channel, share: float, count: float, strength: float = 0.6) -> float | None:
@@ -239,8 +239,8 @@ def relative_error(channel: Channel, share: float, count: float, strength: float
 # Reconstruct ----------------------------------------------------------------------------------------------------------
 # Reconstruction through a channel: the algebra that all mechanisms share. Notation as in ``privsql.answers.channel``.
 #
-# Nobody tunes the strength c: each c of a grid is weighted by the likelihood of the very e that was seen (empirical
-# Bayes), and mean and covariance are those of the mixture. The posterior given c has
+# The strength c is not tuned: each c of a grid is weighted by the likelihood of the observed e (empirical Bayes), and
+# mean and covariance are those of the mixture. The posterior given c has
 #
 #     mean = mu + P M A^-1 (e - M^T mu),     covariance = P - P M A^-1 M^T P.
 #

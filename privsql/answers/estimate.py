@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
 
 # Interval -------------------------------------------------------------------------------------------------------------
-# Where counts can lie: estimates moved to the nearest possible ones, and intervals around them.
+# Move estimates to the nearest possible counts, and put intervals around them.
 
 
 def project_within(values: Floats, total: Floats, caps: Floats, give: Floats) -> Floats:
@@ -87,22 +87,19 @@ def student_quantile(tail: float, degrees: float | Floats) -> Floats:
 
 
 # Raking ---------------------------------------------------------------------------------------------------------------
-# Tables of answers that fit each other: cells, what their columns say alone, and the question without any group.
+# Make tables of answers consistent: cells, the answers by each of their columns, and the answer without groups.
 #
-# Answers grouped by several columns are moved half way to what each of these columns alone says.
-#
-# The records of one value of a grouping column are many more than those of one cell, so that their estimate n is better
-# than the sum of their cells' estimates x, each of which was drawn to the overall shares by itself. In ``ROUNDS``
-# rounds over the columns
+# Answers grouped by several columns are moved half way to the answers by each of these columns alone. One value of a
+# grouping column has many more records than one cell, so its estimate n is better than the sum of its cells' estimates
+# x, each of which was shrunk to the overall shares. In ``ROUNDS`` rounds over the columns
 #
 #     x <- x + 1/2 (V / sum V) (n - sum x),    sums over the cells of one value, V their variances:
 #
 # the least squares that bring the sums to n, but half way, because n and the x share their evidence. (Deming & Stephan
 # 1940 adjust to margins that are known; here both sides are estimates.)
 #
-# At last the cells of every table are moved all the way to the answer without the groups, which is exact where all
-# records are asked: a table adds up. Of what is missing each cell takes a part in proportion to its variance, within
-# its bounds.
+# Finally the cells of every table are moved all the way to the answer without groups, so that the table adds up. Each
+# cell takes a part of the difference in proportion to its variance, within its bounds.
 
 ROUNDS = 3
 PART = 0.5  # of the way
@@ -140,7 +137,7 @@ def rake_cells(cells: Floats, variance: Floats, margins: Sequence[Margin]) -> Fl
 
 
 # Sets of records ------------------------------------------------------------------------------------------------------
-# What a question sees of a release, as arrays: the sets of records that it distinguishes, and which values count.
+# The sets of records that a question distinguishes, and the values that count, as arrays.
 
 FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
 
@@ -272,7 +269,7 @@ def apply_functionals(values: Floats, functionals: Floats) -> Floats:
 
 
 # Counts ---------------------------------------------------------------------------------------------------------------
-# Counts of the sets of records that a question distinguishes: reconstructed, possible, and fitting each other.
+# Counts of these sets: reconstructed, within their bounds, and consistent.
 
 TURNS = 5  # of sums over rows and over columns
 
@@ -405,11 +402,10 @@ def _split_sums(values: Floats, shape: tuple[int, ...], functionals: Floats) -> 
 
 
 # Posterior ------------------------------------------------------------------------------------------------------------
-# From what a question saw of a release to the rows of its answer, whatever mechanism made the release.
+# From the sets of a question to the rows of its answer, for any mechanism.
 #
-# The posterior of ``answers.reconstruct`` gives counts per sensitive value for each set of records that the question
-# distinguishes; they are moved to where counts can be, summed over the values and sets of each row of the answer, and
-# get an interval.
+# ``channel.reconstruct`` gives counts per sensitive value for each set of records. These are moved into their bounds,
+# summed over the values and sets of each row of the answer, and get an interval.
 
 SURELY = 5  # standard errors
 ROUNDING = 1e-6  # records

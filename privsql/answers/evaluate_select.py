@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest, Number, RestsOn
 
 # Arithmetic -----------------------------------------------------------------------------------------------------------
-# Arithmetic of aggregate functions: what errors and bounds of the parts say of the whole.
+# Arithmetic of aggregate functions: errors and bounds of an expression from those of its parts.
 #
 # For f(a) with slopes d_j = df/da_j at the estimates (the delta method), correlations r_jk and signs s_j of the slopes,
 #
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 #
 #     low = f - ((1 - |r|) (l_1^2 + l_2^2) + |r| max(l_1 - u_2, l_2 - u_1, 0)^2)^(1/2).
 #
-# What is not known of a correlation is taken as the worst. Where all parts have certain bounds, those of f are certain:
-# interval arithmetic. A share, whose one part counts some of the records of the other, stays among the shares.
+# An unknown correlation is taken as the worst one. If all parts have certain bounds, those of f are certain (interval
+# arithmetic). A share of which one part counts some of the other's records stays within [0, 1], scaled as f is.
 
 Range = tuple[float, float]
 NOWHERE = (-math.inf, math.inf)
@@ -328,11 +328,10 @@ def _delta_method(
 
 
 # Missing records ------------------------------------------------------------------------------------------------------
-# Records of the source that are not in the release: how many could meet a question, and what that does to an answer.
+# Records of the source that are not in the release: how many could meet a question, and their effect on an answer.
 #
-# Bounds and intervals are of the source. A record that was left out adds nothing to a count, or one; what it adds to a
-# sum or a mean is not known. It can't meet a question that lets no NULL through in the columns for whose NULL it was
-# left out.
+# Bounds and intervals are of the source. A record that was left out adds at most one to a count; its part of a sum or a
+# mean is unknown. It was left out for a NULL, so it can't meet a question that excludes NULL in those columns.
 
 REFUSES = (*COMPARISONS, exp.In, exp.Between, exp.Like, exp.ILike)
 
@@ -404,11 +403,11 @@ def rests_on(before: RestsOn, rows: list[Estimate], missing: int) -> RestsOn:
 
 
 # Evaluation -----------------------------------------------------------------------------------------------------------
-# From a SELECT taken apart to the rows of its answer: the questions behind it, and what is made of them.
+# Answer the questions of a SELECT and evaluate its expressions.
 #
-# What the release holds exactly is one statement of the engine's. Every other aggregate function is a question of its
-# own, whose answer is the same whatever stands beside it; how far two of them vary together follows from three more:
-# with A and B the records that each counts, and X those of one but not of both,
+# Exact aggregate functions are one statement of the engine. Every other one is a question of its own, with the same
+# answer in any query. The covariance of two of them follows from three more questions: with A and B the records that
+# each counts, and X those of one but not of both,
 #
 #     2 Cov(A, B) = Var A + Var B + Var X - 2 Var(A but not B) - 2 Var(B but not A).
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Roles
 
 # Covariance -----------------------------------------------------------------------------------------------------------
-# How the shares of values deviate together, from the questions of ``answers.learnt.questions``, by EM.
+# The covariance of the shares of values over the questions below, estimated by EM.
 #
 # A question q about T_q records sees d_q = (e_q - T_q M^T f) / T_q, which is N(0, M^T K M + B_q / T_q) where its shares
 # deviate from the overall ones by N(0, K), and B_q is the noise of ``answers.channel``. E step, with A_q the inverse of
@@ -97,7 +97,7 @@ def _by_level(channel: Channel, observation: Observation) -> list[tuple[Floats, 
 
 
 # Sample ---------------------------------------------------------------------------------------------------------------
-# A release's records as arrays, or those of some of its buckets, to put questions to without the database.
+# A release's records, or those of some of its buckets, as arrays that answer questions without the database.
 
 Codes = NDArray[np.int32]
 PLAIN = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "VARCHAR", "BOOLEAN", "FLOAT", "DOUBLE", "DATE")
@@ -177,7 +177,7 @@ def comparable_columns(roles: Roles) -> list[exp.Expr]:
 
 
 # Questions ------------------------------------------------------------------------------------------------------------
-# Questions that are put to a release to learn from: conditions like an analyst's, and every value of every column.
+# Questions to learn from: conditions like an analyst's, and every value of every column.
 
 NUMBER = 250  # conditions
 ATTRIBUTES = 3  # of a condition, at most
@@ -240,11 +240,11 @@ def _make_observation(sample: Sample, channel: Channel, observed: Floats, total:
 
 
 # Strengths ------------------------------------------------------------------------------------------------------------
-# How often a strength is met: weights of a grid of strengths, from the likelihoods of many questions.
+# Weights of a grid of strengths, from the likelihoods of many questions.
 #
 # Question q has one of the strengths s, with probabilities w, which have a Dirichlet prior. The posterior mean of w is
-# taken by Gibbs sampling: strengths of the questions given w and their likelihoods L_qs, then w given these. The
-# largest likelihood would leave no doubt where few questions speak.
+# computed by Gibbs sampling: strengths of the questions given w and their likelihoods L_qs, then w given these. Maximum
+# likelihood would be overconfident for few questions.
 
 STRENGTHS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0])
 CHAINS, STEPS, THROWN = 10, 30, 10  # the first steps of a chain still know where it began
@@ -267,11 +267,11 @@ def weigh_strengths(logs: Floats, prior: Floats, noise: np.random.Generator) -> 
 
 
 # Store ----------------------------------------------------------------------------------------------------------------
-# What releases taught, kept in the user's cache, so that it is learnt once: ``PRIVSQL_CACHE``, or the system's place.
+# Learned priors in the user's cache: ``PRIVSQL_CACHE``, or the system's place.
 #
-# A file is named after what was learnt from, and is only ever an acceleration: where none can be read, or what it holds
-# is not what learning could have found, the release is asked again; where none can be written, it is asked every time.
-# It holds a digest and the numbers that it is of; nothing in it is executed.
+# A file is named by a digest of the release and saves only time: where none can be read, or its content is impossible,
+# the prior is learned again; where none can be written, every time. It holds a digest and numbers, and nothing in it is
+# executed.
 
 VARIABLE = "PRIVSQL_CACHE"
 OFF = "off"
@@ -376,22 +376,19 @@ def _drop_oldest(folder: Path) -> None:
 
 
 # Prior ----------------------------------------------------------------------------------------------------------------
-# The prior that a release teaches, learnt from its own records and from nothing else.
+# The prior of a release, learned from its own records alone.
 #
-# Questions are put to the release (``questions``). From conditions like an analyst's follow K, how the shares of values
-# deviate together (``covariance``), and how often each strength is met (``strengths``); from the records of each value
-# of a column, how often in questions on that column: columns differ more than the questions on one of them. A question
-# on several columns has the weights of the one with the largest strengths.
+# Conditions like an analyst's give the covariance K of the shares of values, and the weights of the strengths. The
+# records of each value of a column give the weights for questions on that column, since columns differ more than the
+# questions on one column. A question on several columns has the weights of the one with the largest strengths.
 #
 # Neither K, an estimate from questions that share their records, nor the default form, by which values deviate
-# independently of each other, is known to hold. The estimate is K's; its spread is that of both accounts around it,
-# half each:
+# independently, is known to hold. The estimate is that of K; its variance is that of both around it, half each:
 #
 #     se^2 = 1/2 se_K^2 + 1/2 (se_D^2 + (x^T n_D - x^T n_K)^2).
 #
-# Directions of which hardly anything gets through (earlier layouts lose some altogether) say nothing of K, and what
-# little they seem to say must not be believed: the noise is taken to be larger by a part of each place's own
-# (``BLUR``).
+# Directions of which hardly anything is published say nothing of K, and what they seem to say must not be believed: the
+# noise is taken to be larger by a part of each place's own (``BLUR``).
 
 BLUR = 0.02  # of the noise of each place
 EACH = 0.2  # questions that every strength is given

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Roles
 
 # Conditions -----------------------------------------------------------------------------------------------------------
-# A condition split into parts on one side of a release alone.
+# Split a condition into parts on one side of a release (quasi-identifiers or sensitive columns) and the rest.
 
 Filters = dict["Side", list[exp.Expr]]
 Terms = dict["Side", list[tuple[str, exp.Expr]]]
@@ -100,7 +100,7 @@ def _single_side(sides: set[Side]) -> Side:
 
 
 # Statement ------------------------------------------------------------------------------------------------------------
-# An analyst's SQL as one SELECT, and what may stand in its clauses. What its names mean is not looked at here.
+# Parse an analyst's SQL as one SELECT and check its clauses; names are resolved below.
 
 CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset"}
 WRITTEN = {
@@ -346,8 +346,7 @@ def read_lookup(join: exp.Join, lookups: Lookups | None) -> QueryTable:
 # The names of a query as DuckDB understands them: columns, aliases and positions.
 #
 # A column comes before an alias, except where ORDER BY names an alias alone, and in HAVING where the query does not
-# group by the column; ASCII letters are the same in either case. What does not exist, or could be several columns, is
-# refused by the name that was written.
+# group by the column. ASCII letters match in either case. Unknown and ambiguous names are refused.
 
 MOST = 2_000  # nodes that aliases may add to an expression
 

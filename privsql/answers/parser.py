@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 # A SELECT over the result of a count query, as one count query.
 #
 # ``WITH t AS (SELECT .. COUNT(*) AS n ..) SELECT a, 100 * n FROM t WHERE n > 5`` asks the same as the inner query with
-# the outer columns in place of its own, and the outer condition in its HAVING. What adds up rows of a result, or takes
-# the first of them before others are left out, is no count query and refused.
+# the outer columns in place of its own, and the outer condition in its HAVING. A query that sums the rows of a result,
+# or filters after LIMIT, is no count query and refused.
 
 LATER = ("limit", "offset")
 
@@ -148,13 +148,13 @@ def _list_clauses(outer: exp.Select) -> dict[str, list[exp.Expr]]:
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# An analyst's SQL read as questions, or refused by name. Nothing that is not understood is ever answered.
+# Read an analyst's SQL as questions, or refuse it by name. Nothing that is not understood is ever answered.
 #
 # A query is SELECT expressions FROM release [[LEFT] JOIN lookup ON ..] [WHERE ..] [GROUP BY expressions] [HAVING ..]
 # [ORDER BY ..] [LIMIT ..]. An expression of pure functions over quasi-identifiers is a quasi-identifier itself, one
 # over sensitive columns a sensitive column. The condition may be any Boolean combination of such; it is split into
 # parts on one side alone and a rest over named terms (q_0.., s_0..), one per largest one-sided part, so that each side
-# can be summed up by itself. What stands around aggregate functions and groups is evaluated on their answers.
+# can be summed up by itself. Expressions around aggregate functions and groups are evaluated on their answers.
 
 MOST_ASKED = 64  # aggregate functions of one query: each is a question of its own
 MOST_TOGETHER = 256  # of those, over all grouping sets
@@ -326,7 +326,7 @@ def _list_unit(item: exp.Expr) -> tuple[exp.Expr, ...]:
 
 
 # Item sets ------------------------------------------------------------------------------------------------------------
-# An analyst's SQL over item sets read as a count query, or refused by name.
+# Read an analyst's SQL over item sets as a count query, or refuse it by name.
 #
 # A query is SELECT COUNT(*) FROM release [WHERE ..], with several counts FILTER (WHERE ..) and arithmetic of them if
 # wanted; a condition is any Boolean combination of list_contains(items, x), list_has_all(items, [..]),

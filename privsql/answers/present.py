@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.model.manifest import RestsOn
 
 # Limits ---------------------------------------------------------------------------------------------------------------
-# How much one question may take: time of the engine's, and rows of its answer.
+# Limits of one question: seconds of the engine, and rows of the answer.
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _count_distinct(asking: SelectEvaluation, groups: Sequence[Group]) -> int:
 # Present --------------------------------------------------------------------------------------------------------------
 # The rows of an answer: expressions over groups and aggregate functions, HAVING, ORDER BY and LIMIT.
 #
-# The engine evaluates, filters and sorts, so that values are and compare as they do in the data.
+# The engine evaluates, filters and sorts, so that values compare as they do in the data.
 
 READERS: dict[str, Callable[[str], Any]] = {
     "DATE": dt.date.fromisoformat,

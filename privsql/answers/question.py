@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
 
 # Functions ------------------------------------------------------------------------------------------------------------
-# What may stand in an expression of an analyst's: pure functions of one row, whose work grows with their arguments.
+# The functions that an analyst's expressions may use: pure functions of one row with cost linear in their arguments.
 #
-# None of them reads a file, a setting, the time or a random number, and none can make a text longer than what it is
-# given and the query itself (no ``repeat``, ``replace``, ``lpad``, ``format``). Regular expressions are RE2's.
+# None of them reads a file, a setting, the time or a random number. None makes a text longer than its arguments and the
+# query (no ``repeat``, ``replace``, ``lpad``, ``format``). Regular expressions are RE2's.
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
@@ -143,10 +143,10 @@ def shorten_sql(item: exp.Expr, else_: str | None = None) -> str:
 
 
 # Orders ---------------------------------------------------------------------------------------------------------------
-# Columns whose type has an order of its own (ENUM): the release publishes them as text, and says how values lie.
+# Columns whose type has its own order (ENUM): the release publishes text and states the order.
 #
-# They are sorted, grouped and compared with each other in that order, as in the source. With constants the engine
-# compares them as text, there and here.
+# They are sorted, grouped and compared with each other in that order, as in the source. Constants are compared as text,
+# also as in the source.
 
 ENUM = exp.DataType.Type.ENUM
 PREDICATES = (*COMPARISONS, exp.Between, exp.In, exp.Is, exp.Like, exp.ILike)
@@ -178,7 +178,7 @@ def _as_text(item: exp.Column) -> bool:
 
 
 # Question -------------------------------------------------------------------------------------------------------------
-# A count query taken apart: what is asked, and how each side of the release contributes.
+# A count query in parts: the question, and the contribution of each side of the release.
 
 Side = Literal["qi", "sa"]
 Kind = Literal["count", "sum", "avg", "min", "max", "median", "distinct"]

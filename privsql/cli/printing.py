@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from privsql.verbs.verify import Verified
 
 # Releases and answers -------------------------------------------------------------------------------------------------
-# What a person sees: tables for results. Nothing is computed here.
+# Tables of releases, answers and the ledger.
 
 FIRST = 8  # bounds that a person is shown
 WIDE = 140  # columns of a table that is written to a file
@@ -225,7 +225,7 @@ def _format_cell(value: object) -> str:
 
 
 # Evaluations ----------------------------------------------------------------------------------------------------------
-# What a person sees of an evaluation: error and coverage by size of the answer and by class of question.
+# Tables of an evaluation: error and coverage by size of the answer and by class of question.
 
 FIGURES = ("asked", "mean error", "coverage", "half-width")
 ERROR = "mean error is |estimate - truth| / max(truth, 0.1 % of the records), half-width in records"
@@ -298,7 +298,7 @@ def format_coverage(summary: Mapping[str, Any]) -> str:
 
 
 # Measures -------------------------------------------------------------------------------------------------------------
-# What a person sees of measurements: errors, comparisons, adversaries. Nothing is computed here.
+# Tables of measurements: algorithms, comparisons, adversaries.
 
 INFERRED = """\
 Y/X of two counts with Laplace noise of scale {scale:g} (epsilon {epsilon:g} each, OpenDP, {draws:,} draws)

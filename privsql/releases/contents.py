@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from privsql.source.places import Target
 
 # Attached releases ----------------------------------------------------------------------------------------------------
-# A release whose tables an engine can read: what its manifest states of them, by the mechanism that made it.
+# A release whose tables an engine can read, with its manifest and the mechanism that made it.
 
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 MOST_LABELS = 1000  # labels of an order

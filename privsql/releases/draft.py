@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from privsql.source.places import Target
 
 # Draft ----------------------------------------------------------------------------------------------------------------
-# A release on disk: its manifest, and the atomic way in which it comes to be.
+# Write a release in a private folder beside its target, and rename it into place at the end.
 #
-# A draft grows in a private folder beside its target and is renamed into place when all is done, so a crash at any
-# moment leaves the old release or none. Drafts of dead processes are swept away by the next one.
+# A crash at any moment leaves the old release or none. The next process removes drafts of dead processes.
 
 OLD = "old"  # where a draft puts the folder that it replaces
 
@@ -153,7 +152,7 @@ def _flush_path(path: Path) -> None:
 
 
 # Identity -------------------------------------------------------------------------------------------------------------
-# What lies at a target: whether anything does, and a digest that distinguishes one release from another.
+# Check whether a target is occupied, and compute the digest that identifies a release.
 
 MAIN = "main"  # the schema of a file that is a release
 HOLDER = "holder"  # the database as which a file is attached of which a schema is meant

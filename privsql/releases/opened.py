@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from privsql.releases.contents import AttachedRelease, StoredRelease
 
 # Lookups --------------------------------------------------------------------------------------------------------------
-# An analyst's own tables beside a release: found by the names that SQL gives them, read when a query names them.
+# An analyst's own tables, which a query may join with a release; they are read when a query names them.
 #
-# What is attached is somebody else's file as well. It is opened after the lock, its tables are copied under names of
-# privsql's own into a database of their own, and a view of it is bounded in rows and seconds and can read no file.
+# An attached file may be a stranger's, too. It is opened after the lock, its tables are copied under privsql's names
+# into a database of their own, and a view in it is limited in rows and seconds and can read no file.
 
 ROWS = 10_000_000  # of a lookup
 SESSION_DATABASES = {"memory", "temp", "system", "release", LOOKUPS}  # databases of the session
@@ -137,10 +137,10 @@ def resolve_files(paths: Sequence[Path]) -> list[Path]:
 
 
 # Opened ---------------------------------------------------------------------------------------------------------------
-# A release opened alone: the only way in which an analyst's SQL meets one. A release is a stranger's file.
+# A release opened alone, the only way in which an analyst's SQL reads one. A release is a stranger's file.
 #
-# It is attached read-only, under a name of privsql's own, to a locked session that can reach nothing else, and refused
-# unless it holds what its manifest states and no other table, view or metadata.
+# It is attached read-only, under privsql's name, to a locked session that can reach nothing else, and refused unless it
+# holds what its manifest states and no other table, view or metadata.
 
 RELEASE = "release"  # the database as which a release is attached
 

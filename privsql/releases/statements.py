@@ -261,11 +261,10 @@ def _is_same(stated: object, other: object) -> bool:
 
 
 # Matching -------------------------------------------------------------------------------------------------------------
-# Check a release of one record of each person without the key that chose: every person can have a published record.
+# Check a release of one record of each person without the key that chose the records.
 #
-# Persons are matched to the published rows, each row as often as it is published: a flow from the persons, through the
-# rows that one of their records could be, that fills every row. Quasi-identifiers and sensitive values are matched by
-# themselves, which a true release always passes.
+# A maximum flow matches persons to published rows that one of their records could be, and must fill every row as often
+# as it is published. Quasi-identifiers and sensitive values are matched separately, which a true release always passes.
 
 LISTED = "st"  # the table of sensitive values, by mechanisms that publish these as they are
 

@@ -91,7 +91,7 @@ def as_target(release: PathLike) -> Target:
 
 
 # CSV files ------------------------------------------------------------------------------------------------------------
-# How a CSV file is written, by the names that DuckDB has for it.
+# The format of a CSV file, by DuckDB's names.
 
 SAME = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "latin-1", "iso8859-1": "latin-1"}
 

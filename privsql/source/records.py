@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from privsql.source.table import TableRecords
 
 # Sets -----------------------------------------------------------------------------------------------------------------
-# From a publisher's lists of items to counts of equal sets: mount, NULL policy, universe.
+# Prepare item sets: mount the source, apply the NULL policy, list the universe, count equal sets.
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _make_baskets(db: Warehouse, spec_columns: Columns, columns: Sequence[Field]
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
-# What a source is called where its releases are written down, and when two names mean the same source.
+# The names of a source in the ledger, and whether two names mean the same source.
 
 WITHIN = ":"  # between a database and its table
 PYTHON = f"python{WITHIN}"  # before the columns of a table in memory
@@ -317,7 +317,7 @@ def _table_name(table: exp.Table, dialect: str) -> str:
 
 
 # Naming ---------------------------------------------------------------------------------------------------------------
-# Names by which the ledger knows records and persons again: ids, and those of persons, as text.
+# Names by which the ledger recognises records and persons: ids, and those of persons, as text.
 
 
 def known_by(db: Relations, source: Source) -> dict[str, exp.Expr]:
@@ -348,7 +348,7 @@ def require_ids(db: Relations, source: Source, name: exp.Expr, keep: exp.Expr) -
 
 
 # Records --------------------------------------------------------------------------------------------------------------
-# From what a publisher asks for to records ready to be published, whatever their shape is.
+# Prepare the records of a specification for publication, of any shape.
 
 
 def prepare_records(

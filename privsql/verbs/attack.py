@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
 
 # Attack ---------------------------------------------------------------------------------------------------------------
-# ``attack``: what each adversary could learn from a release, measured.
+# ``attack``: measure what each adversary could learn from a release.
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _combine_releases(targets: tuple[Target, Target]) -> list[Finding]:
 
 
 # Infer ----------------------------------------------------------------------------------------------------------------
-# ``infer``: what two noisy counts of the source still tell of the people in it.
+# ``infer``: measure what two noisy counts of the source still reveal of the people in it.
 
 DRAWS = 20_000
 

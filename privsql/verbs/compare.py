@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["Evaluated", "Workload", "evaluate"]
 
 # Algorithms -----------------------------------------------------------------------------------------------------------
-# ``plan --algorithms``: the algorithms of a mechanism beside each other, for one specification.
+# ``plan --algorithms``: compare the algorithms of a mechanism for one specification.
 
 
 def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
@@ -73,7 +73,7 @@ def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
 
 
 # Evaluate -------------------------------------------------------------------------------------------------------------
-# ``evaluate``: the answers of a release beside those of its source.
+# ``evaluate``: compare the answers of a release with those of its source.
 
 
 class ComparisonKeywords(RunKeywords, total=False):
@@ -178,7 +178,7 @@ def measure_answers(
 
 
 # Grids ----------------------------------------------------------------------------------------------------------------
-# A grid of specifications: every combination of values of some keys of ``[mechanism]``, each a specification.
+# A grid: a specification for every combination of values of some keys of ``[mechanism]``.
 
 SECTION = "mechanism."
 OPENING, CLOSING, QUOTES = "[{", "]}", "\"'"
@@ -281,7 +281,7 @@ def _split_pair(text: str) -> tuple[str, list[Any]]:
 
 
 # Compare --------------------------------------------------------------------------------------------------------------
-# Several specifications for one table, published and measured with one workload: a comparison on equal terms.
+# ``compare``: publish one table by several specifications, and measure each with the same workload.
 
 
 @dataclass(frozen=True)

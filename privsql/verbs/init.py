@@ -205,7 +205,7 @@ def synthesize(release: PathLike, to: PathLike) -> int:
 
 
 # Ledger ---------------------------------------------------------------------------------------------------------------
-# ``ledger``: what the publisher's ledger holds, which releases never left the house, and what a source may spend.
+# ``ledger``: list the publisher's ledger, withdraw releases that were never distributed, and set the cap of a source.
 
 
 @dataclass(frozen=True)

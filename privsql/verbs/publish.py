@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from privsql.source.typed_keywords import Planning, Publishing
 
 # Results --------------------------------------------------------------------------------------------------------------
-# What ``publish`` and ``plan`` give back.
+# The outcome of ``publish`` and ``plan``.
 
 
 @dataclass(frozen=True, repr=False)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["Report", "report"]
 
 # Typical questions ----------------------------------------------------------------------------------------------------
-# Questions about a release from what it says of itself, as trees: typical ones, and one to show how it is asked.
+# Typical questions about a release, as syntax trees, and an example that shows how to query it.
 
 COLUMNS, LOOKED = 3, 20  # by which is grouped; of the release's columns, that are looked at for them
 FEW = 60  # different values of such a column at most
@@ -180,7 +180,7 @@ def as_sql(query: exp.Expr, *, plainly: bool = True) -> str:
 
 
 # Expected accuracy ----------------------------------------------------------------------------------------------------
-# How good a release's answers are, as far as the release itself tells: by the size of the answer.
+# The expected accuracy of a release's answers by their size, from the release alone.
 
 MEAN = math.sqrt(2 / math.pi)  # E|x| of a normal x with deviation 1
 
@@ -238,7 +238,7 @@ def _summarize_band(
 
 
 # Snippets to copy -----------------------------------------------------------------------------------------------------
-# How a release is asked, in lines to copy: in a shell, in Python, and in DuckDB without privsql.
+# Lines to copy that query a release: in a shell, in Python, and in DuckDB without privsql.
 
 FILE, FOLDER, SCHEMA = "release.duckdb", "release", "released"  # how the release is called in the lines
 LEGIBLE = 100  # characters of a value
@@ -318,7 +318,7 @@ def _create_view(name: str, query: exp.Query) -> exp.Create:
 
 
 # Report ---------------------------------------------------------------------------------------------------------------
-# ``report``: one page on a release: what it promises, who could learn what, how good its answers are, how to ask.
+# ``report``: one page on a release: its promises, its risks, the accuracy of its answers, and how to query it.
 
 QUERIES, RANGES, OF_EACH = 120, 80, 40  # that the source is asked, too: with four answers each, one, by class
 PAIRS = 40  # answers that are shown singly
@@ -417,7 +417,7 @@ def _file_digests(target: Target) -> dict[str, str]:
 
 
 # Serve ----------------------------------------------------------------------------------------------------------------
-# A page to ask releases at: for people who write no SQL.
+# ``serve``: a local page on which to query releases without SQL.
 
 LONGEST, MOST_ROWS, MOST_AT_ONCE = 3_600, 1_000_000, 64
 PORT, SECONDS, PAGE_ROWS, AT_ONCE = 8317, 30, 20_000, 2

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
 
 # Events ---------------------------------------------------------------------------------------------------------------
-# What stands in a ledger: a row of events, in which nothing is ever changed or taken away.
+# A ledger is a sequence of events, none of which is ever changed or removed.
 #
-# ``release`` a release with all that is known of it; ``made`` its file, where that came later; ``out`` that it has come
-# into place; ``withdrawn`` one that never left the house; ``cap`` the most that a source may spend; ``elsewhere`` a
-# source whose releases stand in another ledger.
+# ``release``: a release and all that is known of it; ``made``: the digest of its file, if that came later; ``out``: it
+# has come into place; ``withdrawn``: it was never distributed; ``cap``: the budget of a source; ``elsewhere``: the
+# releases of a source stand in another ledger.
 
 FORMAT = 3
 Event = tuple[str, dict[str, Any]]  # kind and what it says
@@ -249,10 +249,10 @@ def _parse_entry(fields: dict[str, Any]) -> LedgerEntry:
 
 
 # The place ------------------------------------------------------------------------------------------------------------
-# Where a publisher's ledger lies, who may read it, and who has it for the moment.
+# The path of a publisher's ledger, its access rights, and its lock.
 #
-# One file per user, in a folder of mode 0700. It and whatever lies beside it (its write-ahead file, its lock, its key)
-# have mode 0600 from the first byte, whatever the umask is, because they are made under a stricter one.
+# There is one file per user, in a folder of mode 0700. The file, its write-ahead file, its lock and its key have mode
+# 0600 from the first byte, because they are made under a stricter umask.
 
 VARIABLE = "PRIVSQL_LEDGER"
 NAME = "ledger.duckdb"
@@ -369,7 +369,7 @@ def _tighten_modes(path: Path) -> None:
 
 
 # The file -------------------------------------------------------------------------------------------------------------
-# The file of a ledger: tables of events, of the records of all releases and of marks, attached while it is needed.
+# The file of a ledger, with tables of events, of the records of all releases and of marks; attached when needed.
 
 LEDGER = "ledger"  # the attached database
 EVENTS, SUBJECTS, MARKS = (table(name, LEDGER) for name in ("events", "subjects", "marks"))

@@ -51,10 +51,9 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
 
 # Budget ---------------------------------------------------------------------------------------------------------------
-# The privacy budget of a source: what its differentially private releases have spent together, and how much they may.
+# The privacy budget of a source: the epsilons of its differentially private releases add up.
 #
-# Releases of the same records compose: their epsilons add up, whatever each of them asks. What was spent, and the most
-# that may be, stand in the ledger: a specification can set that cap or lower it, never raise it.
+# The ledger holds what was spent and the cap. A specification can set or lower the cap, never raise it.
 
 
 def require_names(spec: Spec) -> None:
@@ -194,11 +193,10 @@ class BudgetLedger(Publication):
 
 
 # Groups of releases ---------------------------------------------------------------------------------------------------
-# Releases of the same people by mechanisms that promise nothing of two, or something of chains of releases alone.
+# Releases of the same people by mechanisms whose guarantee is for one release, or for a chain of releases.
 #
 # A guarantee covers a chain of releases that agree in their mechanism's terms and in the columns. The same release
-# again tells nothing new. Anything else is refused, unless composition is allowed, which the release then says of
-# itself.
+# again reveals nothing new. Anything else is refused, unless the publisher allows composition, and the release says so.
 
 MOST_NAMED_RECORDS = 5  # records that a message names
 

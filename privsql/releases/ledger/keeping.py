@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
 
 # Keeping --------------------------------------------------------------------------------------------------------------
-# The way in for whoever publishes, lists or verifies: the right ledger.
+# Find the ledger of a specification for the verbs that publish, list or verify.
 
 NO_LEDGER = (
     "published without a ledger: whether these subjects were published before, and what they may add up to, is unknown"
@@ -135,10 +135,10 @@ def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: b
 
 
 # Choosing -------------------------------------------------------------------------------------------------------------
-# The key that chooses one record of each person: the publisher's own, else one that follows from the ledger's secret.
+# The key that chooses one record of each person: the publisher's, else one derived from the ledger's secret.
 #
-# It follows neither from the records nor from the request, so that every release of the same people shows the same
-# record of each. Records that an earlier release in the ledger holds are chosen again as long as they are there.
+# It depends neither on the records nor on the request, so that every release of the same people shows the same record
+# of each. Records that an earlier release in the ledger holds are chosen again as long as they are there.
 
 
 def make_choice(db: EngineSession, request: PublicationRequest, *, publishing: bool) -> PersonChoice | None:

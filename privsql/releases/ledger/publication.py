@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
 
 # Fingerprints ---------------------------------------------------------------------------------------------------------
-# A fingerprint of a table of a release: the same release again has the same.
+# Fingerprints of the tables of a release, by which a repeated release is recognised.
 
 BATCH = 2**18  # rows that are read at a time; another number gives other fingerprints
 LENGTH = 16  # bytes of a digest
@@ -74,11 +74,11 @@ def _serialize_values(values: pa.Array) -> memoryview:
 
 
 # Unfinished releases --------------------------------------------------------------------------------------------------
-# Releases whose process was killed after it had written them down: whether they have come into place.
+# Releases whose process was killed after it had written them into the ledger: did they come into place?
 #
-# Before a release comes into place it is in the ledger; that it has, and that what it replaced is withdrawn, is written
-# down afterwards. In between a process may be killed. What lies at the target then tells which it was, and what does
-# not tell is taken to be out.
+# A release is written into the ledger before it comes into place; its arrival, and the withdrawal of what it replaced,
+# afterwards. If a process was killed in between, the digest of the target decides. A release without a decision counts
+# as distributed.
 
 
 def find_unwritten_events(book: Book) -> list[Event]:
@@ -117,7 +117,7 @@ def make_withdrawal(number: int, why: str) -> Event:
 
 
 # Requests -------------------------------------------------------------------------------------------------------------
-# What a publication asks of the ledger, and the entry that it becomes.
+# The request of a publication to the ledger, and the entry that it becomes.
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def extract_request(spec: dict[str, Any]) -> Any:
 
 
 # Publication ----------------------------------------------------------------------------------------------------------
-# A publication and the ledger: what every kind of composition has in common.
+# A publication with a ledger, for every kind of composition.
 
 
 @dataclass

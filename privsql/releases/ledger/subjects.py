@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 # Names ----------------------------------------------------------------------------------------------------------------
 # Ids and persons that a release and a source have in common, and how values agree along them.
 #
-# Names that hold the same letters beside their digits could be mere numbering. Of such a source the ledger keeps marks:
-# 16 bits of every value beside some of its names, those with the smallest digests, so that tables share their samples.
+# Names with equal letters besides their digits could be mere numbering. For such a source the ledger stores marks: 16
+# bits of every value beside the names with the smallest digests, so that tables share their samples.
 
 TRACES = temp_table("traces")
 SAMPLE = 2**16  # names beside which values are marked
@@ -255,9 +255,9 @@ def _kind_of_names(key: str) -> Kind:
 
 
 # Subjects -------------------------------------------------------------------------------------------------------------
-# Evidence on whose records these are: what releases and a source have in common, by names, records and columns.
+# Collect evidence whether releases hold the people of a source: by names, then records, then columns.
 #
-# Each kind of evidence is taken only where those before it did not decide (``privsql.releases.ledger.evidence``).
+# Each kind of evidence is collected only if those before it did not decide (``privsql.releases.ledger.evidence``).
 
 OTHERS = temp_table("other_traces")
 
