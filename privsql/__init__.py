@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
     from privsql.releases.opened import Release, inspect, query
     from privsql.source.spec import Spec, build, load, schema
-    from privsql.verbs.attack import Attacked, attack
-    from privsql.verbs.attack import infer as differential
+    from privsql.verbs.attack import Attacked, attack, infer
     from privsql.verbs.compare import Workload, algorithms, compare, evaluate
     from privsql.verbs.init import cap, init, itemsets, ledger, synthesize, withdraw
     from privsql.verbs.publish import Published, plan, publish
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer", "Attacked", "EngineError", "Evaluated", "GuaranteeError", "InfeasibleError", "Options", "PrivsqlError",
     "Published", "Release", "Report", "Spec", "UsageError", "Verified", "Workload", "__version__", "algorithms",
-    "attack", "build", "cap", "compare", "differential", "evaluate", "infer", "init", "inspect", "itemsets", "ledger",
+    "attack", "build", "cap", "compare", "evaluate", "infer", "init", "inspect", "itemsets", "ledger",
     "load", "open", "plan", "publish", "query", "report", "schema", "serve", "synthesize", "verify", "withdraw",
 ]  # fmt: skip
 
@@ -44,7 +43,7 @@ _HOMES = {
     "verbs.verify": ("Verified", "verify"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ALIASES = {"open": "Release", "differential": "infer"}
+_ALIASES = {"open": "Release"}
 
 
 def __dir__() -> list[str]:
@@ -53,7 +52,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is used: the command line should not wait for all of them."""
+    """Import a name on first use, so that the command line and its interruption do not wait for everything."""
     from importlib import import_module  # noqa: PLC0415
 
     real = _ALIASES.get(name, name)

@@ -1,4 +1,4 @@
-"""Convert what callers in Python pass: paths, numbers, keywords. A wrong value is an error of one line.
+"""Check and convert the arguments of Python's verbs: paths, numbers, keywords. An error is one line.
 
 A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/10).
 """
@@ -31,6 +31,11 @@ def as_path(path: PathLike, what: str = "path") -> Path:
         return at_home(Path(path))
     except TypeError as error:
         raise UsageError(f"{what}: {type(path).__name__} is no path; give a text or a pathlib.Path") from error
+
+
+def as_optional_path(path: PathLike | None, what: str) -> Path | None:
+    """Return a path, or None for None."""
+    return None if path is None else as_path(path, what)
 
 
 def at_home(path: Path) -> Path:
@@ -123,7 +128,7 @@ def as_whole_number(value: Any, what: str, least: int | None = 1, most: int | No
 
 
 def as_range(value: str | Sequence[Any], what: str) -> tuple[float | None, float | None]:
-    """Return the least and the most of "100:5000", "100:", ":5000" or a pair; ``UsageError`` for others.
+    """Return the ends of a range: "100:5000", "100:", ":5000", or a pair; ``UsageError`` for anything else.
 
     >>> as_range("100:", "answers"), as_range((None, 0.5), "answers")
     ((100.0, None), (None, 0.5))

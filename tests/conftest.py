@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--engine", choices=engines.ENGINES, default="duckdb", help="what makes the relations of tests/sql"
     )
-    parser.addoption("--regenerate", action="store_true", help="store what tests/test_golden.py finds")
+    parser.addoption("--regenerate", action="store_true", help="store what test_golden.py and test_python.py find")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -23,22 +24,28 @@ from privsql.calls import as_exact_data, as_path, as_printed
 from privsql.cli.app import app
 from privsql.engine.progress import RunKeywords
 from privsql.model.manifest import CheckResult
-from privsql.source.keywords import Planning, Publishing, list_flags
+from privsql.source.keywords import list_keywords
 from privsql.verbs.compare import ComparisonKeywords, EvaluationKeywords
+from privsql.verbs.publish import PUBLISH_KEYWORDS
 from privsql.verbs.verify import Verified
 from support.commands import PEOPLE, fetched
 from support.loops import each
 from support.places import ROOT
+from support.typed import FILE, write_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 COMMAND: Any = typer.main.get_command(app)
-TYPED = {
-    one.__name__: set(one.__annotations__)
-    for one in (RunKeywords, Planning, Publishing, ComparisonKeywords, EvaluationKeywords)
+TYPED = {one.__name__: set(one.__annotations__) for one in (RunKeywords, ComparisonKeywords, EvaluationKeywords)} | {
+    one.name: {
+        part.target.id for part in one.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    }
+    for one in ast.parse(FILE.read_text(encoding="utf-8")).body
+    if isinstance(one, ast.ClassDef)
 }
+TYPED["Publishing"] |= TYPED["Planning"]
 ELSEWHERE = {  # flags without a keyword, and what stands for them; for --json results have as_json()
     "help": "help(privsql.publish)",
     "version": "privsql.__version__",
@@ -51,8 +58,6 @@ ELSEWHERE = {  # flags without a keyword, and what stands for them; for --json r
     "compare --points": "Compared.as_json(points=True)",
     "attack --plot": "Attacked.plot()",
     "infer --plot": "Inferred.plot()",
-    "attack --differential": "a former name of privsql.infer",
-    "attack --epsilon": "goes with the former name of privsql.infer",
     "init --output": "pathlib.Path(..).write_text(privsql.init(.., base=folder))",
     "itemsets --synthetic": "privsql.synthesize",
 }
@@ -95,11 +100,12 @@ def test_every_flag_has_a_keyword_with_the_same_default(name: str) -> None:
             assert given == param.default, param.name
 
 
-def test_the_typed_keywords_are_those_of_the_models() -> None:
-    own = {"key", "key_file", "seed", "replace", "allow_composition"}
-    assert TYPED["Planning"] == {*list_flags(), *TYPED["RunKeywords"], "mechanism", "qi"}
-    assert "options" in list_flags()  # of a CSV file: a table; of how a verb runs: ``Options``
-    assert TYPED["Publishing"] == TYPED["Planning"] | own
+def test_the_typed_keywords_are_those_of_the_models(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("regenerate"):
+        FILE.write_text(write_types(), encoding="utf-8")
+    assert FILE.read_text(encoding="utf-8") == write_types()
+    assert TYPED["Planning"] == list_keywords() | TYPED["RunKeywords"]
+    assert TYPED["Publishing"] == TYPED["Planning"] | set(PUBLISH_KEYWORDS)
     workload = {one.name for one in fields(Workload)} - {"kind", "file"}
     assert TYPED["EvaluationKeywords"] == workload | TYPED["RunKeywords"]
     assert TYPED["ComparisonKeywords"] == TYPED["EvaluationKeywords"] - {"seed"}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Scores ---------------------------------------------------------------------------------------------------------------
-# True answers beside the estimates of one estimator: errors, coverage, by size of the true answer.
+# Errors and coverage of one estimator, by size of the true answer.
 
 BANDS = (0, 1, 50, 200, 1000, 5000, float("inf"))  # true answers from .. up to, not including
 SANITY = 0.001  # share of the records below which a true answer counts as that
@@ -48,7 +48,7 @@ class QuestionKey(NamedTuple):
 
     @property
     def group_texts(self) -> list[str | None]:
-        """The group as texts; None is NULL."""
+        """Return the group as texts; None is NULL."""
         return [None if value is None else str(value) for value in self.group]
 
 
@@ -68,7 +68,7 @@ class Score:
     def add(
         self, truth: float, figures: tuple[Number | None, Number | None, Number | None], put: QuestionKey = UNNAMED
     ) -> None:
-        """One answer: estimate, low, high; None where there is no such bound."""
+        """Add one answer: estimate, low, high; None where there is no such bound."""
         estimate, low, high = figures
         self.put.append(put)
         self.truth.append(truth)
@@ -77,7 +77,7 @@ class Score:
         self.high.append(np.nan if high is None else float(high))
 
     def extend(self, other: Score) -> None:
-        """All answers of another one."""
+        """Add all answers of another score."""
         for one in fields(self):
             getattr(self, one.name).extend(getattr(other, one.name))
 
@@ -100,14 +100,14 @@ class Score:
         }
 
     def pair_answers(self) -> list[tuple[QuestionKey, float, dict[str, float | None]]]:
-        """What was asked, what is true, and the answer: estimate, low, high; None where there is no such bound."""
+        """Return question, truth and answer (estimate, low, high); None where there is no such bound."""
         known = ((None if np.isnan(end) else end for end in ends) for ends in zip(self.low, self.high, strict=True))
         figures = zip(self.estimate, known, strict=True)
         answers = ({"estimate": estimate, "low": low, "high": high} for estimate, (low, high) in figures)
         return list(zip(self.put, self.truth, answers, strict=True))
 
     def by_share(self, records: float) -> list[dict[str, Any]]:
-        """The same by share of the records that the true answer has; bands without an answer are left out."""
+        """Return the figures by share of the records that the true answer has, without empty bands."""
         bands = [
             {
                 "low": low,
@@ -119,7 +119,7 @@ class Score:
         return [band for band in bands if band["queries"]]
 
     def summary(self) -> dict[str, Any]:
-        """The figures of ``--json``; true answers of 0 are left out of relative errors."""
+        """Return the figures of ``--json``; true answers of 0 are left out of relative errors."""
         every = self._relative_band(-np.inf, np.inf)
         bands = [self._relative_band(low, high) | {"low": low, "high": high} for low, high in pairwise(BANDS)]
         nonempty = [
@@ -184,33 +184,33 @@ class Workload:
     estimators: tuple[str, ...] | None = None
 
     def is_wanted(self, truth: float) -> bool:
-        """Whether a question with that true answer counts."""
+        """Return whether a question with that true answer counts."""
         low, high = self.true_answers or (None, None)
         return (low is None or low <= truth) and (high is None or truth <= high)
 
     @property
     def query_count(self) -> int:
-        """How many queries there are to be."""
+        """Return how many queries there are to be."""
         return QUERIES if self.queries is None else self.queries
 
     @property
     def per_class(self) -> int:
-        """How many there are to be of each class, where there are classes."""
+        """Return how many there are to be of each class, where there are classes."""
         return OF_EACH if self.queries is None else self.queries
 
     @property
     def max_cells(self) -> int:
-        """How many cells tables may have together."""
+        """Return how many cells tables may have together."""
         return CELLS * self.per_class if self.cells is None else self.cells
 
     @property
     def query_generator(self) -> np.random.Generator:
-        """What draws its queries."""
+        """Return the generator that draws the queries."""
         return seed_key(self.seed).random_generator("workload", self.kind)
 
 
 def draw_workload(db: OrderedRelations, roles: Roles, name: str, workload: Workload) -> tuple[Iterable[Question], int]:
-    """The queries of a workload over the source, which lies in ``db`` as ``records`` and ``domain``; how many.
+    """Return the queries of a workload over the source, which lies in ``db`` as ``records`` and ``domain``; how many.
 
     Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
     """
@@ -318,7 +318,7 @@ def draw_random(
 
 
 def from_file(path: Path) -> list[Question]:
-    """The queries of a file of SQL, separated by semicolons."""
+    """Return the queries of a file of SQL, separated by semicolons."""
     try:
         statements = sqlglot.parse(path.read_text(encoding="utf-8"), dialect=DIALECT)
     except OSError as error:
@@ -359,14 +359,14 @@ def _distinct_values(key: str) -> exp.Subquery:
 
 
 def make_membership(left: exp.Expr, values: Sequence[object], kind: str) -> exp.Expr:
-    """``left`` being one of some values, which are flat however many they are; NULL may be one."""
+    """Return the condition that ``left`` is one of some values, NULL among them, as a flat list."""
     known = [make_equality(left, value, kind).expression for value in values if value is not None]
     parts: list[exp.Expr] = [exp.In(this=left.copy(), expressions=known)] if known else []
     return exp.or_(*parts, *(make_equality(left.copy(), None, kind) for value in values if value is None))
 
 
 def make_equality(left: exp.Expr, value: object, kind: str) -> exp.Expr:
-    """``left = value`` with the value as a constant of its type; IS NULL for NULL."""
+    """Return ``left = value`` with the value as a constant of its type; IS NULL for NULL."""
     if value is None:
         return exp.Is(this=left, expression=exp.null())
     literal = exp.Literal.string("true" if value is True else "false" if value is False else str(value))
@@ -374,7 +374,7 @@ def make_equality(left: exp.Expr, value: object, kind: str) -> exp.Expr:
 
 
 # Accuracy -------------------------------------------------------------------------------------------------------------
-# How good a release's answers are: relative error and coverage of the intervals, by size of the true answer.
+# Evaluate a release: relative error and coverage of the intervals, by size of the true answer.
 
 TrueAnswers = dict[tuple[Any, ...], float]
 
@@ -392,7 +392,7 @@ class Evaluated:
     extras: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def points(self) -> list[dict[str, Any]]:
-        """Every question with its true answer, and what each estimator says: estimate, low and high.
+        """Return every question with its true answer, and what each estimator says: estimate, low and high.
 
         ``question``: SQL; ``group``: of its answer, as text; ``class``: of the question, where there are classes. An
         estimator that refuses a question is left out of its point, a bound that it does not have is None.
@@ -408,7 +408,7 @@ class Evaluated:
         return list(by_question.values())
 
     def plot(self) -> Any:
-        """A picture, of altair: errors by size of the true answer, and estimated against true answers."""
+        """Return a picture, of altair: errors by size of the true answer, and estimated against true answers."""
         return plot.draw_picture(plot.draw_evaluation, self.scores)
 
     def _repr_html_(self) -> str:
@@ -422,7 +422,7 @@ class Evaluated:
         return markup.html_page("Answers beside those of the source", markup.html_table(head, rows), caption)
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         summaries = {
             name: estimator_score.summary() | self.extras.get(name, {}) for name, estimator_score in self.scores.items()
         }
@@ -430,13 +430,13 @@ class Evaluated:
 
 
 def _describe_question(put: QuestionKey) -> dict[str, Any]:
-    """What was asked, as JSON has it."""
+    """Return a question as JSON has it."""
     group, of = put.group_texts, put.of
     return {"question": put.question, **({"group": group} if group else {}), **({"class": of} if of else {})}
 
 
 def _list_figures(score: Score, extra: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """What is shown of one estimator: a label, the name of the error, and the figures."""
+    """Yield a label, the name of the error and the figures of one estimator."""
     for one in extra.get("questions", []):
         yield one["class"], "mean_error", one
     if "questions" not in extra:
@@ -466,7 +466,7 @@ class EvaluationContext:
 
     @property
     def estimators(self) -> tuple[str, ...]:
-        """Those of the release's that are asked; ``UsageError`` for others."""
+        """Return the release's estimators that are evaluated; ``UsageError`` for unknown ones."""
         known, wanted = self.answers.estimators, self.workload.estimators
         for name in wanted or ():
             self.answers.require_estimator(name)
@@ -483,7 +483,7 @@ def by_class(scores: Mapping[str, Score], records: float) -> dict[str, Any]:
 
 
 def by_questions(context: EvaluationContext) -> Evaluated:
-    """The answers to a workload of queries."""
+    """Return the answers to a workload of queries."""
     drawn, number = draw_workload(context.db, context.records.roles, context.name, context.workload)
     scores = score_estimators(drawn, number, context)
     channel = context.answers.channel if context.records.roles.quasi_identifiers else None
@@ -509,7 +509,7 @@ def score_estimators(questions: Iterable[Question], number: int, context: Evalua
 
 
 def _score_question(context: EvaluationContext, question: Question, true: TrueAnswers, estimator: str) -> Score:
-    """The answers of one estimator to one question."""
+    """Return the answers of one estimator to one question."""
     known, result = context.answer(question.sql, estimator).by_group(), Score()
     groups = question.groups if question.groups is not None else tuple(dict.fromkeys((*true, *known)))
     for group in groups:

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from privsql.answers.question import Kind, Side
 
 # SELECTs taken apart --------------------------------------------------------------------------------------------------
-# A SELECT taken apart: the questions behind its aggregate functions, and what is made of their answers.
+# A SELECT as count questions, one for each aggregate function, and expressions over their answers.
 #
-# Inside, the groups are called g_0, g_1, .. and what the aggregate functions give a_0, a_1, ..; outputs, HAVING and
-# ORDER BY are expressions over these.
+# Groups are named g_0, g_1, .. and aggregate functions a_0, a_1, ..; outputs, HAVING and ORDER BY are expressions over
+# these names.
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Scope:
     sides: Mapping[str, Side] = field(default_factory=dict)
 
     def make_question(self, measure: Measure | None = None, among: exp.Expr | None = None) -> CountQuery:
-        """What is asked of the records that also meet the condition ``among``; by default their number."""
+        """Return the question on records that also meet ``among``; by default on their number."""
         conditions = [part.copy() for part in (self.where, among) if part is not None]
         root = exp.and_(*conditions) if len(conditions) > 1 else conditions[0] if conditions else None
         query = CountQuery(self.groups, *split_condition(root, self.sides), measure or Measure(), self.lookups)
         return query if query.is_exact else query.separate_null_amounts()
 
     def select_groups(self, chosen: Sequence[int]) -> Scope:
-        """The same records by some of the groups."""
+        """Return the scope with some of its groups."""
         return replace(self, groups=tuple(self.groups[i] for i in chosen))
 
 
@@ -66,12 +66,12 @@ class AggregateCall:
     written: str
 
     def as_question(self, scope: Scope) -> CountQuery:
-        """The question that it puts."""
+        """Return the question that it puts."""
         return scope.make_question(self.measure, self.among)
 
     @property
     def function(self) -> exp.Expr:
-        """As SQL has it."""
+        """Return the function as SQL."""
         if self.among is None:
             return self.measure.function
         return exp.Filter(this=self.measure.function, expression=exp.Where(this=self.among))
@@ -92,7 +92,7 @@ class Output:
 
     @cached_property
     def single_aggregate(self) -> int | None:
-        """The number of the aggregate function that it is, if it is one and nothing else."""
+        """Return the number of the aggregate function that it is, if it is one and nothing else."""
         plain = self.expression.unnest()
         return self.aggregate_numbers[0] if isinstance(plain, exp.Column) and self.aggregate_numbers else None
 
@@ -118,7 +118,7 @@ class Statement:
 
     @property
     def questions(self) -> list[CountQuery]:
-        """What each aggregate function asks, by all groups."""
+        """Return the question of each aggregate function, by all groups."""
         return [one.as_question(self.scope) for one in self.calls]
 
     def require_splittable(self) -> Statement:
@@ -130,11 +130,10 @@ class Statement:
 
 
 # Aggregates -----------------------------------------------------------------------------------------------------------
-# Aggregate functions of a query: what each asks, and over which records.
+# Aggregate functions of a query: the question of each, and its records.
 #
-# COUNT(x), COUNT_IF and FILTER are counts under one more condition. Sums and means of CASE WHEN c THEN k ELSE 0 END,
-# and of a condition as a number, are counts as well: where c is about sensitive columns, a count is what can be
-# answered.
+# COUNT(x), COUNT_IF and FILTER are counts under one more condition. So are sums and means of CASE WHEN c THEN k ELSE 0
+# END and of a condition as a number, since a release can answer counts where c is about sensitive columns.
 
 KINDS: dict[type[exp.Expr], Kind] = {
     exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max", exp.Median: "median"
@@ -157,7 +156,7 @@ class Aggregates:
         self._seen: dict[tuple[str, exp.Expr | None, exp.Expr | None], int] = {}
 
     def as_expression(self, node: exp.Expr, named: Callable[[int], exp.Expr]) -> exp.Expr:
-        """An aggregate function, with its FILTER, over numbered ones that ``named`` makes columns."""
+        """Return an aggregate function, with its FILTER, over numbered ones that ``named`` makes columns."""
         among = None
         if isinstance(node, exp.Filter):
             among, node = node.expression.this, node.this
@@ -234,7 +233,7 @@ class Aggregates:
 
 
 def is_number(kind: str) -> bool:
-    """Whether values of a type can be added up."""
+    """Return whether values of a type can be added up."""
     return kind.split("(", maxsplit=1)[0] in (*NUMERIC.split(), "BOOLEAN")
 
 
@@ -248,7 +247,7 @@ Weighed = tuple[exp.Expr, exp.Expr, bool]
 
 
 def _match_weighed(root: exp.Expr) -> Weighed | None:
-    """A condition, the number that it counts, and whether NULL counts as 0; None for another expression."""
+    """Return a condition, the number that it counts, and whether NULL counts as 0; None for another expression."""
     root = root.unnest()
     if isinstance(root, exp.Cast) and isinstance(root.this.unnest(), TRUTHS):
         return root.this, exp.Literal.number(1), False

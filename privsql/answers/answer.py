@@ -79,7 +79,7 @@ class Figure:
         return f"low and high: {confidence:.0%} interval"
 
     def explain_missing(self, number: int) -> str:
-        """What records that are not in the release do to it, in words; ``number``: of all of them."""
+        """Explain the effect of records that are not in the release; ``number``: of all of them."""
         left = f"{number:,} records of the source are not in the release"
         if not self.touching:
             return f"{left}; none of them can meet the question"
@@ -106,27 +106,27 @@ class Answer:
 
     @cached_property
     def sql(self) -> str:
-        """The SQL that reads the release."""
+        """Return the SQL that reads the release."""
         return ";\n".join(dict.fromkeys(render_sql(statement) for statement, _ in self.explained))
 
     @property
     def formula(self) -> str:
-        """How the figures follow from it, in words."""
+        """Return how the figures follow from it, in words."""
         return "\n".join(dict.fromkeys(formula for _, formula in self.explained))
 
     @property
     def rests_on(self) -> RestsOn:
-        """What the weakest of its figures rests on."""
+        """Return what the weakest of the figures rests on."""
         return max((one.rests_on for one in self.figures), key=WEAKEST.index)
 
     @property
     def certain(self) -> bool:
-        """Whether every low and high bound the true answer with certainty."""
+        """Return whether every low and high bound the true answer with certainty."""
         return self.rests_on in ("exact", "certain")
 
     @property
     def interval(self) -> str:
-        """What low and high mean, in words; of each figure by its name where they differ."""
+        """Explain low and high; by the name of each figure where they differ."""
         meanings = {one.name: one.explain(self.confidence) for one in self.figures}
         if len(set(meanings.values())) == 1:
             return next(iter(meanings.values()))
@@ -134,7 +134,7 @@ class Answer:
 
     @property
     def notes(self) -> list[str]:
-        """What else should be known of the answer, in words."""
+        """Return warnings on the answer."""
         bare = sum(any(self._is_bare(one, row) for one in self.figures) for row in self.rows)
         partly = bare > 0 and self.rests_on != "point"
         without = [f"{bare:,} rows have no interval: no published count is about them"] if partly else []
@@ -143,7 +143,7 @@ class Answer:
 
     @property
     def empty_marks(self) -> list[str]:
-        """A text for each row that says whether it may be empty; none where all are alike."""
+        """Return a text for each row that says whether it may be empty; none where all are alike."""
         alike = len(set(self.may_be_empty)) < 2
         return [] if alike else ["yes" if one else "" for one in self.may_be_empty]
 
@@ -168,24 +168,24 @@ class Answer:
         return {(*row[: one.at], *row[one.at + 4 :]): (row[one.at], *one.read_row(row)[2:]) for row in self.rows}
 
     def frame(self) -> pd.DataFrame:
-        """The answer as a pandas DataFrame."""
+        """Return the answer as a pandas DataFrame."""
         import pandas as pd  # noqa: PLC0415 (takes longer to import than most queries run)
 
         return pd.DataFrame(self.rows, columns=pd.Index(self.columns))
 
     def arrow(self) -> pa.Table:
-        """The answer as an Arrow table; values that have no common type are text."""
+        """Return the answer as an Arrow table; values that have no common type are text."""
         import pyarrow as pa  # noqa: PLC0415 (who prints an answer does not wait for it)
 
         by_column = zip(*self.rows, strict=True) if self.rows else ((),) * len(self.columns)
         return pa.Table.from_arrays([_as_array(column) for column in by_column], names=list(self.columns))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The same for whatever reads Arrow: ``polars.DataFrame(answer)``, DuckDB, .."""
+        """Return the answer as an Arrow stream: for ``polars.DataFrame(answer)``, DuckDB, .."""
         return self.arrow().__arrow_c_stream__(requested_schema)
 
     def polars(self) -> pl.DataFrame:
-        """The answer as a Polars DataFrame; ``EngineError`` where Polars is not installed."""
+        """Return the answer as a Polars DataFrame; ``EngineError`` where Polars is not installed."""
         try:
             import polars as pl  # noqa: PLC0415 (nothing else needs it)
         except ImportError as error:
@@ -223,7 +223,7 @@ class Answer:
         return markup.html_page(title, self.as_table(), *self.interval.splitlines(), *self.notes)
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         figures = {at for one in self.figures for at in range(one.at, one.at + 4)}
         rows = [
             {
@@ -244,7 +244,7 @@ class Answer:
         }
 
     def _figure_facts(self, one: Figure) -> dict[str, Any]:
-        """What a figure rests on, why, and what it leaves out."""
+        """Return what a figure rests on, why, and how many records it leaves out."""
         sure = one.rests_on in ("exact", "certain")
         return {
             "name": one.name,
@@ -270,7 +270,7 @@ def _as_array(values: Sequence[Any]) -> pa.Array:
 
 
 def _as_json_value(value: object, *, is_figure: bool) -> object:
-    """A value that JSON knows; dates, decimals and the like as text, figures as numbers where they can be."""
+    """Return a value that JSON knows; dates, decimals and the like as text, figures as numbers where they can be."""
     if is_figure and isinstance(value, Decimal) and Decimal(repr(float(value))) == value:
         return float(value)
     finite = not isinstance(value, float) or math.isfinite(value)
@@ -278,12 +278,11 @@ def _as_json_value(value: object, *, is_figure: bool) -> object:
 
 
 # Cuts through bins ----------------------------------------------------------------------------------------------------
-# Questions that cut through a bin: a release tells of whole bins only, so they are refused and never answered.
+# Refuse questions that cut through a bin, since a release holds whole bins only.
 #
-# A value of a column in bins stands for its whole bin. A condition is answered where every bin meets it as a whole or
-# not at all: a comparison with constants at which bins begin (between values of the column: ``age <= 44`` is ``age <
-# 45``), equality with a published value, which means its bin, and ``IS NULL``. Of a column of groups it is equality
-# with groups.
+# A published value of a column in bins stands for its whole bin. A condition is answered if every bin meets it as a
+# whole or not at all: a comparison with constants at which bins begin (``age <= 44`` is ``age < 45`` of whole numbers),
+# equality with a published value, and ``IS NULL``. For a column of groups it is equality with groups.
 
 EQUALITY = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
 FIRST = (exp.LT, exp.GTE)  # whose constant is the first value of what is asked for, or of the rest
@@ -300,7 +299,7 @@ TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
 def refuse_cuts(
     statement: Statement, bins: Mapping[str, Bins], groups: Mapping[str, Sequence[str]], columns: Sequence[Field]
 ) -> Statement:
-    """The statement; ``UsageError`` if it asks for a part of a bin, or of a group of values."""
+    """Return the statement; ``UsageError`` if it asks for a part of a bin, or of a group of values."""
     if not bins and not groups:
         return statement
     kinds = {field.name: field.type for field in columns}
@@ -324,7 +323,7 @@ def refuse_cuts(
 
 
 def _refuse_keys(statement: Statement, bins: Mapping[str, Bins]) -> None:
-    """``UsageError`` for a lookup by a column in bins: no row of it stands for a bin."""
+    """Raise ``UsageError`` for a lookup by a column in bins: no row of it stands for a bin."""
     for lookup in statement.scope.lookups:
         key = next((key for _, key in lookup.keys if key in bins), None)
         if key is not None:
@@ -353,7 +352,7 @@ def _list_parts(statement: Statement) -> Iterator[tuple[exp.Expr, bool]]:
 
 
 def _enclosing_node(item: exp.Expr, root: exp.Expr) -> exp.Expr:
-    """What a column is directly part of; itself, if it is all that there is."""
+    """Return the expression around a column; the column itself, if it is all that there is."""
     node = item
     while node is not root and isinstance(node.parent, exp.Paren):
         node = node.parent
@@ -365,7 +364,7 @@ def _is_null(node: exp.Expr) -> bool:
 
 
 def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
-    """Whether a comparison of a column, or the part of the calendar that it lies in, leaves bins whole."""
+    """Return whether a comparison of a column, or the part of the calendar that it lies in, leaves bins whole."""
     if isinstance(node, tuple(CALENDAR)):
         return bins.unit is not None and MONTHS[CALENDAR[type(node)]] % MONTHS[bins.unit] == 0
     if isinstance(node, exp.Between):
@@ -393,7 +392,7 @@ def _is_label(bins: Bins, value: Decimal | date | None) -> bool:
 
 
 def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bool) -> bool:
-    """Whether a bin begins at a value, or (``last``) right behind it, among the values that the column can have."""
+    """Return whether a bin begins at a value, or (``last``) right after it, among the column's possible values."""
     if value is None:
         return False
     if isinstance(value, Decimal):
@@ -409,7 +408,7 @@ def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bo
 
 
 def read_constant(node: exp.Expr, kind: str) -> Decimal | date | None:
-    """A constant as a value of the column; None for what is none, or no value of that type."""
+    """Return a constant as a value of the column; None for what is none, or no value of that type."""
     node = node.unnest()
     if kind in ("DATE", "TIMESTAMP"):
         written = kind
@@ -428,7 +427,7 @@ def read_constant(node: exp.Expr, kind: str) -> Decimal | date | None:
 
 
 def _parse_moment(text: str, written: str, kind: str) -> date | None:
-    """What a text that was written as one type is as a value of another: a day as a moment is its midnight."""
+    """Convert a text of one type to a value of another: a day as a moment is its midnight."""
     try:
         moment = date.fromisoformat(text) if written == "DATE" else datetime.fromisoformat(text)
     except ValueError:
@@ -439,7 +438,7 @@ def _parse_moment(text: str, written: str, kind: str) -> date | None:
 
 
 def _of_groups(item: exp.Column, node: exp.Expr, groups: Sequence[str]) -> bool:
-    """Whether a column of groups is compared with groups for equality."""
+    """Return whether a column of groups is compared with groups for equality."""
     if isinstance(node, exp.In):
         return not node.args.get("query") and all(_is_group(one, groups) for one in node.expressions)
     if not isinstance(node, EQUALITY):
@@ -454,7 +453,7 @@ def _is_group(node: exp.Expr, groups: Sequence[str]) -> bool:
 
 
 # Open releases --------------------------------------------------------------------------------------------------------
-# An open release as one that reads an analyst's SQL and answers it: what mechanisms fill in.
+# The base class of open releases, which read an analyst's SQL and answer it; mechanisms implement it.
 
 OURS, THEIRS = "reconstructed", "baseline"  # privsql's estimator, and the literature's formula
 
@@ -477,12 +476,12 @@ class Answers(ABC):
 
     @property
     def algorithm(self) -> str:
-        """The algorithm that made the release."""
+        """Return the algorithm that made the release."""
         return self._manifest.algorithm
 
     @property
     def in_bins(self) -> frozenset[str]:
-        """The columns whose single values the release does not tell."""
+        """Return the columns whose single values the release does not tell."""
         return frozenset()
 
     @property
@@ -501,7 +500,7 @@ class Answers(ABC):
         return [row[0] for row in self._db.rows(fill("query/shown", holes))]
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
-        """The analyst's SQL taken apart; ``UsageError`` for whatever is not supported, which is never answered."""
+        """Parse an analyst's SQL; ``UsageError`` for whatever is not supported, which is never answered."""
         parsed, stated = (
             parser.parse_query(sql, self._roles, self._manifest.name, lookups, self.measures),
             self._manifest,
@@ -511,22 +510,22 @@ class Answers(ABC):
     @property
     @abstractmethod
     def channel(self) -> Channel | None:
-        """The channel through which the release is seen (``answers.channel``); None if there is none."""
+        """Return the channel through which the release is seen (``answers.channel``); None if there is none."""
 
     @abstractmethod
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words; ``UsageError`` if unsupported."""
+        """Return the SQL that reads the release, and the formula in words; ``UsageError`` if unsupported."""
 
     @abstractmethod
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
+        """Return the answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
 
     def holds_exactly(self, query: CountQuery) -> bool:
-        """Whether the release holds the true answer."""
+        """Return whether the release holds the true answer."""
         return query.is_exact and bool(self._roles.quasi_identifiers)
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:  # noqa: ARG002
-        """The columns by which questions under these conditions have to be seen alike, so that their errors compare.
+        """Return the columns that two questions must have in common, so that their errors can be compared.
 
         None of them where errors of all questions do.
         """
@@ -539,22 +538,22 @@ class Answers(ABC):
         return "certain" if estimator in self.certain or query.measure.side == "sa" else "interval"
 
     def require_estimator(self, estimator: str) -> None:
-        """``UsageError`` for an estimator that there is not."""
+        """Raise ``UsageError`` for an estimator that there is not."""
         if estimator not in self.estimators:
             raise UsageError(f"estimator {estimator!r} is not one of {', '.join(self.estimators)}")
 
     def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:  # noqa: ARG002
-        """The most frequent item sets with their numbers of records; ``UsageError`` where records hold no items."""
+        """Return the most frequent item sets and their counts; ``UsageError`` where records hold no items."""
         raise UsageError(f"the release holds no item sets; it is made by {self._manifest.mechanism}")
 
     def make_synthetic(self) -> pa.Table:
-        """Records that give about the release's estimates; ``UsageError`` where none can be made."""
+        """Return records that give about the release's estimates; ``UsageError`` where none can be made."""
         made_by = f"{self._manifest.mechanism}, {self._manifest.algorithm}"
         raise UsageError(f"no synthetic records are made of this release; it is made by {made_by}")
 
 
 # Hints ----------------------------------------------------------------------------------------------------------------
-# Values that a question names and that do not occur in a release, with the one that was probably meant.
+# Warn of values in a question that do not occur in a release, and propose similar ones.
 
 MOST = 10_000  # values of a column that are looked through
 COMPARED = 2_000  # of those that are compared letter by letter

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Channel --------------------------------------------------------------------------------------------------------------
-# A release as a known linear channel: what is seen of a set of records, given its counts. It knows no SQL.
+# A release as a known linear channel from the counts of a set of records to the published values.
 #
 # A question selects a set Q of records. Unknown: n (m,), how many of them have each sensitive value; known: their
-# total. Seen: e (k,) with E[e] = M^T n over the publisher's random choices, M (m, k) public with rows that sum to one.
+# total. Observed: e (k,), E[e] = M^T n over the publisher's random choices, M (m, k) public with rows that sum to one.
 #
 #     Cov[e] = weight (S - M^T diag(o) M),   S = sum_i o_i E[w w^T | i]   (k, k),
 #
@@ -59,7 +59,7 @@ class Channel:
 
     @cached_property
     def expected_total(self) -> Floats:
-        """E of all records together, M^T o (k,)."""
+        """Return E of all records together, M^T o (k,)."""
         return np.asarray(self.records @ self.mean)
 
     @cached_property
@@ -80,7 +80,7 @@ class Channel:
 
     @cached_property
     def default_form(self) -> CovarianceForm:
-        """The form where nothing else is known: values deviate independently of each other."""
+        """Return the form where nothing else is known: values deviate independently of each other."""
         return CovarianceForm(self, self.prior_shape)
 
     def noise_covariance(self, level: float) -> Floats:
@@ -103,14 +103,14 @@ class CovarianceForm:
     covariance: Floats
 
     def multiply_vectors(self, vectors: Floats) -> Floats:
-        """K times vectors (m, ..)."""
+        """Return K times vectors (m, ..)."""
         if self.covariance.ndim > 1:
             return np.asarray(self.covariance @ vectors)
         return np.asarray(self.covariance.reshape(-1, *[1] * (vectors.ndim - 1)) * vectors)
 
     @property
     def diagonal(self) -> Floats:
-        """The variances (m,)."""
+        """Return the variances (m,)."""
         return np.diag(self.covariance) if self.covariance.ndim > 1 else self.covariance
 
     @property
@@ -134,7 +134,7 @@ class CovarianceForm:
 
     @cached_property
     def _stored_bases(self) -> dict[float, tuple[Floats, Floats]]:
-        """The latest bases by level: many questions share one."""
+        """Return the latest bases by level: many questions share one."""
         return {}
 
 
@@ -154,7 +154,7 @@ class Observation:
     weight: Floats
 
     def select_sets(self, part: NDArray[np.intp]) -> Observation:
-        """Some of the sets."""
+        """Return some of the sets."""
         parts = (self.observed, self.total, self.scale, self.second, self.weight)
         return Observation(*(array[part] for array in parts))
 
@@ -171,7 +171,7 @@ def own_share(channel: Channel) -> float:
 
 
 def singular_values(channel: Channel) -> dict[str, float]:
-    """``second``, ``median`` and ``smallest`` singular value of M in the metric of the records.
+    """Return the ``second``, ``median`` and ``smallest`` singular value of M in the metric of the records.
 
     The largest is 1: totals are known. The others say how much of a direction gets through; 0 tells nothing of it.
     """
@@ -185,7 +185,7 @@ def singular_values(channel: Channel) -> dict[str, float]:
 
 
 def measure_quality(channel: Channel) -> dict[str, float]:
-    """What a channel can tell: to compare layouts.
+    """Return how much a channel reveals, to compare layouts.
 
     ``second``, ``median``, ``smallest``: see ``singular_values``; ``left``: see ``remaining_variance``.
     """
@@ -193,7 +193,7 @@ def measure_quality(channel: Channel) -> dict[str, float]:
 
 
 def remaining_variance(channel: Channel, share: float = 0.01, strength: float = 0.6) -> float:
-    """What an answer leaves open of a question about ``share`` of the records, associated with ``strength``.
+    """Return the share of variance left by a question on ``share`` of the records, associated with ``strength``.
 
     The sum of posterior over the sum of prior variances: 0 if everything gets through, 1 if nothing does.
     """
@@ -207,7 +207,7 @@ def remaining_variance(channel: Channel, share: float = 0.01, strength: float = 
 
 
 # Expected errors ------------------------------------------------------------------------------------------------------
-# The error that is to be expected of answers, from a release's channel alone.
+# The expected error of answers, from a release's channel alone.
 
 
 def relative_error(channel: Channel, share: float, count: float, strength: float = 0.6) -> float | None:
@@ -239,8 +239,8 @@ def relative_error(channel: Channel, share: float, count: float, strength: float
 # Reconstruct ----------------------------------------------------------------------------------------------------------
 # Reconstruction through a channel: the algebra that all mechanisms share. Notation as in ``privsql.answers.channel``.
 #
-# Nobody tunes the strength c: each c of a grid is weighted by the likelihood of the very e that was seen (empirical
-# Bayes), and mean and covariance are those of the mixture. The posterior given c has
+# The strength c is not tuned: each c of a grid is weighted by the likelihood of the observed e (empirical Bayes), and
+# mean and covariance are those of the mixture. The posterior given c has
 #
 #     mean = mu + P M A^-1 (e - M^T mu),     covariance = P - P M A^-1 M^T P.
 #
@@ -272,7 +272,7 @@ class Prior:
 
     @staticmethod
     def make_default(channel: Channel) -> Prior:
-        """Where nothing is known of the release: values deviate independently, every strength of the grid alike."""
+        """Return the prior without knowledge of the release: values deviate independently, all strengths alike."""
         return Prior(channel.default_form, STRENGTHS, np.full(len(STRENGTHS), 1 / len(STRENGTHS)))
 
 
@@ -349,7 +349,7 @@ class _RotatedSets:
         )
 
     def squared_drive(self, strength: float) -> Floats:
-        """(c scale)^2 (G, 1)."""
+        """Return (c scale)^2 (G, 1)."""
         return np.asarray(((strength * self.scale) ** 2)[:, None])
 
     def damping_factors(self, strength: float) -> Floats:
@@ -358,7 +358,7 @@ class _RotatedSets:
 
 
 def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
-    """(c, G); the total is known, so that its direction is no evidence."""
+    """Return log-likelihoods (c, G); the total is known, so that its direction is no evidence."""
     logs = []
     for strength in strengths:
         damped = rotated.damping_factors(strength)
@@ -369,7 +369,7 @@ def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
 
 
 def _reconstruct_small(prior: Prior, observation: Observation, functionals: Floats) -> tuple[Floats, Floats]:
-    """All strengths of the prior, weighted by likelihood, in the basis in which everything is diagonal.
+    """Return all strengths of the prior, weighted by likelihood, in the basis in which everything is diagonal.
 
     Everything but the sums over strengths is done once: means and variances are polynomials in the strength's square
     with sums over the directions told for coefficients.
@@ -417,7 +417,7 @@ def _quadratic_form(form: CovarianceForm, functionals: Floats) -> Floats:
 
 
 def _are_single(functionals: Floats) -> bool:
-    """Whether they are the values one by one, an identity matrix."""
+    """Return whether they are the values one by one, an identity matrix."""
     m = functionals.shape[-1]
     square = functionals.shape == (m, m) and bool((functionals.diagonal() == 1).all())
     return square and np.count_nonzero(functionals) == m
@@ -426,7 +426,7 @@ def _are_single(functionals: Floats) -> bool:
 def _reconstruct_large(
     channel: Channel, observation: Observation, functionals: Floats, *, single: bool
 ) -> tuple[Floats, Floats]:
-    """One set; one strength, by matching the spread of e - M^T mu; conjugate gradients instead of factors.
+    """Reconstruct one set at one strength that matches the spread of e - M^T mu, by conjugate gradients.
 
     ``single``: the functionals are the values one by one, so that no product with them is needed.
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
 
 # Interval -------------------------------------------------------------------------------------------------------------
-# Where counts can lie: estimates moved to the nearest possible ones, and intervals around them.
+# Move estimates to the nearest possible counts, and put intervals around them.
 
 
 def project_within(values: Floats, total: Floats, caps: Floats, give: Floats) -> Floats:
-    """The values (G, m) moved into [0, caps] such that they sum to ``total`` (G,); ``give`` (m,) says how easily.
+    """Move values (G, m) into [0, caps] with the sum ``total`` (G,); ``give`` (m,): how easily each moves.
 
     Each is clip(v - t give, 0, cap) with the t at which the sum is right: the nearest such point where distances are
     measured in ``give``. Bisection on t.
@@ -47,7 +47,7 @@ def project_within(values: Floats, total: Floats, caps: Floats, give: Floats) ->
 
 
 def count_interval(mean: float, std_error: float, confidence: float, degrees: float = np.inf) -> tuple[float, float]:
-    """``count_intervals`` of one count."""
+    """Return ``count_intervals`` of one count."""
     low, high = count_intervals(np.array([mean], dtype=np.float64), np.array([std_error]), confidence, degrees)
     return float(low[0]), float(high[0])
 
@@ -73,7 +73,7 @@ def count_intervals(
 
 
 def round_bounds(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """The least and the greatest count within bounds: each stands for all that is nearer to it than to another one.
+    """Round bounds to counts: each count stands for all numbers that are nearest to it.
 
     As many are left out as were: the interval from a to b holds what a density has between a - 1/2 and b + 1/2.
     """
@@ -87,22 +87,19 @@ def student_quantile(tail: float, degrees: float | Floats) -> Floats:
 
 
 # Raking ---------------------------------------------------------------------------------------------------------------
-# Tables of answers that fit each other: cells, what their columns say alone, and the question without any group.
+# Make tables of answers consistent: cells, the answers by each of their columns, and the answer without groups.
 #
-# Answers grouped by several columns are moved half way to what each of these columns alone says.
-#
-# The records of one value of a grouping column are many more than those of one cell, so that their estimate n is better
-# than the sum of their cells' estimates x, each of which was drawn to the overall shares by itself. In ``ROUNDS``
-# rounds over the columns
+# Answers grouped by several columns are moved half way to the answers by each of these columns alone. One value of a
+# grouping column has many more records than one cell, so its estimate n is better than the sum of its cells' estimates
+# x, each of which was shrunk to the overall shares. In ``ROUNDS`` rounds over the columns
 #
 #     x <- x + 1/2 (V / sum V) (n - sum x),    sums over the cells of one value, V their variances:
 #
 # the least squares that bring the sums to n, but half way, because n and the x share their evidence. (Deming & Stephan
 # 1940 adjust to margins that are known; here both sides are estimates.)
 #
-# At last the cells of every table are moved all the way to the answer without the groups, which is exact where all
-# records are asked: a table adds up. Of what is missing each cell takes a part in proportion to its variance, within
-# its bounds.
+# Finally the cells of every table are moved all the way to the answer without groups, so that the table adds up. Each
+# cell takes a part of the difference in proportion to its variance, within its bounds.
 
 ROUNDS = 3
 PART = 0.5  # of the way
@@ -123,14 +120,14 @@ class Margin:
 
 
 def fit_sums(cells: Floats, wanted: Floats, bounds: tuple[Floats, Floats], variance: Floats) -> Floats:
-    """The cells (G, f) with the sums ``wanted`` (f,), as far as ``bounds`` allow it, the least and the most of each."""
+    """Return the cells (G, f) with the sums ``wanted`` (f,), as far as ``bounds`` (least, most) allow."""
     least, most = bounds
     beyond, room = (wanted - least.sum(axis=0)).clip(0), (most - least).clip(0)
     return np.asarray(project_within((cells - least).T, beyond, room.T, variance.T + TINY).T + least)
 
 
 def rake_cells(cells: Floats, variance: Floats, margins: Sequence[Margin]) -> Floats:
-    """The cells (G, f) moved towards their margins; one without variance stays."""
+    """Return the cells (G, f) moved towards their margins; one without variance stays."""
     for _ in range(ROUNDS):
         for margin in margins:
             whole = margin.sum_cells(variance)[margin.member]
@@ -140,7 +137,7 @@ def rake_cells(cells: Floats, variance: Floats, margins: Sequence[Margin]) -> Fl
 
 
 # Sets of records ------------------------------------------------------------------------------------------------------
-# What a question sees of a release, as arrays: the sets of records that it distinguishes, and which values count.
+# The sets of records that a question distinguishes, and the values that count, as arrays.
 
 FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
 
@@ -180,26 +177,26 @@ class ReleaseQuestion:
 
     @property
     def selecting_columns(self) -> set[str]:
-        """The release's own columns by which the question selects and groups records."""
+        """Return the release's own columns by which the question selects and groups records."""
         query = self.query
         parts = [*query.filters["qi"], *(expression for _, expression in group_terms(query, "qi"))]
         names = {node.name for part in parts for node in part.find_all(exp.Column)}
         return names | {name for lookup in query.lookups for _, name in lookup.keys}
 
     def reconstruct(self, observation: Observation, functionals: Floats) -> Posterior:
-        """The posterior by the prior that the release teaches, or else by the default one."""
+        """Return the posterior by the prior that the release teaches, or else by the default one."""
         if self.taught is None:
             return reconstruct(self.channel, observation, functionals)
         return self.taught.reconstruct(observation, functionals, self.selecting_columns)
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Of freedom behind a standard error: a strength is estimated from as many deviations as there are values."""
+        """Return degrees of freedom of a standard error: a strength is estimated from one deviation per value."""
         return max(len(self.channel.records) - 1, FEWEST_DEGREES) if self.taught is None else DEGREES
 
     @property
     def most_records(self) -> Floats:
-        """Records that each value can have at most (m,)."""
+        """Return the most records that each value can have (m,)."""
         return self.channel.records if self.most is None else self.most
 
     def noise_weight(self, share: Floats) -> Floats:
@@ -231,7 +228,7 @@ def as_sums(column: pa.ChunkedArray) -> Floats:
 def choose_functionals(
     question: ReleaseQuestion, record_sets: RecordSets, values: int
 ) -> tuple[list[tuple[Any, ...]], Floats]:
-    """The sensitive side's groups (F,), and which values count for each: (m, F), or (G, m, F) where sets differ."""
+    """Return the sensitive groups (F,) and the values that count for each: (m, F), or (G, m, F) by set."""
     db, query = question.db, question.query
     terms = group_terms(query, "sa")
     holes: Holes = {
@@ -272,7 +269,7 @@ def apply_functionals(values: Floats, functionals: Floats) -> Floats:
 
 
 # Counts ---------------------------------------------------------------------------------------------------------------
-# Counts of the sets of records that a question distinguishes: reconstructed, possible, and fitting each other.
+# Counts of these sets: reconstructed, within their bounds, and consistent.
 
 TURNS = 5  # of sums over rows and over columns
 
@@ -303,7 +300,7 @@ def estimate_counts(question: ReleaseQuestion, record_sets: RecordSets, function
 def _reconstruct_sets(
     question: ReleaseQuestion, observed: Floats, functionals: Floats
 ) -> tuple[Observation, Posterior]:
-    """The sets as they were seen, and their posterior where counts can be."""
+    """Return the sets as they were seen, and their posterior where counts can be."""
     totals = observed.sum(axis=1)
     counts = Observation(
         observed, totals, totals, totals, question.noise_weight(totals / question.channel.records.sum())
@@ -314,7 +311,7 @@ def _reconstruct_sets(
 def _rake_counts(
     question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats, parts: CountBounds
 ) -> CountBounds:
-    """The counts of a table by several quasi-identifiers, with an eye on what each of these says alone."""
+    """Return the counts of a table by several quasi-identifiers, with an eye on what each of these says alone."""
     query, totals = question.query, record_sets.observed.sum(axis=1)
     groups = [group for group in query.groups if group.side == "qi"]
     if len(groups) < 2 or functionals.ndim > 2 or query.measure.amount is not None:
@@ -376,7 +373,7 @@ def pool_sets(query: CountQuery, record_sets: RecordSets, functionals: Floats) -
 
 
 def _move_possible(question: ReleaseQuestion, observation: Observation, posterior: Posterior) -> Posterior:
-    """The posterior mean moved to where counts can be: between 0 and o_i and |Q|, summing to |Q|."""
+    """Return the posterior mean moved to where counts can be: between 0 and o_i and |Q|, summing to |Q|."""
     channel = question.channel
     caps = np.minimum(question.most_records, observation.total[:, None])
     values = project_within(posterior.values, observation.total, caps, channel.prior_shape + channel.shares)
@@ -405,11 +402,10 @@ def _split_sums(values: Floats, shape: tuple[int, ...], functionals: Floats) -> 
 
 
 # Posterior ------------------------------------------------------------------------------------------------------------
-# From what a question saw of a release to the rows of its answer, whatever mechanism made the release.
+# From the sets of a question to the rows of its answer, for any mechanism.
 #
-# The posterior of ``answers.reconstruct`` gives counts per sensitive value for each set of records that the question
-# distinguishes; they are moved to where counts can be, summed over the values and sets of each row of the answer, and
-# get an interval.
+# ``channel.reconstruct`` gives counts per sensitive value for each set of records. These are moved into their bounds,
+# summed over the values and sets of each row of the answer, and get an interval.
 
 SURELY = 5  # standard errors
 ROUNDING = 1e-6  # records
@@ -425,7 +421,7 @@ class ConfidenceLevel:
 
 
 def estimate_rows(question: ReleaseQuestion, record_sets: RecordSets, confidence: float) -> list[Estimate]:
-    """The answer's rows: estimates, standard errors and intervals, one per group that can be non-empty."""
+    """Return the answer's rows: estimates, standard errors and intervals, one per group that can be non-empty."""
     channel, query = question.channel, question.query
     outputs, functionals = choose_functionals(question, record_sets, len(channel.records))
     if not record_sets.keys or not outputs:
@@ -454,7 +450,7 @@ def collect_estimates(
 
 
 def empty_estimates(query: CountQuery) -> list[Estimate]:
-    """The answer where no record can match."""
+    """Return the answer where no record can match."""
     return [Estimate((), *query.measure.empty_figures)] if not query.groups else []
 
 
@@ -484,7 +480,7 @@ class Amounts:
 
 
 def measure_amounts(question: ReleaseQuestion, record_sets: RecordSets) -> AmountMoments | None:
-    """The amounts of a question's sets, if it is about any."""
+    """Return the amounts of a question's sets, if it is about any."""
     query = question.query
     if query.measure.amount is None:
         return None
@@ -555,7 +551,7 @@ class AnswerCells:
         return np.asarray(np.bincount(self.member, part[self.at], len(self.groups)), dtype=np.float64)
 
     def split_by_group(self) -> list[At]:
-        """The cells of every group."""
+        """Return the cells of every group."""
         if not self.groups:
             return []
         order = np.argsort(self.member, kind="stable")
@@ -567,7 +563,7 @@ class AnswerCells:
 def locate_cells(
     query: CountQuery, record_sets: RecordSets, outputs: list[tuple[Any, ...]], most: Floats
 ) -> AnswerCells:
-    """What every group of the answer is made of, where ``most`` (G, F) allows any record."""
+    """Return the cells of every group of the answer, where ``most`` (G, F) allows any record."""
     sides = [group.side for group in query.groups]
     group_count = sides.count("qi")
     rank: dict[tuple[Any, ...], int] = {}
@@ -597,7 +593,7 @@ def _count_rows(counts: CountBounds, cells: AnswerCells, level: ConfidenceLevel)
 
 
 def _satterthwaite_degrees(counts: CountBounds, cells: AnswerCells, level: ConfidenceLevel) -> Floats:
-    """Of freedom behind each error: nu (V / J)^2, nu those behind the part J that is judged (Satterthwaite 1946)."""
+    """Return degrees of freedom of each error: nu (V / J)^2, nu of the part J that is judged (Satterthwaite 1946)."""
     whole = cells.sum_by_group(counts.variance)
     judged = whole if counts.judged is None else cells.sum_by_group(counts.judged)
     share = np.divide(whole, judged, out=np.full_like(whole, LARGE), where=judged * LARGE > whole)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest, Number, RestsOn
 
 # Arithmetic -----------------------------------------------------------------------------------------------------------
-# Arithmetic of aggregate functions: what errors and bounds of the parts say of the whole.
+# Arithmetic of aggregate functions: errors and bounds of an expression from those of its parts.
 #
 # For f(a) with slopes d_j = df/da_j at the estimates (the delta method), correlations r_jk and signs s_j of the slopes,
 #
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 #
 #     low = f - ((1 - |r|) (l_1^2 + l_2^2) + |r| max(l_1 - u_2, l_2 - u_1, 0)^2)^(1/2).
 #
-# What is not known of a correlation is taken as the worst. Where all parts have certain bounds, those of f are certain:
-# interval arithmetic. A share, whose one part counts some of the records of the other, stays among the shares.
+# An unknown correlation is taken as the worst one. If all parts have certain bounds, those of f are certain (interval
+# arithmetic). A share of which one part counts some of the other's records stays within [0, 1], scaled as f is.
 
 Range = tuple[float, float]
 NOWHERE = (-math.inf, math.inf)
@@ -72,23 +72,23 @@ class AggregateEstimate:
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is the true answer."""
+        """Return whether it is the true answer."""
         return self.std_error == 0 and are_equal(self.low, self.high)
 
     @property
     def sure_range(self) -> Range:
-        """Where it lies, as far as its bounds are sure."""
+        """Return where it lies, as far as its bounds are sure."""
         return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
 
     @property
     def side_widths(self) -> Range:
-        """How far it reaches below and above the estimate, among those who are in the release."""
+        """Return how far it reaches below and above the estimate, among those who are in the release."""
         low, high = self.low or 0.0, (self.high or 0.0) - self.missing
         return max(self.estimate - low, 0.0), max(high - self.estimate, 0.0)
 
 
 def check_arithmetic(expression: exp.Expr, written: str) -> None:
-    """``UsageError`` for what has no known error: all but + - * /, ROUND, NULLIF and COALESCE with constants."""
+    """Raise ``UsageError`` for what has no known error: all but + - * /, ROUND, NULLIF and COALESCE with constants."""
     unknown = find_unknown_error(expression)
     if unknown is not None:
         raise UsageError(
@@ -97,7 +97,7 @@ def check_arithmetic(expression: exp.Expr, written: str) -> None:
 
 
 def find_unknown_error(expression: exp.Expr) -> exp.Expr | None:
-    """The part whose error is not known; None where all are."""
+    """Return the part whose error is not known; None where all are."""
     rest = [expression]
     while rest:
         node = rest.pop()
@@ -109,7 +109,7 @@ def find_unknown_error(expression: exp.Expr) -> exp.Expr | None:
 
 
 def _list_operands(node: exp.Expr) -> list[exp.Expr] | None:
-    """What a node's value comes from; None for one that is not understood."""
+    """Return the operands of a node; None for one that is not understood."""
     operands: list[exp.Expr] | None = None
     match node:
         case exp.Column():
@@ -132,19 +132,19 @@ def _list_operands(node: exp.Expr) -> list[exp.Expr] | None:
 
 
 def _other_arguments(node: exp.Expr) -> list[exp.Expr]:
-    """The arguments of a function but for the first."""
+    """Return the arguments of a function but for the first."""
     return [part for part in node.iter_expressions() if part is not node.this]
 
 
 def _default_operand(node: exp.Case) -> list[exp.Expr] | None:
-    """What is behind CASE WHEN .. THEN NULL ELSE x END, which is x wherever it is known."""
+    """Return x of CASE WHEN .. THEN NULL ELSE x END."""
     branches, default = node.args["ifs"], node.args.get("default")
     plain = node.this is None and len(branches) == 1 and isinstance(branches[0].args["true"], exp.Null)
     return [default] if plain and default is not None else None
 
 
 def compute_slopes(node: exp.Expr, values: Mapping[int, float]) -> tuple[float, dict[int, float]]:
-    """The value of an expression and its slopes in the aggregates, by their numbers."""
+    """Return the value of an expression and its slopes in the aggregates, by their numbers."""
     if isinstance(node, exp.Column):
         number = int(node.name[2:])
         return values[number], {number: 1.0}
@@ -173,7 +173,7 @@ def _apply_operator(node: exp.Expr, left: float, right: float) -> tuple[float, f
 
 
 def compute_range(node: exp.Expr, values: Mapping[int, Range]) -> Range:
-    """The range of an expression over all values of the aggregates in their ranges."""
+    """Return the range of an expression over all values of the aggregates in their ranges."""
     if isinstance(node, exp.Column):
         return values[int(node.name[2:])]
     if isinstance(node, exp.Literal):
@@ -198,7 +198,7 @@ def _join_ranges(node: exp.Expr, left: Range, right: Range) -> Range:
 
 
 def may_be_null(node: exp.Expr, parts: Mapping[int, AggregateEstimate]) -> bool:
-    """Whether an expression is NULL, or what COALESCE puts there, for some values of the aggregates in their ranges."""
+    """Return whether an expression may be NULL, or what COALESCE puts there, for aggregates in their ranges."""
     if isinstance(node, exp.Column):
         return parts[int(node.name[2:])].null
     inner = _list_operands(node)
@@ -208,7 +208,7 @@ def may_be_null(node: exp.Expr, parts: Mapping[int, AggregateEstimate]) -> bool:
 
 
 def _makes_null(node: exp.Expr, parts: Mapping[int, AggregateEstimate]) -> bool:
-    """Whether a node can make NULL of what is none: by a divisor of 0, NULLIF, or the condition that a count is 0."""
+    """Return whether a node can yield NULL: by a divisor of 0, NULLIF, or the condition that a count is 0."""
     known = {j: one.sure_range for j, one in parts.items()}
     if isinstance(node, exp.Div | exp.Nullif):
         divides = isinstance(node, exp.Div)
@@ -226,7 +226,7 @@ Term = tuple[int, float, float, float]  # of an aggregate: its number, the slope
 
 
 def combine_spread(terms: Iterable[Term], correlation: Callable[[int, int], float | None]) -> float:
-    """How far f goes: the root of the sum of r_jk s_j s_k t_j t_k over terms (j, s_j, t_j >= 0, t_j the other way)."""
+    """Return the root of the sum of r_jk s_j s_k t_j t_k over terms (j, s_j, t_j >= 0, t_j the other way)."""
     some = [term for term in terms if term[2] or term[3]]
     if len(some) == 2:
         (j, sign, one, back), (k, other, two, forth) = some
@@ -271,7 +271,7 @@ def combine_figures(
 
 
 def _is_linear(expression: exp.Expr, number: int) -> bool:
-    """Whether an expression is linear in the one aggregate that it is of."""
+    """Return whether an expression is linear in the one aggregate that it is of."""
     values = [compute_slopes(expression, {number: at})[0] for at in (1.0, 2.0, 4.0)]
     return all(map(math.isfinite, values)) and math.isclose(values[2] - values[1], 2 * (values[1] - values[0]))
 
@@ -286,7 +286,7 @@ def _linear_bounds(expression: exp.Expr, part: tuple[int, AggregateEstimate]) ->
 
 
 def share_range(expression: exp.Expr, among: tuple[int, int]) -> Range | None:
-    """The range of an expression that is of a share alone, of a part of the second aggregate in it; None for others.
+    """Return the range of an expression of one share: a part of the second aggregate; None for others.
 
     One that names each of them once is a quotient of linear functions of either: it rises or falls with the share.
     """
@@ -308,7 +308,7 @@ def _delta_method(
     parts: Mapping[int, AggregateEstimate],
     correlation: Callable[[int, int], float | None],
 ) -> tuple[float | None, float | None, float | None]:
-    """The same by the delta method; whoever is not in the release could count in one figure and not in another."""
+    """Return the figures by the delta method; a missing record may count in one part and not in another."""
     _, by = compute_slopes(expression, {j: one.estimate for j, one in parts.items()})
     if not all(map(math.isfinite, by.values())):
         return None, None, None
@@ -328,17 +328,16 @@ def _delta_method(
 
 
 # Missing records ------------------------------------------------------------------------------------------------------
-# Records of the source that are not in the release: how many could meet a question, and what that does to an answer.
+# Records of the source that are not in the release: how many could meet a question, and their effect on an answer.
 #
-# Bounds and intervals are of the source. A record that was left out adds nothing to a count, or one; what it adds to a
-# sum or a mean is not known. It can't meet a question that lets no NULL through in the columns for whose NULL it was
-# left out.
+# Bounds and intervals are of the source. A record that was left out adds at most one to a count; its part of a sum or a
+# mean is unknown. It was left out for a NULL, so it can't meet a question that excludes NULL in those columns.
 
 REFUSES = (*COMPARISONS, exp.In, exp.Between, exp.Like, exp.ILike)
 
 
 def count_touching(query: CountQuery, manifest: Manifest) -> int:
-    """How many records of the source that are not in the release could meet a question; 0 where none is stated."""
+    """Return how many records that are not in the release could meet a question; 0 where none is stated."""
     suppressed, left_out = manifest.suppressed or 0, int(manifest.facts.get("left_out", 0))
     empty = [name for name, policy in manifest.nulls.items() if policy == "suppress"]
     refused = bool(empty) and all(_lets_no_null_through(query, name) for name in empty)
@@ -346,7 +345,7 @@ def count_touching(query: CountQuery, manifest: Manifest) -> int:
 
 
 def _lets_no_null_through(query: CountQuery, name: str) -> bool:
-    """Whether a record whose column ``name`` is NULL meets no row of the answer, or adds nothing to it.
+    """Return whether a record whose column ``name`` is NULL meets no row of the answer, or adds nothing to it.
 
     No group of the answer has NULL there, since the release has none.
     """
@@ -358,7 +357,7 @@ def _lets_no_null_through(query: CountQuery, name: str) -> bool:
 
 
 def _refuses_null(part: exp.Expr, name: str) -> bool:
-    """Whether a condition is a comparison of a column itself, which is never true of NULL."""
+    """Return whether a condition is a comparison of a column itself, which is never true of NULL."""
     part = part.unnest()
     if isinstance(part, exp.Not) and isinstance(part.this.unnest(), exp.Is):
         inner = part.this.unnest()
@@ -373,7 +372,7 @@ def _is_named(item: exp.Expr | None, name: str) -> bool:
 
 
 def widen_rows(query: CountQuery, rows: list[Estimate], missing: int) -> list[Estimate]:
-    """The rows with bounds of the source, of which ``missing`` more records could meet each of them."""
+    """Return the rows with bounds of the source, of which ``missing`` more records could meet each of them."""
     if not missing:
         return rows
     return [_widen_row(query, one, missing) for one in rows]
@@ -390,7 +389,7 @@ def _widen_row(query: CountQuery, one: Estimate, missing: int) -> Estimate:
 
 
 def rests_on(before: RestsOn, rows: list[Estimate], missing: int) -> RestsOn:
-    """What an answer rests on where there is any record to measure, once its bounds are those of the source.
+    """Return what an answer rests on where there is any record to measure, with bounds of the source.
 
     ``before``: what it rests on by the release.
     """
@@ -404,11 +403,11 @@ def rests_on(before: RestsOn, rows: list[Estimate], missing: int) -> RestsOn:
 
 
 # Evaluation -----------------------------------------------------------------------------------------------------------
-# From a SELECT taken apart to the rows of its answer: the questions behind it, and what is made of them.
+# Answer the questions of a SELECT and evaluate its expressions.
 #
-# What the release holds exactly is one statement of the engine's. Every other aggregate function is a question of its
-# own, whose answer is the same whatever stands beside it; how far two of them vary together follows from three more:
-# with A and B the records that each counts, and X those of one but not of both,
+# Exact aggregate functions are one statement of the engine. Every other one is a question of its own, with the same
+# answer in any query. The covariance of two of them follows from three more questions: with A and B the records that
+# each counts, and X those of one but not of both,
 #
 #     2 Cov(A, B) = Var A + Var B + Var X - 2 Var(A but not B) - 2 Var(B but not A).
 
@@ -450,7 +449,7 @@ class SelectEvaluation:
 
     @cached_property
     def typed_scope(self) -> Scope:
-        """The records asked about, with the types of the groups as the engine has them."""
+        """Return the records asked about, with the types of the groups as the engine has them."""
         scope = self.statement.scope
         types: dict[int, str] = {}
         for side, place in (("qi", self.answers.records), ("sa", self.answers.values)):
@@ -465,7 +464,7 @@ class SelectEvaluation:
 
     @cached_property
     def grouped_questions(self) -> list[CountQuery]:
-        """The questions by all groups; ``UsageError`` for what can't be told of them."""
+        """Return the questions by all groups; ``UsageError`` for what can't be told of them."""
         questions = [one.as_question(self.typed_scope) for one in self.statement.calls]
         for one, question in zip(self.statement.calls, questions, strict=True):
             if not self.answers.holds_exactly(question) and one.measure.side == "qi" and one.measure.kind in EXACT_ONLY:
@@ -483,7 +482,7 @@ class SelectEvaluation:
         return questions
 
     def group_by(self, chosen: Sequence[int]) -> GroupedBy:
-        """The answers by some of the groups."""
+        """Return the answers by some of the groups."""
         return GroupedBy(self, self.typed_scope.select_groups(chosen))
 
 
@@ -496,14 +495,14 @@ class GroupedBy:
 
     @cached_property
     def questions(self) -> list[CountQuery]:
-        """What each aggregate function asks."""
+        """Return the question of each aggregate function."""
         if self.scope.groups == self.asking.typed_scope.groups:
             return self.asking.grouped_questions
         return [one.as_question(self.scope) for one in self.asking.statement.calls]
 
     @cached_property
     def columns(self) -> list[AggregateColumn]:
-        """What each aggregate function gives."""
+        """Return the column of each aggregate function."""
         put = list(zip(self.asking.statement.calls, self.questions, strict=True))
         exact_places = [i for i, (_, question) in enumerate(put) if self.asking.answers.holds_exactly(question)]
         exact = (
@@ -515,7 +514,7 @@ class GroupedBy:
 
     @cached_property
     def _records_column(self) -> AggregateColumn:
-        """The number of records by group, or else another figure of all of them."""
+        """Return the number of records by group, or else another figure of all of them."""
         plain = [i for i, one in enumerate(self.asking.statement.calls) if one.among is None]
         whole = [i for i in plain if self.asking.statement.calls[i].measure.kind == "count"]
         if whole or plain:
@@ -526,13 +525,13 @@ class GroupedBy:
 
     @property
     def group_keys(self) -> list[Key]:
-        """All groups, as the number of their records has them, but for those that certainly have none."""
+        """Return all groups, as the number of their records has them, but for those that certainly have none."""
         counts = self.scope.groups and not self._records_column.kind
         estimates = self._records_column.estimates.items()
         return [key for key, one in estimates if not (counts and one.least is None and one.is_fixed and one.high == 0)]
 
     def may_be_empty(self, key: Key) -> bool:
-        """Whether a group may have no record, as far as the bounds of its number of records are sure."""
+        """Return whether a group may have no record, as far as the bounds of its number of records are sure."""
         one = self._records_column.estimates[key]
         least = one.low if one.least is None else one.least
         return bool(self.scope.groups) and not self._records_column.kind and (least is None or least < 1)
@@ -545,7 +544,7 @@ class GroupedBy:
         return "exact" if sure else column.if_any
 
     def _read_exact(self, put: Sequence[tuple[AggregateCall, CountQuery]]) -> list[AggregateColumn]:
-        """Of functions that the release holds exactly."""
+        """Return the columns of functions that the release holds exactly."""
         db, records = self.asking.db, table(self.asking.answers.records)
         functions, everyone = [one.function.copy() for one, _ in put], self.scope.make_question()
         group_count, types = len(self.scope.groups), ["BIGINT"] * len(put)
@@ -569,7 +568,7 @@ class GroupedBy:
         return self._bound_column(question, rows, values, kind)
 
     def _estimate_column(self, one: AggregateCall, question: CountQuery) -> AggregateColumn:
-        """Of one that has to be estimated."""
+        """Return the column of a function that has to be estimated."""
         asking = self.asking
         rows = asking.answers.answer(question, asking.estimator, asking.confidence)
         if question.measure.kind in COUNTS:
@@ -582,7 +581,7 @@ class GroupedBy:
         return self._bound_column(question, rows, {row.group: row.estimate for row in rows})
 
     def _as_decimal(self, measure: Measure, row: Estimate) -> Estimate:
-        """The row with values of a DECIMAL column as such: what MIN and MAX can be, and sums that are certain."""
+        """Return a row with decimals for a DECIMAL column: MIN, MAX, and sums that are certain."""
         roles = self.asking.manifest.roles
         types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
         scale = decimal_scale(types.get(measure.column or "", ""))
@@ -594,7 +593,7 @@ class GroupedBy:
         return replace(row, estimate=middle, low=low, high=high)
 
     def least_records(self, one: AggregateCall) -> dict[Key, Number]:
-        """The records by group that an aggregate function is of with certainty, at least; none where any may be."""
+        """Return the records by group that an aggregate function is certainly of; none where any may be missing."""
         known = [] if one.measure.operand is None else [exp.not_(is_null(exp.paren(one.measure.operand)))]
         among = all_of([part for part in (one.among, *known) if part is not None])
         asking, question = self.asking, self.scope.make_question(Measure(), among)
@@ -605,7 +604,7 @@ class GroupedBy:
     def _bound_column(
         self, question: CountQuery, rows: list[Estimate], values: dict[Key, Any], kind: str = ""
     ) -> AggregateColumn:
-        """The same with bounds of the source."""
+        """Return a column with bounds of the source."""
         missing = count_touching(question, self.asking.manifest)
         rows = widen_rows(question, rows, missing)
         rests = rests_on(self.asking.answers.rests_on(question, self.asking.estimator), rows, missing)
@@ -613,12 +612,12 @@ class GroupedBy:
         return AggregateColumn(values, {row.group: row for row in rows}, rests, missing, kind)
 
     def find_estimate(self, number: int, key: Key) -> Estimate:
-        """The figures of an aggregate function for a group."""
+        """Return the figures of an aggregate function for a group."""
         nothing = self.asking.statement.calls[number].measure.empty_figures
         return self.columns[number].estimates.get(key) or Estimate(key, *nothing)
 
     def aggregate_estimate(self, number: int, key: Key) -> AggregateEstimate:
-        """The same for arithmetic."""
+        """Return the figures of an aggregate function for arithmetic."""
         one, column = self.find_estimate(number, key), self.columns[number]
         counted = self.asking.statement.calls[number].measure.kind in COUNTS
         certain = column.if_any in CERTAIN and one.is_of_some
@@ -634,7 +633,7 @@ class GroupedBy:
         return {}
 
     def _count_variance(self, among: exp.Expr | None, columns: tuple[str, ...], key: Key) -> float | None:
-        """Of a count under one more condition, seen by some columns besides."""
+        """Return the variance of a count under one more condition, compared by some columns."""
         known = (among, columns)
         if known not in self._known_variances:
             asking, question = (
@@ -648,7 +647,7 @@ class GroupedBy:
         return self._known_variances[known].get(key, 0.0)
 
     def correlation(self, j: int, k: int, key: Key) -> float | None:
-        """Of two aggregate functions; None where it is not known."""
+        """Return the correlation of two aggregate functions; None where it is not known."""
         one, other = (self.asking.statement.calls[i] for i in (j, k))
         errors = [self.find_estimate(i, key).std_error for i in (j, k)]
         if not all(errors):
@@ -677,7 +676,7 @@ class GroupedBy:
         return min(max(covariance / math.sqrt(math.prod(known_variances)), -1.0), 1.0)
 
     def find_nested(self, chosen: Sequence[int]) -> tuple[int, int] | None:
-        """Of two counts of records the one that counts some of the other's first; None for any others."""
+        """Return (part, whole) of two counts, one of some of the other's records; None for others."""
         calls = [self.asking.statement.calls[i] for i in chosen]
         if len(calls) != 2 or any(one.measure.kind != "count" for one in calls):
             return None
@@ -689,7 +688,7 @@ class GroupedBy:
 
 
 def _difference_condition(one: exp.Expr | None, other: exp.Expr | None) -> exp.Expr | None:
-    """The condition of those who meet one but not the other, where there can be any; None is the condition of all."""
+    """Return SQL for ``one AND NOT other``, where None is met by all; None if it is provably empty."""
     if other is None or one == other:
         return None
     outside = exp.not_(exp.Is(this=exp.paren(other), expression=exp.true()))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Roles
 
 # Covariance -----------------------------------------------------------------------------------------------------------
-# How the shares of values deviate together, from the questions of ``answers.learnt.questions``, by EM.
+# The covariance of the shares of values over the questions below, estimated by EM.
 #
 # A question q about T_q records sees d_q = (e_q - T_q M^T f) / T_q, which is N(0, M^T K M + B_q / T_q) where its shares
 # deviate from the overall ones by N(0, K), and B_q is the noise of ``answers.channel``. E step, with A_q the inverse of
@@ -63,7 +63,7 @@ PRIOR = 50.0  # questions
 
 
 def estimate_covariance(channel: Channel, observation: Observation) -> Floats:
-    """K (m, m); the default form where nothing was asked."""
+    """Return K (m, m); the default form where there is no question."""
     default, number = np.diag(channel.prior_shape), len(observation.total)
     if not number:
         return default
@@ -97,7 +97,7 @@ def _by_level(channel: Channel, observation: Observation) -> list[tuple[Floats, 
 
 
 # Sample ---------------------------------------------------------------------------------------------------------------
-# A release's records as arrays, or those of some of its buckets, to put questions to without the database.
+# A release's records, or those of some of its buckets, as arrays that answer questions without the database.
 
 Codes = NDArray[np.int32]
 PLAIN = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "VARCHAR", "BOOLEAN", "FLOAT", "DOUBLE", "DATE")
@@ -118,18 +118,18 @@ class Sample:
 
     @property
     def record_count(self) -> int:
-        """Their number n."""
+        """Return the number n of records."""
         return len(self.places)
 
     def observe_sets(self, members: Sequence[NDArray[np.intp]]) -> tuple[Floats, Floats]:
-        """E (R, k) and the number of records (R,) of some sets of records."""
+        """Return E (R, k) and the number of records (R,) of some sets of records."""
         number = self.contributions.shape[0]
         rows = [np.bincount(self.places[chosen], minlength=number) for chosen in members]
         placed = np.array(rows, dtype=np.float64).reshape(-1, number)
         return np.asarray(placed @ self.contributions), placed.sum(axis=1)
 
     def by_value(self, column: str, values: NDArray[np.intp]) -> tuple[Floats, Floats]:
-        """The same for the records that have each of some ``values`` of a column."""
+        """Return E and the number of records for each of some ``values`` of a column."""
         codes = self.columns[column]
         rank = np.full(int(codes.max(initial=-1)) + 1, -1)
         rank[values] = np.arange(len(values))
@@ -143,7 +143,7 @@ class Sample:
 
     @property
     def digest(self) -> str:
-        """What stands for all of it: the same codes and places, the same digest."""
+        """Return a digest of codes and places."""
         hasher = hashlib.blake2b(digest_size=32, person=b"privsql-sample")
         parts = [
             self.places,
@@ -161,13 +161,13 @@ class Sample:
 
 
 def encode_values(column: pa.ChunkedArray) -> Codes:
-    """The values of a column as 0, 1, .. in order of appearance; NULL is one of them."""
+    """Return the values of a column as 0, 1, .. in order of appearance; NULL is one of them."""
     codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
     return np.asarray(codes.to_numpy(zero_copy_only=False), dtype=np.int32)
 
 
 def comparable_columns(roles: Roles) -> list[exp.Expr]:
-    """The quasi-identifiers under internal names as Arrow can tell their values apart: rare types as text."""
+    """Return the quasi-identifiers under internal names as Arrow can tell their values apart: rare types as text."""
     fields = zip(roles.qi_keys, roles.quasi_identifiers, strict=True)
     return [
         alias_as(item if field.type.removeprefix("U") in PLAIN else exp.cast(item, "VARCHAR"), key)
@@ -177,7 +177,7 @@ def comparable_columns(roles: Roles) -> list[exp.Expr]:
 
 
 # Questions ------------------------------------------------------------------------------------------------------------
-# Questions that are put to a release to learn from: conditions like an analyst's, and every value of every column.
+# Questions to learn from: conditions like an analyst's, and every value of every column.
 
 NUMBER = 250  # conditions
 ATTRIBUTES = 3  # of a condition, at most
@@ -195,7 +195,7 @@ def draw_conditions(sample: Sample, channel: Channel, noise: np.random.Generator
 
 
 def list_values(sample: Sample, channel: Channel, column: str, noise: np.random.Generator) -> Observation:
-    """The records of each value of a column; of many values some, in proportion to their records."""
+    """Return the records of each value of a column; of many values some, in proportion to their records."""
     records = np.bincount(sample.columns[column]) if sample.record_count else np.zeros(0, dtype=np.int64)
     enough = np.flatnonzero(records >= FEWEST_IN_SET)
     if len(enough) > GROUPS:
@@ -205,7 +205,7 @@ def list_values(sample: Sample, channel: Channel, column: str, noise: np.random.
 
 
 def _draw_sets(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]:
-    """The records of each condition that was drawn, once: asked again it tells nothing more.
+    """Return the records of each condition that was drawn, once: asked again it tells nothing more.
 
     Where columns and values are few the same conditions are drawn over and over. What one of them says of the strengths
     would count as often, until chance was taken for certainty.
@@ -229,7 +229,7 @@ def _draw_sets(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.in
 
 
 def _make_observation(sample: Sample, channel: Channel, observed: Floats, total: Floats) -> Observation:
-    """Of so many records among all those of the channel.
+    """Return the observation of sets with so many records.
 
     The level of the noise is rounded up to one of a few, which share their eigenproblems.
     """
@@ -240,11 +240,11 @@ def _make_observation(sample: Sample, channel: Channel, observed: Floats, total:
 
 
 # Strengths ------------------------------------------------------------------------------------------------------------
-# How often a strength is met: weights of a grid of strengths, from the likelihoods of many questions.
+# Weights of a grid of strengths, from the likelihoods of many questions.
 #
 # Question q has one of the strengths s, with probabilities w, which have a Dirichlet prior. The posterior mean of w is
-# taken by Gibbs sampling: strengths of the questions given w and their likelihoods L_qs, then w given these. The
-# largest likelihood would leave no doubt where few questions speak.
+# computed by Gibbs sampling: strengths of the questions given w and their likelihoods L_qs, then w given these. Maximum
+# likelihood would be overconfident for few questions.
 
 STRENGTHS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0])
 CHAINS, STEPS, THROWN = 10, 30, 10  # the first steps of a chain still know where it began
@@ -267,11 +267,11 @@ def weigh_strengths(logs: Floats, prior: Floats, noise: np.random.Generator) -> 
 
 
 # Store ----------------------------------------------------------------------------------------------------------------
-# What releases taught, kept in the user's cache, so that it is learnt once: ``PRIVSQL_CACHE``, or the system's place.
+# Learned priors in the user's cache: ``PRIVSQL_CACHE``, or the system's place.
 #
-# A file is named after what was learnt from, and is only ever an acceleration: where none can be read, or what it holds
-# is not what learning could have found, the release is asked again; where none can be written, it is asked every time.
-# It holds a digest and the numbers that it is of; nothing in it is executed.
+# A file is named by a digest of the release and saves only time: where none can be read, or its content is impossible,
+# the prior is learned again; where none can be written, every time. It holds a digest and numbers, and nothing in it is
+# executed.
 
 VARIABLE = "PRIVSQL_CACHE"
 OFF = "off"
@@ -287,7 +287,7 @@ Weights = dict[str, tuple["Floats", "Floats"]]
 
 
 def cache_folder() -> Path | None:
-    """The folder; None where it is switched off, or there is no place for one."""
+    """Return the folder; None where it is switched off, or there is no place for one."""
     setting = os.environ.get(VARIABLE)
     if setting == OFF:
         return None
@@ -302,7 +302,7 @@ def cache_folder() -> Path | None:
 
 
 def read_weights(name: str, values: int, columns: Sequence[str]) -> tuple[Floats, Weights] | None:
-    """K (m, m) and the weights by column; None unless a file holds exactly what learning could have found."""
+    """Return K (m, m) and the weights by column; None unless a file holds what learning could have found."""
     folder, names = cache_folder(), ["", *columns]
     content = _read_private(folder / f"{name}{ENDING}") if folder is not None else None
     if content is None or len(content) != DIGEST + 8 * (values**2 + 2 * len(STRENGTHS) * len(names)):
@@ -341,7 +341,7 @@ def store_weights(name: str, covariance: Floats, weights: Weights) -> None:
 
 
 def _read_private(path: Path) -> bytes | None:
-    """A file of this user's own; no link, and nothing that waits."""
+    """Return a file of this user's own; no link, and nothing that waits."""
     try:
         descriptor = system.open_descriptor(path, os.O_RDONLY | system.AT_ONCE)
     except OSError:
@@ -376,22 +376,19 @@ def _drop_oldest(folder: Path) -> None:
 
 
 # Prior ----------------------------------------------------------------------------------------------------------------
-# The prior that a release teaches, learnt from its own records and from nothing else.
+# The prior of a release, learned from its own records alone.
 #
-# Questions are put to the release (``questions``). From conditions like an analyst's follow K, how the shares of values
-# deviate together (``covariance``), and how often each strength is met (``strengths``); from the records of each value
-# of a column, how often in questions on that column: columns differ more than the questions on one of them. A question
-# on several columns has the weights of the one with the largest strengths.
+# Conditions like an analyst's give the covariance K of the shares of values, and the weights of the strengths. The
+# records of each value of a column give the weights for questions on that column, since columns differ more than the
+# questions on one column. A question on several columns has the weights of the one with the largest strengths.
 #
 # Neither K, an estimate from questions that share their records, nor the default form, by which values deviate
-# independently of each other, is known to hold. The estimate is K's; its spread is that of both accounts around it,
-# half each:
+# independently, is known to hold. The estimate is that of K; its variance is that of both around it, half each:
 #
 #     se^2 = 1/2 se_K^2 + 1/2 (se_D^2 + (x^T n_D - x^T n_K)^2).
 #
-# Directions of which hardly anything gets through (earlier layouts lose some altogether) say nothing of K, and what
-# little they seem to say must not be believed: the noise is taken to be larger by a part of each place's own
-# (``BLUR``).
+# Directions of which hardly anything is published say nothing of K, and what they seem to say must not be believed: the
+# noise is taken to be larger by a part of each place's own (``BLUR``).
 
 BLUR = 0.02  # of the noise of each place
 EACH = 0.2  # questions that every strength is given
@@ -424,7 +421,7 @@ class TaughtPrior:
         return CovarianceForm(self.channel, self.learnt.covariance)
 
     def reconstruct(self, observation: Observation, functionals: Floats, columns: Iterable[str]) -> Posterior:
-        """The posterior of sets that a question selects by ``columns``."""
+        """Return the posterior of sets that a question selects by ``columns``."""
         together, alone = self.choose_weights(columns)
         learned = reconstruct(self.channel, observation, functionals, Prior(self.learned_form, STRENGTHS, together))
         wide = reconstruct(self.channel, observation, functionals, Prior(self.channel.default_form, STRENGTHS, alone))
@@ -433,7 +430,7 @@ class TaughtPrior:
         return Posterior(learned.values, np.sqrt(variance))
 
     def choose_weights(self, columns: Iterable[str]) -> tuple[Floats, Floats]:
-        """Of each form those of the column in which strengths are largest."""
+        """Return for each form the weights of the column with the largest strengths."""
         weights = self.learnt.weights
         candidates = [weights[column] for column in sorted(set(columns)) if column in weights] or [weights[""]]
         first, second = (
@@ -443,12 +440,12 @@ class TaughtPrior:
 
 
 def can_teach(channel: Channel, records: int) -> bool:
-    """Whether a release of so many records is enough to learn from, and its values not too many."""
+    """Return whether a release of so many records is enough to learn from, and its values not too many."""
     return records >= FEWEST_RECORDS and max(channel.mean.shape) <= LARGE
 
 
 def find_or_learn_prior(channel: Channel, sample: Sample) -> TaughtPrior | None:
-    """By the user's cache, or by the sample; None where there is too little to learn from."""
+    """Return the prior from the user's cache, or from the sample; None where there is too little to learn from."""
     if not (can_teach(channel, sample.record_count) and sample.columns):
         return None
     name = _digest_name(channel, sample)
@@ -461,14 +458,14 @@ def find_or_learn_prior(channel: Channel, sample: Sample) -> TaughtPrior | None:
 
 
 def blur_channel(channel: Channel) -> Channel:
-    """With BLUR (diag(d) - d d^T / sum d) more noise, d its diagonal: none of it in the sum over all places."""
+    """Add BLUR (diag(d) - d d^T / sum d) of noise, d its diagonal: none in the sum over all places."""
     diagonal = np.diag(channel.moment - channel.records.sum() * channel.sampling_moment).clip(0)
     more = np.diag(diagonal) - np.outer(diagonal, diagonal) / max(diagonal.sum(), TINY)
     return replace(channel, moment=channel.moment + BLUR * more)
 
 
 def _digest_name(channel: Channel, sample: Sample) -> str:
-    """What stands for all that learning depends on, the versions of what computes included."""
+    """Return a digest of all that learning depends on, with the versions of libraries."""
     hasher = hashlib.blake2b(digest_size=20, person=b"privsql-learnt")
     hasher.update(f"{__version__} {RULES} {np.__version__} {scipy.__version__} {sample.digest}".encode())
     for array in (channel.mean, channel.moment, channel.records):
@@ -477,7 +474,7 @@ def _digest_name(channel: Channel, sample: Sample) -> str:
 
 
 def learn_prior(channel: Channel, sample: Sample, noise: np.random.Generator) -> LearnedPrior:
-    """K and the weights."""
+    """Return K and the weights."""
     observation = draw_conditions(sample, channel, noise)
     estimate = estimate_covariance(channel, observation)
     forms = CovarianceForm(channel, estimate), channel.default_form

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Roles
 
 # Conditions -----------------------------------------------------------------------------------------------------------
-# A condition split into parts on one side of a release alone.
+# Split a condition into parts on one side of a release (quasi-identifiers or sensitive columns) and the rest.
 
 Filters = dict["Side", list[exp.Expr]]
 Terms = dict["Side", list[tuple[str, exp.Expr]]]
 
 
 def split_conjuncts(root: exp.Expr) -> Iterator[exp.Expr]:
-    """The conditions that ``root`` joins by AND."""
+    """Yield the conditions that ``root`` joins by AND."""
     rest = [root]
     while rest:
         node = rest.pop()
@@ -66,7 +66,7 @@ def split_condition(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[F
 
 
 def _sides_by_part(root: exp.Expr, sides: Mapping[str, Side]) -> dict[int, set[Side]]:
-    """The sides that each part of a condition is about, by the part's identity."""
+    """Return the sides that each part of a condition is about, by the part's identity."""
     by_part: dict[int, set[Side]] = {}
     for node in reversed(list(root.walk(bfs=True))):
         node_sides: set[Side] = {sides[node.name]} if isinstance(node, exp.Column) else set()
@@ -75,7 +75,7 @@ def _sides_by_part(root: exp.Expr, sides: Mapping[str, Side]) -> dict[int, set[S
 
 
 def _over_terms(part: exp.Expr, about: dict[int, set[Side]], terms: Terms) -> exp.Expr:
-    """The part with its largest one-sided parts replaced by named terms, in place."""
+    """Return the part with its largest one-sided parts replaced by named terms, in place."""
     if len(about[id(part)]) < 2:
         side = _single_side(about[id(part)])
         name = f"{side[0]}_{len(terms[side])}"
@@ -90,17 +90,17 @@ def _over_terms(part: exp.Expr, about: dict[int, set[Side]], terms: Terms) -> ex
 
 
 def sides_of(root: exp.Expr, sides: Mapping[str, Side]) -> set[Side]:
-    """The sides that an expression is about; none for a constant."""
+    """Return the sides that an expression is about; none for a constant."""
     return {sides[item.name] for item in root.find_all(exp.Column)}
 
 
 def _single_side(sides: set[Side]) -> Side:
-    """The side of a condition on one side; constants count as quasi-identifiers."""
+    """Return the side of a condition on one side; constants count as quasi-identifiers."""
     return next(iter(sides), "qi")
 
 
 # Statement ------------------------------------------------------------------------------------------------------------
-# An analyst's SQL as one SELECT, and what may stand in its clauses. What its names mean is not looked at here.
+# Parse an analyst's SQL as one SELECT and check its clauses; names are resolved below.
 
 CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset"}
 WRITTEN = {
@@ -115,7 +115,7 @@ CHAINS = (exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul)  # are written without goi
 
 @contextmanager
 def refuse_bad_text(sql: str) -> Iterator[None]:
-    """``UsageError`` for what is no text, or too much of it."""
+    """Raise ``UsageError`` for what is no text, or too much of it."""
     if not isinstance(sql, str):
         raise UsageError(f"the query must be text, not {type(sql).__name__}")
     try:
@@ -128,7 +128,7 @@ def refuse_bad_text(sql: str) -> Iterator[None]:
 
 
 def parse_select(sql: str) -> exp.Select:
-    """The one SELECT that the text is; ``UsageError`` for anything else."""
+    """Return the one SELECT that the text is; ``UsageError`` for anything else."""
     try:
         with _silence_parser():
             statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
@@ -169,7 +169,7 @@ def _check_depth(root: exp.Expr) -> None:
 
 
 def refuse_others(node: exp.Expr, known: set[str]) -> None:
-    """``UsageError`` for a clause that is not known."""
+    """Raise ``UsageError`` for a clause that is not known."""
     for clause, value in node.args.items():
         if value and clause not in known:
             raise UsageError(f"{WRITTEN.get(clause, clause.strip('_').upper())} is not supported")
@@ -188,7 +188,7 @@ def from_last(select: exp.Select) -> exp.Select:
 
 
 def check_clauses(select: exp.Select) -> None:
-    """``UsageError`` for what is not supported in a clause."""
+    """Raise ``UsageError`` for what is not supported in a clause."""
     read_limits(select)
     for item in select.expressions:
         check_kinds("SELECT", item.unalias(), aggregates=True)
@@ -209,7 +209,7 @@ def check_clauses(select: exp.Select) -> None:
 
 
 def group_items(select: exp.Select) -> Iterator[exp.Expr]:
-    """What stands in GROUP BY, inside GROUPING SETS, ROLLUP and CUBE, too; ``UsageError`` for other forms of it."""
+    """Yield the items of GROUP BY, also inside GROUPING SETS, ROLLUP and CUBE; ``UsageError`` for other forms."""
     clause = select.args.get("group")
     for key, value in clause.args.items() if clause else ():
         if value and key not in ("expressions", "all"):
@@ -224,7 +224,7 @@ def group_items(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def find_aggregates(root: exp.Expr) -> Iterator[exp.Expr]:
-    """The outermost aggregate functions in an expression, each with its FILTER."""
+    """Yield the outermost aggregate functions in an expression, each with its FILTER."""
     rest = [root]
     while rest:
         node = rest.pop()
@@ -235,12 +235,12 @@ def find_aggregates(root: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def list_group_names(select: exp.Select) -> set[str]:
-    """The names that stand in GROUP BY, in small letters."""
+    """Return the names that stand in GROUP BY, in small letters."""
     return {fold_name(item.name) for item in group_items(select) if isinstance(item, exp.Column)}
 
 
 def output_position(item: exp.Expr, number: int) -> int | None:
-    """The place of the output that a position names, from 0; None for what is no position."""
+    """Return the place of the output that a position names, from 0; None for what is no position."""
     if not isinstance(item, exp.Literal) or item.is_string:
         return None
     place = whole_number(item)
@@ -250,7 +250,7 @@ def output_position(item: exp.Expr, number: int) -> int | None:
 
 
 def read_limits(select: exp.Select) -> dict[str, int | None]:
-    """The numbers of LIMIT and OFFSET, in small letters."""
+    """Return the numbers of LIMIT and OFFSET, in small letters."""
     numbers = {}
     for name in ("limit", "offset"):
         clause = select.args.get(name)
@@ -263,13 +263,13 @@ def read_limits(select: exp.Select) -> dict[str, int | None]:
 
 
 def whole_number(item: exp.Expr) -> int | None:
-    """The value of a literal that is a whole number of at most 18 digits."""
+    """Return the value of a literal that is a whole number of at most 18 digits."""
     digits = item.this if isinstance(item, exp.Literal) and not item.is_string else ""
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
 
 
 def is_count(item: exp.Expr) -> bool:
-    """Whether it is COUNT(*)."""
+    """Return whether it is COUNT(*)."""
     plain = isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions
     return plain and not any(item.this.args.values())
 
@@ -282,7 +282,7 @@ class Lookups(Protocol):
     """The tables that may be joined to the release."""
 
     def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """Where the table lies that a query calls by ``names``, and its columns; ``UsageError`` if there is none."""
+        """Return where the table lies that a query calls by ``names``, and its columns; ``UsageError`` for none."""
 
 
 @dataclass(frozen=True)
@@ -294,13 +294,13 @@ class QueryTable:
     lookup: Lookup | None = None
 
     def inner_name(self, name: str) -> str:
-        """What a column is called beside those of the other tables."""
+        """Return the name of a column that is unique among those of all tables."""
         written = self.columns[name]
         return written if self.lookup is None else self.lookup.inner_name(written)
 
 
 def release_alias(select: exp.Select, name: str) -> str:
-    """The alias of the release in the query."""
+    """Return the alias of the release in the query."""
     clause = select.args.get("from_")
     relation = clause.this if clause else None
     if not isinstance(relation, exp.Table) or not isinstance(relation.this, exp.Identifier):
@@ -314,7 +314,7 @@ def release_alias(select: exp.Select, name: str) -> str:
 
 
 def read_lookup(join: exp.Join, lookups: Lookups | None) -> QueryTable:
-    """The lookup of an inner join on equal columns."""
+    """Return the lookup of an inner join on equal columns."""
     target, plain = join.this, join.side in ("", "LEFT") and not join.method and join.kind in ("", "INNER", "OUTER")
     if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier) or not plain:
         raise UsageError(
@@ -346,8 +346,7 @@ def read_lookup(join: exp.Join, lookups: Lookups | None) -> QueryTable:
 # The names of a query as DuckDB understands them: columns, aliases and positions.
 #
 # A column comes before an alias, except where ORDER BY names an alias alone, and in HAVING where the query does not
-# group by the column; ASCII letters are the same in either case. What does not exist, or could be several columns, is
-# refused by the name that was written.
+# group by the column. ASCII letters match in either case. Unknown and ambiguous names are refused.
 
 MOST = 2_000  # nodes that aliases may add to an expression
 
@@ -380,7 +379,7 @@ class NameResolver:
 
     @classmethod
     def from_select(cls, select: exp.Select, roles: Roles, name: str, lookups: Lookups | None) -> NameResolver:
-        """Those of a query to the release ``name``."""
+        """Return the resolver of a query to the release ``name``."""
         sides: dict[str, Side] = dict.fromkeys((field.name for field in roles.quasi_identifiers), "qi")
         sides |= dict.fromkeys((field.name for field in roles.sensitive), "sa")
         release_table = QueryTable(release_alias(select, name), {fold_name(column): column for column in sides})
@@ -415,7 +414,7 @@ class NameResolver:
         return self._require_key((source.columns[fold_name(key)], owner.inner_name(fold_name(key))), source)
 
     def _match_key(self, part: exp.Expr, source: QueryTable) -> tuple[str, str]:
-        """The lookup's column, and the release's that equals it."""
+        """Return the lookup's column, and the release's that equals it."""
         columns = [item for item in part.iter_expressions() if isinstance(item, exp.Column)]
         owners = [(self._find_table(item), fold_name(item.name)) for item in columns]
         for item, (owner, _) in zip(columns, owners, strict=True):
@@ -435,7 +434,7 @@ class NameResolver:
     # Names ---
 
     def resolve_names(self, select: exp.Select) -> exp.Select:
-        """The query with columns under their names inside, in place of positions and aliases, too."""
+        """Return the query with columns under their names inside, in place of positions and aliases, too."""
         tree = select.copy()
         for clause in ("expressions", "group", "having", "order"):
             for item in _list_quotable(tree.args.get(clause)):
@@ -501,7 +500,7 @@ class NameResolver:
             raise UsageError("the query is too large once its aliases are written out")
 
     def _find_table(self, item: exp.Column) -> QueryTable | None:
-        """The table that has a column; ``UsageError`` where a table is named that has not, and where several have."""
+        """Return the table that has a column; ``UsageError`` where the named table lacks it, or several have it."""
         name, prefix = fold_name(item.name), fold_name(item.table)
         owner = next((source for source in self._sources if fold_name(source.alias) == prefix), None)
         if item.args.get("db") or (prefix and owner is None):
@@ -519,7 +518,7 @@ class NameResolver:
 
 
 def _list_quotable(clause: exp.Expr | list[exp.Expr] | None) -> list[exp.Expr]:
-    """What messages may quote of a clause: its items, and the aggregate functions in them."""
+    """Return what messages may quote of a clause: its items, and the aggregate functions in them."""
     items = clause if isinstance(clause, list) else [clause] if clause is not None else []
     plain = [one for item in items for one in ([item.unalias()] if isinstance(clause, list) else item.expressions)]
     roots = [one.this if isinstance(one, exp.Ordered) else one for one in plain]
@@ -530,7 +529,7 @@ INSIDE = "inside"
 
 
 def _inner_column(name: str, written: exp.Column) -> exp.Column:
-    """A column under its name inside, marked as such: it is not looked up again."""
+    """Return a column under its name inside, marked as such: it is not looked up again."""
     inner = column(name)
     inner.meta.update(written.meta)
     inner.meta[INSIDE] = True

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 # A SELECT over the result of a count query, as one count query.
 #
 # ``WITH t AS (SELECT .. COUNT(*) AS n ..) SELECT a, 100 * n FROM t WHERE n > 5`` asks the same as the inner query with
-# the outer columns in place of its own, and the outer condition in its HAVING. What adds up rows of a result, or takes
-# the first of them before others are left out, is no count query and refused.
+# the outer columns in place of its own, and the outer condition in its HAVING. A query that sums the rows of a result,
+# or filters after LIMIT, is no count query and refused.
 
 LATER = ("limit", "offset")
 
@@ -60,7 +60,7 @@ LATER = ("limit", "offset")
 def resolve_nested(
     select: exp.Select, resolve: Resolver, known: Queries | None = None
 ) -> tuple[exp.Select, NameResolver]:
-    """The query with its names resolved by ``resolve``, and what they mean; a SELECT over a result as one with it.
+    """Resolve the names of a query by ``resolve``, and merge a SELECT over a result with it.
 
     ``known``: the queries that WITH has named before, each with those that it may read itself.
     """
@@ -85,7 +85,7 @@ def resolve_nested(
 
 
 def _read_cte(one: exp.CTE) -> exp.Select:
-    """The query that WITH gives a name."""
+    """Return the query that WITH gives a name."""
     recursive = isinstance(one.parent, exp.With) and one.parent.args.get("recursive")
     if recursive or not isinstance(one.this, exp.Select) or one.args["alias"].columns:
         raise UsageError("WITH: count queries can stand there, neither recursive nor with other names of columns")
@@ -93,7 +93,7 @@ def _read_cte(one: exp.CTE) -> exp.Select:
 
 
 def _refuse_groups(select: exp.Select) -> None:
-    """``UsageError`` for what adds up rows of a result, which is no count query."""
+    """Raise ``UsageError`` for what adds up rows of a result, which is no count query."""
     calls = [node for item in select.expressions for node in find_aggregates(item)]
     if select.args.get("group") or calls:
         what = "GROUP BY" if select.args.get("group") else shorten_sql(calls[0])
@@ -137,7 +137,7 @@ def _expand_star(outer: exp.Select, names: list[str], number: int) -> None:
 
 
 def _list_clauses(outer: exp.Select) -> dict[str, list[exp.Expr]]:
-    """What may stand in each clause of a query over a result, to be checked."""
+    """Return what may stand in each clause of a query over a result, to be checked."""
     where, order = outer.args.get("where"), outer.args.get("order")
     keys = [item.this for item in order.expressions] if order else []
     return {
@@ -148,13 +148,13 @@ def _list_clauses(outer: exp.Select) -> dict[str, list[exp.Expr]]:
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# An analyst's SQL read as questions, or refused by name. Nothing that is not understood is ever answered.
+# Read an analyst's SQL as questions, or refuse it by name. Nothing that is not understood is ever answered.
 #
 # A query is SELECT expressions FROM release [[LEFT] JOIN lookup ON ..] [WHERE ..] [GROUP BY expressions] [HAVING ..]
 # [ORDER BY ..] [LIMIT ..]. An expression of pure functions over quasi-identifiers is a quasi-identifier itself, one
 # over sensitive columns a sensitive column. The condition may be any Boolean combination of such; it is split into
 # parts on one side alone and a rest over named terms (q_0.., s_0..), one per largest one-sided part, so that each side
-# can be summed up by itself. What stands around aggregate functions and groups is evaluated on their answers.
+# can be summed up by itself. Expressions around aggregate functions and groups are evaluated on their answers.
 
 MOST_ASKED = 64  # aggregate functions of one query: each is a question of its own
 MOST_TOGETHER = 256  # of those, over all grouping sets
@@ -187,7 +187,7 @@ def parse_query(
 def _resolve_select(
     select: exp.Select, roles: Roles, release: str, lookups: Lookups | None
 ) -> tuple[exp.Select, NameResolver]:
-    """A count query with its names resolved, and what they mean."""
+    """Return a count query with its names resolved, and what they mean."""
     refuse_others(select, CLAUSES)
     names = NameResolver.from_select(select, roles, release, lookups)
     check_clauses(select)
@@ -205,7 +205,7 @@ class _QueryReader:
         self._sets = self._grouping_sets()
 
     def read_statement(self) -> Statement:
-        """All of it."""
+        """Return all of it."""
         where, having = self._tree.args.get("where"), self._tree.args.get("having")
         outputs = tuple(self._read_outputs())
         over = self._over_answer(having.this, "HAVING") if having else None
@@ -236,7 +236,7 @@ class _QueryReader:
     # GROUP BY ---
 
     def _grouping_sets(self) -> tuple[tuple[int, ...], ...]:
-        """The grouping sets, by the numbers of their groups."""
+        """Return the grouping sets, by the numbers of their groups."""
         clause = self._tree.args.get("group")
         if clause is None:
             return ((),)
@@ -269,7 +269,7 @@ class _QueryReader:
             yield Output(item.alias, self._over_answer(item.unalias(), "SELECT"), as_written(item.unalias()))
 
     def _over_answer(self, root: exp.Expr, clause: str) -> exp.Expr:
-        """An expression with groups and aggregate functions as columns of the answer."""
+        """Return an expression with groups and aggregate functions as columns of the answer."""
         kinds = {type(group) for group in self._groups}
 
         def rename(node: exp.Expr) -> exp.Expr:
@@ -301,7 +301,7 @@ class _QueryReader:
 
 
 def _list_sets(item: exp.Expr) -> Sets:
-    """The grouping sets of an item of GROUP BY."""
+    """Return the grouping sets of an item of GROUP BY."""
     parts = item.expressions
     if isinstance(item, exp.GroupingSets):
         return [one for part in parts for one in _list_sets(part)]
@@ -326,7 +326,7 @@ def _list_unit(item: exp.Expr) -> tuple[exp.Expr, ...]:
 
 
 # Item sets ------------------------------------------------------------------------------------------------------------
-# An analyst's SQL over item sets read as a count query, or refused by name.
+# Read an analyst's SQL over item sets as a count query, or refuse it by name.
 #
 # A query is SELECT COUNT(*) FROM release [WHERE ..], with several counts FILTER (WHERE ..) and arithmetic of them if
 # wanted; a condition is any Boolean combination of list_contains(items, x), list_has_all(items, [..]),
@@ -370,7 +370,7 @@ def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
 
 
 def _make_statement(tree: exp.Select) -> Statement:
-    """What a query asks, its columns being the list under its internal name."""
+    """Return the statement of a query whose columns are the list under its internal name."""
     counts: dict[exp.Expr | None, int] = {}
 
     def rename(node: exp.Expr) -> exp.Expr:
@@ -396,7 +396,7 @@ def _make_statement(tree: exp.Select) -> Statement:
 
 
 def _check_condition(node: exp.Expr, name: str) -> None:
-    """``UsageError`` for a condition that is not supported."""
+    """Raise ``UsageError`` for a condition that is not supported."""
     if isinstance(node, CONNECTIVES):
         for part in node.iter_expressions():
             _check_condition(part, name)
@@ -407,7 +407,7 @@ def _check_condition(node: exp.Expr, name: str) -> None:
 
 
 def _check_number(node: exp.Expr, name: str) -> None:
-    """A comparison of the number of items with constants."""
+    """Check a comparison of the number of items with constants."""
     lengths = [side for side in node.iter_expressions() if isinstance(side, exp.Length | exp.ArraySize)]
     if len(lengths) != 1:
         raise UsageError(f"WHERE: {shorten_sql(node)} is not supported; compare len({name}) with a number")
@@ -418,7 +418,7 @@ def _check_number(node: exp.Expr, name: str) -> None:
 
 
 def _check_items(node: exp.Expr, name: str) -> None:
-    """Whether an item is in the list, or any or all of several."""
+    """Check that an item, or any or all of several, is sought in the list."""
     if isinstance(node, exp.ArrayContains | exp.ArrayContainsAll | exp.ArrayOverlaps):
         parts: list[exp.Expr] = [node.this, node.expression]
     elif isinstance(node, exp.Anonymous) and node.name.lower() in NAMED and len(node.expressions) == 2:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.model.manifest import RestsOn
 
 # Limits ---------------------------------------------------------------------------------------------------------------
-# How much one question may take: time of the engine's, and rows of its answer.
+# Limits of one question: seconds of the engine, and rows of the answer.
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class QuestionLimits:
     stop: Event | None = None
 
     def refuse_large(self, asking: SelectEvaluation) -> None:
-        """``UsageError`` for a question whose groups could give more rows, before any of them is estimated."""
+        """Raise ``UsageError`` for a question whose groups could give more rows, before any of them is estimated."""
         total = sum(_bound_groups(asking, chosen) for chosen in asking.statement.sets)
         figures = max(1, len(asking.statement.calls))
         if total * figures > self.rows:
@@ -60,7 +60,7 @@ class QuestionLimits:
 
 
 def _bound_groups(asking: SelectEvaluation, chosen: Sequence[int]) -> int:
-    """A number that is not exceeded by that of the groups: those of the records, times the sensitive values."""
+    """Return a number that is not exceeded by that of the groups: those of the records, times the sensitive values."""
     groups = asking.statement.scope.select_groups(chosen).groups
     bound = _count_distinct(asking, [one for one in groups if one.side == "qi"])
     for one in groups:
@@ -70,7 +70,7 @@ def _bound_groups(asking: SelectEvaluation, chosen: Sequence[int]) -> int:
 
 
 def _count_distinct(asking: SelectEvaluation, groups: Sequence[Group]) -> int:
-    """How many groups some expressions of one side make."""
+    """Return how many groups some expressions of one side make."""
     if not groups:
         return 1
     of_records = groups[0].side == "qi"
@@ -83,7 +83,7 @@ def _count_distinct(asking: SelectEvaluation, groups: Sequence[Group]) -> int:
 # Present --------------------------------------------------------------------------------------------------------------
 # The rows of an answer: expressions over groups and aggregate functions, HAVING, ORDER BY and LIMIT.
 #
-# The engine evaluates, filters and sorts, so that values are and compare as they do in the data.
+# The engine evaluates, filters and sorts, so that values compare as they do in the data.
 
 READERS: dict[str, Callable[[str], Any]] = {
     "DATE": dt.date.fromisoformat,
@@ -120,7 +120,7 @@ class AnswerBuilder:
         self._listed = [(one, key) for one in self._sets for key in one.group_keys]
 
     def _check_output(self, output: Output) -> None:
-        """``UsageError`` for arithmetic of estimates that has no known error."""
+        """Raise ``UsageError`` for arithmetic of estimates that has no known error."""
         estimated = [
             i
             for i in output.aggregate_numbers
@@ -133,7 +133,7 @@ class AnswerBuilder:
 
     @property
     def _is_alone(self) -> bool:
-        """Whether there is one figure, and it has no name."""
+        """Return whether there is one figure, and it has no name."""
         outputs = [output for output in self._outputs if output.aggregate_numbers]
         return len(outputs) == 1 and not outputs[0].alias
 
@@ -171,7 +171,7 @@ class AnswerBuilder:
     # Rows ---
 
     def build_rows(self) -> Rows:
-        """The rows, each with the four columns of every figure."""
+        """Return the rows, each with the four columns of every figure."""
         parts: list[Sequence[Any]] = []
         for k, output in enumerate(self._outputs):
             if output.aggregate_numbers:
@@ -181,13 +181,13 @@ class AnswerBuilder:
         return list(zip(*parts, strict=True))
 
     def may_be_empty(self) -> tuple[bool, ...]:
-        """Of every row, whether there may be no record that it, or a figure of it, is of."""
+        """Return for every row whether it, or a figure of it, may be of no record."""
         open_ones = [[one.may_be_null for one in cells] for cells in self._cells.values()]
         return tuple(any(row) for row in zip(self._empty_groups, *open_ones, strict=True))
 
     @cached_property
     def _empty_groups(self) -> list[bool]:
-        """Of every row, whether its group may have no record."""
+        """Return for every row whether its group may have no record."""
         return [by.may_be_empty(key) for by, key in (self._listed[rank] for rank in self._row_ranks)]
 
     @property
@@ -199,7 +199,7 @@ class AnswerBuilder:
 
     @cached_property
     def _cells(self) -> dict[int, list[Cell]]:
-        """What every output with aggregate functions says in every row, by the output's place."""
+        """Return the cells of every output with aggregate functions, by the output's place."""
         return {
             k: [self._make_cell(k, *one) for one in zip(self._row_ranks, self._values_of(k), strict=True)]
             for k, output in enumerate(self._outputs)
@@ -249,7 +249,7 @@ class AnswerBuilder:
         )
 
     def _output_type(self, k: int, output: Output) -> str:
-        """The engine's type of an output; figures that are numbers are doubles."""
+        """Return the engine's type of an output; figures that are numbers are doubles."""
         return (
             self._column_types[f"a_{output.single_aggregate}"]
             if output.single_aggregate is not None

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
 
 # Functions ------------------------------------------------------------------------------------------------------------
-# What may stand in an expression of an analyst's: pure functions of one row, whose work grows with their arguments.
+# The functions that an analyst's expressions may use: pure functions of one row with cost linear in their arguments.
 #
-# None of them reads a file, a setting, the time or a random number, and none can make a text longer than what it is
-# given and the query itself (no ``repeat``, ``replace``, ``lpad``, ``format``). Regular expressions are RE2's.
+# None of them reads a file, a setting, the time or a random number. None makes a text longer than its arguments and the
+# query (no ``repeat``, ``replace``, ``lpad``, ``format``). Regular expressions are RE2's.
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
@@ -90,7 +90,7 @@ EXAMPLES = "comparisons, arithmetic, CASE, coalesce, upper, regexp_matches, year
 
 
 def check_kinds(clause: str, root: exp.Expr, *, aggregates: bool = False) -> None:
-    """``UsageError`` for what may not stand in an expression of ``clause``."""
+    """Raise ``UsageError`` for what may not stand in an expression of ``clause``."""
     known = PERMITTED if aggregates else SCALAR
     for node in root.walk():
         if isinstance(node, AGGREGATES) and not aggregates:
@@ -132,28 +132,28 @@ def forget_positions(root: exp.Expr) -> None:
 
 
 def as_written(item: exp.Expr) -> str:
-    """An expression as SQL, as it was written."""
+    """Return an expression as SQL, as it was written."""
     return str(item.meta.get(WRITTEN) or item.sql(dialect=DIALECT))
 
 
 def shorten_sql(item: exp.Expr, else_: str | None = None) -> str:
-    """An expression as SQL; where that is long, its beginning, or ``else_``."""
+    """Return an expression as SQL; where that is long, its beginning, or ``else_``."""
     written = as_written(item)
     return written if len(written) < 60 else else_ or f"{written[:57]}..."
 
 
 # Orders ---------------------------------------------------------------------------------------------------------------
-# Columns whose type has an order of its own (ENUM): the release publishes them as text, and says how values lie.
+# Columns whose type has its own order (ENUM): the release publishes text and states the order.
 #
-# They are sorted, grouped and compared with each other in that order, as in the source. With constants the engine
-# compares them as text, there and here.
+# They are sorted, grouped and compared with each other in that order, as in the source. Constants are compared as text,
+# also as in the source.
 
 ENUM = exp.DataType.Type.ENUM
 PREDICATES = (*COMPARISONS, exp.Between, exp.In, exp.Is, exp.Like, exp.ILike)
 
 
 def in_order(tree: exp.Select, orders: Mapping[str, Sequence[str]]) -> exp.Select:
-    """The query with columns that have an order as values of such a type, wherever that matters."""
+    """Return the query with columns that have an order as values of such a type, wherever that matters."""
     for item in list(tree.find_all(exp.Column)) if orders else ():
         if item.name in orders and not _as_text(item):
             labels = [exp.Literal.string(one) for one in orders[item.name]]
@@ -164,13 +164,13 @@ def in_order(tree: exp.Select, orders: Mapping[str, Sequence[str]]) -> exp.Selec
 
 
 def unwrap_order(expression: exp.Expr | None) -> exp.Expr | None:
-    """The column behind its order; any other expression as it is."""
+    """Return the column behind its order; any other expression as it is."""
     ordered = isinstance(expression, exp.Cast) and expression.to.this == ENUM
     return expression.this if ordered and isinstance(expression, exp.Cast) else expression
 
 
 def _as_text(item: exp.Column) -> bool:
-    """Whether it is a record's own that is compared with constants."""
+    """Return whether it is a record's own that is compared with constants."""
     node = item.find_ancestor(*PREDICATES)
     if node is None or item.find_ancestor(exp.Where) is None:
         return False
@@ -178,7 +178,7 @@ def _as_text(item: exp.Column) -> bool:
 
 
 # Question -------------------------------------------------------------------------------------------------------------
-# A count query taken apart: what is asked, and how each side of the release contributes.
+# A count query in parts: the question, and the contribution of each side of the release.
 
 Side = Literal["qi", "sa"]
 Kind = Literal["count", "sum", "avg", "min", "max", "median", "distinct"]
@@ -200,18 +200,18 @@ class Group:
 
     @property
     def column(self) -> str:
-        """The name of the column that it is; empty for any other expression."""
+        """Return the name of the column that it is; empty for any other expression."""
         inner = unwrap_order(self.term)
         return inner.name if isinstance(inner, exp.Column) else ""
 
     @property
     def expression(self) -> exp.Expr:
-        """The expression, as text where ``as_text`` says so."""
+        """Return the expression, as text where ``as_text`` says so."""
         return exp.cast(self.term, "VARCHAR") if as_text(self.type) else self.term
 
 
 def as_text(kind: str) -> bool:
-    """Whether values of a type travel as text: Python knows neither infinity nor all years of SQL."""
+    """Return whether values of a type travel as text: Python knows neither infinity nor all years of SQL."""
     return kind.startswith(("DATE", "TIME", "INTERVAL", "UUID"))
 
 
@@ -228,18 +228,18 @@ class Measure:
 
     @property
     def column(self) -> str | None:
-        """The name of the column that is measured, if it is one."""
+        """Return the name of the column that is measured, if it is one."""
         operand = unwrap_order(self.operand)
         return operand.name if isinstance(operand, exp.Column) else None
 
     @property
     def amount(self) -> exp.Expr | None:
-        """The expression over quasi-identifiers to add up; None for a count."""
+        """Return the expression over quasi-identifiers to add up; None for a count."""
         return self.operand if self.side == "qi" else None
 
     @property
     def function(self) -> exp.Expr:
-        """The aggregate function of SQL."""
+        """Return the aggregate function of SQL."""
         if self.kind == "count":
             return exp.Count(this=exp.Star())
         if self.kind == "distinct":
@@ -268,7 +268,7 @@ class Lookup:
     keeps_unmatched: bool = False
 
     def inner_name(self, name: str) -> str:
-        """The name of a column of the lookup beside those of the release."""
+        """Return the name of a column of the lookup beside those of the release."""
         return f"{self.alias}.{name}"
 
 
@@ -291,18 +291,18 @@ class CountQuery:
 
     @property
     def is_exact(self) -> bool:
-        """Whether no sensitive column is involved, so that the release holds the true answer."""
+        """Return whether no sensitive column is involved, so that the release holds the true answer."""
         return self.measure.side == "qi" and not (
             self.filters["sa"] or self.terms["sa"] or any(group.side == "sa" for group in self.groups)
         )
 
     @property
     def is_total(self) -> bool:
-        """Whether all records are asked for: no group and no condition but TRUE."""
+        """Return whether all records are asked for: no group and no condition but TRUE."""
         return not self.groups and all(part == exp.true() for side in self.filters.values() for part in side)
 
     def separate_null_amounts(self) -> CountQuery:
-        """The same question, with records whose amount is NULL in sets of their own: they add to no sum and no mean."""
+        """Group NULL amounts separately so that SUM and AVG ignore them."""
         if self.measure.amount is None:
             return self
         known = exp.Is(this=self.measure.amount, expression=exp.null()).not_()
@@ -333,12 +333,12 @@ def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:
 
 
 def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
-    """``group_terms`` as items of a SELECT list."""
+    """Return ``group_terms`` as items of a SELECT list."""
     return [alias_as(expression.copy(), name) for name, expression in group_terms(query, side)]
 
 
 def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[exp.Expr] = ()) -> exp.Query:
-    """The SQL of an answer that ``records``, the published table, holds exactly; ``functions``: in place of its own."""
+    """Return the SQL of an answer that table ``records`` holds exactly; ``functions``: in place of its own."""
     condition = [*query.filters["qi"], *([query.predicate] if query.predicate is not None else [])]
     measures = functions or [query.measure.function]
     return fill(
@@ -354,6 +354,6 @@ def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[e
 
 
 def exact_answer(db: Relations, query: CountQuery, records: exp.Table) -> list[Estimate]:
-    """Its rows."""
+    """Return the rows of an exact answer."""
     rows = db.rows(exact_statement(query, records))
     return [exact_estimate(tuple(row[:-1]), None if row[-1] is None else as_number(row[-1])) for row in rows]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import cache
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn
@@ -21,37 +22,36 @@ from privsql.errors import EngineError, InfeasibleError, PrivsqlError
 from privsql.mechanisms.registry import PACKAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from privsql.source.keywords import Flag
     from privsql.source.spec import Spec
 
 # App ------------------------------------------------------------------------------------------------------------------
-# The Typer app: how it starts, what its verbs have in common, and how each of them ends.
+# The Typer app: how it starts, the options that its commands share, and how each command ends.
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 ReleaseFile = Annotated[
     Path, typer.Argument(metavar="RELEASE", help="A release: a DuckDB file or a folder of Parquet files.")
 ]
 Memory = Annotated[
-    str | None,
-    typer.Option("--memory-limit", help="How much memory may be taken, such as 2GB; the engine spills."),
+    str | None, typer.Option("--memory-limit", help="Memory for the engine, such as 2GB; the rest is spilled to disk.")
 ]
-Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="The engine's threads.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of the engine.")]
 Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
 
 PROGRAM = "privsql"
 
 
 class VerbGroup(TyperGroup):
-    """The verbs. Whatever goes wrong in one, or in reading its flags, is one line on stderr and an exit code."""
+    """The commands. Any error, also in reading flags, is one line on stderr and an exit code."""
 
     def main(self, args: Sequence[str] | None = None, *_: object, **__: object) -> NoReturn:
-        """Run the verb that the arguments name, and exit."""
+        """Run the command that the arguments name, and exit."""
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         as_json = "--json" in arguments  # reading them takes them out
         _prepare_streams()
-        self._main_shell_completion({}, PROGRAM)  # ends the process where a shell asks what could come next
+        self._main_shell_completion({}, PROGRAM)  # ends the process where a shell asks for completions
         try:
             code = self._run_verb(arguments)
         except BrokenPipeError:
@@ -61,7 +61,7 @@ class VerbGroup(TyperGroup):
         sys.exit(code)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """``--help`` and its like, with a default: Typer imports pydantic to make sure that none is no bool."""
+        """Give ``--help`` and its like a default, because without one Typer imports pydantic."""
         params = list(super().get_params(ctx))
         for option in params:
             if getattr(option, "is_flag", False) and option.default is None:
@@ -102,25 +102,67 @@ def _root(
     """Publish a table with a sensitive column out of a warehouse, with a privacy bound that anyone can verify."""
 
 
-@contextmanager
-def options_with_progress(memory_limit: str | None = None, threads: int | None = None) -> Iterator[Options]:
-    """Options with a progress bar."""
-    with open_reporter() as report:
-        yield Options(memory_limit, threads, report)
+@dataclass(frozen=True)
+class CommandOutcome:
+    """The result of a command: its object of ``--json``, how people see it, the exit code, and warnings."""
+
+    as_json: Callable[[], dict[str, Any]]
+    print_for_people: Callable[[], None]
+    exit_code: int = 0
+    warnings: Sequence[str] = ()
+
+
+def register_command(
+    *, epilog: str = "", group: typer.Typer = app, name: str | None = None, cls: type[TyperCommand] | None = None
+) -> Callable[[Callable[..., CommandOutcome | None]], Callable[..., None]]:
+    """Make a command of a function, with ``--json``, and ``--memory-limit`` and ``--threads`` if it takes ``options``.
+
+    The outcome is printed once the progress bar is gone. A function with a parameter ``as_json`` finds the flag there.
+    ``epilog``: examples, one a line.
+    """
+
+    def decorate(function: Callable[..., CommandOutcome | None]) -> Callable[..., None]:
+        listed = signature(function, eval_str=True).parameters
+        runs = {"memory_limit": Memory, "threads": Threads} if "options" in listed else {}
+        shared = [Parameter(key, Parameter.KEYWORD_ONLY, default=None, annotation=hint) for key, hint in runs.items()]
+        shared.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
+
+        def run_command(**values: Any) -> None:
+            as_json = values["as_json"] if "as_json" in listed else values.pop("as_json")
+            with open_reporter() if runs else nullcontext() as report:
+                if runs:
+                    values["options"] = Options(values.pop("memory_limit"), values.pop("threads"), report)
+                outcome = function(**values)
+            if outcome is not None:
+                for warning in outcome.warnings:
+                    warn(f"warning: {warning}")
+                print_result(as_json, outcome.as_json, outcome.print_for_people)
+                raise typer.Exit(outcome.exit_code)
+
+        parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in listed.values()]
+        first = [one for one in parameters if one.name not in ("options", "as_json")]
+        run_command.__signature__ = Signature([*first, *shared])  # type: ignore[attr-defined]
+        run_command.__name__, run_command.__doc__ = function.__name__, function.__doc__
+        examples = epilog.splitlines()
+        heading = "Example:" if len(examples) == 1 else "Examples:"
+        group.command(name, cls=cls, epilog="\n\n    ".join([heading, *examples]) if examples else None)(run_command)
+        return run_command
+
+    return decorate
 
 
 KeyFile = Annotated[
     Path | None,
     typer.Option(
         "--key-file",
-        help="With persons = 'one' in the source: the key of the release, if it is not the ledger's.",
+        help="With persons = 'one' in the source: file with the key of the release, if it is not the ledger's.",
         show_default=False,
     ),
 ]
 
 
 def load_source(path: Path) -> Spec | Path:
-    """What ``--source`` names: a specification, or files alone, whose columns have the roles that a release states."""
+    """Return the specification that ``--source`` names, or the path of files, which have no specification."""
     from privsql import load  # noqa: PLC0415 (the models of all mechanisms)
     from privsql.engine.files import is_files  # noqa: PLC0415
 
@@ -128,10 +170,7 @@ def load_source(path: Path) -> Spec | Path:
 
 
 def print_result(as_json: bool, as_object: Callable[[], dict[str, Any]], print_for_people: Callable[[], None]) -> None:
-    """Print what a verb found: its object of ``--json``, or what ``print_for_people`` prints.
-
-    A reader who has gone changes nothing of what was found, nor of the exit code.
-    """
+    """Print a result as JSON or for people; a closed pipe does not change the exit code."""
     try:
         if as_json:
             _print_json(as_object())
@@ -143,13 +182,13 @@ def print_result(as_json: bool, as_object: Callable[[], dict[str, Any]], print_f
 
 
 def warn(text: str) -> None:
-    """One line on stderr; where nobody can read it, it is not worth failing for."""
+    """Print one line on stderr, if that can be written."""
     with suppress(OSError):
         print(f"privsql: {escape_controls(text)}", file=sys.stderr)
 
 
 def _prepare_streams() -> None:
-    """Streams that take any text: closed ones are nowhere, and what another encoding lacks is written out."""
+    """Make streams take any text: open closed ones to nowhere, and escape what an encoding lacks."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (while the process lasts)
@@ -164,7 +203,7 @@ def _print_json(result: dict[str, Any]) -> None:
 
 
 def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_json: bool) -> int:
-    """Say what went wrong; its exit code."""
+    """Print an error and return its exit code."""
     if isinstance(error, OSError):
         error = EngineError(f"{error.filename or 'standard output'}: {error.strerror}")
     text, details = str(error), error.details if isinstance(error, InfeasibleError) else {}
@@ -182,23 +221,23 @@ def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_
 
 
 def _discard_output() -> int:
-    """Forget what stdout has not taken, or the interpreter would fail on it when it ends; the exit code for that."""
+    """Discard what stdout has not taken, since the interpreter would fail on it at its end; return the exit code."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     return 0
 
 
 # Flags ----------------------------------------------------------------------------------------------------------------
-# Options of a command that follow from the models of a specification; Typer makes them when they are needed.
+# Options of a command that are made from the models of a specification when they are needed.
 
-FLAGS_KEY = "privsql.flags"  # where a context keeps what was given
+FLAGS_KEY = "privsql.flags"  # where a context holds the values of flags
 METAVARS = {"names": "COLUMN,..", "pairs": "COLUMN=VALUE", "one": "VALUE"}
 PANELS = {"source": "Source and columns", "columns": "Source and columns", "release": "Release", "ledger": "Ledger"}
 TYPES: dict[str, Any] = {"switch": bool | None, "pairs": list[str] | None}
 
 
 class SpecCommand(TyperCommand):
-    """A command that takes a specification, or the flags that make one, beside its own options."""
+    """A command that takes a specification, or the flags that make one, besides its own options."""
 
     sections: ClassVar[tuple[str, ...]] = ("source", "columns", "mechanism", "release", "ledger")
 
@@ -206,11 +245,11 @@ class SpecCommand(TyperCommand):
         return _make_options(self.sections, tuple(PACKAGES))
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Those of the models first."""
+        """Return the options of the models, then those of the command."""
         return [*self._model_options(), *super().get_params(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """List the options under the titles of what they belong to."""
+        """List the options by section of a specification."""
         titled: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         for param in self.get_params(ctx):
             title = "Arguments" if param.param_type_name == "argument" else param.rich_help_panel or "Options"
@@ -220,19 +259,19 @@ class SpecCommand(TyperCommand):
                 formatter.write_dl(records)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, which finds what was given of its flags in ``given``."""
+        """Run the command with the values of the models' flags in the context."""
         ctx.meta[FLAGS_KEY] = {option.name: ctx.params.pop(option.name, None) for option in self._model_options()}
         return super().invoke(ctx)
 
 
 class PlanCommand(SpecCommand):
-    """The same for a command that writes no release."""
+    """A command that takes a specification and writes no release."""
 
     sections = ("source", "columns", "mechanism", "ledger")
 
 
 def read_specification(ctx: typer.Context, source: str) -> Spec:
-    """What a command is asked for."""
+    """Return the specification in a file, or of a source and flags."""
     from privsql.source import keywords  # noqa: PLC0415 (the models of all mechanisms)
 
     return keywords.spec_from_flags(source, ctx.meta[FLAGS_KEY])
@@ -240,7 +279,7 @@ def read_specification(ctx: typer.Context, source: str) -> Spec:
 
 @cache
 def _make_options(sections: tuple[str, ...], kinds: tuple[str, ...]) -> list[Any]:
-    """The options of some sections and all mechanisms, as Typer makes them of the parameters of a function."""
+    """Return the options of some sections and all mechanisms, as Typer makes them from a function's parameters."""
     from privsql.source import keywords  # noqa: PLC0415
 
     def nothing() -> None: ...
@@ -264,7 +303,7 @@ def _make_parameter(flag: Flag, kinds: tuple[str, ...]) -> Parameter:
 
 
 def _panel_title(flag: Flag, kinds: tuple[str, ...]) -> str:
-    """Under which title ``--help`` lists a flag."""
+    """Return the title under which ``--help`` lists a flag."""
     if flag.section != "mechanism":
         return PANELS[flag.section]
     return "Mechanism" if len(flag.fields) == len(kinds) else f"Mechanism, --kind {' or '.join(flag.fields)}"

@@ -8,10 +8,9 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from privsql import plot
-from privsql.mechanisms.registry import get_mechanism
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from privsql.verbs.verify import Verified
 
 # Releases and answers -------------------------------------------------------------------------------------------------
-# What a person sees: tables for results. Nothing is computed here.
+# Tables of releases, answers and the ledger.
 
 FIRST = 8  # bounds that a person is shown
 WIDE = 140  # columns of a table that is written to a file
@@ -38,13 +37,13 @@ ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code i
 
 
 def escape_controls(text: object) -> str:
-    """A text with its control characters written out: what a stranger's release holds does not steer the terminal."""
+    """Escape control characters, so that a stranger's release can't steer the terminal."""
     return str(text).translate(ESCAPED)
 
 
 @cache
 def get_console() -> Console:
-    """Where results go. Rich is imported when there is something to print."""
+    """Return where results go. Rich is imported when there is something to print."""
     return _make_console()
 
 
@@ -62,12 +61,12 @@ def _make_console(**settings: Any) -> Console:
 
 
 def get_wide_console() -> Console:
-    """The console, or one that is wide enough where no terminal says how wide it is."""
+    """Return the console, or one that is wide enough where no terminal says how wide it is."""
     return get_console() if get_console().is_terminal else _make_console(file=get_console().file, width=WIDE)
 
 
 def make_table(*names: str, right: Iterable[str] = (), lines: bool = False) -> Table:
-    """An empty table; ``right``: names of further columns, whose cells stand at the right."""
+    """Return an empty table; ``right``: names of further columns, whose cells stand at the right."""
     from rich import box  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
@@ -80,7 +79,7 @@ def make_table(*names: str, right: Iterable[str] = (), lines: bool = False) -> T
 
 
 def make_pairs(rows: Iterable[tuple[str, object]]) -> Table:
-    """A table of names and what they stand for, without lines."""
+    """Return a table of names and what they stand for, without lines."""
     from rich.table import Table  # noqa: PLC0415
 
     new_table = Table(box=None, show_header=False)
@@ -92,24 +91,24 @@ def make_pairs(rows: Iterable[tuple[str, object]]) -> Table:
 
 
 def add_row(target: Table, *cells: object) -> None:
-    """A row of a table."""
+    """Add a row to a table."""
     target.add_row(*(_format_cell(value) for value in cells))
 
 
 def print_line(text: str) -> None:
-    """A line as it is: neither coloured nor broken."""
+    """Print a line as it is: neither coloured nor broken."""
     get_console().print(escape_controls(text), highlight=False, soft_wrap=True)
 
 
 def print_published(done: Published) -> None:
-    """A release that was written, or a plan."""
+    """Print a release that was written, or a plan."""
     get_console().print(make_pairs(done.lines))
     if done.release:
         print_line(f"wrote {done.release}")
 
 
 def print_verified(release: Path, outcome: Verified) -> None:
-    """The outcome of every check."""
+    """Print the outcome of every check."""
     checks = make_table("check", "holds", "offending rows")
     for check in outcome.checks:
         add_row(
@@ -120,13 +119,7 @@ def print_verified(release: Path, outcome: Verified) -> None:
         )
     get_console().print(checks)
     if outcome.recomputed:
-        get_console().print(
-            make_pairs(
-                get_mechanism(outcome.manifest.mechanism).figures(
-                    outcome.manifest.as_description(outcome.recomputed.facts)
-                )
-            )
-        )
+        get_console().print(make_pairs(outcome.recomputed.figures))
         _print_bounds(outcome.recomputed.bounds)
     for note in outcome.notes:
         print_line(f"note: {note}")
@@ -136,7 +129,7 @@ def print_verified(release: Path, outcome: Verified) -> None:
 
 
 def print_report_outcome(to: Path, report: Report) -> None:
-    """Which page was written, of what kind, which checks do not hold, and which promises are broken."""
+    """Print which page was written, which checks do not hold, and which promises are broken."""
     kind = "internal: it shows true counts" if report.internal else "it may be handed out with the release"
     failed = [one for one in report.checks if not one.ok]
     for one in failed:
@@ -147,7 +140,7 @@ def print_report_outcome(to: Path, report: Report) -> None:
 
 
 def _print_bounds(bounds: Sequence[VerifiedBound]) -> None:
-    """What was verified, value by value."""
+    """Print the verified bounds, value by value."""
     rows = make_table("verified of", right=("bound", "found"))
     for one in bounds[:FIRST]:
         add_row(rows, one.value, one.bound, one.found)
@@ -157,7 +150,7 @@ def _print_bounds(bounds: Sequence[VerifiedBound]) -> None:
 
 
 def print_answer(answer: Answer, *, explain: bool) -> None:
-    """The rows of an answer."""
+    """Print the rows of an answer."""
     if explain:
         print_line(answer.sql)
         print_line(answer.formula)
@@ -177,7 +170,7 @@ def print_answer(answer: Answer, *, explain: bool) -> None:
 
 
 def write_csv(file: IO[str], answer: Answer) -> None:
-    """The rows of an answer as CSV."""
+    """Write the rows of an answer as CSV."""
     writer = csv.writer(file)
     writer.writerow(answer.columns)
     writer.writerows(answer.rows)
@@ -192,7 +185,7 @@ def print_itemsets(itemsets: Sequence[tuple[list[str], float]]) -> None:
 
 
 def print_ledger(listing: LedgerListing) -> None:
-    """The releases of a source, and what they compose to."""
+    """Print the releases of a source, and what they compose to."""
     rows = make_table("release", "made", "name", "mechanism", "records", "new", "held back", "key")
     for entry in listing:
         numbers = (entry.records, entry.fresh, entry.held_back)
@@ -206,7 +199,7 @@ def print_ledger(listing: LedgerListing) -> None:
 
 
 def print_budget(listing: LedgerListing) -> None:
-    """What a source has spent, and may."""
+    """Print the budget of a source: what is spent, and the cap."""
     from privsql.verbs.publish import describe_cap  # noqa: PLC0415 (who asks for help does not wait for it)
 
     facts = listing.as_json()
@@ -214,14 +207,14 @@ def print_budget(listing: LedgerListing) -> None:
 
 
 def print_manifest(manifest: Manifest) -> None:
-    """A manifest."""
+    """Print a manifest."""
     from privsql.releases.statements import describe_manifest  # noqa: PLC0415
 
     get_console().print(make_pairs(describe_manifest(manifest)))
 
 
 def _format_figure(value: object) -> object:
-    """A whole number, or a decimal, as one is read; whatever else a figure is as any cell."""
+    """Return a whole number, or a decimal, as one is read; whatever else a figure is as any cell."""
     return f"{value:,}" if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
 
 
@@ -232,7 +225,7 @@ def _format_cell(value: object) -> str:
 
 
 # Evaluations ----------------------------------------------------------------------------------------------------------
-# What a person sees of an evaluation: error and coverage by size of the answer and by class of question.
+# Tables of an evaluation: error and coverage by size of the answer and by class of question.
 
 FIGURES = ("asked", "mean error", "coverage", "half-width")
 ERROR = "mean error is |estimate - truth| / max(truth, 0.1 % of the records), half-width in records"
@@ -261,14 +254,15 @@ def print_evaluation(evaluated: Evaluated) -> None:
 
 
 def _print_by_class(estimator: str, extra: Mapping[str, Any]) -> None:
-    """One estimator: questions by class, the same by share of the records, tables, and what is most frequent."""
+    """Print the figures of one estimator: questions by class and by share, tables, and most frequent items."""
     rows = make_table(estimator, right=FIGURES)
-    for section in (_question_rows(extra), _share_rows(extra), _table_rows(extra)):
+    for section in _list_sections(extra):
         for label, figures in section:
             queries = figures.get("queries", figures.get("cells"))
             error = figures.get("mean_error", figures.get("mean_relative_error"))
             mean_error = "-" if error is None else f"{error:.3f}"
-            add_row(rows, label, f"{queries:,}", mean_error, format_coverage(figures), _format_width(figures))
+            width = "-" if figures["half_width"] is None else f"{figures['half_width']:,.0f}"
+            add_row(rows, label, f"{queries:,}", mean_error, format_coverage(figures), width)
         rows.add_section()
     get_console().print(rows)
     for one in (one for one in extra.get("tables", []) if one["tables"]):
@@ -285,36 +279,26 @@ def _print_by_class(estimator: str, extra: Mapping[str, Any]) -> None:
         print_line(f"frequent item sets, utility: {tops}")
 
 
-def _question_rows(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for one in extra.get("questions", []):
-        yield one["class"], one
-    for one in extra.get("classes", []):
-        yield f"up to {one['length_share']:.0%} of the longest", one
+def _list_sections(extra: Mapping[str, Any]) -> list[list[tuple[str, Mapping[str, Any]]]]:
+    """Return (label, figures) of questions by class, of questions by share of the records, and of tables."""
+    classes = [(one["class"], one) for one in extra.get("questions", [])]
+    lengths = [(f"up to {one['length_share']:.0%} of the longest", one) for one in extra.get("classes", [])]
+    tables = [(f"cells of tables by {one['ways']}", one) for one in extra.get("tables", [])]
+    return [[*classes, *lengths], [(_label_share(one), one) for one in extra.get("shares", [])], tables]
 
 
-def _share_rows(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for one in extra.get("shares", []):
-        low, high = (f"{100 * (end or 0):g} %" for end in (one["low"], one["high"]))
-        yield f"{low} or more" if one["high"] is None else f"{low} to {high} of the records", one
-
-
-def _table_rows(extra: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for one in extra.get("tables", []):
-        yield f"cells of tables by {one['ways']}", one
-
-
-def _format_width(figures: Mapping[str, Any]) -> str:
-    """Mean half-width of the intervals."""
-    return "-" if figures["half_width"] is None else f"{figures['half_width']:,.0f}"
+def _label_share(band: Mapping[str, Any]) -> str:
+    low, high = (f"{100 * (end or 0):g} %" for end in (band["low"], band["high"]))
+    return f"{low} or more" if band["high"] is None else f"{low} to {high} of the records"
 
 
 def format_coverage(summary: Mapping[str, Any]) -> str:
-    """How often the truth lies within the bounds; where no answer has any, nothing."""
+    """Return how often the truth lies within the bounds; where no answer has any, nothing."""
     return "-" if summary["coverage"] is None else f"{summary['coverage']:.1%}"
 
 
 # Measures -------------------------------------------------------------------------------------------------------------
-# What a person sees of measurements: errors, comparisons, adversaries. Nothing is computed here.
+# Tables of measurements: algorithms, comparisons, adversaries.
 
 INFERRED = """\
 Y/X of two counts with Laplace noise of scale {scale:g} (epsilon {epsilon:g} each, OpenDP, {draws:,} draws)
@@ -329,7 +313,7 @@ the figures say how far it gets; not applicable: it finds nothing to attack in a
 
 
 def print_algorithms(alternatives: Alternatives) -> None:
-    """All algorithms of a mechanism, the best of each figure in bold."""
+    """Print all algorithms of a mechanism, the best of each figure in bold."""
     feasible = [row for row in alternatives.rows if row.refused is None]
     rows = make_table("", right=[row.algorithm for row in feasible])
     for measure in alternatives.measures:
@@ -353,7 +337,7 @@ def _measured_figure(figure: float | None, form: str, *, bold: bool) -> Text:
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """One table of several releases: what they promise, and error by size of the true answer."""
+    """Print what several releases promise, and their errors by size of the true answer."""
     labels = _band_labels(comparison)
     figures = (*labels, "covered", "published", "retained", "seconds")
     rows = make_table("spec", "posterior", "estimator", right=figures, lines=True)
@@ -388,14 +372,14 @@ def _format_error(summary: dict[str, Any], label: str) -> str:
 
 
 def _band_labels(candidates: Sequence[Candidate]) -> list[str]:
-    """The bands of true answers that have an error, in order, and all of them."""
+    """Return the bands of true answers that have an error, in order, and all of them."""
     scores = [score for one in candidates for score in one.evaluated.scores.values()]
     bands = [band for score in scores for band in score.summary()["bands"] if band["mean_relative_error"] is not None]
     return [*dict.fromkeys(plot.band_label(band) for band in sorted(bands, key=lambda band: band["low"])), "all"]
 
 
 def print_attack(outcome: Attacked) -> None:
-    """One row per adversary: those that the mechanism promises to resist, those outside the promise, the others."""
+    """Print one row per adversary with its promise."""
     figured = ("attacked", "mean", "highest", "above bound", "gain", *(("right",) if outcome.source else ()))
     rows = make_table("adversary", "what it knows", right=figured, lines=True)
     rows.columns[1].ratio = 1

@@ -1,15 +1,13 @@
-"""Check that a release on disk holds exactly the objects that its manifest lists, before anything of it is opened.
-
-The same goes for the order of labels and for the names of privsql's own columns.
-"""
+"""Check that a release on disk holds exactly the objects that its manifest lists, before anything of it is read."""
 
 from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
@@ -21,116 +19,122 @@ from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import MANIFEST, Check, CheckResult, Manifest, run_checks
 from privsql.releases.draft import MAIN, find_schema, sweep_drafts
-from privsql.source.places import split_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from privsql.engine.database import Container, Relations
+    from privsql.engine.database import Container, ViewDefinition
     from privsql.engine.parquet import ParquetLayout
     from privsql.engine.sqlfiles import Holes
-    from privsql.mechanisms.contract import Columns
+    from privsql.mechanisms.contract import Columns, Mechanism
+    from privsql.source.places import Target
 
-# Orders ---------------------------------------------------------------------------------------------------------------
-# The order of labels whose type has one (ENUM): which of them a release may name, and whether it names just these.
-#
-# A label that no published record has is nobody's business, so an order lists those that the release shows anyway.
-# Columns of one type share one list, so that they compare as in the source. Releases whose budget is all that is
-# promised name none: which labels occur is what they hide.
+# Attached releases ----------------------------------------------------------------------------------------------------
+# A release whose tables an engine can read, with its manifest and the mechanism that made it.
 
+MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 MOST_LABELS = 1000  # labels of an order
+ReservedColumns = list[tuple[str, str, str]]  # (name inside, name in the table, type) of each column
 
 
-def stored_orders(
-    db: Relations, manifest: Manifest, orders: Mapping[str, Sequence[str]], database: str
-) -> dict[str, list[str]]:
-    """By column the labels that the release's tables show, in the order of the source's type."""
-    if not get_mechanism(manifest.mechanism).states_counts:
-        return {}
-    published = {}
-    for name, labels in orders.items():
-        alike = [other for other, theirs in orders.items() if theirs == labels]
-        visible = _orders_text(db, manifest, alike, database)
-        named = [label for label in labels if label in visible]
-        if named and len(named) <= MOST_LABELS:
-            published[name] = named
-    return published
+@dataclass(frozen=True)
+class AttachedRelease:
+    """A release whose tables lie in database ``database``; ``checks``: those of what it holds."""
 
+    db: Container
+    database: str
+    manifest: Manifest
+    mechanism: Mechanism[Any]
+    checks: list[CheckResult] = field(default_factory=list)
 
-def wrong_orders(db: Relations, manifest: Manifest, database: str) -> list[str]:
-    """Labels that an order names and the release does not show, or that it should name."""
-    wrong = []
-    for name, labels in manifest.orders.items():
-        alike = [other for other, theirs in manifest.orders.items() if theirs == labels]
-        visible = _orders_text(db, manifest, alike, database)
-        wrong += [f"orders: {name}: {label!r} is not in the release" for label in labels if label not in visible]
-        wrong += [f"orders: {name}: {label!r} is missing" for label in sorted(visible - set(labels))]
-    return wrong
+    def require_intact(self, path: object) -> None:
+        """Raise ``GuaranteeError`` unless the release holds what it states and no other table, view or metadata."""
+        for result in self.checks:
+            if not result.ok:
+                raise GuaranteeError(f"{path}: {result.offending[0]}; verify it")
 
+    @property
+    def tables(self) -> Columns:
+        """Return names and types of the columns of every table but the manifest."""
+        return self.mechanism.tables(self.manifest)
 
-def differ_from_source(manifest: Manifest, orders: Mapping[str, Sequence[str]]) -> list[str]:
-    """Orders that are not those of the source."""
-    return [
-        f"orders: {name}"
-        for name, labels in manifest.orders.items()
-        if labels != [label for label in orders.get(name, ()) if label in set(labels)]
-    ]
+    @property
+    def stated_tables(self) -> Columns:
+        """Return names and types of the columns of every table."""
+        return self.tables | {MANIFEST: MANIFEST_COLUMNS}
 
+    @property
+    def views(self) -> list[ViewDefinition]:
+        """Return the release's own views."""
+        return self.mechanism.define_views(self.manifest)
 
-def _orders_text(db: Relations, manifest: Manifest, columns: Sequence[str], database: str) -> set[str]:
-    """The labels that stand in some columns of the release's tables."""
-    texts: set[str] = set()
-    for name, listed in get_mechanism(manifest.mechanism).tables(manifest).items():
-        for shared in [one for one, _ in listed if one in columns]:
-            rows = db.rows(fill("verify/different", {"table": table(name, database), "column": column(shared)}))
-            texts |= {row[0] for row in rows}
-    return texts
+    # privsql's own columns: where a column of the publisher's has the name of one (letters of either case are the
+    # same), privsql's is renamed by appended underscores. Names are derived, never read from the manifest.
 
-
-# Reserved columns -----------------------------------------------------------------------------------------------------
-# The columns of privsql's own in the tables and the view of a release, and how they are called there.
-#
-# Where a column of the publisher's in the same table has its name (ASCII letters in either case are the same),
-# privsql's gives way: an underscore is appended, as often as needed. Nothing chooses a name, so a manifest can't choose
-# one.
-
-Table = list[tuple[str, str, str]]  # (name inside, name in the table, type) of each column
-
-
-def list_reserved_columns(manifest: Manifest) -> dict[str, Table]:
-    """Privsql's own columns of every table."""
-    placeholder, mechanism = _with_placeholder_names(manifest), get_mechanism(manifest.mechanism)
-    others = {field.name for field in (*placeholder.quasi_identifiers, *placeholder.sensitive)}
-    inside = mechanism.tables(placeholder)
-    return {
-        table: [
-            (internal, called, kind)
-            for (internal, _), (called, kind) in zip(inside[table], columns, strict=True)
-            if internal not in others
-        ]
-        for table, columns in mechanism.tables(manifest).items()
-    }
-
-
-def renamed_columns(manifest: Manifest) -> dict[str, dict[str, str]]:
-    """By table or view, the own columns that are called otherwise: name inside -> name there."""
-    renamed = {
-        table: {internal: called for internal, called, _ in columns if internal != called}
-        for table, columns in list_reserved_columns(manifest).items()
-    }
-    placeholder, mechanism = _with_placeholder_names(manifest), get_mechanism(manifest.mechanism)
-    others = {field.name for field in (*placeholder.quasi_identifiers, *placeholder.sensitive)}
-    for inside, view in zip(mechanism.define_views(placeholder), mechanism.define_views(manifest), strict=True):
-        names = zip(inside.query.named_selects, view.query.named_selects, strict=True)
-        renamed[view.name] = {
-            internal: called for internal, called in names if internal not in others and internal != called
+    @cached_property
+    def reserved_columns(self) -> dict[str, ReservedColumns]:
+        """Return privsql's own columns of every table."""
+        placeholder = _with_placeholder_names(self.manifest)
+        inside, others = self.mechanism.tables(placeholder), _list_column_names(placeholder)
+        return {
+            table: [
+                (internal, called, kind)
+                for (internal, _), (called, kind) in zip(inside[table], columns, strict=True)
+                if internal not in others
+            ]
+            for table, columns in self.tables.items()
         }
-    return {table: names for table, names in renamed.items() if names}
+
+    @property
+    def renamed_columns(self) -> dict[str, dict[str, str]]:
+        """Return the own columns that are renamed, by table or view: name inside -> name there."""
+        placeholder = _with_placeholder_names(self.manifest)
+        others = _list_column_names(placeholder)
+        every = {table: [pair[:2] for pair in columns] for table, columns in self.reserved_columns.items()}
+        for inside, view in zip(self.mechanism.define_views(placeholder), self.views, strict=True):
+            names = zip(inside.query.named_selects, view.query.named_selects, strict=True)
+            every[view.name] = [pair for pair in names if pair[0] not in others]
+        renamed = {table: {one: other for one, other in pairs if one != other} for table, pairs in every.items()}
+        return {table: pairs for table, pairs in renamed.items() if pairs}
+
+    # Orders of labels (ENUM): a release lists the labels that it shows anyway, since any other is nobody's business.
+    # Columns of one type share a list, so that they compare as in the source. Releases whose only promise is a budget
+    # list none, because they hide which labels occur.
+
+    def stored_orders(self, orders: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Return by column the labels that the tables show, in the order of the source's type."""
+        if not self.mechanism.states_counts:
+            return {}
+        published = {}
+        for name, labels in orders.items():
+            visible = self._list_labels([other for other, theirs in orders.items() if theirs == labels])
+            named = [label for label in labels if label in visible]
+            if named and len(named) <= MOST_LABELS:
+                published[name] = named
+        return published
+
+    def wrong_orders(self) -> list[str]:
+        """Return labels that an order lists and the tables do not show, and those that it lacks."""
+        wrong, orders = [], self.manifest.orders
+        for name, labels in orders.items():
+            visible = self._list_labels([other for other, theirs in orders.items() if theirs == labels])
+            wrong += [f"orders: {name}: {label!r} is not in the release" for label in labels if label not in visible]
+            wrong += [f"orders: {name}: {label!r} is missing" for label in sorted(visible - set(labels))]
+        return wrong
+
+    def _list_labels(self, columns: Sequence[str]) -> set[str]:
+        """Return the labels that stand in some columns of the tables."""
+        labels: set[str] = set()
+        for name, listed in self.tables.items():
+            for shared in [one for one, _ in listed if one in columns]:
+                holes: Holes = {"table": table(name, self.database), "column": column(shared)}
+                labels |= {row[0] for row in self.db.rows(fill("verify/different", holes))}
+        return labels
 
 
 def _with_placeholder_names(manifest: Manifest) -> Manifest:
-    """The same with columns of the publisher's under names that are nobody's."""
+    """Return a manifest whose published columns have names that no other column can have."""
     numbers = iter(range(len(manifest.quasi_identifiers) + len(manifest.sensitive)))
     roles = ("quasi_identifiers", "sensitive")
     return manifest.model_copy(
@@ -138,12 +142,16 @@ def _with_placeholder_names(manifest: Manifest) -> Manifest:
     )
 
 
+def _list_column_names(manifest: Manifest) -> set[str]:
+    return {one.name for one in (*manifest.quasi_identifiers, *manifest.sensitive)}
+
+
 # Files on disk --------------------------------------------------------------------------------------------------------
-# A release as it lies on disk: what is there is looked at before anything of it is opened.
+# A release as it lies on disk, examined before anything of it is opened.
 #
 # A file must be a plain file without a write-ahead file beside it, which attaching would replay. A folder must hold
-# plain Parquet files and nothing else, or for a table a folder of its parts, in their order: a symbolic link would read
-# somebody else's file, a pipe would wait for ever. Of a file of which a schema is meant nothing else is read.
+# plain Parquet files and nothing else, or for a table a folder of its parts in their order: a symbolic link would read
+# somebody else's file, a pipe would wait for ever. Of a database with a release in a schema nothing else is read.
 
 ENDING = ".parquet"
 MOST_ENTRIES = 10_000  # entries of a folder that are looked at
@@ -152,152 +160,148 @@ WAL_ENDINGS = ("", ".checkpoint", ".recovery")  # endings of the files that Duck
 
 @dataclass(frozen=True)
 class StoredRelease:
-    """A release on disk. ``files``: of a folder, the Parquet files of each table; ``strange``: what else is there."""
+    """A release on disk. ``files``: of a folder, the Parquet files of each table; ``strange``: other entries there."""
 
-    path: Path
-    place: Path  # resolved
-    is_folder: bool
-    files: dict[str, tuple[Path, ...]]
+    target: Target
+    place: Path  # the file or folder, resolved
+    is_folder: bool = False
+    files: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     strange: tuple[str, ...] = ()
-    schema: str | None = None  # of the file, if the release is no more of it
 
     @property
     def database_file(self) -> Path | None:
-        """The file to attach as the release; None for what views show: a folder, or a schema."""
-        return None if self.is_folder or self.schema is not None else self.place
+        """Return the file to attach as the release; None for a folder and a schema, which views show."""
+        return None if self.is_folder or self.target.schema is not None else self.place
 
     @property
     def holder_file(self) -> Path | None:
-        """The file of which it is a schema, which is attached besides; None for any other."""
-        return None if self.schema is None else self.place
+        """Return the file of which the release is a schema, to be attached too; None for any other release."""
+        return None if self.target.schema is None else self.place
 
     @property
     def readable_files(self) -> list[Path]:
-        """The files of a folder."""
+        """Return the files of a folder."""
         return [file for parts in self.files.values() for file in parts]
 
 
 def name_holders(releases: Iterable[StoredRelease]) -> dict[str, Path | None]:
-    """The files of which releases are schemas, each once, by the names under which they are attached."""
+    """Return the files of which releases are schemas, each once, by the names of their databases."""
     files = dict.fromkeys(one.holder_file for one in releases if one.holder_file is not None)
     return {f"holder{i}": file for i, file in enumerate(files)}
 
 
-def locate_release(path: Path) -> StoredRelease:
-    """Look at a release; ``EngineError`` if it is none, ``GuaranteeError`` for a file with another one beside it."""
-    sweep_drafts(path)
-    file, schema = split_address(path)
+def locate_release(target: Target) -> StoredRelease:
+    """Find a release; ``EngineError`` if there is none, ``GuaranteeError`` for a file with a write-ahead file."""
+    sweep_drafts(target)
     try:
-        place = file.resolve()
+        place = target.file.resolve()
         mode = place.stat().st_mode
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        raise EngineError(f"{path}: {'no such release' if missing else error.strerror}") from error
+        raise EngineError(f"{target}: {'no such release' if missing else error.strerror}") from error
     except (ValueError, RuntimeError) as error:  # no text of a path, or links in a circle
-        raise EngineError(f"{str(path)!r} leads nowhere") from error
+        raise EngineError(f"{str(target)!r} leads nowhere") from error
     if stat.S_ISDIR(mode):
-        if schema is not None:
-            raise EngineError(f"{file}: is a folder, which has no schemas")
-        return _scan_folder(path, place)
+        if target.schema is not None:
+            raise EngineError(f"{target.file}: is a folder, which has no schemas")
+        return _scan_folder(target, place)
     if not stat.S_ISREG(mode):
-        raise EngineError(f"{file}: is neither a file nor a folder")
+        raise EngineError(f"{target.file}: is neither a file nor a folder")
     for ending in WAL_ENDINGS:
         log = f"{log_of(place)}{ending}"
         if os.path.lexists(log):
             raise GuaranteeError(
-                f"{path}: {log} lies beside it and may change what it holds; close the release where it is open"
+                f"{target}: {log} lies beside it and may change what it holds; close the release where it is open"
             )
-    return StoredRelease(path, place, is_folder=False, files={}, schema=schema)
+    return StoredRelease(target, place)
 
 
-def _scan_folder(path: Path, place: Path) -> StoredRelease:
+def _scan_folder(target: Target, place: Path) -> StoredRelease:
     files: dict[str, tuple[Path, ...]] = {}
     strange: list[str] = []
-    for entry in _list_entries(path, place):
+    for entry in _list_entries(target, place):
         name = entry.name.removesuffix(ENDING)
         if name == entry.name or entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
             strange.append(entry.name)
         elif entry.is_dir():
-            parts = _list_entries(path, place / entry.name)
+            parts = _list_entries(target, place / entry.name)
             strange += [f"{entry.name}/{part.name}" for part in parts if not _is_part(part)]
             files[name] = tuple(place / entry.name / part.name for part in parts if _is_part(part))
         else:
             files[name] = (place / entry.name,)
-    return StoredRelease(path, place, is_folder=True, files=files, strange=tuple(sorted(strange)))
+    return StoredRelease(target, place, is_folder=True, files=files, strange=tuple(sorted(strange)))
 
 
 def _is_part(entry: os.DirEntry[str]) -> bool:
     return entry.is_file(follow_symlinks=False) and entry.name.endswith(ENDING)
 
 
-def _list_entries(path: Path, place: Path) -> list[os.DirEntry[str]]:
-    """What a folder of release ``path`` holds, by name; ``EngineError`` if that is too much, or can't be read."""
+def _list_entries(target: Target, place: Path) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder of a release, by name; ``EngineError`` for too many, or an unreadable folder."""
     try:
         with os.scandir(place) as entries:
             listing = list(islice(entries, MOST_ENTRIES + 1))
     except OSError as error:
-        raise EngineError(f"{path}: {error.strerror}") from error
+        raise EngineError(f"{target}: {error.strerror}") from error
     if len(listing) > MOST_ENTRIES:
-        raise EngineError(f"{path}: holds more than {MOST_ENTRIES:,} files")
+        raise EngineError(f"{target}: holds more than {MOST_ENTRIES:,} files")
     return sorted(listing, key=lambda entry: entry.name)
 
 
 # Leftovers ------------------------------------------------------------------------------------------------------------
-# Checks that the files of a release hold nothing beside its tables: no free blocks, deleted rows or other metadata.
+# Checks that the files of a release hold nothing besides its tables: no free blocks, deleted rows or other metadata.
 #
-# Who makes a file by hand can put bytes where no reader looks: into the unused end of a block, into a packed page.
-# These checks do not find them; a copy that is written from the tables alone has none. A schema of a database is not
-# looked at.
+# Somebody who makes a file by hand can put bytes where no reader looks: into the unused end of a block, into a packed
+# page. These checks do not find them; a copy that is written from the tables alone has none. Schemas are not searched.
 
 LEFTOVERS = "its files hold no free blocks, deleted rows or other metadata"
 WIDEST = 16  # bytes of a value that is no text
 UNUSED = "statistics and dictionaries of its files name only values of its tables"
 
 
-def check_layout(db: Container, release: StoredRelease, database: str) -> list[CheckResult]:
+def check_layout(db: Container, stored: StoredRelease, database: str) -> list[CheckResult]:
     """Check the layout of a release's files; nothing is decoded."""
-    return run_checks(db, [Check(LEFTOVERS, lambda: _find_leftovers(db, release, database))])
+    return run_checks(db, [Check(LEFTOVERS, lambda: _find_leftovers(db, stored, database))])
 
 
-def _find_leftovers(db: Container, release: StoredRelease, database: str) -> list[str]:
-    if not release.is_folder:
-        return db.find_leftovers(db.attached_name(release.place) or database)  # a release that is named twice is one
+def _find_leftovers(db: Container, stored: StoredRelease, database: str) -> list[str]:
+    if not stored.is_folder:
+        return db.find_leftovers(db.attached_name(stored.place) or database)  # a release that is named twice is one
     return [
-        f"{file.relative_to(release.place).as_posix()}: {line}"
-        for file in release.readable_files
+        f"{file.relative_to(stored.place).as_posix()}: {line}"
+        for file in stored.readable_files
         for line in parquet.read_layout(file).wrong
     ]
 
 
-def check_statistics(db: Container, release: StoredRelease, stated: Columns, database: str) -> list[CheckResult]:
+def check_statistics(release: AttachedRelease, stored: StoredRelease) -> list[CheckResult]:
     """Compare the statistics and dictionaries of Parquet files with the values of their columns."""
-    if not release.is_folder:
+    if not stored.is_folder:
         return []
-    return run_checks(db, [Check(UNUSED, lambda: [
-        line for name, files in release.files.items() for file in files
-        for line in _find_unused_statistics(db, parquet.read_layout(file), name, stated.get(name, []), database)
+    stated = release.stated_tables
+    return run_checks(release.db, [Check(UNUSED, lambda: [
+        line for name, files in stored.files.items() for file in files
+        for line in _find_unused_statistics(release, parquet.read_layout(file), name, stated.get(name, []))
     ])])  # fmt: skip
 
 
 def _find_unused_statistics(
-    db: Container, layout: ParquetLayout, name: str, columns: Sequence[tuple[str, str]], database: str
+    release: AttachedRelease, layout: ParquetLayout, name: str, columns: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Return what a file states of columns that no row of the table has; the parts of lists are not looked at."""
-    rows, wrong = table(name, database), []
+    """Return what a file states of columns and no row of the table has; the parts of lists are not examined."""
+    rows, wrong = table(name, release.database), []
     for each_column, kind in columns:
         read: Holes = {"table": rows, "column": sqlfiles.column(each_column)}
         named = layout.texts.get(each_column, set())
         if kind == "VARCHAR":
-            strange = named - _find_present_texts(db, read, each_column, named)
+            strange = named - _find_present_texts(release.db, read, each_column, named)
         else:
             strange = {one for one in named if len(one) > WIDEST}
         if strange:
             wrong.append(f"{name}: statistics of {each_column} name {len(strange)} values that no row has")
         entries = layout.entries.get(each_column, 0)
-        if entries and entries > int(db.rows(fill("verify/values_counted", read))[0][0]):
-            wrong.append(
-                f"{name}: a dictionary of {each_column} has {entries:,} entries, more than the column has values"
-            )
+        if entries and entries > int(release.db.rows(fill("verify/values_counted", read))[0][0]):
+            wrong.append(f"{name}: a dictionary of {each_column} has {entries:,} entries, and the column fewer values")
     return wrong
 
 
@@ -312,144 +316,133 @@ def _find_present_texts(db: Container, read: Holes, column: str, texts: set[byte
 # Contents -------------------------------------------------------------------------------------------------------------
 # Checks that a release holds exactly the tables and the view that its manifest states, on which all others stand.
 
-MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 HOLDS = "holds the stated tables and no other table, view or metadata"
 FOLDER_HOLDS = "the folder holds the files of the stated tables and no others"
 ORDERS = "orders name just the labels that it holds"
 WITHIN = "its numbers refer to what it holds"
 ITEM = "item"  # a column of items, which are the publisher's
-STATED = "stated"  # the database in memory that shows how the engine writes down what a manifest states
+STATED = "stated"  # the database in memory in which the engine writes down what a manifest states
 ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so many
 
 
-def admit_release(db: Container, release: StoredRelease, database: str) -> tuple[Manifest, list[CheckResult]]:
-    """The manifest of a release, and whether the release holds what that states and no other table, view or metadata.
+def admit_release(db: Container, stored: StoredRelease, database: str) -> AttachedRelease:
+    """Return a release with the checks that it holds what its manifest states and no other table, view or metadata.
 
-    A file is attached as ``database`` already; for a folder, or a schema of a file that is attached under any name,
-    this is an empty database, in which views show its tables if they are the stated ones. Nothing that the release
-    holds is evaluated: its manifest must be a plain table, its view is compared as text. Raises ``UsageError`` if there
-    is no manifest, ``EngineError`` for one that is not valid.
+    A file is attached as ``database`` already. For a folder, and for a schema of a file that is attached under any
+    name, ``database`` is empty, and views in it show the tables if these are the stated ones. Nothing that the release
+    holds is evaluated: its manifest must be a plain table, and its view is compared as text. Raises ``UsageError`` if
+    there is no manifest, ``EngineError`` for an invalid one.
     """
     try:
-        place = _locate_tables(db, release, database)
-        manifest = _read_manifest(db, release, place)
+        place = _locate_tables(db, stored, database)
+        release = _read_manifest(db, stored, place, database)
     except PrivsqlError as error:
-        raise type(error)(f"{release.path} is not a release of privsql: {error}") from error
-    if release.schema is not None:
-        return manifest, _check_schema(db, manifest, place, database)
-    if not release.is_folder:
-        return manifest, check_contents(db, manifest, database) + check_layout(db, release, database)
-    stated = list_stated_tables(manifest)
-    more = [*release.strange, *(f"{name}{ENDING}" for name in release.files if name not in stated)]
-    wrong = _attach_folder(db, release, manifest, database)
-    return manifest, [
-        *_run_contents_checks(db, manifest, database, lambda: wrong),
-        *run_checks(db, [Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])]),
-        *check_layout(db, release, database),
-    ]
+        raise type(error)(f"{stored.target} is not a release of privsql: {error}") from error
+    if stored.target.schema is not None:
+        release.checks.extend(_check_schema(release, place))
+    elif not stored.is_folder:
+        release.checks.extend([*check_contents(release), *check_layout(db, stored, database)])
+    else:
+        stated = release.stated_tables
+        more = [*stored.strange, *(f"{name}{ENDING}" for name in stored.files if name not in stated)]
+        wrong = _attach_folder(release, stored)
+        release.checks.extend(_run_contents_checks(release, lambda: wrong))
+        folder_holds = Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])
+        release.checks.extend([*run_checks(db, [folder_holds]), *check_layout(db, stored, database)])
+    return release
 
 
-def check_contents(db: Container, manifest: Manifest, database: str) -> list[CheckResult]:
-    """The checks that all others stand on, up to the first that does not hold."""
-    return _run_contents_checks(db, manifest, database, lambda: _compare_contents(db, manifest, (database, MAIN)))
+def check_contents(release: AttachedRelease) -> list[CheckResult]:
+    """Run the checks on which all others stand, up to the first that does not hold."""
+    return _run_contents_checks(release, lambda: _compare_contents(release, (release.database, MAIN)))
 
 
-def _check_schema(db: Container, manifest: Manifest, place: tuple[str, str], database: str) -> list[CheckResult]:
-    """The same of a schema: what else its database holds is not looked at."""
-    wrong = _compare_contents(db, manifest, place)
+def _check_schema(release: AttachedRelease, place: tuple[str, str]) -> list[CheckResult]:
+    """Run these checks on a schema; the rest of its database is not examined."""
+    wrong = _compare_contents(release, place)
     if not wrong:
-        for name in list_stated_tables(manifest):
-            db.create_view(name, all_rows(table(name, *place)), into=database)
-        db.define_views(get_mechanism(manifest.mechanism).define_views(manifest), into=database)
-    return _run_contents_checks(db, manifest, database, lambda: wrong)
+        for name in release.stated_tables:
+            release.db.create_view(name, all_rows(table(name, *place)), into=release.database)
+        release.db.define_views(release.views, into=release.database)
+    return _run_contents_checks(release, lambda: wrong)
 
 
-def _locate_tables(db: Container, release: StoredRelease, database: str) -> tuple[str, str]:
-    """The database and the schema in which its tables lie; ``UsageError`` if there is no such schema."""
-    if release.schema is None:
+def _locate_tables(db: Container, stored: StoredRelease, database: str) -> tuple[str, str]:
+    """Return the database and the schema in which the tables lie; ``UsageError`` if there is no such schema."""
+    if stored.target.schema is None:
         return database, MAIN
-    holder = db.attached_name(release.place) or database
-    schema = find_schema(db, holder, release.schema)
+    holder = db.attached_name(stored.place) or database
+    schema = find_schema(db, holder, stored.target.schema)
     if schema is None:
-        raise UsageError(f"there is no schema {release.schema!r}")
+        raise UsageError(f"there is no schema {stored.target.schema!r}")
     return holder, schema
 
 
-def _run_contents_checks(
-    db: Container, manifest: Manifest, database: str, wrong: Callable[[], list[str]]
-) -> list[CheckResult]:
-    holds = run_checks(db, [Check(HOLDS, wrong)])
+def _run_contents_checks(release: AttachedRelease, wrong: Callable[[], list[str]]) -> list[CheckResult]:
+    holds = run_checks(release.db, [Check(HOLDS, wrong)])
     if not holds[0].ok:
         return holds
-    more = [Check(WITHIN, lambda: _find_numbers_beyond(db, manifest, database))]
-    if manifest.orders:
-        more.append(Check(ORDERS, lambda: wrong_orders(db, manifest, database)))
-    return holds + run_checks(db, more)
+    more = [Check(WITHIN, lambda: _find_numbers_beyond(release))]
+    if release.manifest.orders:
+        more.append(Check(ORDERS, release.wrong_orders))
+    return holds + run_checks(release.db, more)
 
 
-def _read_manifest(db: Container, release: StoredRelease, place: tuple[str, str]) -> Manifest:
-    """The manifest, read from a plain table of its two columns that is not too large."""
-    database, schema = place
-    if release.is_folder:
-        wrong = _attach_table(db, release, MANIFEST, MANIFEST_COLUMNS, database)
+def _read_manifest(db: Container, stored: StoredRelease, place: tuple[str, str], database: str) -> AttachedRelease:
+    """Read the manifest from a plain table of its two columns that is not too large."""
+    if stored.is_folder:
+        wrong = _attach_table(db, stored, MANIFEST, MANIFEST_COLUMNS, database)
     else:
-        stated = list_definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=schema)
-        present = {(kind, name): text for kind, inside, name, text in db.list_relations(database) if inside == schema}
+        stated = list_definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=place[1])
+        listed = db.list_relations(place[0])
+        present = {(kind, name): text for kind, schema, name, text in listed if schema == place[1]}
         wrong = [] if stated.items() <= present.items() else ["its manifest is missing, or no plain table"]
     if wrong:
         raise UsageError(wrong[0])
-    stored = table(MANIFEST, *place)
-    entries, length = db.rows(fill("duckdb/extent", {"table": stored}))[0]
+    rows = table(MANIFEST, *place)
+    entries, length = db.rows(fill("duckdb/extent", {"table": rows}))[0]
     if entries > ENTRIES or length > BYTES:
         raise EngineError("its manifest is too large")
-    manifest = Manifest.from_rows(db.rows(all_rows(stored)))
+    manifest = Manifest.from_rows(db.rows(all_rows(rows)))
     try:
         mechanism = get_mechanism(manifest.mechanism)
         mechanism.read(manifest)
     except UsageError as error:
         raise EngineError(str(error)) from error
-    if manifest.own_columns != renamed_columns(manifest):
+    release = AttachedRelease(db, database, manifest, mechanism)
+    if manifest.own_columns != release.renamed_columns:
         raise EngineError("its manifest calls columns of privsql's own otherwise than they are")
-    counts = (manifest.records, manifest.published, manifest.suppressed)
-    if mechanism.states_counts and None in counts:
+    if mechanism.states_counts and None in (manifest.records, manifest.published, manifest.suppressed):
         raise EngineError("its manifest does not state how many records are published")
-    return manifest
+    return release
 
 
-def list_stated_tables(manifest: Manifest) -> Columns:
-    """Return the tables that a manifest states, its own with them: names and types of their columns."""
-    return get_mechanism(manifest.mechanism).tables(manifest) | {MANIFEST: MANIFEST_COLUMNS}
-
-
-def _find_numbers_beyond(db: Container, manifest: Manifest, database: str) -> list[str]:
-    """Numbers of groups, values, nodes and the like that lie beyond what the release holds.
+def _find_numbers_beyond(release: AttachedRelease) -> list[str]:
+    """Return numbers of groups, values, nodes and the like that lie beyond what the release holds.
 
     They are ranks, so none exceeds the rows of the longest table: what is as long as they are large then is no longer
     than the release.
     """
     rows, ends = 1, []
-    for name, columns in {**list_reserved_columns(manifest), MANIFEST: []}.items():
+    for name, columns in {**release.reserved_columns, MANIFEST: []}.items():
         numbered = [called for inside, called, kind in columns if kind == "INTEGER" and inside != ITEM]
         extremes = [function(this=sqlfiles.column(one)) for one in numbered for function in (exp.Min, exp.Max)]
-        count, *numbers = db.rows(fill("verify/reach", {"table": table(name, database), "ends": extremes}))[0]
+        holes: Holes = {"table": table(name, release.database), "ends": extremes}
+        count, *numbers = release.db.rows(fill("verify/reach", holes))[0]
         rows = max(rows, int(count))
-        ends += [
-            (name, one, number)
-            for one, number in zip([c for c in numbered for _ in range(2)], numbers, strict=True)
-            if number
-        ]
+        twice = [one for one in numbered for _ in range(2)]
+        ends += [(name, one, number) for one, number in zip(twice, numbers, strict=True) if number]
     wrong = [f"{column} of {name} is {number:,}, of {rows:,} rows" for name, column, number in ends if number > rows]
     return wrong + [f"{column} of {name} is {number:,}" for name, column, number in ends if number < -1]
 
 
-def _compare_contents(db: Container, manifest: Manifest, place: tuple[str, str]) -> list[str]:
-    """Tables, columns, types and the view: nothing missing, nothing more, no other definition.
+def _compare_contents(release: AttachedRelease, place: tuple[str, str]) -> list[str]:
+    """Compare tables, columns, types and the view: nothing missing, nothing more, no other definition.
 
-    ``place``: a database and a schema of it; of main the whole database.
+    ``place``: a database and a schema of it; with schema main the whole database.
     """
-    database, schema = place
-    expected = list_stated_tables(manifest)
-    kinds = list_definitions(db, expected, manifest, schema=schema)
+    db, (database, schema), expected = release.db, place, release.stated_tables
+    kinds = list_definitions(db, expected, release, schema=schema)
     present = {(kind, name): text for kind, name, text in db.list_objects(database, schema if schema != MAIN else None)}
     wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(present.keys() - kinds.keys())]
     wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - present.keys())]
@@ -460,23 +453,25 @@ def _compare_contents(db: Container, manifest: Manifest, place: tuple[str, str])
     return wrong
 
 
-def _attach_folder(db: Container, release: StoredRelease, manifest: Manifest, database: str) -> list[str]:
-    """Show the stated tables of a folder and make its view; or what of them is missing or otherwise."""
-    stated = {name: columns for name, columns in list_stated_tables(manifest).items() if name != MANIFEST}
-    wrong = [line for name, columns in stated.items() for line in _attach_table(db, release, name, columns, database)]
+def _attach_folder(release: AttachedRelease, stored: StoredRelease) -> list[str]:
+    """Make views of the stated tables of a folder and its own view; return tables that are missing or otherwise."""
+    db, database = release.db, release.database
+    wrong = [
+        line for name, columns in release.tables.items() for line in _attach_table(db, stored, name, columns, database)
+    ]
     if not wrong:
-        db.define_views(get_mechanism(manifest.mechanism).define_views(manifest), into=database)
+        db.define_views(release.views, into=database)
     return wrong
 
 
 def _attach_table(
-    db: Container, release: StoredRelease, name: str, columns: list[tuple[str, str]], database: str
+    db: Container, stored: StoredRelease, name: str, columns: list[tuple[str, str]], database: str
 ) -> list[str]:
-    """Make a view of one table of a folder if its columns are the stated ones; what is wrong with them if not.
+    """Make a view of one table of a folder if its columns are the stated ones; return what is wrong with them if not.
 
     The manifest is read at once: what is damaged is no release.
     """
-    files = release.files.get(name)
+    files = stored.files.get(name)
     if not files:
         return [f"table {name!r} is missing"]
     try:
@@ -500,16 +495,16 @@ def _compare_columns(name: str, columns: list[tuple[str, str]], fields: list[Fie
 
 
 def list_definitions(
-    db: Container, tables: Columns, manifest: Manifest | None = None, *, schema: str = MAIN
+    db: Container, tables: Columns, release: AttachedRelease | None = None, *, schema: str = MAIN
 ) -> dict[tuple[str, str], str]:
-    """What a release of these tables and its view holds, by kind and name, as the engine writes it down."""
+    """Return the definitions of tables and a release's view, by kind and name, as the engine writes them down."""
     db.create_database(STATED)
     try:
         if schema != MAIN:
             db.create_schema(schema, into=STATED)
         for name, columns in tables.items():
             db.define_table(name, [Field(*column) for column in columns], into=STATED, schema=schema)
-        views = get_mechanism(manifest.mechanism).define_views(manifest) if manifest is not None else []
+        views = [] if release is None else release.views
         db.define_views(views, into=STATED, schema=schema)
         comments = {("comment", view.name): view.comment for view in views}
         return {(kind, name): text for kind, _, name, text in db.list_relations(STATED)} | comments

@@ -1,4 +1,4 @@
-"""Write a release atomically, and tell what lies at its address."""
+"""Write a release atomically, and tell what lies at its target."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from privsql.engine.files import Folder, fold_name, private
 from privsql.engine.open import open_locked
 from privsql.engine.sqlfiles import fill, table
 from privsql.errors import EngineError, UsageError
-from privsql.source.places import split_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from privsql.engine.database import Container
+    from privsql.source.places import Target
 
 # Draft ----------------------------------------------------------------------------------------------------------------
-# A release on disk: its manifest, and the atomic way in which it comes to be.
+# Write a release in a private folder beside its target, and rename it into place at the end.
 #
-# A draft grows in a private folder beside its target and is renamed into place when all is done, so a crash at any
-# moment leaves the old release or none. Drafts of dead processes are swept away by the next one.
+# A crash at any moment leaves the old release or none. The next process removes drafts of dead processes.
 
 OLD = "old"  # where a draft puts the folder that it replaces
 
@@ -33,31 +32,31 @@ OLD = "old"  # where a draft puts the folder that it replaces
 class Draft:
     """A private folder beside the target in which a release grows; a context manager that leaves nothing behind."""
 
-    def __init__(self, target: Path, *, replace: bool = True) -> None:
+    def __init__(self, target: Target, *, replace: bool = True) -> None:
         """Raise ``EngineError`` if the target's folder can't be written; ``replace`` a target that is there or not."""
-        self.target, self._replace = target, replace
+        self.target, self._path, self._replace = target, target.path, replace
         sweep_drafts(target)
         try:
-            self._room = Folder(_draft_prefix(target), target.parent)
+            self._room = Folder(_draft_prefix(target), self._path.parent)
         except OSError as error:
-            raise EngineError(f"{target.parent}: can't be written: {error.strerror}") from error
+            raise EngineError(f"{self._path.parent}: can't be written: {error.strerror}") from error
         self.folder = self._room.path
 
     @property
     def database_file(self) -> Path:
-        """The database file that becomes the release."""
+        """Return the database file that becomes the release."""
         return self.folder / "release.duckdb"
 
     @property
     def parquet_folder(self) -> Path:
-        """The folder that becomes the release, made on first use."""
+        """Return the folder that becomes the release, made on first use."""
         path = self.folder / "release"
         path.mkdir(exist_ok=True)
         return path
 
     @property
     def spill_folder(self) -> Path:
-        """Where the engine may spill."""
+        """Return where the engine may spill."""
         return self.folder / "spill"
 
     def commit(self, content: Path) -> None:
@@ -71,7 +70,7 @@ class Draft:
                 path.chmod(private.spare_rights(0o755 if path.is_dir() else 0o644))
                 _flush_path(path)
             self._move_into_place(content)
-            _flush_path(self.target.parent)
+            _flush_path(self._path.parent)
         except FileExistsError as error:
             raise UsageError(f"{self.target} exists; give --replace to publish over it") from error
         except OSError as error:
@@ -80,23 +79,23 @@ class Draft:
     def _move_into_place(self, content: Path) -> None:
         if not self._replace:
             if content.is_dir():
-                self.target.mkdir()  # fails if there is anything; an empty folder is then replaced
-                content.replace(self.target)
+                self._path.mkdir()  # fails if there is anything; an empty folder is then replaced
+                content.replace(self._path)
             else:
-                os.link(content, self.target)
+                os.link(content, self._path)
             return
-        log = self.target.with_name(f"{self.target.name}.wal")  # of what is replaced; a new release has none
-        moved = [(path, self.folder / name) for path, name in ((self.target, OLD), (log, "log")) if path.exists()]
-        if not (content.is_dir() or self.target.is_dir()):
+        log = self._path.with_name(f"{self._path.name}.wal")  # of what is replaced; a new release has none
+        moved = [(path, self.folder / name) for path, name in ((self._path, OLD), (log, "log")) if path.exists()]
+        if not (content.is_dir() or self._path.is_dir()):
             moved = [(path, aside) for path, aside in moved if path == log]  # a file is replaced in one step
-        if self.target.exists() and content.is_dir() and _swap_paths(content, self.target):
+        if self._path.exists() and content.is_dir() and _swap_paths(content, self._path):
             return  # what was there is in the draft's folder now, and goes with it
         done = []
         try:
             for path, aside in moved:
                 path.replace(aside)
                 done.append((path, aside))
-            content.replace(self.target)
+            content.replace(self._path)
         except OSError:
             for path, aside in done:
                 aside.replace(path)
@@ -119,24 +118,25 @@ def _swap_paths(one: Path, other: Path) -> bool:
     return bool(swap(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
 
 
-def _draft_prefix(target: Path) -> str:
-    return f".{target.name.replace(':', '_')}.draft-"  # of a schema, too, where a name may not hold colons
+def _draft_prefix(target: Target) -> str:
+    return f".{target.path.name.replace(':', '_')}.draft-"  # of a schema, too, where a name may not hold colons
 
 
-def sweep_drafts(target: Path) -> None:
+def sweep_drafts(target: Target) -> None:
     """Remove drafts whose process is gone. A release that one had put aside comes back."""
+    path = target.path
 
     def restore(folder: Path) -> None:
-        if (folder / OLD).exists() and not target.exists():
-            (folder / OLD).replace(target)
+        if (folder / OLD).exists() and not path.exists():
+            (folder / OLD).replace(path)
 
-    files.sweep_folders(_draft_prefix(target), target.parent, restore)
+    files.sweep_folders(_draft_prefix(target), path.parent, restore)
 
 
 @contextmanager
-def private_folder(target: Path) -> Iterator[Path]:
-    """A private folder beside a release, for a moment."""
-    folder = Folder(_draft_prefix(target), target.parent)
+def private_folder(target: Target) -> Iterator[Path]:
+    """Make a private folder beside a release, for a moment."""
+    folder = Folder(_draft_prefix(target), target.file.parent)
     try:
         yield folder.path
     finally:
@@ -152,46 +152,43 @@ def _flush_path(path: Path) -> None:
 
 
 # Identity -------------------------------------------------------------------------------------------------------------
-# What lies at the address of a release: whether anything does, and a digest that tells one release from another.
+# Check whether a target is occupied, and compute the digest that identifies a release.
 
 MAIN = "main"  # the schema of a file that is a release
 HOLDER = "holder"  # the database as which a file is attached of which a schema is meant
 
 
-def is_occupied(path: Path) -> bool:
-    """Whether anything lies there; ``EngineError`` for a file that is no database."""
-    file, schema = split_address(path)
-    if schema is None or not file.exists():
-        return path.exists()
-    with open_locked({HOLDER: file.resolve()}, home=HOLDER) as db:
-        known = find_schema(db, HOLDER, schema)
+def is_occupied(target: Target) -> bool:
+    """Return whether anything lies there; ``EngineError`` for a file that is no database."""
+    if target.schema is None or not target.file.exists():
+        return target.path.exists()
+    with open_locked({HOLDER: target.file.resolve()}, home=HOLDER) as db:
+        known = find_schema(db, HOLDER, target.schema)
         return known is not None and bool(db.list_objects(HOLDER, known))
 
 
 def find_schema(db: Container, database: str, name: str) -> str | None:
-    """The schema of an attached database that the engine takes ``name`` for; None if there is none."""
+    """Return the schema of an attached database that the engine takes ``name`` for; None if there is none."""
     return next((one for one in [MAIN, *db.list_schemas(database)] if fold_name(one) == fold_name(name)), None)
 
 
-def digest_release(release: Path) -> str:
-    """SHA-256 of a release: of its file, of the files of its folder in order, or of a schema's tables."""
-    file, schema = split_address(release)
-    if schema is not None:
-        with open_locked({HOLDER: file.resolve()}, home=HOLDER) as db:
-            return digest_schema(db, HOLDER, find_schema(db, HOLDER, schema) or schema)
+def digest_release(release: Target) -> str:
+    """Return SHA-256 of a release: of its file, of the files of its folder in order, or of a schema's tables."""
+    place = release.file
+    if release.schema is not None:
+        with open_locked({HOLDER: place.resolve()}, home=HOLDER) as db:
+            return digest_schema(db, HOLDER, find_schema(db, HOLDER, release.schema) or release.schema)
     hasher = hashlib.sha256()
-    for path in sorted(one for one in release.rglob("*.parquet") if one.is_file()) if release.is_dir() else [release]:
+    for path in sorted(one for one in place.rglob("*.parquet") if one.is_file()) if place.is_dir() else [place]:
         with path.open("rb") as content:
             hasher.update(hashlib.file_digest(content, "sha256").digest())
     return hasher.hexdigest()
 
 
 def digest_schema(db: Container, database: str, schema: str) -> str:
-    """SHA-256 of the tables of a schema, by their names, rows in the order in which they are stored."""
-    hasher = hashlib.sha256()
-    for name in sorted(
-        name for kind, place, name, _ in db.list_relations(database) if (kind, place) == ("table", schema)
-    ):
+    """Return SHA-256 of the tables of a schema, by their names, rows in the order in which they are stored."""
+    hasher, listed = hashlib.sha256(), db.list_relations(database)
+    for name in sorted(name for kind, place, name, _ in listed if (kind, place) == ("table", schema)):
         hasher.update(hashlib.sha256(name.encode()).digest())
         for (part,) in db.rows(fill("duckdb/folded", {"table": table(name, database, schema)})):
             hasher.update(bytes.fromhex(part))

@@ -15,19 +15,18 @@ from privsql.answers.answer import Answer, find_unknown
 from privsql.answers.evaluate_select import SelectEvaluation
 from privsql.answers.present import AnswerBuilder
 from privsql.answers.question import LOOKUPS
-from privsql.calls import as_confidence, as_path, as_paths
+from privsql.calls import as_confidence, as_paths
 from privsql.engine import sqlfiles
 from privsql.engine.files import PACKED, fold_name, kind_of, private
 from privsql.engine.open import open_locked, open_release_tables, open_scratch
 from privsql.engine.sqlfiles import all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
 from privsql.mechanisms.contract import WEIGHTED
-from privsql.mechanisms.registry import get_mechanism
-from privsql.model.manifest import BROKEN, MANIFEST
+from privsql.model.manifest import BROKEN
 from privsql.releases.contents import ENDING, admit_release, locate_release, name_holders
 from privsql.releases.draft import MAIN, Draft, digest_schema, find_schema, is_occupied
 from privsql.releases.statements import describe_manifest, examine_release
-from privsql.source.places import split_address
+from privsql.source.places import Target, as_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,14 +39,14 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.engine.database import EngineSession, LockedSession, Relations
     from privsql.engine.progress import Options
-    from privsql.model.manifest import CheckResult, Manifest, Structure
-    from privsql.releases.contents import StoredRelease
+    from privsql.model.manifest import Manifest, Structure
+    from privsql.releases.contents import AttachedRelease, StoredRelease
 
 # Lookups --------------------------------------------------------------------------------------------------------------
-# An analyst's own tables beside a release: found by the names that SQL gives them, read when a query names them.
+# An analyst's own tables, which a query may join with a release; they are read when a query names them.
 #
-# What is attached is somebody else's file as well. It is opened after the lock, its tables are copied under names of
-# privsql's own into a database of their own, and a view of it is bounded in rows and seconds and can read no file.
+# An attached file may be a stranger's, too. It is opened after the lock, its tables are copied under privsql's names
+# into a database of their own, and a view in it is limited in rows and seconds and can read no file.
 
 ROWS = 10_000_000  # of a lookup
 SESSION_DATABASES = {"memory", "temp", "system", "release", LOOKUPS}  # databases of the session
@@ -62,7 +61,7 @@ class AttachedTable:
     rows: exp.Select
 
     def answers_to(self, names: tuple[str, ...]) -> bool:
-        """Whether it is meant: by its own name where it is in schema main, with its schema, its file, or both."""
+        """Return whether a query means it: by its own name in schema main, with its schema, its file, or both."""
         file, schema, table_name = map(fold_name, self.names)
         called = {(file, schema, table_name), (schema, table_name)}
         if schema == "main":
@@ -71,7 +70,7 @@ class AttachedTable:
 
     @property
     def label(self) -> str:
-        """Its name in messages."""
+        """Return its name in messages."""
         return ".".join(self.names[1:] if fold_name(self.names[1]) != "main" else self.names[2:])
 
 
@@ -97,7 +96,7 @@ class AttachedLookups:
         ]
 
     def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """The table in database ``lookups`` that a query names, and its columns.
+        """Return the table in database ``lookups`` that a query names, and its columns.
 
         ``UsageError`` if there is none or more than one or it has too many rows; ``EngineError`` if it can't be read.
         """
@@ -131,7 +130,7 @@ class AttachedLookups:
 
 
 def resolve_files(paths: Sequence[Path]) -> list[Path]:
-    """The files that an analyst names; ``EngineError`` for what is no plain file."""
+    """Return the files that an analyst names; ``EngineError`` for what is no plain file."""
     for path in paths:
         if not path.is_file():
             raise EngineError(f"{path}: no such file")
@@ -139,82 +138,65 @@ def resolve_files(paths: Sequence[Path]) -> list[Path]:
 
 
 # Opened ---------------------------------------------------------------------------------------------------------------
-# A release opened alone: the only way in which an analyst's SQL meets one. A release is a stranger's file.
+# A release opened alone, the only way in which an analyst's SQL reads one. A release is a stranger's file.
 #
-# It is attached read-only, under a name of privsql's own, to a locked session that can reach nothing else, and refused
-# unless it holds what its manifest states and no other table, view or metadata.
+# It is attached read-only, under privsql's name, to a locked session that can reach nothing else, and refused unless it
+# holds what its manifest states and no other table, view or metadata.
 
 RELEASE = "release"  # the database as which a release is attached
 
 
-@dataclass(frozen=True)
-class OpenedRelease:
-    """A release that is attached. ``held``: whether it holds what it states; if not, nothing of it may be used."""
-
-    manifest: Manifest
-    checks: list[CheckResult]
-
-    def require_intact(self, path: Path) -> None:
-        """``GuaranteeError`` unless it holds what it states and no other table, view or metadata."""
-        for result in self.checks:
-            if not result.ok:
-                raise GuaranteeError(f"{path}: {result.offending[0]}; verify it")
-
-
 @contextmanager
 def attach_release(
-    path: Path, attach: Sequence[Path] = (), options: Options | None = None
-) -> Iterator[tuple[LockedSession, OpenedRelease]]:
-    """A release, looked at; ``attach``: files of an analyst's own that may be read besides."""
-    located, files = locate_release(path), resolve_files(attach)
-    databases = {RELEASE: located.database_file, LOOKUPS: None, **name_holders([located])}
-    with open_locked(databases, [*located.readable_files, *files], home=RELEASE, options=options) as db:
-        yield db, OpenedRelease(*admit_release(db, located, RELEASE))
+    target: Target, attach: Sequence[Path] = (), options: Options | None = None
+) -> Iterator[tuple[LockedSession, AttachedRelease]]:
+    """Attach a release and check what it holds; ``attach``: files of an analyst's own that may be read, too."""
+    stored, files = locate_release(target), resolve_files(attach)
+    databases = {RELEASE: stored.database_file, LOOKUPS: None, **name_holders([stored])}
+    with open_locked(databases, [*stored.readable_files, *files], home=RELEASE, options=options) as db:
+        yield db, admit_release(db, stored, RELEASE)
 
 
 @contextmanager
 def open_release(
-    path: Path, attach: Sequence[Path] = (), options: Options | None = None
-) -> Iterator[tuple[LockedSession, Manifest]]:
-    """A release that holds what it states and no other table, view or metadata; ``GuaranteeError`` for any other."""
-    with attach_release(path, attach, options) as (db, release):
-        release.require_intact(path)
-        yield db, release.manifest
+    target: Target, attach: Sequence[Path] = (), options: Options | None = None
+) -> Iterator[tuple[LockedSession, AttachedRelease]]:
+    """Attach a release; ``GuaranteeError`` unless it holds what it states and no other table, view or metadata."""
+    with attach_release(target, attach, options) as (db, release):
+        release.require_intact(target)
+        yield db, release
 
 
 @contextmanager
-def explain_failures(*paths: Path) -> Iterator[None]:
-    """Let arithmetic that fails on a damaged release say so: ``GuaranteeError`` with the check that does not hold.
+def explain_failures(*targets: Target) -> Iterator[None]:
+    """Replace an error of arithmetic on a damaged release by ``GuaranteeError`` with the check that does not hold.
 
-    An error on releases whose checks hold stays what it is.
+    An error on releases whose checks hold is raised as it is.
     """
     try:
         yield
     except BROKEN as error:
-        for path in paths:
-            with attach_release(path) as (db, release):
-                release.require_intact(path)
-                failed = next((one for one in examine_release(db, release.manifest, RELEASE) if not one.ok), None)
+        for target in targets:
+            with open_release(target) as (_, release):
+                failed = next((one for one in examine_release(release) if not one.ok), None)
             if failed is not None:
-                raise GuaranteeError(f"{path}: {failed.name}: {failed.offending[0]}; verify it") from error
+                raise GuaranteeError(f"{target}: {failed.name}: {failed.offending[0]}; verify it") from error
         raise
 
 
 @contextmanager
 def open_releases(
-    paths: Sequence[Path], readable: Sequence[Path] = ()
-) -> Iterator[tuple[LockedSession, list[Manifest]]]:
-    """Several releases, the i-th attached as database ``r<i>``; ``GuaranteeError`` as for one."""
-    located = [locate_release(path) for path in paths]
-    databases = {f"r{i}": one.database_file for i, one in enumerate(located)}
-    files = [file for one in located for file in one.readable_files]
-    with open_locked(databases | name_holders(located), [*files, *readable], home="r0") as db:
-        manifests = []
-        for one, name in zip(located, databases, strict=True):
-            release = OpenedRelease(*admit_release(db, one, name))
-            release.require_intact(one.path)
-            manifests.append(release.manifest)
-        yield db, manifests
+    targets: Sequence[Target], readable: Sequence[Path] = ()
+) -> Iterator[tuple[LockedSession, list[AttachedRelease]]]:
+    """Attach several releases, the i-th as database ``r<i>``; ``GuaranteeError`` as for one."""
+    stored = [locate_release(target) for target in targets]
+    databases = {f"r{i}": one.database_file for i, one in enumerate(stored)}
+    files = [file for one in stored for file in one.readable_files]
+    with open_locked(databases | name_holders(stored), [*files, *readable], home="r0") as db:
+        releases = [admit_release(db, one, name) for one, name in zip(stored, databases, strict=True)]
+        for target, release in zip(targets, releases, strict=True):
+            release.require_intact(target)
+        yield db, releases
 
 
 class Release:
@@ -222,35 +204,36 @@ class Release:
 
     ``release.sql("SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY sex")`` gives a pandas DataFrame.
     ``attach`` names Parquet, CSV or DuckDB files of the analyst's own, whose tables may be joined on quasi-identifiers.
-    Any number of them may be open at once, of one file too; threads may share one, and take turns.
-    With a session of Spark's in ``options`` that counts the rows of a release in Parquet, which its workers must see;
-    what is on disk is looked at and questions are read by DuckDB all the same.
+    Any number of releases may be open at once, also of one file; threads may share one, and take turns.
+    With a session of Spark in ``options``, Spark counts the rows of a release in Parquet, which its workers must see.
+    DuckDB still checks the files and parses the questions.
     """
 
     def __init__(
         self, path: PathLike, attach: Sequence[PathLike] | PathLike = (), options: Options | None = None
     ) -> None:
-        self.path = as_path(path, "release")
+        self.target = as_target(path)
+        self.path = self.target.path
         self._turn, self._closed = threading.RLock(), False
         files = as_paths(attach, "attach")
         with ExitStack() as stack:
-            self._db, self.manifest = stack.enter_context(open_release(self.path, files, options))
+            self._db, attached = stack.enter_context(open_release(self.target, files, options))
+            self.manifest, self.mechanism = attached.manifest, attached.mechanism
             self._lookups = AttachedLookups(self._db, files)
             self._counts = self._open_counter(stack, options)
-            mechanism = get_mechanism(self.manifest.mechanism)
-            self._db.stand_in([self.manifest.name], mechanism.views(self.manifest)[WEIGHTED])
-            with explain_failures(self.path):
-                self.answers = mechanism.answers(self._counts, self.manifest)
+            self._db.stand_in([self.manifest.name], self.mechanism.views(self.manifest)[WEIGHTED])
+            with explain_failures(self.target):
+                self.answers = self.mechanism.answers(self._counts, self.manifest)
             self._open = stack.pop_all()
 
     def _open_counter(self, stack: ExitStack, options: Options | None) -> Relations:
-        """What counts the rows of the release."""
+        """Open the engine that counts the rows of the release."""
         if options is None or options.session is None:
             return self._db
-        located = locate_release(self.path)
-        if not located.is_folder:
+        stored = locate_release(self.target)
+        if not stored.is_folder:
             raise UsageError(f"{self.path}: Spark reads releases in Parquet; publish with format = 'parquet'")
-        return stack.enter_context(open_release_tables(options.session, located.files))
+        return stack.enter_context(open_release_tables(options.session, stored.files))
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> pd.DataFrame:
         """Answer a count query: the groups, estimate, std_error, low, high."""
@@ -279,11 +262,11 @@ class Release:
 
     @contextmanager
     def _take_turn(self) -> Iterator[None]:
-        """The turn of one question; ``UsageError`` once the release is closed."""
+        """Wait for the turn of one question; ``UsageError`` once the release is closed."""
         with self._turn:
             if self._closed:
                 raise UsageError(f"{self.path} was closed; open it again")
-            with explain_failures(self.path):
+            with explain_failures(self.target):
                 yield
 
     def _limit_time(self, limits: QuestionLimits | None) -> AbstractContextManager[None]:
@@ -316,12 +299,12 @@ class Release:
         )
 
     def structure(self) -> list[Structure]:
-        """What the release is made of, such as its buckets or its noisy tree."""
+        """Return what the release is made of, such as its buckets or its noisy tree."""
         with self._take_turn():
-            return get_mechanism(self.manifest.mechanism).structure(self._db, self.manifest)
+            return self.mechanism.structure(self._db, self.manifest)
 
     def _require_unique_keys(self, lookups: Sequence[Lookup]) -> None:
-        """A lookup with two rows that equal one value of the release would count records twice."""
+        """Refuse a lookup with two rows for one value of the release, which would count records twice."""
         for lookup in lookups:
             ours = list(dict.fromkeys(column_name for _, column_name in lookup.keys))
             met = (
@@ -347,7 +330,7 @@ class Release:
         return markup.html_page(f"Release {self.path}", table, f"release.sql answers counts over {self.manifest.name}")
 
     def __fspath__(self) -> str:
-        """Its path: an open release may stand for it, where a verb takes one."""
+        """Return the path: verbs take an open release in place of its path."""
         return str(self.path)
 
     def close(self) -> None:
@@ -377,9 +360,14 @@ def query(
 
 
 def inspect(release: PathLike) -> Manifest:
-    """What a release says of itself."""
-    with open_release(as_path(release, "release")) as (_, manifest):
-        return manifest
+    """Return the manifest of a release: what it states of itself."""
+    return describe_release(as_target(release)).manifest
+
+
+def describe_release(target: Target) -> AttachedRelease:
+    """Return a release whose contents are checked, detached again."""
+    with open_release(target) as (_, release):
+        return release
 
 
 # Copies ---------------------------------------------------------------------------------------------------------------
@@ -388,116 +376,112 @@ def inspect(release: PathLike) -> Manifest:
 ORIGINAL, COPY = "made", "copy"  # the databases as which a release and its copy are attached
 
 
-def list_relations(manifest: Manifest) -> list[tuple[str, str]]:
+def list_relations(release: AttachedRelease) -> list[tuple[str, str]]:
     """Return (kind, name) of what a release holds."""
-    mechanism = get_mechanism(manifest.mechanism)
-    tables = [("table", name) for name in (*mechanism.tables(manifest), MANIFEST)]
-    return [*tables, *(("view", view.name) for view in mechanism.define_views(manifest))]
+    tables = [("table", name) for name in release.stated_tables]
+    return [*tables, *(("view", view.name) for view in release.views)]
 
 
 def copy_tables(
-    db: EngineSession, manifest: Manifest, place: tuple[str, str], former: Sequence[tuple[str, str]] = ()
+    db: EngineSession, release: AttachedRelease, place: tuple[str, str], former: Sequence[tuple[str, str]] = ()
 ) -> None:
-    """Copy a release that is attached as ``ORIGINAL`` into ``place``, (database, schema), where ``former`` goes before.
+    """Copy a release that is attached as ``ORIGINAL`` into ``place``, (database, schema), which loses ``former`` first.
 
-    It happens as a whole or not at all. ``UsageError`` if there is anything else, ``GuaranteeError`` if the copy has
-    another digest.
+    It happens as a whole or not at all. ``UsageError`` if the place holds anything else, ``GuaranteeError`` if the copy
+    has another digest.
     """
-    names = [name for kind, name in list_relations(manifest) if kind == "table"]
-    views = get_mechanism(manifest.mechanism).define_views(manifest)
-    with db.replace_tables(ORIGINAL, place, names, views, former):
+    with db.replace_tables(ORIGINAL, place, list(release.stated_tables), release.views, former):
         if digest_schema(db, *place) != digest_schema(db, ORIGINAL, MAIN):
             raise GuaranteeError("what was copied is not what was checked; nothing written")
 
 
-def rewrite_without_leftovers(file: Path, manifest: Manifest) -> Path:
+def rewrite_without_leftovers(file: Path, release: AttachedRelease) -> Path:
     """Return the file of a release without leftovers: itself, or a new one beside it where it has any."""
     with open_scratch() as db:
         db.attach(file, ORIGINAL, read_only=True)
         if not db.find_leftovers(ORIGINAL):
             return file
     copy = file.with_name(f"afresh-{file.name}")
-    _write_file(file, manifest, copy)
+    _write_file(file, release, copy)
     return copy
 
 
-def _write_file(file: Path, manifest: Manifest, to: Path) -> None:
+def _write_file(file: Path, release: AttachedRelease, to: Path) -> None:
     with open_scratch() as db:
         db.attach(file, ORIGINAL, read_only=True, strange=True)
         db.attach(to, COPY, read_only=False)
-        copy_tables(db, manifest, (COPY, MAIN))
+        copy_tables(db, release, (COPY, MAIN))
         db.detach(COPY)
 
 
-def _write_folder(release: StoredRelease, to: Path) -> None:
+def _write_folder(stored: StoredRelease, to: Path) -> None:
     with open_scratch() as db:
         db.distrust_statistics()
-        for name, files in release.files.items():
+        for name, files in stored.files.items():
             db.create_view(name, db.scan_files(files, "parquet"))
             db.export_parquet(temp_table(name), to / f"{name}{ENDING}")
 
 
-def write_copy(release: Path, manifest: Manifest, to: Path) -> None:
+def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
     """Write a copy of a release whose checks hold: a file of a file, a folder of a folder.
 
-    ``UsageError`` for a target that is there already and for a release that is a schema, ``GuaranteeError`` if the copy
-    does not pass every check: nothing is written then.
+    ``UsageError`` for a path that exists and for a release that is a schema, ``GuaranteeError`` if the copy does not
+    pass every check: nothing is written then.
     """
-    refuse_target(release, to)
-    located = locate_release(release)
-    with Draft(to, replace=False) as draft:
-        draft_path = draft.parquet_folder if located.is_folder else draft.database_file
-        if located.is_folder:
-            _write_folder(located, draft_path)
+    refuse_target(target, to)
+    stored = locate_release(target)
+    with Draft(Target(to), replace=False) as draft:
+        draft_path = draft.parquet_folder if stored.is_folder else draft.database_file
+        if stored.is_folder:
+            _write_folder(stored, draft_path)
         else:
-            _write_file(located.place, manifest, draft_path)
-        with attach_release(draft_path) as (db, copy):
-            copy.require_intact(draft_path)
-            failed = next((one for one in examine_release(db, copy.manifest, RELEASE) if not one.ok), None)
-        if failed is not None or copy.manifest != manifest:
-            raise GuaranteeError(f"{release}: the copy is not what was checked; nothing written")
+            _write_file(stored.place, release, draft_path)
+        with open_release(Target(draft_path)) as (_, copy):
+            failed = next((one for one in examine_release(copy) if not one.ok), None)
+        if failed is not None or copy.manifest != release.manifest:
+            raise GuaranteeError(f"{target}: the copy is not what was checked; nothing written")
         draft.commit(draft_path)
 
 
-def refuse_target(release: Path, to: Path) -> None:
-    """``UsageError`` unless a copy of a release may be written to a path."""
-    if locate_release(release).schema is not None:
+def refuse_target(release: Target, to: Path) -> None:
+    """Raise ``UsageError`` unless a copy of a release may be written to a path."""
+    if release.schema is not None:
         raise UsageError(f"{release} is a schema of a database, of which no copy is made; publish to a file instead")
     if to.exists() or to.is_symlink():
         raise UsageError(f"{to} exists; nothing is copied over it")
-    if to.resolve().is_relative_to(release.resolve()):
+    if to.resolve().is_relative_to(release.file.resolve()):
         raise UsageError(f"{to} lies in the release; choose another place for the copy")
 
 
 # Releases in a schema -------------------------------------------------------------------------------------------------
-# A release that becomes a schema of a database, which may hold anything else: in one transaction, or not at all.
+# A release becomes a schema of a database, which may hold anything else, in one transaction or not at all.
 #
-# It is made, and passes its checks, in a file of its own in a draft's folder. What is copied is compared with it before
-# the transaction ends.
+# It is made, and passes its checks, in a file of its own in a draft's folder. The copy is compared with that file
+# before the transaction ends.
 
 HOUSE = "house"
 
 
 class SchemaDraft(Draft):
-    """A draft of a release that goes into a schema, of a database that is settled."""
+    """A draft of a release that becomes a schema of a database whose write-ahead log was replayed."""
 
     def commit(self, content: Path) -> None:
         """Copy the release in database file ``content`` into its schema; a failure leaves what was there.
 
         Raises ``UsageError`` if something else lies there by now, ``EngineError`` on trouble, ``GuaranteeError`` if
-        what was copied is not what was checked.
+        the copy is not what was checked.
         """
-        file, schema_name = split_address(self.target)
-        schema = schema_name or MAIN
-        manifest = inspect(content)
-        former = list_relations(inspect(self.target)) if self._replace and is_occupied(self.target) else []
+        file, schema = self.target.file, self.target.schema or MAIN
+        release = describe_release(Target(content))
+        replaced = self._replace and is_occupied(self.target)
+        former = list_relations(describe_release(self.target)) if replaced else []
         new = not file.exists()
         with open_scratch() as db:
             db.attach(content, ORIGINAL, read_only=True)
             db.attach(file, HOUSE, read_only=False)
             place = (HOUSE, find_schema(db, HOUSE, schema) or schema)
             try:
-                copy_tables(db, manifest, place, former)
+                copy_tables(db, release, place, former)
             except UsageError as error:
                 raise UsageError(f"{self.target}: {error}; nothing written") from error
             db.detach(HOUSE)
@@ -505,17 +489,16 @@ class SchemaDraft(Draft):
             file.chmod(private.spare_rights(0o644))
 
 
-def replay_target_wal(target: Path) -> None:
-    """Let a killed process's last transaction, if it was whole, be part of the publisher's database.
+def replay_target_wal(target: Target) -> None:
+    """Commit a killed process's last whole transaction to the publisher's database.
 
     ``EngineError`` for one that is open elsewhere, or no database.
     """
-    file, schema = split_address(target)
-    if schema is None or not file.exists():
+    if target.schema is None or not target.file.exists():
         return
     try:
         with open_scratch() as db:
-            db.attach(file, HOUSE, read_only=False)
+            db.attach(target.file, HOUSE, read_only=False)
             db.detach(HOUSE)
     except UsageError as error:
-        raise EngineError(f"{file}: {error}") from error
+        raise EngineError(f"{target.file}: {error}") from error

@@ -18,23 +18,22 @@ from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, run_checks
-from privsql.releases import contents
-from privsql.releases.contents import list_reserved_columns
 from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from privsql.attacks.scene import Ints
     from privsql.attacks.suite import LearningRisk
-    from privsql.engine.database import Container, Relations
+    from privsql.engine.database import Relations
     from privsql.engine.roles import Field
     from privsql.model.manifest import VerifiedBound
     from privsql.model.records import Records
+    from privsql.releases.contents import AttachedRelease
     from privsql.source.spec import Spec
 
 # Lines ----------------------------------------------------------------------------------------------------------------
-# What a person is told of a release that is not open: its manifest, line by line.
+# The manifest of a release line by line, for people.
 
 SCHEMA_NOTE = (
     "a schema of a database; what else that holds is no part of the release, nothing is promised of it, and its "
@@ -43,7 +42,7 @@ SCHEMA_NOTE = (
 
 
 def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
-    """Names, and what they stand for."""
+    """Return a manifest as (name, value) lines."""
     params = manifest.parameters.items()
     rows: list[tuple[str, object]] = [
         ("name", manifest.name),
@@ -56,12 +55,10 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     rows += [("in groups", f"{name}: {', '.join(groups)}") for name, groups in manifest.groups.items()]
     others = "items" if manifest.roles.hold_sets else "sensitive" if manifest.quasi_identifiers else "columns"
     rows.append((others, _join_fields(manifest.sensitive)))
-    reserved = ", ".join(
-        f"{table}.{called} is its {name}"
-        for table, names in manifest.own_columns.items()
-        for name, called in names.items()
-    )
-    rows += [("own columns", f"{reserved}: the other name is the publisher's")] if reserved else []
+    reserved = [
+        f"{table}.{to} is its {name}" for table, names in manifest.own_columns.items() for name, to in names.items()
+    ]
+    rows += [("own columns", f"{', '.join(reserved)}: the other name is the publisher's")] if reserved else []
     rows += [("persons", manifest.persons)] if manifest.persons is not None else []
     rows += [("place", SCHEMA_NOTE)] if manifest.place is not None else []
     if manifest.records is not None:
@@ -78,103 +75,97 @@ def _join_fields(fields: Iterable[Field]) -> str:
 
 
 # Statements -----------------------------------------------------------------------------------------------------------
-# What a manifest says, recomputed: from the release's tables where that is possible, else from its source.
+# Recompute what a manifest states: from the release's tables where that is possible, else from its source.
 #
-# What neither can tell is the publisher's word (``SECURITY.md`` lists it): which versions made the release, where its
+# For the rest readers rely on the publisher (``SECURITY.md`` lists it): which versions made the release, where its
 # randomness is from, what else was published, and how near to the optimum the search came.
 
 WHOLE = "columns in bins hold where bins begin, and columns of groups these"
-SOMETIMES = {"own_columns", "bins", "groups", "persons", "place"}  # those that say nothing of most releases
+SOMETIMES = {"own_columns", "bins", "groups", "persons", "place"}  # entries that most releases do not need
 NEAR = 0.001  # shares of records that differ by less may do so because of another machine's arithmetic
 
 
 @dataclass(frozen=True)
 class MeasuredFacts:
-    """What the tables of a release tell: ``facts`` as in a manifest, what learning leads to, and the bounds."""
+    """Facts, learning risk and bounds as the tables of a release give them; ``figures``: the facts for people."""
 
     facts: dict[str, Any]
     learning_risk: dict[str, float] | None
     bounds: list[VerifiedBound]
+    figures: list[tuple[str, str]]
 
     def as_json(self) -> dict[str, Any]:
-        """The facts, ``estimate_learning_risk`` and ``bounds``."""
+        """Return the facts, the learning risk and the bounds."""
         bounds = [bound.as_json() for bound in self.bounds]
         return self.facts | {"learning_risk": self.learning_risk, "bounds": bounds}
 
     def list_differences(self, manifest: Manifest) -> list[str]:
         """Return what is stated otherwise; another version of privsql may estimate the learning risk otherwise."""
-        stated = manifest.facts
-        wrong = [
-            f"{key}: stated {stated.get(key)}"
-            for key, measured in self.facts.items()
-            if not _is_same(stated.get(key), measured)
-        ]
-        if is_same_version(manifest) and not _is_near(manifest.learning_risk, self.learning_risk):
+        stated, measured = manifest.facts, self.facts.items()
+        wrong = [f"{key}: stated {stated.get(key)}" for key, value in measured if not _is_same(stated.get(key), value)]
+        if is_same_version(manifest) and not _is_same(manifest.learning_risk, self.learning_risk):
             wrong.append(f"learning_risk: stated {manifest.learning_risk}, found {self.learning_risk}")
         return wrong
 
 
 def is_same_version(manifest: Manifest) -> bool:
-    """Whether this very version of privsql made the release, so that it must say what this version says."""
+    """Return whether this version of privsql made the release, so that both must state the same."""
     return manifest.privsql == __version__
 
 
-def estimate_learning_risk(db: Relations, manifest: Manifest, database: str) -> LearningRisk | None:
-    """The quick estimate of what learning from a release leads to; the same for the same release."""
-    mechanism = get_mechanism(manifest.mechanism)
-    view = ReleaseView(db, manifest, seed_key(1).random_generator("risk"), database, sample=SAMPLE)
-    return quick_learning_risk(view, mechanism.adversaries.quick, mechanism.advice)
+def estimate_learning_risk(release: AttachedRelease) -> LearningRisk | None:
+    """Return the quick estimate of what learning from a release leads to; the same for the same release."""
+    noise = seed_key(1).random_generator("risk")
+    view = ReleaseView(release.db, release.manifest, noise, release.database, sample=SAMPLE)
+    return quick_learning_risk(view, release.mechanism.adversaries.quick, release.mechanism.advice)
 
 
-def measure_facts(db: Relations, manifest: Manifest, database: str) -> MeasuredFacts:
-    """What the tables tell, of a release whose checks hold."""
-    mechanism, risk = get_mechanism(manifest.mechanism), estimate_learning_risk(db, manifest, database)
-    bounds = mechanism.bounds(db, manifest)
-    return MeasuredFacts(mechanism.measured(db, manifest), risk.as_facts() if risk else None, bounds)
+def measure_facts(release: AttachedRelease) -> MeasuredFacts:
+    """Recompute the facts and bounds of a release whose checks hold from its tables."""
+    mechanism, risk, db, manifest = release.mechanism, estimate_learning_risk(release), release.db, release.manifest
+    bounds, facts = mechanism.bounds(db, manifest), mechanism.measured(db, manifest)
+    figures = mechanism.figures(manifest.as_description(facts))
+    return MeasuredFacts(facts, risk.as_facts() if risk else None, bounds, figures)
 
 
-def statement_checks(db: Relations, manifest: Manifest, database: str) -> list[Check]:
-    """What a manifest must say whatever the mechanism, against itself and the tables."""
-    coarse = (
-        [Check(WHOLE, partial(_find_outside_bins, db, manifest, database))] if manifest.bins or manifest.groups else []
-    )
+def statement_checks(release: AttachedRelease) -> list[Check]:
+    """Return the checks of a manifest against itself and the tables, whatever the mechanism."""
+    coarse = release.manifest.bins or release.manifest.groups
     return [
-        *coarse,
-        Check("SQL files are as stated", partial(_compare_digests, manifest)),
-        Check("the manifest says all that it should, and of every column", partial(_find_omissions, manifest)),
-        Check("NULL stands only where the stated policies let it", partial(_find_nulls, db, manifest, database)),
+        *([Check(WHOLE, partial(_find_outside_bins, release))] if coarse else []),
+        Check("SQL files are as stated", partial(_compare_digests, release)),
+        Check("the manifest says all that it should, and of every column", partial(_find_omissions, release)),
+        Check("NULL stands only where the stated policies let it", partial(_find_nulls, release)),
     ]
 
 
 def statement_source_checks(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
-    """What a manifest says against the source and its specification, whatever the mechanism."""
+    """Return the checks of a manifest against the source and its specification, whatever the mechanism."""
     return [
         Check("suppressed records are as stated", partial(_compare_suppressed, manifest, source)),
         Check("policies for NULL are those of the specification", partial(_compare_policies, manifest, spec)),
         Check("bins and groups are those of the specification", partial(_compare_bins, manifest, spec)),
-        Check("persons are as stated", lambda: _compare_persons(manifest, source)),
-        Check(
-            "labels are in the order of the source", lambda: contents.differ_from_source(manifest, source.roles.orders)
-        ),
+        Check("persons are as stated", partial(_compare_persons, manifest, source)),
+        Check("labels are in the order of the source", partial(_compare_orders, manifest, source)),
     ]
 
 
-def _compare_digests(manifest: Manifest) -> list[str]:
-    """The SQL that made the release, if this is the version of privsql that did."""
-    if not is_same_version(manifest):
+def _compare_digests(release: AttachedRelease) -> list[str]:
+    """Compare the SQL that made the release, if this version of privsql made it."""
+    if not is_same_version(release.manifest):
         return []
-    present = sqlfiles.sql_digests(get_mechanism(manifest.mechanism).sql)
-    wrong = [f"sql/{name}.sql differs" for name in present if manifest.sql.get(name) != present[name]]
-    return wrong + [f"sql/{name}.sql is unknown" for name in sorted(manifest.sql.keys() - present.keys())]
+    stated, present = release.manifest.sql, sqlfiles.sql_digests(release.mechanism.sql)
+    wrong = [f"sql/{name}.sql differs" for name in present if stated.get(name) != present[name]]
+    return wrong + [f"sql/{name}.sql is unknown" for name in sorted(stated.keys() - present.keys())]
 
 
-def _find_omissions(manifest: Manifest) -> list[str]:
-    """Entries that are missing, columns without a policy, and parameters that are not written out as they are meant."""
-    needed = set(Manifest.model_fields) - SOMETIMES
+def _find_omissions(release: AttachedRelease) -> list[str]:
+    """Return missing entries, columns without a policy, and parameters that are not in their full form."""
+    manifest, needed = release.manifest, set(Manifest.model_fields) - SOMETIMES
     wrong = [f"{name} is missing" for name in sorted(needed - manifest.model_fields_set)]
     columns = {field.name for field in (*manifest.quasi_identifiers, *manifest.sensitive)}
     wrong += [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]
-    params = get_mechanism(manifest.mechanism).read(manifest).model_dump(mode="json", exclude_none=True)
+    params = release.mechanism.read(manifest).model_dump(mode="json", exclude_none=True)
     if manifest.algorithm != params["algorithm"]:
         wrong.append(f"algorithm {manifest.algorithm}, asked for {params['algorithm']}")
     if params != manifest.parameters:
@@ -183,28 +174,38 @@ def _find_omissions(manifest: Manifest) -> list[str]:
     return wrong
 
 
-def _find_nulls(db: Relations, manifest: Manifest, database: str) -> list[str]:
-    """Tables with a NULL in a column in which none is published."""
-    without, wrong = {name for name, policy in manifest.nulls.items() if policy != "value"}, []
-    for name, columns in get_mechanism(manifest.mechanism).tables(manifest).items():
-        reserved = {called for _, called, _ in list_reserved_columns(manifest)[name]}
-        empty: list[exp.Expr] = [column(one).is_(exp.null()) for one, _ in columns if one in without - reserved]
-        if empty and db.rows(fill("verify/holds_nulls", {"table": table(name, database), "empty": any_of(empty)})):
+def _list_published_columns(release: AttachedRelease) -> Iterator[tuple[str, list[str]]]:
+    """Yield every table with the columns in it that are the publisher's."""
+    for name, columns in release.tables.items():
+        reserved = {called for _, called, _ in release.reserved_columns[name]}
+        yield name, [one for one, _ in columns if one not in reserved]
+
+
+def _find_nulls(release: AttachedRelease) -> list[str]:
+    """Return the tables with a NULL in a column in which none is published."""
+    without, wrong = {name for name, policy in release.manifest.nulls.items() if policy != "value"}, []
+    for name, columns in _list_published_columns(release):
+        empty: list[exp.Expr] = [column(one).is_(exp.null()) for one in columns if one in without]
+        holes: Holes = {"table": table(name, release.database), "empty": any_of(empty)} if empty else {}
+        if empty and release.db.rows(fill("verify/holds_nulls", holes)):
             wrong.append(f"{name} holds a NULL")
     return wrong
 
 
-def _find_outside_bins(db: Relations, manifest: Manifest, database: str) -> list[str]:
-    """Columns of the tables that hold a value at which no bin begins, or one that is none of the groups."""
-    fields, wrong = {field.name: field for field in manifest.quasi_identifiers}, []
-    for name, columns in get_mechanism(manifest.mechanism).tables(manifest).items():
-        reserved = {called for _, called, _ in list_reserved_columns(manifest)[name]}
-        for one in (one for one, _ in columns if one not in reserved and one in {*manifest.bins, *manifest.groups}):
+def _find_outside_bins(release: AttachedRelease) -> list[str]:
+    """Return the columns that hold a value at which no bin begins, or one that is none of the groups."""
+    manifest, wrong = release.manifest, []
+    fields = {field.name: field for field in manifest.quasi_identifiers}
+    for name, columns in _list_published_columns(release):
+        for one in (one for one in columns if one in {*manifest.bins, *manifest.groups}):
             value, bins = column(one), manifest.bins.get(one)
             groups = [exp.Literal.string(group) for group in manifest.groups.get(one, ())]
             met = value.isin(*groups) if bins is None else value.eq(in_bins(fields[one], value, bins).value)
-            outside = {"table": table(name, database), "filter": exp.and_(exp.not_(is_null(value)), exp.not_(met))}
-            if db.rows(fill("core/matching", outside))[0][0]:
+            outside: Holes = {
+                "table": table(name, release.database),
+                "filter": exp.and_(exp.not_(is_null(value)), exp.not_(met)),
+            }
+            if release.db.rows(fill("core/matching", outside))[0][0]:
                 wrong.append(f"{one} of {name} holds what is no bin or group")
     return wrong
 
@@ -241,8 +242,17 @@ def _compare_persons(manifest: Manifest, source: Records) -> list[str]:
     return [] if same else [f"stated: {manifest.persons or 'nothing'}; the source: {source.persons or 'nothing'}"]
 
 
+def _compare_orders(manifest: Manifest, source: Records) -> list[str]:
+    orders = source.roles.orders
+    return [
+        f"orders: {name}"
+        for name, labels in manifest.orders.items()
+        if labels != [label for label in orders.get(name, ()) if label in set(labels)]
+    ]
+
+
 def _is_same(stated: object, other: object) -> bool:
-    """Whether two facts are the same, floats but for ``NEAR``."""
+    """Return whether two facts are the same; floats may differ by ``NEAR``."""
     if isinstance(stated, dict) and isinstance(other, dict):
         return stated.keys() == other.keys() and all(_is_same(stated[key], other[key]) for key in other)
     if isinstance(stated, float) and isinstance(other, float):
@@ -250,19 +260,11 @@ def _is_same(stated: object, other: object) -> bool:
     return stated == other
 
 
-def _is_near(stated: dict[str, float] | None, other: dict[str, float] | None) -> bool:
-    """Whether two estimates are the same but for ``NEAR``."""
-    if stated is None or other is None:
-        return stated is other
-    return stated.keys() == other.keys() and all(abs(stated[key] - other[key]) <= NEAR for key in other)
-
-
 # Matching -------------------------------------------------------------------------------------------------------------
-# Check a release of one record of each person without the key that chose: every person can have a published record.
+# Check a release of one record of each person without the key that chose the records.
 #
-# Persons are matched to the published rows, each row as often as it is published: a flow from the persons, through the
-# rows that one of their records could be, that fills every row. Quasi-identifiers and sensitive values are matched by
-# themselves, which a true release always passes.
+# A maximum flow matches persons to published rows that one of their records could be, and must fill every row as often
+# as it is published. Quasi-identifiers and sensitive values are matched separately, which a true release always passes.
 
 LISTED = "st"  # the table of sensitive values, by mechanisms that publish these as they are
 
@@ -273,17 +275,15 @@ def has_same_choice(manifest: Manifest, source: Records) -> bool:
     return stated is None or counted is None or stated.choice == counted.choice
 
 
-def matching_checks(db: Relations, manifest: Manifest, database: str) -> list[Check]:
+def matching_checks(release: AttachedRelease) -> list[Check]:
     """Return the checks of what is published against all records of all persons, relation ``people``."""
-    roles = manifest.roles
+    db, database, roles, tables = release.db, release.database, release.manifest.roles, release.tables
     if not roles.quasi_identifiers or not roles.sensitive:
         return []
-    tables = get_mechanism(manifest.mechanism).tables(manifest)
     wanted = {field.name for field in roles.quasi_identifiers}
     name = next(name for name, columns in tables.items() if wanted <= {column for column, _ in columns})
     rows = exp.select(*roles.qi_in()).from_(table(name, database))
-    one = exp.Literal.number(1)
-    checks = [_make_matching_check(db, "quasi-identifiers", rows, roles.qi_keys, one)]
+    checks = [_make_matching_check(db, "quasi-identifiers", rows, roles.qi_keys, exp.Literal.number(1))]
     if LISTED in tables:
         listed = exp.select(*roles.sa_in(), *roles.by_sa.select_columns("count")).from_(table(LISTED, database))
         total = int(db.rows(exp.select(exp.Sum(this=column("count"))).from_(listed.subquery("listed")))[0][0])
@@ -351,44 +351,30 @@ READABLE = "its tables can be checked"
 
 
 def examine_release(
-    db: Container,
-    manifest: Manifest,
-    database: str,
-    *,
-    source: Records | None = None,
-    spec: Spec | None = None,
-    whole: bool = True,
+    release: AttachedRelease, *, source: Records | None = None, spec: Spec | None = None, whole: bool = True
 ) -> list[CheckResult]:
-    """All checks of a release whose tables lie in ``database``, and which holds what it states and no more.
+    """Run all checks of a release that holds what it states and no more.
 
     ``source`` and ``spec``, of which it is, add the checks against the source; ``whole`` adds those that take long and
     that publishing implies.
     """
     try:
-        return run_checks(db, _list_checks(db, manifest, database, source=source, spec=spec, whole=whole))
+        return run_checks(release.db, _list_checks(release, source, spec, whole=whole))
     except UsageError as error:
         wrong = str(error)
     except BROKEN as error:
         wrong = f"{type(error).__name__} on what the release holds"
-    return run_checks(db, [Check(READABLE, lambda: [wrong])])
+    return run_checks(release.db, [Check(READABLE, lambda: [wrong])])
 
 
-def _list_checks(
-    db: Container, manifest: Manifest, database: str, *, source: Records | None, spec: Spec | None, whole: bool
-) -> list[Check]:
-    mechanism = get_mechanism(manifest.mechanism)
-    checks = [
-        *mechanism.checks(db, manifest, database),
-        *statement_checks(db, manifest, database),
-    ]
+def _list_checks(release: AttachedRelease, source: Records | None, spec: Spec | None, *, whole: bool) -> list[Check]:
+    mechanism, manifest = release.mechanism, release.manifest
+    checks = [*mechanism.checks(release.db, manifest, release.database), *statement_checks(release)]
     if whole:
         checks += mechanism.long_checks(manifest)
     if source is not None and spec is not None:
-        against_source = mechanism.source_checks(db, manifest, source, spec.mechanism)
+        against_source = mechanism.source_checks(release.db, manifest, source, spec.mechanism)
         if not has_same_choice(manifest, source):
-            against_source = [one for one in against_source if one.name == PARAMETERS_CHECK] + matching_checks(
-                db, manifest, database
-            )
-        checks += against_source
-        checks += statement_source_checks(manifest, source, spec)
+            against_source = [one for one in against_source if one.name == PARAMETERS_CHECK] + matching_checks(release)
+        checks += [*against_source, *statement_source_checks(manifest, source, spec)]
     return checks

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
 
 from privsql.calls import PathLike, as_exact_data, as_path, at_home, refuse_unknown_keywords
 from privsql.engine.files import WILD, redact_secrets, url_scheme
@@ -28,16 +28,13 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-    from privsql.engine.progress import Options
-    from privsql.keyed_random import Key
     from privsql.model.manifest import Manifest
 
 # Flags ----------------------------------------------------------------------------------------------------------------
-# A specification from flags: one flag for every key that a specification has, read off its models.
+# Every key of a specification's models is a flag of the command line and a keyword of Python.
 #
-# A flag is called as its key is, in the command line's way of writing; those of ``[ledger]`` say so. What is given is
-# read as TOML reads it where the key is a number or a table (``0.02`` exactly, ``{ default = 0.1, HIV = 0.05 }``), and
-# is a text otherwise.
+# A flag has the name of its key; flags of ``[ledger]`` begin with ``ledger``. The value of a flag is text, unless the
+# key takes a number or a table: such a value is read as TOML (``0.02`` exactly, ``{ default = 0.1, HIV = 0.05 }``).
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "source": Source,
@@ -55,7 +52,7 @@ NEEDED = {TableShape: ("sensitive", "quasi_identifiers"), ItemSetShape: ("items"
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag and the key that it stands for; ``name``: what it is called, as an identifier."""
+    """A key of a specification as a flag and as a keyword, whose name is ``name``."""
 
     section: str
     key: str
@@ -64,23 +61,25 @@ class Flag:
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """What is typed."""
+        """Return how the command line spells it."""
         return SPELLED.get(self.name, ("--" + self.name.replace("_", "-"),))
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The mechanisms that have it; none for what belongs to every request."""
+        """Return the mechanisms that have this key; none for a key of another section."""
         return tuple(self.fields) if self.section == "mechanism" and self.key != KIND else ()
 
     @property
     def form(self) -> Literal["switch", "names", "pairs", "one"]:
-        """How it is given: without a value, as names with commas, as NAME=VALUE (repeatable), or as one value."""
-        kind = _bare_type(self._first_field.annotation)
-        return "switch" if kind is bool else "names" if kind is tuple else "pairs" if kind is dict else "one"
+        """Return how its value is written: not at all, as names with commas, as NAME=VALUE (repeatable), or as one."""
+        annotation = next((one for one in _union_members(self._first_field.annotation) if one is not NoneType), None)
+        if annotation == tuple[str, ...]:
+            return "names"
+        return "switch" if annotation is bool else "pairs" if get_origin(annotation) is dict else "one"
 
     @property
     def help(self) -> str:
-        """What the models say of it, the values that there are, and the default: by mechanism where these differ."""
+        """Return the description, the possible values and the default, by mechanism where these differ."""
         texts = {kind: _describe_values(field) for kind, field in self.fields.items()}
         if self.key == KIND:
             texts = {KIND: f"The mechanism: {', '.join(self.fields)}. [default: {DEFAULT}]"}
@@ -93,19 +92,18 @@ class Flag:
         return next(iter(self.fields.values()))
 
     def parse_value(self, raw: Any, kind: str) -> Any:
-        """What a specification would hold in place of what was given."""
+        """Return the value that a specification would hold."""
         annotation = self.fields.get(kind, self._first_field).annotation
         if self.form == "names":
             return [name.strip() for name in raw.split(",") if name.strip()]
         if self.form == "pairs":
-            return {
-                name: _parse_text(value, get_args(annotation)[1]) for name, _, value in (g.partition("=") for g in raw)
-            }
+            pairs = (one.partition("=") for one in raw)
+            return {name: _parse_text(value, get_args(annotation)[1]) for name, _, value in pairs}
         return raw if self.form == "switch" else _parse_text(raw, annotation)
 
 
 def list_flags() -> dict[str, Flag]:
-    """All flags by their names, section by section. Where a name is taken, the section stands before it."""
+    """Return all flags by name, section by section. The section stands before a name that is taken."""
     return _collect_flags(tuple(PACKAGES))
 
 
@@ -119,8 +117,13 @@ def _collect_flags(kinds: tuple[str, ...]) -> dict[str, Flag]:
     return flags
 
 
+def list_keywords() -> set[str]:
+    """Return the keywords of Python that make a specification."""
+    return {*list_flags(), MECHANISM, SHORT}
+
+
 def _iterate_keys(kinds: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, FieldInfo]]]:
-    """The keys of a specification by section; those of ``[mechanism]`` with the mechanisms that have them."""
+    """Yield the keys of a specification by section; those of ``[mechanism]`` with the mechanisms that have them."""
     for section, model in SECTIONS.items():
         for key, field in model.model_fields.items():
             if (section, key) not in BY_ARGUMENT:
@@ -134,9 +137,9 @@ def _iterate_keys(kinds: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, 
 
 @dataclass(frozen=True)
 class InputStyle:
-    """How a publisher says what is wanted, and is told what is wrong.
+    """The command line's or Python's way to write a specification.
 
-    ``spell``: how a flag is called; ``read``: what a specification would hold in place of what was given.
+    ``spell``: how messages name a flag; ``read``: the value that a specification would hold.
     """
 
     spell: Callable[[Flag], str]
@@ -147,21 +150,21 @@ class InputStyle:
 TYPED = InputStyle(lambda flag: flag.spellings[0], Flag.parse_value, "a specification file")
 
 
-def spec_from_flags(source: Path | str, flags: Mapping[str, Any]) -> Spec:
-    """The specification in a TOML file, or of any other source the one that flags give, by their names.
+def spec_from_flags(source: Path | str, flags: Mapping[str, Any], way: InputStyle = TYPED) -> Spec:
+    """Return the specification in a TOML file with what flags override, or that of another source by flags alone.
 
-    Raises ``UsageError`` for flags that are missing, that do not go with a file, or with the kind of the mechanism.
+    Raises ``UsageError`` for flags that are missing, or do not go with a file or the kind of the mechanism.
     """
     name = os.fspath(source)
     if name.lower().endswith(".toml"):
-        return adjust_spec(load(name), flags, TYPED)
-    return build(as_plain_spec(name, redact_secrets(name), flags, TYPED))
+        return adjust_spec(load(name), flags, way)
+    return build(as_plain_spec(name, redact_secrets(name), flags, way))
 
 
 def adjust_spec(spec: Spec, overrides: Mapping[str, Any], way: InputStyle) -> Spec:
-    """Return a specification some of whose keys are overridden, validated as a whole.
+    """Return a specification with other values for some keys, validated as a whole.
 
-    Every key may be but those of ``[source]``: a specification is of its source. Another kind of mechanism starts anew.
+    Keys of ``[source]`` can't be overridden. Another kind of mechanism starts without parameters.
     """
     present = _drop_absent(overrides)
     wrong = next((name for name in present if list_flags()[name].section == "source"), None)
@@ -175,7 +178,7 @@ def adjust_spec(spec: Spec, overrides: Mapping[str, Any], way: InputStyle) -> Sp
     if "database" in changes["ledger"] and stated["ledger"].off:
         raise UsageError(f"{way.spell(list_flags()['ledger_database'])}: the specification says ledger.off")
     if changes["ledger"].get("off"):
-        stated["ledger"] = Ledger()  # without what else is said of one
+        stated["ledger"] = Ledger()
     if changes["mechanism"].get(KIND, spec.mechanism.kind) == spec.mechanism.kind:
         stated["mechanism"] = spec.mechanism
     parts = {
@@ -206,16 +209,15 @@ def _dump_stated(part: BaseModel) -> dict[str, Any]:
 
 
 def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way: InputStyle) -> dict[str, Any]:
-    """The plain data of a specification for a source, which messages call ``called``."""
+    """Return the plain data of a specification for a source, which messages call ``called``."""
     present = _drop_absent(keywords)
     kind = present.get(KIND, DEFAULT)
     raw: dict[str, Any] = {"columns": {}, "mechanism": {}}
     for name, value in present.items():
         flag = list_flags()[name]
         if flag.section == "mechanism" and kind not in flag.fields and kind in PACKAGES:
-            raise UsageError(
-                f"{way.spell(flag)} does not go with {_spell_kind(way)} {kind}; it is of {', '.join(flag.fields)}"
-            )
+            spelled = way.spell(list_flags()[KIND])
+            raise UsageError(f"{way.spell(flag)} does not go with {spelled} {kind}; it is of {', '.join(flag.fields)}")
         raw.setdefault(flag.section, {})[flag.key] = way.read(flag, value, kind)
     where = {"file": source} if present.get("reader") and isinstance(source, str) else as_source_table(source)
     raw["source"] = {**where, **raw.get("source", {})} if isinstance(where, dict) else where
@@ -225,7 +227,7 @@ def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way:
 
 
 def _refuse_missing(source: object, called: str) -> None:
-    """``EngineError`` for the path of a file that is not there; an address and a pattern are looked up later."""
+    """Raise ``EngineError`` for the path of a file that is not there; an address and a pattern are looked up later."""
     path = (source.get("file") or source.get("database")) if isinstance(source, dict) else None
     if not isinstance(path, str) or url_scheme(path) or WILD.search(path):
         return
@@ -234,7 +236,7 @@ def _refuse_missing(source: object, called: str) -> None:
 
 
 def _require_table(source: object, called: str, way: InputStyle) -> None:
-    """``UsageError`` with the tables of a database where none is named; ``EngineError`` for a file that is none."""
+    """Raise ``UsageError`` with the tables of a database if none is named; ``EngineError`` if it is none."""
     if not isinstance(source, dict) or "database" not in source or {"table", "query"} & set(source):
         return
     from privsql.engine.open import list_tables  # noqa: PLC0415 (who reads a specification does not wait for an engine)
@@ -244,26 +246,17 @@ def _require_table(source: object, called: str, way: InputStyle) -> None:
 
 
 def _drop_absent(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given: no list is empty, and nothing is None."""
-    return {name: value for name, value in keywords.items() if not (value is None or (_is_plural(value) and not value))}
-
-
-def _is_plural(value: object) -> bool:
-    return isinstance(value, list | tuple)
-
-
-def _spell_kind(way: InputStyle) -> str:
-    return way.spell(list_flags()[KIND])
+    """Return the keywords without None and empty lists."""
+    empty = {name for name, value in keywords.items() if isinstance(value, list | tuple) and not value}
+    return {name: value for name, value in keywords.items() if value is not None and name not in empty}
 
 
 def _require_complete(called: str, raw: dict[str, Any], kind: str, way: InputStyle) -> None:
-    """``UsageError`` if a flag is missing without which nothing can be published."""
+    """Raise ``UsageError`` if a flag is missing without which nothing can be published."""
     if kind not in PACKAGES:
         return  # refused as such, later; so are columns of another shape
-    stated, columns = (
-        set(raw["columns"]) - {"nulls", "bins", "levels", "others", "categorical"},
-        NEEDED[type(get_mechanism(kind).shape)],
-    )
+    stated = set(raw["columns"]) - {"nulls", "bins", "levels", "others", "categorical"}
+    columns = NEEDED[type(get_mechanism(kind).shape)]
     needed = [("columns", key) for key in columns if not stated or stated & set(columns)]
     needed += [("mechanism", key) for key, field in get_parameters(kind).model_fields.items() if field.is_required()]
     by_place = {(flag.section, flag.key): flag for flag in list_flags().values()}
@@ -275,9 +268,13 @@ def _require_complete(called: str, raw: dict[str, Any], kind: str, way: InputSty
 
 
 def _parse_text(text: str, annotation: Any) -> Any:
-    """A text, or what TOML makes of it if the key takes more than texts."""
-    if all(part in (str, Path, NoneType) or get_origin(part) is Literal for part in _union_members(annotation)):
-        return text
+    """Return a text, or its value in TOML if the key takes more than texts."""
+    plain = all(part in (str, Path, NoneType) or get_origin(part) is Literal for part in _union_members(annotation))
+    return text if plain else parse_toml_value(text)
+
+
+def parse_toml_value(text: str) -> Any:
+    """Return the value that a text has in TOML, or the text where it is no value."""
     try:
         parsed = tomllib.loads(f"value = {text}", parse_float=Decimal)
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -286,18 +283,12 @@ def _parse_text(text: str, annotation: Any) -> Any:
 
 
 def _union_members(annotation: Any) -> list[Any]:
-    """The members of a union, or the one type."""
+    """Return the members of a union, or the one type."""
     return list(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else [annotation]
 
 
-def _bare_type(annotation: Any) -> Any:
-    """``bool``, ``tuple``, ``dict``: the type without what it holds, and without None."""
-    part = next((part for part in _union_members(annotation) if part is not NoneType), annotation)
-    return get_origin(part) or part
-
-
 def _describe_values(field: FieldInfo) -> str:
-    """The values that a key may have, if they can be listed, and its default."""
+    """Return the values that a key may have, if they can be listed, and its default."""
     parts = _union_members(field.annotation)
     choices = [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
     listed = ", ".join(choices) + "." if choices and choices[0] not in (field.description or "") else ""
@@ -306,16 +297,14 @@ def _describe_values(field: FieldInfo) -> str:
 
 
 # Keywords in Python ---------------------------------------------------------------------------------------------------
-# What Python's verbs take for a specification: a TOML path, plain data, a ``Spec``, or a source with keywords.
-#
-# Keywords are called as the flags of the command line are, with underscores, and take values of Python's own.
+# Convert the ``spec`` or ``source`` argument of Python's verbs, and keywords with the names of flags, to a ``Spec``.
 
 
 class ArrowStream(Protocol):
-    """A table of any library that speaks Arrow: of pandas, Polars, DuckDB, PyArrow, .."""
+    """A table of pandas, Polars, DuckDB, PyArrow or any other library with Arrow streams."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Its rows."""
+        """Return the rows as a stream."""
 
 
 SpecLike = PathLike | Mapping[str, Any] | Spec | ArrowStream
@@ -331,36 +320,28 @@ PYTHON = InputStyle(lambda flag: flag.name, _plain_value, "a specification")
 
 
 def as_spec(source: SpecLike, keywords: Mapping[str, Any] | None = None, *, verb: str = "a specification") -> Spec:
-    """The specification that is meant.
+    """Return the specification that a caller of Python hands over.
 
-    A TOML path, plain data and a ``Spec`` are whole, but for where the release goes; any other path and a table are a
-    source, of which ``keywords`` say the rest. Raises ``UsageError`` for keywords that are unknown, missing or of
+    A TOML path, plain data and a ``Spec`` are whole, and ``keywords`` override their keys. Any other path and a table
+    are a source, and ``keywords`` say the rest. Raises ``UsageError`` for keywords that are unknown, missing or of
     another mechanism.
     """
     flags = _normalize_keywords(keywords or {}, verb)
-    if isinstance(source, Spec):
-        return adjust_spec(source, flags, PYTHON)
-    if isinstance(source, Mapping):
-        return adjust_spec(build(source), flags, PYTHON)
+    if isinstance(source, Spec | Mapping):
+        return adjust_spec(source if isinstance(source, Spec) else build(source), flags, PYTHON)
     if isinstance(source, str | os.PathLike):
-        name = os.fspath(source)
-        whole = name.lower().endswith(".toml")
-        return (
-            adjust_spec(load(name), flags, PYTHON)
-            if whole
-            else build(as_plain_spec(name, redact_secrets(name), flags, PYTHON))
-        )
+        return spec_from_flags(os.fspath(source), flags, PYTHON)
     return build(as_plain_spec(as_frame(source), "the table", flags, PYTHON), origin="the table")
 
 
 def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Keywords of a specification, and those of how a verb runs; ``options`` of a CSV file are a table."""
+    """Return the keywords of a specification, and those of how a verb runs; ``options`` of a CSV file are a table."""
     rest = {name: value for name, value in keywords.items() if name in RUNNING and not isinstance(value, Mapping)}
     return {name: value for name, value in keywords.items() if name not in rest}, rest
 
 
 def spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
-    """The specification of a release's source: as given, or of a table alone what the release states of its columns."""
+    """Return the specification of a release's source; a table alone has the roles that the release states."""
     source: object = os.fspath(spec_or_source) if isinstance(spec_or_source, str | os.PathLike) else spec_or_source
     if isinstance(source, str):
         if source.lower().endswith(".toml"):
@@ -390,7 +371,7 @@ def spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
 
 
 def _stated_columns(manifest: Manifest) -> dict[str, Any]:
-    """The roles that a release states."""
+    """Return the roles of columns that a release states."""
     named = [one.name for one in manifest.sensitive]
     if manifest.roles.hold_sets:
         return {"items": named[0]}
@@ -401,9 +382,9 @@ def _stated_columns(manifest: Manifest) -> dict[str, Any]:
 
 
 def _normalize_keywords(keywords: Mapping[str, Any], verb: str) -> dict[str, Any]:
-    """The keywords by the names of their flags, without ``mechanism``."""
+    """Return the keywords by the names of their flags, without ``mechanism``."""
     flags = {name: value for name, value in keywords.items() if value is not None}
-    refuse_unknown_keywords(flags, {*list_flags(), MECHANISM, SHORT}, verb)
+    refuse_unknown_keywords(flags, list_keywords(), verb)
     if SHORT in flags:
         if LONG in flags:
             raise UsageError(f"{SHORT} and {LONG} are one keyword; give one of them")
@@ -422,107 +403,3 @@ def _normalize_keywords(keywords: Mapping[str, Any], verb: str) -> dict[str, Any
     if twice is not None:
         raise UsageError(f"{twice} is given twice, once in mechanism")
     return flags | from_table
-
-
-# Typed keywords -------------------------------------------------------------------------------------------------------
-# The keywords of ``publish`` and ``plan``, typed: one for every flag of the command line that makes a specification.
-#
-# A test compares them with the models that both follow from (``privsql.source.keywords``), where each of them is
-# described.
-
-Number = int | float | Decimal | Fraction | str
-"""An exact number: a float means the decimal that it prints, a text may be a fraction such as "1/50"."""
-Names = str | Sequence[str]
-Nulls = Mapping[str, Literal["value", "suppress", "refuse"]]
-
-
-class Planning(TypedDict, total=False):
-    """What makes a specification of a source, and how it runs (``privsql.engine.progress.Running``).
-
-    ``mechanism``: a kind, an algorithm, or the table of that name; ``options``: how the verb runs, or how a CSV file is
-    written, ``{"encoding": "latin-1"}``.
-    """
-
-    options: Options | Mapping[str, Any] | None
-    memory_limit: str | None
-    threads: int | None
-    progress: bool
-    spark: Mapping[str, str]
-    reader: Literal["parquet", "csv", "delta", "iceberg"]
-    union_by_name: bool
-    hive_partitioning: bool
-    engine: Literal["duckdb", "spark"]
-    table: str
-    query: str
-    id: str
-    id_space: str
-    person: str
-    persons: Literal["refuse", "one", "count"]
-    source_name: str
-    quasi_identifiers: Names
-    qi: Names
-    sensitive: Names
-    items: str
-    record: str
-    item: str
-    categories: Names
-    nulls: Nulls
-    bins: Mapping[str, Number | Mapping[str, Any]]
-    levels: Mapping[str, Mapping[str, str]]
-    others: Mapping[str, str]
-    categorical: bool
-    name: str
-    to: PathLike
-    schema: str
-    format: Literal["duckdb", "parquet"]
-    order: Literal["stream", "portable"]
-    ledger_database: PathLike
-    ledger_epsilon: Number
-    ledger_off: bool
-    mechanism: str | Mapping[str, Any]
-    kind: str
-    algorithm: str
-    threshold: Number | Mapping[str, Any]
-    components: Mapping[str, Any]
-    groups: Mapping[str, Any]
-    min_bucket_size: int
-    max_bucket_size: int
-    layout: str
-    excess: Literal["refuse", "suppress"]
-    absence: Literal["observable", "unobservable"]
-    fake_values: int
-    uneven_fakes: Literal["refuse", "state"]
-    exclude_negative: bool
-    no_admissible_fake: Literal["refuse", "weaker"]
-    allow_certain: bool
-    proof_seconds: float
-    rho1: Number
-    rho2: Number
-    delta: Number
-    objective: Literal["error", "bound"]
-    k: int
-    e: Number
-    epsilon: Number
-    universe: Any
-    fan_out: int
-    c1: Number
-    c2: Number
-    tau: Number
-    tau_sets: Number
-    workload: Sequence[Sequence[str]]
-    allow_empty: bool
-    domains: Mapping[str, Any]
-    pairs: Literal["auto", "all", "chosen"]
-    max_cells: int
-    choice: Number
-    tau_cells: Number
-
-
-class Publishing(Planning, total=False):
-    """The same, and what makes a release of it."""
-
-    key: Key | None
-    key_file: PathLike | None
-    seed: int | None
-    replace: bool
-    allow_composition: bool

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from privsql.calls import at_home
+from privsql.calls import PathLike, as_path, at_home
 from privsql.engine import files
 from privsql.engine.database import FRAME, Origin, Scan
 from privsql.engine.files import fold_name
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-# Address --------------------------------------------------------------------------------------------------------------
+# Targets --------------------------------------------------------------------------------------------------------------
 # Where a release lies: a file, a folder, or a schema of a database that holds other things as well.
-#
-# An address is a path: ``warehouse.duckdb::released`` is schema ``released`` of that file, unless a file is called so.
 
 MARK = "::"  # between a database file and a schema
 TAKEN = ("main", "temp", "pg_catalog", "information_schema")  # schemas that are every database's own
@@ -53,60 +51,75 @@ def _require_schema_name(name: str) -> str:
 SchemaName = Annotated[str, AfterValidator(_require_schema_name)]
 
 
-def join_address(file: Path, schema: str | None) -> Path:
-    """The address of a schema; the file's own path without one."""
-    return file if schema is None else file.with_name(f"{file.name}{MARK}{schema}")
+@dataclass(frozen=True)
+class Target:
+    """A file or folder, or a schema of a database file, that is a release or becomes one."""
+
+    file: Path
+    schema: str | None = None
+
+    @classmethod
+    def parse(cls, path: Path) -> Target:
+        """Return the target of a path; ``FILE::SCHEMA`` is a schema of a file, unless a file has that whole name.
+
+        >>> Target.parse(Path("warehouse.duckdb::released")).schema
+        'released'
+        """
+        name, mark, schema = path.name.rpartition(MARK)
+        if not (mark and name and schema) or os.path.lexists(path):
+            return cls(path)
+        return cls(path.with_name(name), schema)
+
+    @property
+    def path(self) -> Path:
+        """Return the path that ``parse`` reads."""
+        return self.file if self.schema is None else self.file.with_name(f"{self.file.name}{MARK}{self.schema}")
+
+    def resolve(self) -> Target:
+        """Return the target without links and relative parts."""
+        return Target(self.file.resolve(), self.schema)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    __fspath__ = __str__
 
 
-def split_address(path: Path) -> tuple[Path, str | None]:
-    """The file or folder of an address, and the schema that is meant in it.
-
-    >>> from pathlib import Path
-    >>> split_address(Path("warehouse.duckdb::released"))[1]
-    'released'
-    """
-    name, mark, schema = path.name.rpartition(MARK)
-    if not (mark and name and schema) or os.path.lexists(path):
-        return path, None
-    return path.with_name(name), schema
-
-
-def resolve_address(path: Path) -> Path:
-    """The address without links and relative parts."""
-    file, schema = split_address(path)
-    return join_address(file.resolve(), schema)
+def as_target(release: PathLike) -> Target:
+    """Return the target of a release that a caller hands over; ``UsageError`` for what is no path."""
+    return release if isinstance(release, Target) else Target.parse(as_path(release, "release"))
 
 
 # CSV files ------------------------------------------------------------------------------------------------------------
-# How a CSV file is written, by the names that DuckDB has for it.
+# The format of a CSV file, by DuckDB's names.
 
 SAME = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "latin-1", "iso8859-1": "latin-1"}
 
 
 class Csv(BaseModel):
-    """What DuckDB need not guess of a CSV file. Nothing in it leaves out a line that can't be read."""
+    """Options of a CSV file that DuckDB would guess otherwise. None of them skips lines that can't be read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     encoding: str | None = Field(default=None, description="utf-8, utf-16 or latin-1. [default: utf-8]")
-    delimiter: str | None = Field(default=None, min_length=1, max_length=4, description="What separates columns.")
-    quote: str | None = Field(default=None, max_length=1, description="What encloses a value; empty: nothing does.")
-    escape: str | None = Field(default=None, max_length=1, description="What stands before a quote in a value.")
+    delimiter: str | None = Field(default=None, min_length=1, max_length=4, description="Separator of columns.")
+    quote: str | None = Field(default=None, max_length=1, description="Quote around values; empty: none.")
+    escape: str | None = Field(default=None, max_length=1, description="Escape before a quote in a value.")
     header: bool | None = Field(default=None, description="Whether the first line names the columns.")
     names: tuple[str, ...] | None = Field(default=None, description="Names of the columns, in their order.")
-    skip: int | None = Field(default=None, ge=0, description="Lines before the header that are no part of the table.")
-    comment: str | None = Field(default=None, max_length=1, description="What a line begins with that is none.")
-    nullstr: tuple[str, ...] | None = Field(default=None, description="Texts that mean NULL. [default: the empty one]")
-    allow_quoted_nulls: bool | None = Field(default=None, description="Whether such a text is NULL in quotes, too.")
-    null_padding: bool | None = Field(default=None, description="Whether lines may lack columns, which are NULL then.")
-    decimal_separator: Literal[".", ","] | None = Field(default=None, description="In numbers.")
-    thousands: str | None = Field(default=None, min_length=1, max_length=1, description="In numbers, between digits.")
-    dateformat: str | None = Field(default=None, description="As strftime writes it: %d.%m.%Y.")
-    timestampformat: str | None = Field(default=None, description="As strftime writes it.")
+    skip: int | None = Field(default=None, ge=0, description="Lines to skip before the header.")
+    comment: str | None = Field(default=None, max_length=1, description="Beginning of a comment line.")
+    nullstr: tuple[str, ...] | None = Field(default=None, description="Texts that mean NULL. [default: the empty text]")
+    allow_quoted_nulls: bool | None = Field(default=None, description="Whether these mean NULL in quotes, too.")
+    null_padding: bool | None = Field(default=None, description="Whether missing columns of a line become NULL.")
+    decimal_separator: Literal[".", ","] | None = Field(default=None, description="Decimal separator of numbers.")
+    thousands: str | None = Field(default=None, min_length=1, max_length=1, description="Separator of thousands.")
+    dateformat: str | None = Field(default=None, description="Format as of strftime: %d.%m.%Y.")
+    timestampformat: str | None = Field(default=None, description="Format as of strftime.")
     types: dict[str, str] | None = Field(default=None, description="Types of columns by DuckDB's names.")
     all_varchar: bool | None = Field(default=None, description="Whether every column is text.")
-    sample_size: int | None = Field(default=None, ge=-1, description="Lines by which types are told; -1: all.")
-    max_line_size: int | None = Field(default=None, gt=0, description="The longest line, in bytes. [default: 2000000]")
+    sample_size: int | None = Field(default=None, ge=-1, description="Lines from which types are guessed; -1: all.")
+    max_line_size: int | None = Field(default=None, gt=0, description="Longest line in bytes. [default: 2000000]")
     compression: Literal["none", "gzip", "zstd"] | None = Field(default=None, description="[default: by the ending]")
 
     @field_validator("encoding")
@@ -135,18 +148,17 @@ class Csv(BaseModel):
 
     @property
     def duckdb_options(self) -> dict[str, Any]:
-        """What is said, by DuckDB's names."""
+        """Return the stated options by DuckDB's names."""
         return self.model_dump(exclude_none=True)
 
 
 # Frames ---------------------------------------------------------------------------------------------------------------
-# A table in Python's memory as a publisher's source: of pandas, Polars, DuckDB, Arrow, or anything else with an Arrow
-# stream (``__arrow_c_stream__``).
+# A table in Python's memory as a source: of pandas, Polars, DuckDB, Arrow, or any library with Arrow streams
+# (``__arrow_c_stream__``).
 #
-# Whatever it comes from, its columns are those of Arrow, so that the same rows give the same release. What is missing
-# in pandas (None, NaN, NaT, NA) is NULL; NaN in anything else is a number of its own. Categories are their labels, and
-# points in time are counted in microseconds where nothing is lost by that. The table is read once, when it is handed
-# over: what becomes of it later changes nothing.
+# Its columns are converted to Arrow, so that the same rows give the same release. Missing values of pandas (None, NaN,
+# NaT, NA) become NULL; NaN in any other table is a number. Categories become their labels, and points in time
+# microseconds where nothing is lost. The table is read once, when it is handed over; later changes have no effect.
 
 READ = ("arrow.uuid", "arrow.json")  # extensions of Arrow that the engine knows
 STREAM, ARRAY = "__arrow_c_stream__", "__arrow_c_array__"
@@ -154,8 +166,10 @@ STREAM, ARRAY = "__arrow_c_stream__", "__arrow_c_array__"
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A table as it was handed over. ``left_out``: why some of its columns can't be read; ``remarks``: what else
-    should be known, of a column by its name; ``index``: names that are no columns of pandas'.
+    """A table that a caller handed over.
+
+    ``left_out``: why some columns can't be read; ``remarks``: warnings, with the name of the column; ``index``: names
+    of pandas' index, which are no columns.
     """
 
     table: pa.Table = field(repr=False)
@@ -171,16 +185,16 @@ class Frame:
 
     @property
     def known_as(self) -> str:
-        """What a table is called that nobody names: its columns."""
+        """Return the name of a table without one: its columns."""
         return ",".join(sorted(self.table.column_names))
 
     def list_remarks(self, names: Iterable[str], *, queried: bool) -> list[str]:
-        """What should be known of the table where these columns are published; ``queried``: any may be meant."""
+        """Return the warnings on columns that are published; ``queried``: on all, since a query may read any."""
         wanted = set(map(fold_name, names))
         return [text for name, text in self.remarks if queried or name is None or fold_name(name) in wanted]
 
     def refuse_unreadable(self, names: Iterable[str], *, queried: bool) -> None:
-        """``UsageError`` if one of these columns can't be read; ``queried``: they are those of a query."""
+        """Raise ``UsageError`` if one of these columns can't be read; ``queried``: they are those of a query."""
         index: dict[str, str] = {}
         if not queried:
             index = dict.fromkeys(self.index, "is of the index, which is no column; df.reset_index() makes it one")
@@ -193,7 +207,7 @@ class Frame:
 
 
 def is_table(value: object) -> bool:
-    """Whether something is meant as a table: it has Arrow's interface, or is of a library of tables."""
+    """Return whether a value is a table: it has Arrow's interface, or is of a library of tables."""
     if isinstance(value, type | Frame):
         return isinstance(value, Frame)
     home = type(value).__module__.partition(".")[0]
@@ -201,7 +215,7 @@ def is_table(value: object) -> bool:
 
 
 def as_frame(value: object) -> Frame:
-    """The table, read; ``UsageError`` for what is no table, or has columns without names that SQL could tell apart."""
+    """Read a table; ``UsageError`` for what is no table, or has columns whose names SQL can't distinguish."""
     if isinstance(value, Frame):
         return value
     pandas = sys.modules.get("pandas")
@@ -264,7 +278,7 @@ def _frame_from_pandas(df: pd.DataFrame) -> Frame:
 
 
 def _label_intervals(series: pd.Series[Any]) -> pd.Series[Any]:
-    """A column with the labels of intervals, as ``pandas.cut`` makes them, as texts: Arrow has no such values."""
+    """Convert intervals, as ``pandas.cut`` makes them, to texts, since Arrow has no intervals."""
     import pandas as pd  # noqa: PLC0415
 
     kind = series.dtype
@@ -274,7 +288,7 @@ def _label_intervals(series: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _describe_index(df: pd.DataFrame) -> list[str]:
-    """What is said of an index that tells something: it is no column."""
+    """Warn of an index that holds data: it is no column."""
     index = df.index
     names = [str(name) for name in index.names if name is not None]
     if names or index.nlevels > 1 or index.dtype.kind not in "iu":
@@ -284,7 +298,7 @@ def _describe_index(df: pd.DataFrame) -> list[str]:
 
 
 def _became_floats(series: pd.Series[Any]) -> bool:
-    """Whether pandas made floats of whole numbers, as it does where some are missing."""
+    """Return whether pandas made floats of whole numbers, as it does where some are missing."""
     if str(series.dtype) not in ("float64", "float32") or not series.hasnans:
         return False
     present = series.dropna()
@@ -292,7 +306,7 @@ def _became_floats(series: pd.Series[Any]) -> bool:
 
 
 def _require_distinct_names(names: Sequence[Any]) -> None:
-    """``UsageError`` unless every column has a name of its own, which is a text."""
+    """Raise ``UsageError`` unless every column has its own name, which is a text."""
     by_name: dict[str, str] = {}
     for name in names:
         if isinstance(name, tuple):
@@ -329,7 +343,7 @@ def _make_frame(
 
 
 def _normalize_column(column: Any) -> Any:
-    """A column without what is Arrow's own: short floats, nanoseconds that are none, nothing but NULL.
+    """Convert what only Arrow has: short floats, nanoseconds that are microseconds, columns of NULL alone.
 
     The engine reads the texts of a dictionary as they are; Arrow can't decode all of them.
     """
@@ -350,7 +364,7 @@ def _normalize_column(column: Any) -> Any:
 
 
 def _to_microseconds(kind: pa.DataType) -> pa.DataType | None:
-    """The type of points in time, or of times of a day, in microseconds; None for others."""
+    """Return the type in microseconds of points in time and times of a day; None for other types."""
     import pyarrow as pa  # noqa: PLC0415
 
     if pa.types.is_time(kind):
@@ -365,7 +379,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_readable(kind: pa.DataType) -> bool:
-    """Whether the engine knows columns of a type."""
+    """Return whether the engine reads columns of a type."""
     import pyarrow as pa  # noqa: PLC0415
 
     if pa.types.is_nested(kind):
@@ -377,25 +391,25 @@ def _is_readable(kind: pa.DataType) -> bool:
     return not isinstance(kind, pa.BaseExtensionType) or kind.extension_name in READ
 
 
-# Places ---------------------------------------------------------------------------------------------------------------
+# Sources --------------------------------------------------------------------------------------------------------------
 # Where a publisher's records lie: in a database file, in Parquet or CSV, in Spark, in a server, or in Python.
 
 ENDINGS = f"{', '.join(files.FILE_KINDS)}, .csv.gz or .csv.zst"
-WHEREVER = ("id", "id_space", "name", "person", "persons", "query")  # what is said of a source, wherever that lies
+WHEREVER = ("id", "id_space", "name", "person", "persons", "query")  # keys that any kind of source may have
 DATABASES = (".db", ".duckdb", ".ddb", ".sqlite", ".sqlite3")
 
 
 class SpecPart(BaseModel):
-    """A part of a request to publish."""
+    """A section of a specification."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Relation(SpecPart):
-    """A table or view, or a query in its place."""
+    """A table, a view or a query of another engine."""
 
-    table: str | None = Field(default=None, description="Table or view there.")
-    query: str | None = Field(default=None, description="A SELECT in the SQL spoken there in place of a table.")
+    table: str | None = Field(default=None, description="Table or view.")
+    query: str | None = Field(default=None, description="Query in that engine's SQL, in place of a table.")
 
     @model_validator(mode="after")
     def _require_one(self) -> Relation:
@@ -405,18 +419,18 @@ class Relation(SpecPart):
 
     @property
     def address(self) -> str | None:
-        """Where it is; it may hold a password."""
+        """Return the address of the engine; it may hold a password."""
         return None
 
 
 class Spark(Relation):
-    """A table, view or query of Spark's."""
+    """A table, view or query of Spark."""
 
-    remote: str | None = Field(default=None, description="Spark Connect address. [default: Spark on this machine]")
+    remote: str | None = Field(default=None, description="Address of Spark Connect. [default: Spark on this machine]")
 
     @property
     def address(self) -> str | None:
-        """A Spark Connect address; None for Spark on this machine."""
+        """Return the address of Spark Connect; None for Spark on this machine."""
         return self.remote
 
 
@@ -427,12 +441,12 @@ class ServerRelation(Relation):
 
     @property
     def address(self) -> str | None:
-        """As it is given."""
+        """Return the address with its password."""
         return self.uri.get_secret_value()
 
 
 class Source(SpecPart):
-    """Where the records are: a table, view or query of a DuckDB or SQLite file, or Parquet or CSV files, or elsewhere.
+    """The records: a table, view or query of a DuckDB or SQLite file, or Parquet or CSV files, or another engine's.
 
     A ``query`` over files calls them ``source``.
     """
@@ -443,9 +457,9 @@ class Source(SpecPart):
         description="A Parquet or CSV file, a list of them, a pattern (data/*.parquet), a folder, or an address "
         "(s3://.., https://..).",
     )
-    spark: Spark | None = Field(default=None, description="A table of Spark's in place of a file.")
+    spark: Spark | None = Field(default=None, description="A table of Spark, in place of a file.")
     postgres: ServerRelation | None = Field(
-        default=None, description="A table of a Postgres server in place of a file."
+        default=None, description="A table of a Postgres server, in place of a file."
     )
     mysql: ServerRelation | None = Field(
         default=None, description="A table of a MySQL server, by DuckDB's extension mysql."
@@ -457,43 +471,41 @@ class Source(SpecPart):
         default=None, exclude=True, repr=False, description="A table in Python, in place of a file."
     )
     reader: Literal["parquet", "csv", "delta", "iceberg"] | None = Field(
-        default=None, description="What the files are. [default: as their ending says]"
+        default=None, description="File format of the source. [default: by the ending]"
     )
-    options: Csv | None = Field(default=None, description="How a CSV file is written: { encoding = 'latin-1' }.")
+    options: Csv | None = Field(default=None, description="Options of a CSV file: { encoding = 'latin-1' }.")
     union_by_name: bool = Field(
-        default=False, description="Several files may have other columns; what a file lacks is NULL in its records."
+        default=False, description="Allow files with different columns; missing columns become NULL."
     )
     hive_partitioning: bool = Field(
-        default=False, description="Folders that are called column=value are columns of the files in them."
+        default=False, description="Read folders named column=value as columns of the files in them."
     )
     engine: Literal["duckdb", "spark"] = Field(
-        default="duckdb", description="What reads a Parquet file; spark reads a folder of such files too."
+        default="duckdb", description="Engine that reads a Parquet file; spark reads a folder of such files, too."
     )
     table: str | None = Field(default=None, description="Table or view of a database file.")
-    query: str | None = Field(default=None, description="A SELECT over the source in place of a table.")
-    id: str | None = Field(default=None, description="The column that names the records, for the ledger.")
+    query: str | None = Field(default=None, description="A SELECT over the source, in place of a table.")
+    id: str | None = Field(default=None, description="Column with a unique record id, for the ledger.")
     id_space: str | None = Field(
         default=None,
         min_length=1,
-        description='What the ids belong to ("hospital admissions"), or the persons where records have no id: the '
-        "ledger does not compare them with those of anything else.",
+        description='What the ids (or persons, without ids) belong to, such as "hospital admissions". The ledger does '
+        "not compare them with ids of anything else.",
     )
-    person: str | None = Field(default=None, description="The column that names persons, who may have several records.")
+    person: str | None = Field(default=None, description="Column that names persons, who may have several records.")
     persons: Literal["refuse", "one", "count"] | None = Field(
         default=None,
-        description="Persons with several records: refuse, one record of each, or count (all; bounds are of a record). "
-        "[default: refuse]",
+        description="Persons with several records: refuse them, take one record of each, or count all (bounds are then "
+        "of a record). [default: refuse]",
     )
     name: str | None = Field(
-        default=None,
-        min_length=1,
-        description="What the ledger calls the source. [default: its path, with the tables that are read]",
+        default=None, min_length=1, description="Name of the source in the ledger. [default: its path, with its tables]"
     )
 
     @field_validator("file", mode="before")
     @classmethod
     def _paths_as_texts(cls, value: Any) -> Any:
-        """Paths as texts."""
+        """Convert paths to texts."""
         listed = value if isinstance(value, list | tuple) else (value,)
         texts = tuple(os.fspath(one) if isinstance(one, Path) else one for one in listed)
         if value is not None and not (texts and all(isinstance(one, str) and one for one in texts)):
@@ -508,22 +520,25 @@ class Source(SpecPart):
             raise ValueError("id_space goes with id or person, the columns whose names it is of")
         if self.frame is not None:
             return self._require_frame_alone()
-        origins = (self.database, self.file, self.external_relation)
-        several = sum(one is not None for one in (self.spark, self.postgres, self.mysql, self.ducklake)) > 1
-        if sum(one is not None for one in origins) != 1 or several:
+        external = [one for one in (self.spark, self.postgres, self.mysql, self.ducklake) if one is not None]
+        if (self.database is not None) + (self.file is not None) + len(external) != 1:
             raise ValueError(
                 "give either database (a DuckDB or SQLite file) or file (Parquet or CSV), or one of spark, postgres, "
                 "mysql and ducklake"
             )
-        if self.file is None and (self.reader or self.options or self.union_by_name or self.hive_partitioning):
+        if self.file is None and self._has_reading_options:
             raise ValueError("reader, options, union_by_name and hive_partitioning say how file is read")
-        if self.external_relation is None:
+        if not external:
             return self._require_one_file()
         if self.table or self.query or self.engine != "duckdb":
             raise ValueError(f"{self.kind} has its own table and query, and no engine")
         if self.spark is not None and self.id:
             raise ValueError("records of spark have no id")
         return self
+
+    @property
+    def _has_reading_options(self) -> bool:
+        return bool(self.reader or self.options or self.union_by_name or self.hive_partitioning)
 
     def _require_frame_alone(self) -> Source:
         others = {name for name in self.model_fields_set if getattr(self, name)} - {"frame", *WHEREVER}
@@ -533,23 +548,20 @@ class Source(SpecPart):
 
     def _require_one_file(self) -> Source:
         if self.engine == "spark":
-            if len(self.files) != 1 or self.kind != "spark" or not self._is_readable_by_spark() or self.id:
+            parquet = len(self.files) == 1 and files.kind_of(self.files[0]) == "parquet"
+            others = self.options or self.union_by_name or self.hive_partitioning or self.id
+            if not parquet or others or self.reader not in (None, "parquet"):
                 raise ValueError("engine = 'spark' reads a Parquet file or a folder of them, without id")
-            return self
-        if self.database is not None and (self.table is None) == (self.query is None):
+        elif self.database is not None and (self.table is None) == (self.query is None):
             raise ValueError("a database needs either table or query")
-        if self.files and self.table:
+        elif self.files and self.table:
             raise ValueError("table belongs to a database; a file is a table by itself")
-        if self.files:
+        elif self.files:
             self._require_one_kind()
         return self
 
-    def _is_readable_by_spark(self) -> bool:
-        alone = self.reader in (None, "parquet") and not (self.options or self.union_by_name or self.hive_partitioning)
-        return alone and files.kind_of(self.files[0]) == "parquet"
-
     def _require_one_kind(self) -> None:
-        """``ValueError`` unless all files are of one kind, and what says how they are read goes with that."""
+        """Raise ``ValueError`` unless all files are of one kind that the other keys fit."""
         for name in self.files:
             label = files.redact_secrets(name)
             start = files.url_scheme(name)
@@ -562,19 +574,18 @@ class Source(SpecPart):
             raise ValueError(f"files of one source are of one kind, not {' and '.join(map(str, kinds))}")
         if self.options is not None and self.kind != "csv":
             raise ValueError("options say how a CSV file is written; these files are none, or say reader = 'csv'")
-        if self.reader in ("delta", "iceberg") and (
-            len(self.files) > 1 or self.union_by_name or self.hive_partitioning
-        ):
+        several = len(self.files) > 1 or self.union_by_name or self.hive_partitioning
+        if self.reader in ("delta", "iceberg") and several:
             raise ValueError(f"a table of {self.reader} is one folder or address, which knows its own files")
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The names of the files, as they are given."""
+        """Return the names of the files, as they are written."""
         return (self.file,) if isinstance(self.file, str) else self.file or ()
 
     @property
     def path(self) -> Path:
-        """The one file that holds the records; an empty path where they lie elsewhere, or in several."""
+        """Return the one file that holds the records; an empty path where they lie elsewhere, or in several."""
         if self.database is not None:
             return self.database
         alone = len(self.files) == 1 and not files.url_scheme(self.files[0])
@@ -582,29 +593,27 @@ class Source(SpecPart):
 
     @property
     def kind(self) -> str:
-        """``duckdb`` (a database file), ``parquet``, ``csv``, .. or the engine that holds the records or reads them."""
+        """Return ``duckdb`` (a database file), ``parquet``, ``csv``, .. or the engine that holds the records."""
         if self.spark is not None or self.engine == "spark":
             return "spark"
-        for kind in ("postgres", "mysql", "ducklake"):
+        for kind in ("postgres", "mysql", "ducklake", FRAME):
             if getattr(self, kind) is not None:
                 return kind
-        if self.frame is not None:
-            return FRAME
         return "duckdb" if self.database is not None else self.reader or files.kind_of(self.files[0]) or "csv"
 
     @property
     def counted_there(self) -> bool:
-        """Whether another engine than DuckDB counts the records, where they lie."""
+        """Return whether another engine than DuckDB counts the records, where they lie."""
         return self.kind in ("spark", "postgres")
 
     @property
     def relation(self) -> str | None:
-        """The table or view, wherever it lies."""
+        """Return the table or view, wherever it lies."""
         return (self.external_relation or self).table
 
     @property
     def default_name(self) -> str:
-        """What a release is called if its publisher does not say: after the table, or the file."""
+        """Return the name of a release without one: that of the table, or of the file."""
         if self.relation:
             return self.relation.split(".")[-1].strip('"`')
         if self.frame is not None:
@@ -613,12 +622,12 @@ class Source(SpecPart):
 
     @property
     def external_relation(self) -> Relation | None:
-        """What is no file."""
+        """Return the relation of another engine; None for files and tables in Python."""
         return self.spark or self.postgres or self.mysql or self.ducklake
 
     @property
     def origin(self) -> Origin:
-        """Where the records lie, for an engine."""
+        """Return where the records lie, for an engine."""
         there = self.external_relation
         if there is not None:
             return Origin(self.kind, None, there.table, there.query, there.address)
@@ -631,23 +640,20 @@ class Source(SpecPart):
         return Origin(self.kind, Path(self.files[0]), None, self.query, scan=scan)
 
     def with_base(self, base: Path) -> Source:
-        """The same with paths taken from folder ``base``; ``~`` is the home folder."""
+        """Return the source with paths taken from folder ``base``; ``~`` is the home folder."""
         texts = tuple(name if files.url_scheme(name) else str(join_base(base, Path(name))) for name in self.files)
-        return self.model_copy(
-            update={
-                "database": join_base(base, self.database) if self.database is not None else None,
-                "file": None if self.file is None else texts[0] if isinstance(self.file, str) else texts,
-            }
-        )
+        database = join_base(base, self.database) if self.database is not None else None
+        file = None if self.file is None else texts[0] if isinstance(self.file, str) else texts
+        return self.model_copy(update={"database": database, "file": file})
 
 
 def join_base(base: Path, path: Path) -> Path:
-    """A path of a specification, taken from the specification's folder; ``~`` is the home folder, if there is one."""
+    """Return a path of a specification, taken from the specification's folder; ``~`` is the home folder."""
     return base / at_home(path)
 
 
 def _explain_ending(name: str) -> str:
-    """What to do with a file of an unknown ending."""
+    """Return what to do with a file of an unknown ending."""
     if Path(name).suffix.lower() in DATABASES:
         return "is a database by its ending; give database = .., with a table"
     return f"the ending must be one of {ENDINGS}; or say reader = 'csv' or 'parquet'"

@@ -66,11 +66,11 @@ class _ColumnProfiler:
     report: Reporter
 
     def profile_columns(self, fields: Sequence[Field]) -> list[Profile]:
-        """What stands in each column."""
+        """Return the profile of each column."""
         return [self._profile_column(field) for field in self._report_columns("Looking at", fields, len(fields))]
 
     def add_clear_shares(self, profiles: Sequence[Profile], sensitive: Profile) -> list[Profile]:
-        """The profiles with the share of records whose sensitive value follows from the column."""
+        """Return the profiles with the share of records whose sensitive value follows from the column."""
         title = f"{sensitive.records:,} records: {sensitive.name} beside"
         return [self._with_clear_share(one, sensitive) for one in self._report_columns(title, profiles, len(profiles))]
 
@@ -109,7 +109,7 @@ class ChosenRoles:
 def refuse_uncategorical(
     mechanism: Mechanism[Any], different: Mapping[Field, int], size: tuple[int, int], *, categorical: bool
 ) -> None:
-    """``UsageError`` for sensitive values that are no categories: a number of very many values, or all of them unique.
+    """Raise ``UsageError`` for sensitive values that are no categories: very many numbers, or all unique.
 
     ``different``: how many values each sensitive column has; ``size``: how many they have together, and the records.
     """
@@ -178,7 +178,7 @@ def choose_roles(
 def _choose_table_roles(
     look: _ColumnProfiler, profiles: list[Profile], sensitive: Profile, remarks: list[str]
 ) -> ChosenRoles:
-    """A sensitive column, and what could be known of a person as quasi-identifiers."""
+    """Return a sensitive column, and what could be known of a person as quasi-identifiers."""
     others = look.add_clear_shares([profile for profile in profiles if profile.name != sensitive.name], sensitive)
     why = {profile.name: _explain_left_out(profile, sensitive) for profile in others}
     quasi = [profile.name for profile in others if not why[profile.name]]
@@ -213,7 +213,7 @@ def _explain_left_out(profile: Profile, sensitive: Profile) -> str:
 
 
 def _choose_list(fields: Iterable[Field], wanted: str | None) -> ChosenRoles:
-    """The list column that was asked for, or the only one."""
+    """Return the list column that was asked for, or the only one."""
     lists = [field.name for field in fields if field.is_list]
     chosen = [name for name in lists if wanted is None or fold_name(name) == fold_name(wanted)]
     if len(chosen) != 1:
@@ -225,7 +225,7 @@ def _choose_list(fields: Iterable[Field], wanted: str | None) -> ChosenRoles:
 
 
 def _choose_categories(profiles: list[Profile]) -> ChosenRoles:
-    """All columns with few values."""
+    """Return all columns with few values."""
     chosen = [p for p in profiles if 1 < p.different <= MOST_QI and not _is_identifying(p)]
     if not chosen:
         raise UsageError(f"no column has 2 to {MOST_QI} values")
@@ -235,7 +235,7 @@ def _choose_categories(profiles: list[Profile]) -> ChosenRoles:
 
 
 def _join_first(lines: Sequence[str], between: str, number: int) -> str:
-    """The first of some lines, in one."""
+    """Return the first of some lines, in one."""
     more = f"{between}and {len(lines) - number} more" if len(lines) > number else ""
     return between.join(lines[:number]) + more
 
@@ -245,13 +245,13 @@ def _is_identifying(profile: Profile) -> bool:
 
 
 def _has_identifying_name(profile: Profile) -> bool:
-    """Whether a column names people or records, by its own name."""
+    """Return whether a column names people or records, by its own name."""
     words = BETWEEN.sub("_", profile.name)
     return bool(IDENTIFYING.search(words)) or (profile.different >= FEWEST and bool(PERSONS.search(words)))
 
 
 def _person_fields(fields: Iterable[Field]) -> list[Field]:
-    """The columns that name persons, by their own names."""
+    """Return the columns that name persons, by their own names."""
     return [field for field in fields if is_publishable(field) and _names_person(field.name)]
 
 
@@ -261,13 +261,13 @@ def _names_person(name: str) -> bool:
 
 
 def _find_person(profiles: Iterable[Profile]) -> str | None:
-    """The column that names persons of whom some have several records, the one with the most persons."""
+    """Return the column that names persons of whom some have several records, the one with the most persons."""
     several = [p for p in profiles if p.different >= FEWEST and p.most > 1 and _names_person(p.name)]
     return max(several, key=lambda p: p.different).name if several else None
 
 
 def _warn_several(profiles: Iterable[Profile], person: str | None) -> list[str]:
-    """What to mind where a column may name persons who have several records, beside the one that does."""
+    """Warn of other columns that may name persons with several records."""
     return [
         f"Mind: if {one.name} names persons, some have several records (up to {one.most}), and what is promised is of "
         f"a record: person = '{one.name}', persons = 'one' in [source] takes one of each"
@@ -281,7 +281,7 @@ def _warn_several(profiles: Iterable[Profile], person: str | None) -> list[str]:
 
 
 def _choose_sensitive(profiles: list[Profile], wanted: str | None, *, numeric: bool) -> Profile:
-    """The column that was asked for, or the one whose name tells most; ``numeric``: a number or a point in time."""
+    """Return the wanted column, or the one with the most telling name; ``numeric``: a number or point in time."""
     if wanted is not None:
         profile = next((p for p in profiles if fold_name(p.name) == fold_name(wanted)), None)
         if profile is None:

@@ -17,12 +17,10 @@ from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, is_n
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import system_key
 from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, TableShape
-from privsql.mechanisms.registry import get_mechanism
 from privsql.model.parameters import Universe
 from privsql.model.records import History, Persons
 from privsql.model.records import create_universe as records_listed
 from privsql.source import table
-from privsql.source.places import split_address
 from privsql.source.profile import refuse_uncategorical
 from privsql.source.spec import missing_column_error
 from privsql.source.table import AS_TEXT, PersonChoice, prepare_table, read_as
@@ -34,12 +32,12 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Key
     from privsql.model.parameters import Order
     from privsql.model.records import Records
-    from privsql.source.places import Source
+    from privsql.source.places import Source, Target
     from privsql.source.spec import Columns, Spec
     from privsql.source.table import TableRecords
 
 # Sets -----------------------------------------------------------------------------------------------------------------
-# From a publisher's lists of items to counts of equal sets: mount, NULL policy, universe.
+# Prepare item sets: mount the source, apply the NULL policy, list the universe, count equal sets.
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class SetRecords:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Records with every item."""
+        """Return the number of records with every item."""
         holes: Holes = {
             "baskets": temp_table("baskets"),
             "apart": temp_table("apart"),
@@ -72,16 +70,16 @@ class SetRecords:
 
     @property
     def records(self) -> int:
-        """Records that are published; those without items among them."""
+        """Return the number of published records, with those without items."""
         return self.source_records - self.suppressed
 
     @property
     def order(self) -> Order:
-        """Nothing is told of single records."""
+        """Return ``stream``, since no single record is assigned."""
         return "stream"
 
     def bind_key(self, key: Key) -> Key:
-        """The key: noise is fresh, whatever the records are."""
+        """Return the key: noise is fresh, whatever the records are."""
         return key
 
     def sort_records(self) -> None:
@@ -97,7 +95,7 @@ class SetRecords:
         raise TypeError("sets are not records with a value each")
 
     def subject_traces(self, *, values: bool) -> exp.Query:  # noqa: ARG002 (records of any shape are asked)
-        """What the sets are known by in other releases; beside them stand the names of all records."""
+        """Return the traces of the sets for comparison with other releases, and the names of all records."""
         text = exp.cast(column("items", "b"), "VARCHAR")
         sets = fill("ledger/sets", {"baskets": temp_table("baskets"), "trace": self.db.digest([text])})
         if not self.known_by:
@@ -108,12 +106,12 @@ class SetRecords:
 
     @property
     def has_ids(self) -> bool:
-        """Whether records are followed one by one; sets are not."""
+        """Return whether records are followed one by one; sets are not."""
         return False
 
     @property
     def keep_predicate(self) -> exp.Expr:
-        """Every row of relation ``source``."""
+        """Return every row of relation ``source``."""
         return exp.true()
 
     def traces_by(self, columns: Sequence[str]) -> exp.Query | None:  # noqa: ARG002
@@ -121,7 +119,7 @@ class SetRecords:
         return None
 
     def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:  # noqa: ARG002
-        """No column of its own for a value."""
+        """Return no values, since a set is no single value."""
         return {}
 
     def drop_relations(self) -> None:
@@ -173,7 +171,7 @@ def _resolve_column(known: dict[str, Field], name: str) -> Field:
 
 
 def _item_type(column_: Field, *, is_list: bool) -> str:
-    """The type of an item as it is published; an ENUM would carry the names of items that do not occur."""
+    """Return the type of an item as it is published; an ENUM would carry the names of items that do not occur."""
     kind = column_.type.removesuffix("[]") if is_list else column_.type
     if is_list and not column_.type.endswith("[]"):
         raise UsageError(f"column {column_.name!r} is {kind}, not a list; name columns record and item instead")
@@ -208,7 +206,7 @@ def _make_baskets(db: Warehouse, spec_columns: Columns, columns: Sequence[Field]
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
-# What a source is called where its releases are written down, and when two names mean the same source.
+# The names of a source in the ledger, and whether two names mean the same source.
 
 WITHIN = ":"  # between a database and its table
 PYTHON = f"python{WITHIN}"  # before the columns of a table in memory
@@ -218,7 +216,7 @@ DIALECTS = {"spark": "spark", "postgres": "postgres", "mysql": "duckdb", "duckla
 
 
 def known_as(source: Source) -> tuple[str, ...]:
-    """The name that the publisher gives a source, or its file with each of the tables that are read from it.
+    """Return the name that the publisher gives a source, or its file with each of the tables that are read from it.
 
     A file, or a query that can't be taken apart, is the whole file. A pattern is the files that it meets now, an
     address what of it is no secret, and a table in Python its columns.
@@ -238,7 +236,7 @@ def known_as(source: Source) -> tuple[str, ...]:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """What a source is called, for a message: a table in Python by as many of its columns as a line takes.
+    """Join the names of a source for a message; a table in Python by as many columns as fit into a line.
 
     >>> len(join_names([f"python:{'wide,' * 100}"]))
     122
@@ -247,7 +245,7 @@ def join_names(names: Iterable[str]) -> str:
 
 
 def is_same_source(names: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether two sources have a table in common: a file holds all of its tables, a folder all of its files.
+    """Return whether two sources have a table in common: a file holds all of its tables, a folder all of its files.
 
     A table in Python is all that is known of one; if its columns are among those of another it may be a part of it.
 
@@ -263,15 +261,15 @@ def is_same_source(names: Iterable[str], others: Iterable[str]) -> bool:
     )
 
 
-def overlaps_source(source: Source, target: Path) -> bool:
-    """Whether a release would be among the files of its source, or replace one of them."""
-    if source.external_relation is not None or source.frame is not None or split_address(target)[1] is not None:
+def overlaps_source(source: Source, target: Target) -> bool:
+    """Return whether a release would be among the files of its source, or replace one of them."""
+    if source.external_relation is not None or source.frame is not None or target.schema is not None:
         return False  # a schema replaces nothing but a release, whatever else its file holds
-    places, place = known_as(source.model_copy(update={"name": None})), os.path.realpath(target)
+    places, place = known_as(source.model_copy(update={"name": None})), os.path.realpath(target.file)
     if source.database is not None:
         return os.path.realpath(source.database) == place
     return any(
-        one == place or _contains_source(place, one) or (_contains_source(one, place) and not target.suffix)
+        one == place or _contains_source(place, one) or (_contains_source(one, place) and not target.file.suffix)
         for one in places
     )
 
@@ -284,7 +282,7 @@ def _contains_source(one: str, other: str) -> bool:
 
 
 def _list_places(names: Sequence[str]) -> tuple[str, ...]:
-    """Every file by its place; a folder by its own."""
+    """Return every file by its place; a folder by its own."""
     places: set[str] = set()
     for name in names:
         if files.url_scheme(name):
@@ -299,7 +297,7 @@ def _list_places(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _list_tables(source: Source) -> list[str]:
-    """The tables of a database that are read: names as the engine compares them, without a schema that need not be."""
+    """Return the tables that are read of a database, as the engine compares names, without default schemas."""
     import sqlglot  # noqa: PLC0415 (who only reads a specification does not wait for it)
     from sqlglot import exp  # noqa: PLC0415
     from sqlglot.errors import SqlglotError  # noqa: PLC0415
@@ -325,11 +323,11 @@ def _table_name(table: exp.Table, dialect: str) -> str:
 
 
 # Naming ---------------------------------------------------------------------------------------------------------------
-# Names by which the ledger knows records and persons again: ids, and those of persons, as text.
+# Names by which the ledger recognises records and persons: ids, and those of persons, as text.
 
 
 def known_by(db: Relations, source: Source) -> dict[str, exp.Expr]:
-    """The texts that name a record (``id``) and its person (``person``), as expressions over relation ``source``.
+    """Return expressions over relation ``source`` that name a record (``id``) and its person (``person``).
 
     NULL stays NULL. ``UsageError`` for columns that the source has not.
     """
@@ -348,7 +346,7 @@ def known_by(db: Relations, source: Source) -> dict[str, exp.Expr]:
 
 
 def require_ids(db: Relations, source: Source, name: exp.Expr, keep: exp.Expr) -> None:
-    """``UsageError`` unless every record that is kept has an id of its own."""
+    """Raise ``UsageError`` unless every record that is kept has an id of its own."""
     nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp_table("source"), "id": name, "keep": keep}))[0]
     if nulls or twice:
         wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
@@ -356,19 +354,19 @@ def require_ids(db: Relations, source: Source, name: exp.Expr, keep: exp.Expr) -
 
 
 # Records --------------------------------------------------------------------------------------------------------------
-# From what a publisher asks for to records ready to be published, whatever their shape is.
+# Prepare the records of a specification for publication, of any shape.
 
 
 def prepare_records(
     db: Warehouse, spec: Spec, *, for_ledger: bool = False, choice: PersonChoice | None = None
 ) -> Records:
-    """The source, mounted and counted; ``for_ledger``: with the names by which a ledger knows records and persons.
+    """Mount and count the source; ``for_ledger``: with names by which a ledger knows records and persons.
 
     ``choice``: by which one record of each person is taken (None: by a fresh key).
     Raises ``UsageError`` for columns that are unknown or can't be published, and NULL where it is refused;
     ``EngineError`` for files that can't be read.
     """
-    mechanism = get_mechanism(spec.mechanism.kind)
+    mechanism = spec.implementation
     if isinstance(mechanism.shape, ItemSetShape):
         universe = mechanism.shape.universe(spec.mechanism)
         sets = prepare_sets(db, spec.source, spec.columns, universe, choice, determine_types(spec))
@@ -392,7 +390,7 @@ def determine_types(spec: Spec) -> FindTypes | None:
 
     In a file of texts, and in floats of which pandas makes whole numbers where one is missing, one record would decide.
     """
-    mechanism = get_mechanism(spec.mechanism.kind)
+    mechanism = spec.implementation
     if not isinstance(mechanism.composition, BudgetComposition):
         return None
     domains: Mapping[str, Universe] = {}

@@ -19,20 +19,21 @@ from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, Shape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.model.parameters import Bins, NullPolicy, Order, Parameters, Positive
-from privsql.source.places import WHEREVER, SchemaName, Source, SpecPart, is_table, join_address, join_base
+from privsql.source.places import WHEREVER, SchemaName, Source, SpecPart, Target, is_table, join_base
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from privsql.mechanisms.contract import Mechanism
+
 # Columns --------------------------------------------------------------------------------------------------------------
-# The columns that a publisher asks for: which role each has, what NULL means there, and how it is made coarser.
+# The roles of columns, the meaning of NULL in each, and how values are made coarser.
 
 T = TypeVar("T")
 DELIMITERS = (",", ";", "\t", "|")
 
 
 def _look_up(by_column: dict[str, T], name: str) -> T | None:
-    """What is given of a column."""
     return {fold_name(key): value for key, value in by_column.items()}.get(fold_name(name))
 
 
@@ -41,7 +42,7 @@ def _is_empty(value: dict[str, Any] | bool) -> bool:
 
 
 def missing_column_error(name: str | None, known: Iterable[str]) -> UsageError:
-    """What is wrong where a source has no such column; one alone may be all of a CSV file's.
+    """Return the error for a column that a source lacks; a single column may be those of a CSV file, unseparated.
 
     >>> str(missing_column_error("age", ["sex;age"])).partition(", which ")[2]
     "may be several: options = { delimiter = ';' } tells them apart"
@@ -55,27 +56,27 @@ def missing_column_error(name: str | None, known: Iterable[str]) -> UsageError:
 class Columns(SpecPart):
     """The roles of the columns and what happens to NULL in each.
 
-    A table has quasi-identifiers and sensitive columns, or it has item sets: ``items``, a list column, or ``record``
-    and ``item``, one row for each item of a record; or ``categories``, the columns of a contingency table. NULL is
-    ``value`` (a value of its own; the default for all but sensitive columns), ``suppress`` (the record is left out and
-    counted) or ``refuse`` (the default for sensitive columns). In categories NULL is one of the values that no domain
-    lists; in item sets it is no item.
+    A table has quasi-identifiers and sensitive columns, or item sets (``items``, a list column, or ``record`` and
+    ``item``, one row for each item of a record), or ``categories``, the columns of a table of categories. NULL is
+    ``value`` (a value like others; the default for all but sensitive columns), ``suppress`` (the record is left out
+    and counted) or ``refuse`` (the default for sensitive columns). In categories NULL is among the values that no
+    domain lists; in item sets it is no item.
     """
 
     quasi_identifiers: tuple[str, ...] = Field(
-        default=(), validate_default=False, description="Quasi-identifiers: what could be known of a person."
+        default=(), validate_default=False, description="Quasi-identifiers: columns that an attacker may know."
     )
     sensitive: tuple[str, ...] = Field(
-        default=(), validate_default=False, description="Sensitive column; several are one compound attribute."
+        default=(), validate_default=False, description="Sensitive column; several form one compound attribute."
     )
-    items: str | None = Field(default=None, description="Item sets: the list column that holds them.")
-    record: str | None = Field(default=None, description="Item sets, a row per item: the column of the record.")
-    item: str | None = Field(default=None, description="Item sets, a row per item: the column of the item.")
+    items: str | None = Field(default=None, description="Item sets: the column with lists of items.")
+    record: str | None = Field(default=None, description="Item sets with a row per item: the column of the record.")
+    item: str | None = Field(default=None, description="Item sets with a row per item: the column of the item.")
     categories: tuple[str, ...] = Field(
-        default=(), validate_default=False, description="The columns of a table of categories."
+        default=(), validate_default=False, description="Columns of a table of categories."
     )
     nulls: dict[str, NullPolicy] = Field(
-        default_factory=dict, description="What happens to NULL in a column: value, suppress or refuse."
+        default_factory=dict, description="Treatment of NULL in a column: value, suppress or refuse."
     )
     bins: dict[str, Bins] = Field(
         default_factory=dict,
@@ -85,15 +86,15 @@ class Columns(SpecPart):
     levels: dict[str, dict[str, str]] = Field(
         default_factory=dict,
         exclude_if=_is_empty,
-        description="The group of each value of a quasi-identifier that is text.",
+        description="Map the values of a text quasi-identifier to groups.",
     )
     others: dict[str, str] = Field(
-        default_factory=dict, exclude_if=_is_empty, description="The group of values that levels do not name."
+        default_factory=dict, exclude_if=_is_empty, description="Group of all values that levels do not map."
     )
     categorical: bool = Field(
         default=False,
         exclude_if=_is_empty,
-        description="Sensitive numbers are codes of categories, however many different ones there are.",
+        description="Sensitive numbers are codes of categories, however many there are.",
     )
 
     @field_validator("sensitive", mode="before")
@@ -113,32 +114,32 @@ class Columns(SpecPart):
             if fold_name(name) not in used:
                 raise ValueError(f"nulls: column {name!r} has no role")
         if self.categorical and not self.sensitive:
-            raise ValueError("categorical says what sensitive columns hold, and there is none")
+            raise ValueError("categorical goes with sensitive columns, and there is none")
         self._require_coarsening()
         return self
 
     def _require_coarsening(self) -> None:
-        """``ValueError`` unless bins and levels are of quasi-identifiers, and one of them of each."""
+        """Raise ``ValueError`` unless every column with bins or levels is a quasi-identifier with just one of them."""
         known, used = {fold_name(name) for name in self.quasi_identifiers}, set()
-        for key in ("bins", "levels"):
-            for name in getattr(self, key):
-                if fold_name(name) not in known:
-                    raise ValueError(f"{key}: column {name!r} is no quasi-identifier")
-                if fold_name(name) in used:
-                    raise ValueError(f"{key}: column {name!r} has bins or levels already")
-                used.add(fold_name(name))
-                if not getattr(self, key)[name]:
-                    raise ValueError(f"{key}: column {name!r} has none")
+        pairs = [("bins", *one) for one in self.bins.items()] + [("levels", *one) for one in self.levels.items()]
+        for key, name, value in pairs:
+            if fold_name(name) not in known:
+                raise ValueError(f"{key}: column {name!r} is no quasi-identifier")
+            if fold_name(name) in used:
+                raise ValueError(f"{key}: column {name!r} has bins or levels already")
+            if not value:
+                raise ValueError(f"{key}: column {name!r} has none")
+            used.add(fold_name(name))
         for name in self.others:
             if fold_name(name) not in map(fold_name, self.levels):
                 raise ValueError(f"others: column {name!r} has no levels")
 
     def get_coarsening(self, name: str) -> tuple[Bins | None, dict[str, str], str | None]:
-        """Of a column its bins, the groups of its values, and the group of those that have none."""
+        """Return the bins of a column, the groups of its values, and the group of all other values."""
         return _look_up(self.bins, name), _look_up(self.levels, name) or {}, _look_up(self.others, name)
 
     def _require_one_kind(self) -> None:
-        """``ValueError`` unless the columns are those of a table, of item sets or of a contingency table."""
+        """Raise ``ValueError`` unless the columns are those of a table, of item sets or of categories."""
         if self.categories:
             if self.quasi_identifiers or self.sensitive or self.set_columns:
                 raise ValueError("categories stand alone: a table of them has no columns of another role")
@@ -153,30 +154,27 @@ class Columns(SpecPart):
 
     @property
     def set_columns(self) -> tuple[str, ...]:
-        """The columns of item sets: the list, or record and item; none in a table of another kind."""
+        """Return the columns of item sets: the list, or record and item; none in a table of another kind."""
         return tuple(name for name in (self.items, self.record, self.item) if name is not None)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All columns that have a role."""
+        """Return all columns that have a role."""
         return (*self.quasi_identifiers, *self.sensitive, *self.set_columns, *self.categories)
 
     @property
     def shape(self) -> type[Shape]:
-        """The shape of the records."""
+        """Return the shape of the records."""
         return ItemSetShape if self.set_columns else CategoricalShape if self.categories else TableShape
 
     def null_policy(self, name: str) -> NullPolicy:
-        """The NULL policy of a column."""
-        policies = {fold_name(key): policy for key, policy in self.nulls.items()}
-        sensitive = set(map(fold_name, self.sensitive))
-        return policies.get(fold_name(name), "refuse" if fold_name(name) in sensitive else "value")
+        """Return the NULL policy of a column."""
+        default: NullPolicy = "refuse" if fold_name(name) in map(fold_name, self.sensitive) else "value"
+        return _look_up(self.nulls, name) or default
 
 
 # Spec -----------------------------------------------------------------------------------------------------------------
-# What a publisher asks for: source, roles of the columns, release and mechanism, as validated value objects.
-#
-# ``privsql.source.spec`` makes one of TOML or plain data, ``privsql.source.keywords`` of flags or keywords.
+# A whole specification: source, roles of the columns, release, mechanism and ledger, as validated value objects.
 
 SHAPES: dict[type[Shape], str] = {
     TableShape: "columns.quasi_identifiers and columns.sensitive",
@@ -186,40 +184,40 @@ SHAPES: dict[type[Shape], str] = {
 
 
 class ReleaseSection(SpecPart):
-    """The release's name (that of its view) and where it goes."""
+    """The release's name (that of its view) and target."""
 
-    name: str | None = Field(default=None, description="Name of the release and its view.")
-    to: Path | None = Field(default=None, description="Where the release goes.")
+    name: str | None = Field(default=None, description="Name of the release and of its view.")
+    to: Path | None = Field(default=None, description="File or folder to write the release to.")
     schema_: SchemaName | None = Field(
         default=None,
         alias="schema",
-        description="The schema of database file ``to`` that the release becomes; what else that file holds is no part "
-        "of it, so the file itself is not handed out. [default: the whole file]",
+        description="Schema of database file ``to`` that becomes the release. The rest of that file is no part of the "
+        "release, so do not hand the file out. [default: the whole file]",
     )
     format: Literal["duckdb", "parquet"] | None = Field(
         default=None,
-        description="duckdb (one file) or parquet (a folder). [default: duckdb; of Spark's tables parquet]",
+        description="duckdb (one file) or parquet (a folder). [default: duckdb; for tables of Spark parquet]",
     )
     order: Order | None = Field(
         default=None,
-        description="How records take their places: stream (fast) or portable (by keyed hashes: the same key gives the "
-        "same release on every engine). [default: stream; of Spark's tables portable]",
+        description="Order in which records are assigned: stream (fast) or portable (by keyed hashes: the same key "
+        "gives the same release on every engine). [default: stream; for tables of Spark portable]",
     )
 
 
 class Ledger(SpecPart):
-    """The publisher's private record of releases: one of all sources, in the user's state folder or at ``database``."""
+    """The publisher's private record of releases of all sources, in the user's state folder or at ``database``."""
 
     database: Path | None = Field(
         default=None,
-        description="Where the publisher's private ledger lies. [default: $PRIVSQL_LEDGER, or one per user]",
+        description="File of the publisher's private ledger. [default: $PRIVSQL_LEDGER, or one per user]",
     )
     epsilon: Positive | None = Field(
         default=None,
-        description="The most that all differentially private releases of the source may spend together; only "
-        "'privsql ledger cap' raises it again.",
+        description="Privacy budget of all differentially private releases of the source together. It can be lowered; "
+        "only 'privsql ledger cap' raises it.",
     )
-    off: bool = Field(default=False, description="Keep no ledger; the release says so.")
+    off: bool = Field(default=False, description="Write no ledger; the release says so.")
 
     @model_validator(mode="after")
     def _require_alone(self) -> Ledger:
@@ -229,7 +227,7 @@ class Ledger(SpecPart):
 
 
 class Spec(SpecPart):
-    """A complete request to publish."""
+    """A specification: everything that a publication depends on, except its key."""
 
     source: Source
     columns: Columns
@@ -240,7 +238,7 @@ class Spec(SpecPart):
     @field_validator("mechanism", mode="wrap")
     @classmethod
     def _parse_mechanism(cls, value: Any, handler: Any) -> Any:  # noqa: ARG003 (the base is no mechanism)
-        """The parameters of the mechanism that ``kind`` names."""
+        """Return the parameters of the mechanism that ``kind`` names."""
         if isinstance(value, Parameters):
             return value
         if not isinstance(value, dict):
@@ -254,7 +252,7 @@ class Spec(SpecPart):
 
     @model_validator(mode="after")
     def _require_fitting_columns(self) -> Spec:
-        shape, columns = get_mechanism(self.mechanism.kind).shape, self.columns
+        shape, columns = self.implementation.shape, self.columns
         if not isinstance(shape, columns.shape):
             fitting = [repr(kind) for kind in PACKAGES if isinstance(get_mechanism(kind).shape, columns.shape)]
             wanted = SHAPES[type(shape)] if columns.shape is TableShape else f"kind = {' or '.join(fitting)}"
@@ -265,19 +263,13 @@ class Spec(SpecPart):
 
     @model_validator(mode="after")
     def _require_composable(self) -> Spec:
-        private = isinstance(get_mechanism(self.mechanism.kind).composition, BudgetComposition)
+        private = isinstance(self.implementation.composition, BudgetComposition)
         if private and self.source.person is not None and self.source.persons != "one":
             raise ValueError(
                 "source.persons: a differentially private release takes one record of each person, and does not refuse "
                 "what one record changes; say persons = 'one'"
             )
-        roles = (
-            *self.columns.quasi_identifiers,
-            *self.columns.sensitive,
-            *self.columns.set_columns,
-            *self.columns.categories,
-        )
-        if self.source.person is not None and fold_name(self.source.person) in map(fold_name, roles):
+        if self.source.person is not None and fold_name(self.source.person) in map(fold_name, self.columns.names):
             raise ValueError("source.person: the column that names persons is never published; give it no other role")
         if self.source.person is not None and self.columns.item is not None:
             raise ValueError("source.person: rows of an item each are of the record that columns.record names")
@@ -301,7 +293,7 @@ class Spec(SpecPart):
     @model_validator(mode="wrap")
     @classmethod
     def _raise_in_one_line(cls, value: Any, handler: Any) -> Any:
-        """``UsageError`` in place of pydantic's own, wherever one is made; last, so that it takes in all."""
+        """Raise ``UsageError`` in place of pydantic's error; the last validator, so that it catches those of all."""
         try:
             return handler(value)
         except ValidationError as error:
@@ -309,34 +301,34 @@ class Spec(SpecPart):
 
     @property
     def name(self) -> str:
-        """The release's name: as given, else after the table or file."""
+        """Return the release's name, by default that of the table or file."""
         return self.release.name or self.source.default_name
 
     @property
     def format(self) -> Literal["duckdb", "parquet"]:
-        """What the release becomes: as given, else what suits the source."""
+        """Return the release's format, by default one that suits the source."""
         file = self.source.kind != "spark" or self.release.schema_ is not None
         return self.release.format or ("duckdb" if file else "parquet")
 
     @property
     def order(self) -> Order:
-        """How records take their places: as given, else what the source's engine can do."""
+        """Return the order of records, by default one that the source's engine can do."""
         return self.release.order or ("portable" if self.source.kind == "spark" else "stream")
 
     @property
-    def place(self) -> Path:
-        """The file or folder that the release becomes, or becomes a schema of."""
+    def target(self) -> Target:
+        """Return the file or folder that becomes the release, or the schema of a file."""
         ending = ".duckdb" if self.format == "duckdb" else ""
-        return self.release.to or Path(f"{self.name}_release{ending}")
+        return Target(self.release.to or Path(f"{self.name}_release{ending}"), self.release.schema_)
 
     @property
-    def target(self) -> Path:
-        """The address of the release: a file, a folder, or a schema of a file."""
-        return join_address(self.place, self.release.schema_)
+    def implementation(self) -> Mechanism[Any]:
+        """Return the mechanism whose parameters ``mechanism`` holds."""
+        return get_mechanism(self.mechanism.kind)
 
 
 def _require_same_names(categories: Iterable[str], domains: Iterable[str]) -> None:
-    """``ValueError`` unless every column has its values."""
+    """Raise ``ValueError`` unless every column has its values."""
     wanted, present = ({fold_name(name): name for name in names} for names in (categories, domains))
     for name, label in (wanted | present).items():
         if name not in present:
@@ -346,7 +338,7 @@ def _require_same_names(categories: Iterable[str], domains: Iterable[str]) -> No
 
 
 def redirect_spec(spec: Spec, to: Path | None, form: str | None, schema: str | None = None) -> Spec:
-    """The specification with another target, format or schema."""
+    """Return the specification with another target, format or schema."""
     if form is not None and form not in ("duckdb", "parquet"):
         raise UsageError(f"--format {form!r} is not one of 'duckdb', 'parquet'")
     release = spec.release
@@ -360,7 +352,7 @@ def redirect_spec(spec: Spec, to: Path | None, form: str | None, schema: str | N
 
 
 def _first_error(error: ValidationError) -> str:
-    """The first thing that is wrong, as ``key: what``."""
+    """Return the first error, as ``key: what``."""
     first = error.errors(include_url=False)[0]
     where = ".".join(map(str, first["loc"]))
     what = first["msg"].removeprefix("Value error, ")
@@ -382,7 +374,7 @@ def _list_kinds() -> str:
 
 
 def schema() -> str:
-    """JSON Schema of a specification, with the parameters of every mechanism."""
+    """Return the JSON Schema of a specification, with the parameters of every mechanism."""
     known: Any = Union.__getitem__(tuple(get_parameters(kind) for kind in PACKAGES))
     mechanism: Any = (Annotated[known, Field(discriminator="kind")], ...)
     whole = create_model("Spec", __base__=Spec, __doc__=Spec.__doc__, mechanism=mechanism)
@@ -390,25 +382,24 @@ def schema() -> str:
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
-# A specification from TOML, numbers exactly as written, or from plain data; paths in a file are relative to it.
+# Read a specification from TOML, with exact numbers, or from plain data; paths in a file are relative to it.
 
 HERE = Path()
 
 
 def load(path: PathLike, *, source: object | None = None) -> Spec:
-    """Read a specification from a TOML file; ``source``: what stands in place of the file that it names, such as a
-    table in Python; what else ``[source]`` says of it (id, name, person, persons, query) stays.
+    """Read a specification from a TOML file.
 
-    Raises ``EngineError`` if it can't be read and ``UsageError``, naming the key, if it is not valid.
+    ``source`` replaces the file that it names, such as by a table in Python; the keys id, id_space, name, person,
+    persons and query of ``[source]`` stay. Raises ``EngineError`` for an unreadable file and ``UsageError``, naming the
+    key, for an invalid one.
     """
     path = as_path(path)
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = (
-            error.strerror if isinstance(error, OSError) else "is no text in UTF-8, as the TOML of a specification is"
-        )
-        raise EngineError(f"{path}: {reason}") from error
+        bytes_ = "is no text in UTF-8, as the TOML of a specification is"
+        raise EngineError(f"{path}: {error.strerror if isinstance(error, OSError) else bytes_}") from error
     try:
         raw = tomllib.loads(content, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
@@ -423,11 +414,11 @@ def build(
     origin: str = "specification",
     source: object | None = None,
 ) -> Spec:
-    """A validated specification from plain data, as TOML gives it; relative paths are taken from ``base``, ``~`` is the
-    home folder.
+    """Return a validated specification from plain data, as TOML gives it.
 
-    A float means the decimal that it prints. ``source``, here or as the key of that name, may be a table in Python or
-    the name of a file. Raises ``UsageError``, naming the key, for what is not valid.
+    Relative paths are taken from ``base``; ``~`` is the home folder. A float means the decimal that it prints.
+    ``source``, here or as the key of that name, may be a table in Python or the name of a file. Raises ``UsageError``,
+    naming the key, for invalid data.
     """
     if not isinstance(raw, Mapping):
         raise UsageError(f"{origin}: {type(raw).__name__} is no table of keys and values")
@@ -445,7 +436,7 @@ def build(
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from error
     there = spec.source.with_base(base)
-    release = spec.release.model_copy(update={"to": join_base(base, spec.place)})
+    release = spec.release.model_copy(update={"to": join_base(base, spec.target.file)})
     ledger = spec.ledger
     if ledger is not None and ledger.database is not None:
         ledger = ledger.model_copy(update={"database": join_base(base, ledger.database)})
@@ -453,7 +444,7 @@ def build(
 
 
 def as_source_table(value: object) -> object:
-    """The table ``[source]`` for a table in Python or the path of a file; anything else as it is.
+    """Return the section ``[source]`` for a table in Python or the path of a file; anything else as it is.
 
     >>> as_source_table("people.parquet")
     {'file': 'people.parquet'}

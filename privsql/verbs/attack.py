@@ -10,24 +10,24 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql import dp_random, keyed_random, markup, plot
+from privsql import dp_random, markup, plot
 from privsql.answers import answer
 from privsql.answers.parser import parse_query
 from privsql.attacks import suite
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import ReleaseSeries
-from privsql.calls import as_exact_number, as_path, as_paths, as_whole_number
+from privsql.calls import as_exact_number, as_optional_path, as_paths, as_whole_number
 from privsql.engine.progress import options_from
 from privsql.engine.sqlfiles import DIALECT, render_sql, table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.contract import TableShape
-from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.book import path_of
 from privsql.releases.ledger.keeping import make_choice
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import explain_failures, open_release, open_releases
 from privsql.source.keywords import as_spec, spec_from_manifest
+from privsql.source.places import Target, as_target
 from privsql.source.table import describe_coarsening, prepare_table
 from privsql.verbs.session import open_release_with_source, open_session, require_same_persons
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from decimal import Decimal
     from fractions import Fraction
-    from pathlib import Path
     from typing import Unpack
 
     from privsql.attacks.scene import Finding, Floats
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
 
 # Attack ---------------------------------------------------------------------------------------------------------------
-# ``attack``: what each adversary could learn from a release, measured.
+# ``attack``: measure what each adversary could learn from a release.
 
 
 @dataclass(frozen=True)
@@ -59,22 +58,22 @@ class Attacked:
 
     @property
     def measured(self) -> list[Finding]:
-        """The findings of those who had something to attack."""
+        """Return the findings of those who had something to attack."""
         return [one for one in self.findings if one.applies and one.attacked]
 
     @property
     def promised(self) -> list[Finding]:
-        """The findings of those whom the mechanism promises to resist."""
+        """Return the findings of those whom the mechanism promises to resist."""
         return [one for one in self.findings if one.promised]
 
     @property
     def ok(self) -> bool:
-        """Whether something was measured, and no promise is broken."""
+        """Return whether something was measured, and no promise is broken."""
         return bool(self.measured) and not any(one.exceeded for one in self.findings)
 
     @property
     def verdict(self) -> str:
-        """The outcome in words. That every promise holds is only said where every promise was measured."""
+        """Return the outcome in words. That every promise holds is only said where every promise was measured."""
         if not self.measured:
             return "NOTHING WAS MEASURED: no adversary of this mechanism had anything to attack"
         broken = [one for one in self.promised if one.exceeded]
@@ -92,7 +91,7 @@ class Attacked:
         return 0 if self.ok else 1 if self.measured else 3
 
     def plot(self) -> Any:
-        """A picture, of altair: certainty of every adversary's best guess, and by known records."""
+        """Return a picture, of altair: certainty of every adversary's best guess, and by known records."""
         return plot.draw_picture(plot.draw_attacks, self)
 
     def _repr_html_(self) -> str:
@@ -110,7 +109,7 @@ class Attacked:
         return markup.html_page(self.verdict, markup.html_table(head, rows))
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         rows = [one.as_json() for one in self.findings]
         head = {"ok": self.ok, "source": self.source, "measured": len(self.measured), "verdict": self.verdict}
         return {**head, "adversaries": rows, "seconds": round(self.seconds, 3)}
@@ -133,44 +132,43 @@ def attack(
     ``verify``. Raises
     ``GuaranteeError`` if the file does not hold what a release holds.
     """
-    path, others = as_path(release, "release"), as_paths(against, "against")
-    clock, drawn = (
-        time.monotonic(),
-        keyed_random.seed_key(as_whole_number(seed, "seed", None)).random_generator("attack"),
-    )
-    key_path = as_path(key_file, "key_file") if key_file is not None else None
+    target, others = as_target(release), [Target.parse(one) for one in as_paths(against, "against")]
+    clock, drawn = time.monotonic(), seed_key(as_whole_number(seed, "seed", None)).random_generator("attack")
+    key_path = as_optional_path(key_file, "key_file")
     near = str(within) if within is not None else None
     with options_from(how, attack) as options:
-        with open_release(path) as (db, manifest), explain_failures(path):
-            suite = get_mechanism(manifest.mechanism).adversaries
-            findings = suite.run_attacks(ReleaseView(db, manifest, drawn, within=near)) if source is None else []
+        with open_release(target) as (db, attached), explain_failures(target):
+            manifest, adversaries = attached.manifest, attached.mechanism.adversaries
+            findings = adversaries.run_attacks(ReleaseView(db, manifest, drawn, within=near)) if source is None else []
         if source is not None:
             spec = spec_from_manifest(source, manifest)
             with (
-                open_release_with_source(path, spec, manifest, options, key_file=key_path) as (room, records),
-                explain_failures(path),
+                open_release_with_source(target, spec, manifest, options, key_file=key_path) as (beside, records),
+                explain_failures(target),
             ):
                 require_same_persons(manifest, records)
-                findings = suite.run_attacks(ReleaseView(room, manifest, drawn, "release", source=True, within=near))
+                view = ReleaseView(beside.db, manifest, drawn, beside.database, source=True, within=near)
+                findings = adversaries.run_attacks(view)
         for other in others:
-            findings += _combine_releases((path, other))
+            findings += _combine_releases((target, other))
     return Attacked(findings, source is not None, time.monotonic() - clock)
 
 
-def _combine_releases(paths: tuple[Path, Path]) -> list[Finding]:
-    """What two releases tell, by the adversaries that combine releases of both mechanisms."""
-    with open_releases(paths) as (db, manifests), explain_failures(*paths):
-        first, second = (get_mechanism(manifest.mechanism).adversaries.combining for manifest in manifests)
+def _combine_releases(targets: tuple[Target, Target]) -> list[Finding]:
+    """Run the adversaries that combine releases of both mechanisms."""
+    with open_releases(targets) as (db, releases), explain_failures(*targets):
+        manifests = [one.manifest for one in releases]
+        first, second = (one.mechanism.adversaries.combining for one in releases)
         combining = [adversary for adversary in first if adversary in second]
         if not combining:
             kinds = " and ".join(dict.fromkeys(manifest.mechanism for manifest in manifests))
             raise UsageError(f"--against: no adversary combines releases made by {kinds}")
-        several = ReleaseSeries(db, manifests, ("r0", "r1"), [one.name for one in paths])
+        several = ReleaseSeries(db, manifests, ("r0", "r1"), [one.path.name for one in targets])
         return [finding for adversary in combining for finding in adversary(several)]
 
 
 # Infer ----------------------------------------------------------------------------------------------------------------
-# ``infer``: what two noisy counts of the source still tell of the people in it.
+# ``infer``: measure what two noisy counts of the source still reveal of the people in it.
 
 DRAWS = 20_000
 
@@ -187,15 +185,15 @@ class CountInference:
 
     @property
     def queried_row(self) -> Inference:
-        """The row of the query."""
+        """Return the row of the query."""
         return next(row for row in self.rows if row.asked)
 
     def plot(self) -> Any:
-        """A picture, of altair: noisy ratios over the size of the query, simulated and in theory."""
+        """Return a picture, of altair: noisy ratios over the size of the query, simulated and in theory."""
         return plot.draw_picture(plot.draw_inference, self)
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         head = {"epsilon": self.epsilon, "condition": self.condition, "sensitive_condition": self.sensitive}
         return {**head, "draws": self.draws, "sizes": [row.as_json() for row in self.rows]}
 
@@ -210,7 +208,7 @@ def infer(
     seed: int | None = None,
     **how: Unpack[RunKeywords],
 ) -> CountInference:
-    """What an adversary infers from two differentially private counts of the source, each answered with ``epsilon``.
+    """Infer from two differentially private counts of the source, each answered with ``epsilon``.
 
     ``source``: its specification; ``condition``: SQL over quasi-identifiers; ``sensitive``: SQL that is asked of those
     who meet it. ``seed`` repeats a simulation, with Laplace noise in doubles; without one the noise is OpenDP's, and
@@ -238,8 +236,8 @@ def _draw_noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Flo
 
 
 def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options) -> tuple[int, int]:
-    """How many records meet a condition, and how many of them the sensitive one, too."""
-    if not isinstance(get_mechanism(spec.mechanism.kind).shape, TableShape):
+    """Return how many records meet a condition, and how many of them the sensitive one, too."""
+    if not isinstance(spec.implementation.shape, TableShape):
         raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
     with open_session(options) as db:
         choice = make_choice(db, PublicationRequest(spec, path_of(spec)), publishing=False)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +15,7 @@ from privsql.calls import (
     as_confidence,
     as_exact_data,
     as_names,
+    as_optional_path,
     as_path,
     as_range,
     as_share,
@@ -24,21 +23,21 @@ from privsql.calls import (
     refuse_unknown_keywords,
 )
 from privsql.engine.files import temporary_folder
-from privsql.engine.open import open_scratch
+from privsql.engine.open import open_engine, open_scratch
 from privsql.engine.progress import RUNNING, Options, PartReporter, RunKeywords, SilentReporter, options_from
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key, system_key
-from privsql.mechanisms.registry import get_mechanism, get_parameters
+from privsql.mechanisms.registry import get_parameters
 from privsql.releases.ledger.book import path_of
 from privsql.releases.ledger.keeping import make_choice, read_key, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import Release, explain_failures, inspect
-from privsql.source.keywords import as_spec, spec_from_manifest, split_keywords
-from privsql.source.places import is_table
+from privsql.source.keywords import as_spec, parse_toml_value, spec_from_manifest, split_keywords
+from privsql.source.places import as_target, is_table
 from privsql.source.records import prepare_records
 from privsql.source.spec import Ledger, Spec, redirect_spec
 from privsql.verbs.publish import Published, publish_spec
-from privsql.verbs.session import open_session, open_workshop, require_same_persons, require_same_roles
+from privsql.verbs.session import open_session, require_same_persons, require_same_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,17 +48,19 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Alternatives
-    from privsql.source.keywords import Names, Planning, SpecLike
+    from privsql.source.keywords import SpecLike
+    from privsql.source.places import Target
     from privsql.source.table import PersonChoice
+    from privsql.source.typed_keywords import Names, Planning
 
 __all__ = ["Evaluated", "Workload", "evaluate"]
 
 # Algorithms -----------------------------------------------------------------------------------------------------------
-# ``plan --algorithms``: the algorithms of a mechanism beside each other, for one specification.
+# ``plan --algorithms``: compare the algorithms of a mechanism for one specification.
 
 
 def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
-    """What each algorithm of the mechanism would cost and tell; nothing is written, and no ledger is asked.
+    """Compare the algorithms of the mechanism: costs and disclosure; without ledger, and nothing is written.
 
     ``spec`` and keywords: as of ``publish``. Raises ``UsageError`` where a mechanism's algorithms are not to be
     compared.
@@ -68,13 +69,11 @@ def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
     whole = as_spec(spec, keywords, verb="algorithms")
     with options_from(rest, "algorithms") as options, open_session(options) as db:
         choice = make_choice(db, PublicationRequest(whole, path_of(whole)), publishing=False)
-        return get_mechanism(whole.mechanism.kind).algorithms(
-            db, prepare_records(db, whole, choice=choice), whole.mechanism
-        )
+        return whole.implementation.algorithms(db, prepare_records(db, whole, choice=choice), whole.mechanism)
 
 
 # Evaluate -------------------------------------------------------------------------------------------------------------
-# ``evaluate``: the answers of a release beside those of its source.
+# ``evaluate``: compare the answers of a release with those of its source.
 
 
 class ComparisonKeywords(RunKeywords, total=False):
@@ -110,21 +109,21 @@ def evaluate(
     ``Workload``, of which the other keywords are fields; ``true_answers``: "100:5000", or a pair. ``key_file``:
     as of ``verify``. Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
     """
-    path, questions = as_path(release, "release"), make_workload(workload, how, evaluate)
+    target, questions = as_target(release), make_workload(workload, how, evaluate)
     rest = {name: value for name, value in how.items() if name in RUNNING}
-    key_path = as_path(key_file, "key_file") if key_file is not None else None
+    key_path = as_optional_path(key_file, "key_file")
     with options_from(rest, "evaluate") as options:
-        manifest = inspect(path)
+        manifest = inspect(target)
         spec = spec_from_manifest(source, manifest)
         with open_scratch() as db:
-            choice = repeat_choice(db, spec, path, manifest, key_path)
-        return measure_answers(path, spec, questions, as_confidence(confidence), options, choice)
+            choice = repeat_choice(db, spec, target, manifest, key_path)
+        return measure_answers(target, spec, questions, as_confidence(confidence), options, choice)
 
 
 def make_workload(
     workload: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]
 ) -> Workload:
-    """The workload that is meant; ``UsageError`` for keywords that neither it nor a verb has."""
+    """Return the workload that is meant; ``UsageError`` for keywords that neither it nor a verb has."""
     keywords = [one.name for one in fields(Workload) if one.name not in ("kind", "file")]
     refuse_unknown_keywords(how, [*keywords, *RUNNING], verb)
     chosen = {name: _parse_workload_field(name, how[name]) for name in keywords if name in how}
@@ -137,7 +136,7 @@ def make_workload(
 
 
 def _parse_workload_field(name: str, value: Any) -> Any:
-    """A field of a ``Workload``: a whole number, a share of the records, a pair, or None where nothing is chosen."""
+    """Return a field of a ``Workload``: a whole number, a share, a pair, or None for the default."""
     if value is None:
         return None
     if name == "true_answers":
@@ -150,13 +149,13 @@ def _parse_workload_field(name: str, value: Any) -> Any:
 
 
 def measure_answers(
-    path: Path, spec: Spec, workload: Workload, confidence: float, options: Options, choice: PersonChoice | None
+    target: Target, spec: Spec, workload: Workload, confidence: float, options: Options, choice: PersonChoice | None
 ) -> Evaluated:
     """Return the answers of a release beside those of its source; ``choice``: which record of each person it takes."""
     with (
         temporary_folder() as folder,
-        open_workshop(folder, replace(options, report=None)) as db,
-        Release(path) as release,
+        open_engine(folder, replace(options, report=None)) as db,
+        Release(target) as release,
     ):
         source, name = prepare_records(db, spec, choice=choice), release.manifest.name
         require_same_roles(release.manifest, source)
@@ -174,12 +173,12 @@ def measure_answers(
         measuring = EvaluationContext(
             db, source, name, release.answers, workload, confidence, answer, truth, db.run_select, report
         )
-        with explain_failures(path):
-            return get_mechanism(release.manifest.mechanism).evaluate(measuring)
+        with explain_failures(target):
+            return release.mechanism.evaluate(measuring)
 
 
 # Grids ----------------------------------------------------------------------------------------------------------------
-# A grid of specifications: every combination of values of some keys of ``[mechanism]``, each a specification.
+# A grid: a specification for every combination of values of some keys of ``[mechanism]``.
 
 SECTION = "mechanism."
 OPENING, CLOSING, QUOTES = "[{", "]}", "\"'"
@@ -197,7 +196,7 @@ class Combination:
 
 
 def combine_grid(specs: Sequence[tuple[str, Spec]], grid: Grid | None) -> list[Combination]:
-    """Every specification with every combination of those values that its mechanism has keys for.
+    """Return every specification with every combination of those values that its mechanism has keys for.
 
     ``grid``: values by key, "threshold" or "mechanism.threshold", or texts such as "threshold=1/4,1/8". Raises
     ``UsageError`` for a key that no specification has.
@@ -229,7 +228,7 @@ def _combine_values(name: str, spec: Spec, wanted: Mapping[str, Sequence[Any]]) 
 
 
 def _with_values(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
-    """A specification with other values of its mechanism; ``UsageError`` if it can't have them."""
+    """Return a specification with other values of its mechanism; ``UsageError`` if it can't have them."""
     raw: dict[str, Any] = spec.mechanism.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     for key, value in chosen.items():
         *path, last = key.split(".")
@@ -260,7 +259,7 @@ def _read_grid(grid: Grid) -> dict[str, list[Any]]:
 
 
 def _split_pair(text: str) -> tuple[str, list[Any]]:
-    """The key and the values of "key=value,value"; a comma within brackets or quotes parts nothing.
+    """Return the key and the values of "key=value,value"; a comma within brackets or quotes parts nothing.
 
     >>> _split_pair("mechanism.threshold=1/4, {default = 0.1, HIV = 0.05}")
     ('mechanism.threshold', ['1/4', {'default': Decimal('0.1'), 'HIV': Decimal('0.05')}])
@@ -278,20 +277,11 @@ def _split_pair(text: str) -> tuple[str, list[Any]]:
         elif not quote:
             depth += (sign in OPENING) - (sign in CLOSING)
         parts[-1] += sign
-    return key.strip(), [_parse_value(part.strip()) for part in parts if part.strip()]
-
-
-def _parse_value(text: str) -> Any:
-    """What TOML makes of a text, or the text."""
-    try:
-        parsed = tomllib.loads(f"value = {text}", parse_float=Decimal)
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return text
-    return parsed["value"] if len(parsed) == 1 else text
+    return key.strip(), [parse_toml_value(part.strip()) for part in parts if part.strip()]
 
 
 # Compare --------------------------------------------------------------------------------------------------------------
-# Several specifications for one table, published and measured with one workload: a comparison on equal terms.
+# ``compare``: publish one table by several specifications, and measure each with the same workload.
 
 
 @dataclass(frozen=True)
@@ -309,11 +299,11 @@ class Candidate:
 
     @property
     def promise(self) -> str:
-        """The bound on the posterior, in words."""
-        return get_mechanism(self.spec.mechanism.kind).promise(self.spec.mechanism)
+        """Return the bound on the posterior, in words."""
+        return self.spec.implementation.promise(self.spec.mechanism)
 
     def as_json(self) -> dict[str, Any]:
-        """An entry of ``--json``."""
+        """Return an entry of ``--json``."""
         return {
             "spec": self.name,
             **({"grid": self.values} if self.values else {}),
@@ -334,7 +324,7 @@ class RefusedCombination:
     values: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """An entry of ``--json``."""
+        """Return an entry of ``--json``."""
         return {"spec": self.name, "grid": self.values, "refused": self.reason, "exit_code": self.exit_code}
 
 
@@ -347,15 +337,15 @@ class Comparison(list[Candidate]):
 
     @property
     def refused(self) -> list[RefusedCombination]:
-        """The combinations of a grid that there can't be."""
+        """Return the combinations of a grid that there can't be."""
         return [one for one in self.rows if isinstance(one, RefusedCombination)]
 
     def as_json(self, *, points: bool = False) -> dict[str, Any]:
-        """The object of ``--json``; ``points``: with every question of every release."""
+        """Return the object of ``--json``; ``points``: with every question of every release."""
         return {"specs": [one.as_json() | (_points_json(one) if points else {}) for one in self.rows]}
 
     def plot(self) -> Any:
-        """A picture, of altair: error by size of the true answer, of each release."""
+        """Return a picture, of altair: error by size of the true answer, of each release."""
         return plot.draw_picture(plot.draw_comparison, {one.name: one.evaluated.scores for one in self})
 
     def _repr_html_(self) -> str:
@@ -412,7 +402,7 @@ def compare(
 
 
 def _name_specs(specs: Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, SpecLike]]) -> list[tuple[str, Spec]]:
-    """The specifications with their names; a number where nothing names one."""
+    """Return the specifications with their names; a number where nothing names one."""
     alone = isinstance(specs, str | os.PathLike | Spec) or is_table(specs) or not isinstance(specs, Iterable)
     if alone or (isinstance(specs, Mapping) and {"source", "mechanism"} <= set(specs)):
         raise UsageError("compare takes several specifications, by name or in a list; put one into a list: [spec]")
@@ -426,17 +416,8 @@ def _name_specs(specs: Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, S
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A release's facts, its scores and the seconds that these took."""
-
-    published: Published
-    evaluated: Evaluated
-    seconds: float
-
-
-@dataclass(frozen=True)
 class _Trial:
-    """What every specification goes through; ``called``: the name of all releases; ``key_path``: holds the key that
+    """The settings of every specification; ``called``: the name of all releases; ``key_path``: holds the key that
     chooses one record of each person, if that is not the ledger's.
     """
 
@@ -446,63 +427,53 @@ class _Trial:
     seed: int | None
     key_path: Path | None
 
-    def measure_spec(self, spec: Spec, options: Options) -> Outcome:
-        """Published into a temporary folder and evaluated; raises what publishing raises."""
-        with temporary_folder() as folder:
-            trial_spec = redirect_spec(spec, folder / "release.duckdb", "duckdb")
-            trial_spec = trial_spec.model_copy(
-                update={"release": trial_spec.release.model_copy(update={"name": self.called, "schema_": None})}
-            )
-            trial_spec = trial_spec.model_copy(
-                update={"ledger": Ledger(off=True)}
-            )  # trials are no releases: no ledger knows of them
-            key = system_key() if self.seed is None else seed_key(self.seed)
-            choice = self._choose_records(spec, key)
-            try:
-                published = publish_spec(PublicationRequest(trial_spec, None, key, choice=choice), options)
-            except (UsageError, InfeasibleError) as error:
-                raise _RefusedError(error) from error
-            clock = time.monotonic()
-            answers = measure_answers(trial_spec.target, trial_spec, self.workload, self.confidence, options, choice)
-            return Outcome(published, answers, time.monotonic() - clock)
+    def redirect_spec(self, spec: Spec, folder: Path) -> Spec:
+        """Return the specification of a release in a folder. No ledger knows of it, since trials are no releases."""
+        trial_spec = redirect_spec(spec, folder / "release.duckdb", "duckdb")
+        section = trial_spec.release.model_copy(update={"name": self.called, "schema_": None})
+        return trial_spec.model_copy(update={"release": section, "ledger": Ledger(off=True)})
 
-    def _choose_records(self, spec: Spec, key: Key) -> PersonChoice | None:
-        """The choice that publishing makes; by ``key`` where neither a ledger nor a file has another."""
+    def choose_records(self, spec: Spec, key: Key) -> PersonChoice | None:
+        """Return the choice that publishing makes; by ``key`` where neither a ledger nor a file has another."""
         own = None if self.key_path is None else read_key(self.key_path)
         with open_scratch() as db:
             return make_choice(db, PublicationRequest(spec, path_of(spec), own), publishing=False, otherwise=key)
 
-
-class _RefusedError(Exception):
-    """What publishing refused, apart from what a workload is refused for."""
-
-    def __init__(self, error: UsageError | InfeasibleError) -> None:
-        super().__init__(str(error))
-        self.error = error
+    def measure_release(
+        self, one: Combination, published: Published, choice: PersonChoice | None, options: Options
+    ) -> Candidate:
+        """Compare the answers of a release with those of its source."""
+        clock, spec = time.monotonic(), published.spec
+        answers = measure_answers(spec.target, spec, self.workload, self.confidence, options, choice)
+        return Candidate(one.name, one.spec, published, answers, time.monotonic() - clock, one.values)
 
 
 def _run_trials(
     wanted: Sequence[Combination], trial: _Trial, options: Options, *, refuse: bool
 ) -> Iterator[Candidate | RefusedCombination]:
-    """What becomes of each; ``refuse``: what there can't be ends it."""
+    """Publish and measure each specification; ``refuse``: raise what publishing raises."""
     for number, one in enumerate(wanted, 1):
         if one.refused is not None:
             yield RefusedCombination(one.name, one.refused, UsageError.exit_code, one.values)
             continue
         name = one.name if len(wanted) == 1 else f"{number}/{len(wanted)} {one.name}"
-        trial_options = (
-            options if options.report is None else replace(options, report=PartReporter(options.report, name))
-        )
-        try:
-            outcome = trial.measure_spec(one.spec, trial_options)
-        except _RefusedError as refused:
-            error = refused.error
-            if refuse:
-                error.args = (f"{one.name}: {error}", *error.args[1:])
-                raise error from None
-            yield RefusedCombination(one.name, str(error), error.exit_code, one.values)
-        else:
-            yield Candidate(one.name, one.spec, outcome.published, outcome.evaluated, outcome.seconds, one.values)
+        reported = options if options.report is None else replace(options, report=PartReporter(options.report, name))
+        key = system_key() if trial.seed is None else seed_key(trial.seed)
+        choice = trial.choose_records(one.spec, key)
+        with temporary_folder() as folder:
+            try:
+                request = PublicationRequest(trial.redirect_spec(one.spec, folder), None, key, choice=choice)
+                published = publish_spec(request, reported)
+            except (UsageError, InfeasibleError) as error:
+                if refuse:
+                    error.args = (f"{one.name}: {error}", *error.args[1:])
+                    raise
+                outcome: Candidate | RefusedCombination = RefusedCombination(
+                    one.name, str(error), error.exit_code, one.values
+                )
+            else:
+                outcome = trial.measure_release(one, published, choice, reported)
+        yield outcome
 
 
 def _require_comparable(specs: Sequence[tuple[str, Spec]]) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 from pydantic import ValidationError
 
-from privsql.calls import as_exact_number, as_path, as_whole_number
+from privsql.calls import as_exact_number, as_optional_path, as_path, as_whole_number
 from privsql.engine.files import is_files, temporary_folder, url_scheme
-from privsql.engine.open import list_tables, open_scratch
+from privsql.engine.open import list_tables, open_engine, open_scratch
 from privsql.engine.progress import SilentReporter, options_from
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import UsageError
@@ -25,12 +25,11 @@ from privsql.releases.ledger.composition import require_names
 from privsql.releases.ledger.keeping import require_ledger
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.keywords import as_spec
-from privsql.source.places import Source, as_frame, is_table, resolve_address
+from privsql.source.places import Source, as_frame, as_target, is_table
 from privsql.source.profile import choose_roles
 from privsql.source.records import known_as
 from privsql.source.spec import Columns
 from privsql.source.table import mount_persons, prepare_table
-from privsql.verbs.session import open_workshop
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -80,7 +79,7 @@ def init(
         files = table is None and is_files(name)
         if not files and table is None:
             table = _only_table(Path(name))
-        place = _as_spec_path(name, as_path(base, "base") if base is not None else None)
+        place = _as_spec_path(name, as_optional_path(base, "base"))
         source_table = {("file" if files else "database"): place, **({} if files else {"table": table})}
         source_model = _make_source({"file": name} if files else {"database": name, "table": table})
         return _propose_spec(name, source_model, source_table, wanted, options)
@@ -95,7 +94,7 @@ def _propose_spec(
 ) -> str:
     mechanism, sensitive, categorical = wanted
     with temporary_folder() as folder:
-        with open_workshop(folder, options) as db:
+        with open_engine(folder, options) as db:
             mount_persons(db, source)
             try:
                 chosen = choose_roles(
@@ -103,7 +102,7 @@ def _propose_spec(
                 )
             except UsageError as error:
                 raise UsageError(f"{called}: {error}") from error
-        with open_workshop(folder, options) as db:
+        with open_engine(folder, options) as db:
             columns = Columns.model_validate(chosen.columns)
             proposed = mechanism.propose(
                 db, ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
@@ -123,7 +122,7 @@ def _make_source(fields: dict[str, Any]) -> Source:
 
 
 def _as_spec_path(name: str, base: Path | None) -> str:
-    """A path as a specification in folder ``base`` has it."""
+    """Return a path as a specification in folder ``base`` has it."""
     if url_scheme(name):
         return name
     place = Path(name).absolute()
@@ -131,7 +130,7 @@ def _as_spec_path(name: str, base: Path | None) -> str:
 
 
 def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Proposal, *, reduced: bool) -> str:
-    """The text; ``reduced``: of persons with several records only one can be published, so there is no choice."""
+    """Return the text; ``reduced``: only one record of each person can be published, so there is no choice."""
     document = tomlkit.document()
     first = "Proposed by privsql init. Check the roles: what could be known of a person is a quasi-identifier."
     head = (first, "", *chosen.remarks) if chosen.remarks else ("Proposed by privsql init.",)
@@ -159,7 +158,7 @@ def _describe_source(source: dict[str, Any], chosen: ChosenRoles, *, reduced: bo
 
 
 def _without_columns(columns: dict[str, Any], left_out: Collection[str]) -> dict[str, Any]:
-    """The roles of columns, without some of them: wherever they are named, and what would then hold nothing."""
+    """Return the roles of columns, without some of them: wherever they are named, and what would then hold nothing."""
     if not left_out:
         return columns
     remaining: dict[str, Any] = {}
@@ -183,13 +182,12 @@ def _only_table(path: Path) -> str:
 
 
 def itemsets(release: PathLike, *, top: int = 20, estimator: str = "reconstructed") -> list[tuple[list[str], float]]:
-    """The ``top`` most frequent item sets of a release, each with its estimated number of records.
+    """Return the ``top`` most frequent item sets of a release, each with its estimated number of records.
 
     Raises ``UsageError`` for a release of another kind.
     """
-    top = as_whole_number(top, "--top")
-    path = as_path(release, "release")
-    with Release(path) as opened, explain_failures(path):
+    top, target = as_whole_number(top, "--top"), as_target(release)
+    with Release(target) as opened, explain_failures(target):
         return opened.answers.list_frequent(top, estimator)
 
 
@@ -200,10 +198,10 @@ def synthesize(release: PathLike, to: PathLike) -> int:
 
     They are made from the release alone. Raises ``UsageError`` for a release of another kind, or if ``to`` exists.
     """
-    path, file = as_path(release, "release"), as_path(to, "to")
+    target, file = as_target(release), as_path(to, "to")
     if file.suffix != ".parquet" or file.exists():
         raise UsageError(f"{file}: synthetic records need a new file that ends in .parquet")
-    with Release(path) as opened, explain_failures(path), open_scratch() as db:
+    with Release(target) as opened, explain_failures(target), open_scratch() as db:
         rows = opened.answers.make_synthetic()
         db.register_arrow("synthetic", rows)
         db.export_parquet(temp_table("synthetic"), file)
@@ -211,7 +209,7 @@ def synthesize(release: PathLike, to: PathLike) -> int:
 
 
 # Ledger ---------------------------------------------------------------------------------------------------------------
-# ``ledger``: what the publisher's ledger holds, which releases never left the house, and what a source may spend.
+# ``ledger``: list the publisher's ledger, withdraw releases that were never distributed, and set the cap of a source.
 
 
 @dataclass(frozen=True)
@@ -238,7 +236,7 @@ class LedgerListing:
         return self.releases[number]
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         return {
             "releases": [entry.as_json() for entry in self.releases],
             "database": str(self.database),
@@ -249,19 +247,15 @@ class LedgerListing:
 
 
 def ledger(spec: SpecLike | None = None, *, database: PathLike | None = None) -> LedgerListing:
-    """What the ledger holds of the source of a specification; without one, of all sources.
+    """List what the ledger holds of the source of a specification; without one, of all sources.
 
     ``database``: the ledger, by default that of the specification, or the user's own. Raises ``UsageError`` if there
     is none.
     """
     source_spec = as_spec(spec) if spec is not None else None
-    path = require_ledger(source_spec, _as_database_path(database))
+    path = require_ledger(source_spec, as_optional_path(database, "database"))
     with open_scratch() as db, open_for_reading(db, path) as book:
         return _list_releases(path, book, source_spec)
-
-
-def _as_database_path(database: PathLike | None) -> Path | None:
-    return as_path(database, "database") if database is not None else None
 
 
 def _list_releases(path: Path, book: Book, spec: Spec | None) -> LedgerListing:
@@ -278,7 +272,7 @@ def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> Le
     Raises ``UsageError`` if the ledger does not hold it, or has it as withdrawn already.
     """
     path, named = (
-        require_ledger(None, _as_database_path(database)),
+        require_ledger(None, as_optional_path(database, "database")),
         str(release if isinstance(release, int) else as_path(release)),
     )
     with open_scratch() as db, open_for_writing(db, path) as book:
@@ -289,16 +283,16 @@ def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> Le
 
 
 def _find_entry(book: Book, release: str) -> LedgerEntry:
-    """The release that is out, by its number, its file, or where it went: the last one there."""
-    path = Path(release)
-    if is_occupied(path):
-        release_digest = digest_release(path)
-        alike = [entry for entry in book.live_entries if entry.digest == release_digest]
-        alike = [entry for entry in alike if entry.target == str(resolve_address(path))] or alike
-    elif release.isdecimal():
-        alike = [entry for entry in book.live_entries if entry.number == int(release)]
+    """Return the last release that is not withdrawn and has this number, file or target."""
+    target = as_target(release)
+    there = [entry for entry in book.live_entries if entry.target == str(target.resolve())]
+    if is_occupied(target):
+        digest = digest_release(target)
+        alike = [entry for entry in book.live_entries if entry.digest == digest]
+        alike = [entry for entry in alike if entry in there] or alike
     else:
-        alike = [entry for entry in book.live_entries if entry.target == str(resolve_address(path))]
+        numbered = [entry for entry in book.live_entries if release.isdecimal() and entry.number == int(release)]
+        alike = numbered if release.isdecimal() else there
     if not alike:
         raise UsageError(f"{release} is no release in the ledger that is out; 'privsql ledger' lists them")
     return alike[-1]
@@ -316,7 +310,7 @@ def cap(
     if most <= 0:
         raise UsageError(f"cap: {fraction_text(most)} is not above 0")
     require_names(source_spec)
-    path = require_ledger(source_spec, _as_database_path(database), exists=False)
+    path = require_ledger(source_spec, as_optional_path(database, "database"), exists=False)
     source = known_as(source_spec.source)
     with open_scratch() as db:
         with open_for_writing(db, path) as book, db.in_transaction():

@@ -18,20 +18,19 @@ from sqlglot.dialects.duckdb import DuckDB
 
 from privsql.answers.accuracy import BANDS, Workload
 from privsql.answers.answer import OURS, THEIRS
-from privsql.calls import as_path, as_paths, as_whole_number
+from privsql.calls import as_optional_path, as_paths, as_whole_number
 from privsql.engine.progress import RunKeywords, SilentReporter, options_from, report_steps
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, column, is_null, table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.extras import SERVING
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
-from privsql.mechanisms.registry import get_mechanism
 from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, UsageSnippets, VerifiedFacts
 from privsql.pages.report import require_page_target, write_page
 from privsql.releases.contents import locate_release
 from privsql.releases.draft import digest_release
 from privsql.releases.opened import Release, explain_failures
 from privsql.releases.statements import describe_manifest
-from privsql.source.places import join_address
+from privsql.source.places import Target, as_target
 from privsql.verbs.attack import attack
 from privsql.verbs.compare import evaluate
 from privsql.verbs.verify import verify
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.engine.progress import Options, Reporter
     from privsql.engine.roles import Field
-    from privsql.model.manifest import Manifest
+    from privsql.mechanisms.contract import Shape
     from privsql.releases.contents import StoredRelease
     from privsql.source.keywords import SpecLike
     from privsql.verbs.verify import Verified
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["Report", "report"]
 
 # Typical questions ----------------------------------------------------------------------------------------------------
-# Questions about a release from what it says of itself, as trees: typical ones, and one to show how it is asked.
+# Typical questions about a release, as syntax trees, and an example that shows how to query it.
 
 COLUMNS, LOOKED = 3, 20  # by which is grouped; of the release's columns, that are looked at for them
 FEW = 60  # different values of such a column at most
@@ -67,7 +66,7 @@ def list_questions(release: Release) -> Iterator[exp.Select]:
 
     What the release can't be asked for is left out.
     """
-    shape = get_mechanism(release.manifest.mechanism).shape
+    shape = release.mechanism.shape
     if isinstance(shape, ItemSetShape):
         yield from _list_set_questions(release)
         return
@@ -84,7 +83,7 @@ def list_questions(release: Release) -> Iterator[exp.Select]:
 
 
 def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -> list[exp.Expr]:
-    """By what of the sensitive columns is grouped: their values, or quarters of the records where these are numbers."""
+    """Return the groups by sensitive columns: their values, or quarters of the records for numbers."""
     fields = release.manifest.roles.sensitive
     if not (isinstance(shape, TableShape) and shape.numeric):
         return [column(field.name) for field in fields]
@@ -114,7 +113,7 @@ def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUA
 
 
 def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
-    """The columns that have at least two values, and few of them, those with fewest first."""
+    """Return the columns that have at least two values, and few of them, those with fewest first."""
     counts = []
     for name in names:
         with suppress(UsageError):
@@ -125,7 +124,7 @@ def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
 
 
 def _list_set_questions(release: Release) -> Iterator[exp.Select]:
-    """How many records hold sets of items: frequent ones and, ever further apart, less frequent ones."""
+    """Yield how many records hold sets of items: frequent ones and, ever further apart, less frequent ones."""
     field = release.manifest.roles.sensitive[0]
     frequent = release.answers.list_frequent(RANKED, "reconstructed")
     for rank in sorted({round(len(frequent) ** (k / SETS)) - 1 for k in range(SETS + 1)}) if frequent else []:
@@ -134,7 +133,7 @@ def _list_set_questions(release: Release) -> Iterator[exp.Select]:
 
 
 def items_condition(field: Field, items: Sequence[str]) -> exp.Expr:
-    """The condition that a list holds some items, given as texts."""
+    """Return the condition that a list holds some items, given as texts."""
     listed = exp.Array(expressions=[as_literal(item, field, field.type.removesuffix("[]")) for item in items])
     return exp.Anonymous(this="list_has_all", expressions=[column(field.name), listed])
 
@@ -148,12 +147,12 @@ def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: e
 
 
 def ask_release(release: Release, query: exp.Select, estimator: str = "reconstructed") -> Rows:
-    """The rows of an answer: groups, estimate, standard error, low, high."""
+    """Return the rows of an answer: groups, estimate, standard error, low, high."""
     return release.query(as_sql(query, plainly=False), estimator=estimator).rows
 
 
 def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr:
-    """A value as a constant of a column."""
+    """Return a value as a constant of a column."""
     sql_type = kind or field.type
     if sql_type == "VARCHAR":
         return exp.Literal.string(str(value))
@@ -165,7 +164,7 @@ def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr
 
 
 def as_sql(query: exp.Expr, *, plainly: bool = True) -> str:
-    """The SQL of a query; ``plainly``: names that need no quotes have none."""
+    """Return the SQL of a query; ``plainly``: names that need no quotes have none."""
     if plainly:
         query = query.copy()
         for one in query.find_all(exp.Identifier):
@@ -181,7 +180,7 @@ def as_sql(query: exp.Expr, *, plainly: bool = True) -> str:
 
 
 # Expected accuracy ----------------------------------------------------------------------------------------------------
-# How good a release's answers are, as far as the release itself tells: by the size of the answer.
+# The expected accuracy of a release's answers by their size, from the release alone.
 
 MEAN = math.sqrt(2 / math.pi)  # E|x| of a normal x with deviation 1
 
@@ -205,7 +204,7 @@ def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccur
 
 
 def _answer_groups(release: Release, query: Any) -> list[tuple[float, float, float, float | None]]:
-    """(estimate, standard error, half of the interval, half of the literature's bounds) of every group."""
+    """Return (estimate, standard error, half interval, half of the literature's bounds) of every group."""
     ours = ask_release(release, query)
     if len(ours) > MOST_ANSWER_ROWS:
         return []
@@ -239,7 +238,7 @@ def _summarize_band(
 
 
 # Snippets to copy -----------------------------------------------------------------------------------------------------
-# How a release is asked, in lines to copy: in a shell, in Python, and in DuckDB without privsql.
+# Lines to copy that query a release: in a shell, in Python, and in DuckDB without privsql.
 
 FILE, FOLDER, SCHEMA = "release.duckdb", "release", "released"  # how the release is called in the lines
 LEGIBLE = 100  # characters of a value
@@ -247,12 +246,12 @@ QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
 
 
 def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
-    """The lines for one question, which the release can be asked."""
+    """Return the lines for one question, which the release can be asked."""
     name, form = FILE, "file"
     if location.is_folder:
         name, form = FOLDER, "folder"
-    elif location.schema is not None:
-        name, form = str(join_address(Path(FILE), SCHEMA)), "schema"
+    elif location.target.schema is not None:
+        name, form = str(Target(Path(FILE), SCHEMA)), "schema"
     groups, condition = _example_question(release)
     query = as_sql(build_count_query(release, groups, condition))
     quoted = shlex.quote(query) if QUOTING & set(query) else f'"{query}"'
@@ -263,9 +262,9 @@ def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
 
 
 def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
-    """How many records have the most frequent value, or the larger half of numbers, by a column; or frequent items."""
-    roles, mechanism = release.manifest.roles, get_mechanism(release.manifest.mechanism)
-    if isinstance(mechanism.shape, ItemSetShape):
+    """Return a question on the most frequent value by a column, the larger half of numbers, or frequent items."""
+    roles, shape = release.manifest.roles, release.mechanism.shape
+    if isinstance(shape, ItemSetShape):
         frequent = release.answers.list_frequent(20, "reconstructed")
         chosen = next((items for items, _ in frequent if items and _is_legible(items)), None)
         return [], items_condition(roles.sensitive[0], chosen) if chosen else None
@@ -273,11 +272,8 @@ def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None
     others = roles.quasi_identifiers or roles.sensitive[1:]
     legible = [field.name for field in others if _is_legible([field.name])]
     few: list[exp.Expr] = [column(name) for name in legible[:1]]
-    if (
-        isinstance(mechanism.shape, TableShape)
-        and mechanism.shape.numeric
-        and (middle := find_quantiles(release, fields[0], [0.5]))
-    ):
+    numeric = isinstance(shape, TableShape) and shape.numeric
+    if numeric and (middle := find_quantiles(release, fields[0], [0.5])):
         return few, exp.GTE(this=column(fields[0].name), expression=as_literal(middle[0], fields[0]))
     rows = ask_release(release, build_count_query(release, [column(field.name) for field in fields]))
     legible_rows = (row for row in rows if _is_legible(row[: len(fields)]))
@@ -289,7 +285,7 @@ def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None
 
 
 def _is_legible(values: Iterable[object]) -> bool:
-    """Whether values can be copied from a page, on which what can't be printed is replaced."""
+    """Return whether values can be copied from a page, on which what can't be printed is replaced."""
     return all(str(one).isprintable() and len(str(one)) <= LEGIBLE for one in values)
 
 
@@ -298,12 +294,11 @@ def _equals_value(left: exp.Expr, value: object, field: Field) -> exp.Expr:
 
 
 def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, form: str) -> str:
-    """The same for DuckDB itself: the release's view has a weight; files of a folder are put together to it first."""
+    """Return SQL for DuckDB alone, which sums the weight of the release's view; of a folder it makes the view."""
     manifest = release.manifest
-    mechanism = get_mechanism(manifest.mechanism)
     weight = exp.Sum(this=column(manifest.roles.by_all.column_name("weight")))
     query = exp.select(*(one.copy() for one in groups), alias_as(weight, "n"))
-    view = mechanism.define_views(manifest)[0]
+    view = release.mechanism.define_views(manifest)[0]
     query = query.from_(table(view.name, schema=SCHEMA if form == "schema" else None))
     query = query if condition is None else query.where(condition.copy())
     query = query.group_by(*(exp.Literal.number(at + 1) for at in range(len(groups)))) if groups else query
@@ -323,7 +318,7 @@ def _create_view(name: str, query: exp.Query) -> exp.Create:
 
 
 # Report ---------------------------------------------------------------------------------------------------------------
-# ``report``: one page on a release: what it promises, who could learn what, how good its answers are, how to ask.
+# ``report``: one page on a release: its promises, its risks, the accuracy of its answers, and how to query it.
 
 QUERIES, RANGES, OF_EACH = 120, 80, 40  # that the source is asked, too: with four answers each, one, by class
 PAIRS = 40  # answers that are shown singly
@@ -337,7 +332,7 @@ def report(
     key_file: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> Report:
-    """All that can be said of a release to whoever gets it, and with ``to`` a page of HTML that says it.
+    """Return all that can be said of a release to whoever gets it, and with ``to`` a page of HTML that says it.
 
     Without ``source`` it follows from the release alone, is the same whoever makes it, and may be handed out with it.
     With the source (``source`` and ``key_file`` as of ``verify``) it is internal: it shows true counts. Checks that do
@@ -346,33 +341,32 @@ def report(
     written, and where what makes pages
     pages is not installed.
     """
-    path, target = as_path(release, "release"), as_path(to, "to") if to is not None else None
-    if target is not None:
-        require_page_target(target)
+    target, page = as_target(release), as_optional_path(to, "to")
+    if page is not None:
+        require_page_target(page)
     with options_from(how, report) as options:
-        verified = verify(path, source, key_file=key_file, options=options)
-        learnt = _gather_facts(path, source, key_file, verified, options) if verified.ok else None
+        verified = verify(target, source, key_file=key_file, options=options)
+        learnt = _gather_facts(target, source, key_file, verified, options) if verified.ok else None
         checks, notes = tuple(verified.checks), tuple(verified.notes)
-        outcome = Report(verified.manifest, checks, notes, _file_digests(path), source is not None, learnt)
-        if target is not None:
+        outcome = Report(verified.manifest, checks, notes, _file_digests(target), source is not None, learnt)
+        if page is not None:
             (options.report or SilentReporter()).start_step("Drawing the page")
-            write_page(outcome, target)
+            write_page(outcome, page)
     return outcome
 
 
 def _gather_facts(
-    path: Path, source: SpecLike | None, key_file: PathLike | None, verified: Verified, options: Options
+    target: Target, source: SpecLike | None, key_file: PathLike | None, verified: Verified, options: Options
 ) -> VerifiedFacts:
-    """What is known of a release whose checks hold."""
+    """Return what is known of a release whose checks hold."""
     manifest, reported = verified.manifest, options.report or SilentReporter()
-    mechanism = get_mechanism(manifest.mechanism)
-    params = mechanism.read(manifest)
-    with Release(path) as opened, explain_failures(path):
-        parts = tuple(opened.structure())
+    with Release(target) as opened, explain_failures(target):
+        mechanism, parts = opened.mechanism, tuple(opened.structure())
         expected = estimate_accuracy(opened, reported)
-        how_to_ask, certain = make_snippets(opened, locate_release(path)), THEIRS in opened.answers.certain
+        how_to_ask, certain = make_snippets(opened, locate_release(target)), THEIRS in opened.answers.certain
+    params = mechanism.read(manifest)
     reported.start_step("Attacking the release")
-    attacked = attack(path, source, key_file=key_file, options=options)
+    attacked = attack(target, source, key_file=key_file, options=options)
     return VerifiedFacts(
         mechanism.promise(params),
         mechanism.words(params),
@@ -385,36 +379,35 @@ def _gather_facts(
         expected,
         certain,
         how_to_ask,
-        _compare_answers(path, source, key_file, manifest, options) if source is not None else None,
+        _compare_answers(target, source, key_file, mechanism.shape, options) if source is not None else None,
     )
 
 
 def _compare_answers(
-    path: Path, source: SpecLike, key_file: PathLike | None, manifest: Manifest, options: Options
+    target: Target, source: SpecLike, key_file: PathLike | None, shape: Shape, options: Options
 ) -> TruthComparison:
-    """The release's answers beside those of its source; numbers are asked for in ranges."""
-    shape = get_mechanism(manifest.mechanism).shape
+    """Compare the release's answers with those of its source; questions on numbers are about ranges."""
     numeric = isinstance(shape, TableShape) and shape.numeric
     number = RANGES if numeric else QUERIES if isinstance(shape, TableShape) else OF_EACH
     workload = Workload("ranges" if numeric else "equality", number, ways=1)
-    evaluated = evaluate(path, source, workload, key_file=key_file, options=options)
+    evaluated = evaluate(target, source, workload, key_file=key_file, options=options)
     summaries = {name: score.summary() for name, score in evaluated.scores.items()}
     return TruthComparison(summaries, _sample_pairs(evaluated.scores[OURS]), evaluated.confidence)
 
 
 def _sample_pairs(score: Score) -> tuple[tuple[float, float, float | None, float | None], ...]:
-    """Some answers singly, of every size: true ones in order, every k-th."""
+    """Return some answers singly, of every size: true ones in order, every k-th."""
     rows = [(true, of["estimate"] or 0.0, of["low"], of["high"]) for _, true, of in score.pair_answers()]
     rows.sort(key=lambda row: row[:2])
     step = max(1, -(-len(rows) // PAIRS))
     return tuple(rows[step // 2 :: step])
 
 
-def _file_digests(path: Path) -> dict[str, str]:
-    """SHA-256 of the release's file, of the files of its folder by name, or of the tables of its schema."""
-    location = locate_release(path)
-    if location.schema is not None:
-        return {"the tables of the schema": digest_release(path)}
+def _file_digests(target: Target) -> dict[str, str]:
+    """Return SHA-256 of the release's file, of the files of its folder by name, or of the tables of its schema."""
+    location = locate_release(target)
+    if target.schema is not None:
+        return {"the tables of the schema": digest_release(target)}
     files = {file.relative_to(location.place).as_posix(): file for file in location.readable_files}
     digests = {}
     for name, file in (files or {"the file": location.place}).items():
@@ -424,7 +417,7 @@ def _file_digests(path: Path) -> dict[str, str]:
 
 
 # Serve ----------------------------------------------------------------------------------------------------------------
-# A page to ask releases at: for people who write no SQL.
+# ``serve``: a local page on which to query releases without SQL.
 
 LONGEST, MOST_ROWS, MOST_AT_ONCE = 3_600, 1_000_000, 64
 PORT, SECONDS, PAGE_ROWS, AT_ONCE = 8317, 30, 20_000, 2

@@ -10,11 +10,10 @@ from privsql.engine.open import open_engine, open_spark
 from privsql.engine.progress import Options
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import BudgetComposition
-from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.contents import admit_release, locate_release
 from privsql.releases.draft import HOLDER
 from privsql.releases.ledger.keeping import repeat_choice
-from privsql.releases.opened import RELEASE, OpenedRelease
+from privsql.releases.opened import RELEASE
 from privsql.releases.statements import has_same_choice
 from privsql.source.records import prepare_records
 
@@ -25,45 +24,44 @@ if TYPE_CHECKING:
     from privsql.engine.database import EngineSession, Warehouse
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
+    from privsql.releases.contents import AttachedRelease
+    from privsql.source.places import Target
     from privsql.source.spec import Spec
 
 
 @contextmanager
 def open_session(options: Options | None = None) -> Iterator[EngineSession]:
-    """An empty engine for the time of a verb, with a folder to spill to."""
-    with temporary_folder() as folder, open_workshop(folder, options or Options()) as db:
+    """Open an empty engine for the time of a verb, with a folder to spill to."""
+    with temporary_folder() as folder, open_engine(folder, options or Options()) as db:
         yield db
 
 
 @contextmanager
 def open_release_with_source(
-    path: Path, spec: Spec, manifest: Manifest, options: Options | None = None, *, key_file: Path | None = None
-) -> Iterator[tuple[EngineSession, Records]]:
-    """A release, its tables in database ``release``, beside the sorted records of its source.
+    target: Target, spec: Spec, manifest: Manifest, options: Options | None = None, *, key_file: Path | None = None
+) -> Iterator[tuple[AttachedRelease, Records]]:
+    """Open a release in database ``release`` beside the sorted records of its source.
 
-    ``key_file``: holds the key that it was made with, if that is not the ledger's. Raises ``UsageError`` if the
-    specification is not for such a release.
+    ``key_file``: holds the key that the release was made with, if that is not the ledger's. Raises ``UsageError`` if
+    the specification is not for such a release.
     """
     with open_session(options) as db:
-        source = prepare_records(db, spec, choice=repeat_choice(db, spec, path, manifest, key_file))
+        source = prepare_records(db, spec, choice=repeat_choice(db, spec, target, manifest, key_file))
         require_same_roles(manifest, source)
-        require_same_mechanism(manifest, spec)
+        if manifest.mechanism != spec.mechanism.kind:
+            kinds = f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}"
+            raise UsageError(kinds)
         source.sort_records()
-        attach_release_tables(db, path)
-        yield db, source
-
-
-def open_workshop(spill: Path, options: Options) -> EngineSession:
-    return open_engine(spill, options)
+        yield attach_release_tables(db, target), source
 
 
 @contextmanager
 def source_session(spec: Spec, db: EngineSession, spill: Path, options: Options) -> Iterator[Warehouse]:
-    """Where a source is counted and dealt: beside its release, or where it lies.
+    """Open the engine that counts a source and assigns its records: that of the release, or the source's own.
 
-    What composes by budget is published from counts of what was brought here.
+    A release that composes by budget is published from counts in the engine of the release.
     """
-    if spec.source.kind != "spark" or isinstance(get_mechanism(spec.mechanism.kind).composition, BudgetComposition):
+    if spec.source.kind != "spark" or isinstance(spec.implementation.composition, BudgetComposition):
         yield db
         return
     with open_spark(spill, options, remote=spec.source.origin.address) as there:
@@ -77,7 +75,7 @@ def require_same_roles(manifest: Manifest, source: Records) -> None:
 
 
 def require_same_persons(manifest: Manifest, source: Records) -> None:
-    """``UsageError`` unless both hold the same record of each person, or neither is reduced: else counts differ."""
+    """Raise ``UsageError`` unless both hold the same record of each person, or neither is reduced: counts differ."""
     rules = [one.rule if one is not None else None for one in (manifest.persons, source.persons)]
     if (rules[0] == "one") != (rules[1] == "one"):
         holds, other = ("the release", "source") if rules[0] == "one" else ("the source", "release")
@@ -89,19 +87,17 @@ def require_same_persons(manifest: Manifest, source: Records) -> None:
         )
 
 
-def require_same_mechanism(manifest: Manifest, spec: Spec) -> None:
-    if manifest.mechanism != spec.mechanism.kind:
-        raise UsageError(f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}")
-
-
-def attach_release_tables(db: EngineSession, path: Path) -> None:
-    """Make the tables of a release readable in database ``release`` beside the source, if it holds what it states."""
-    location = locate_release(path)
-    db.create_database(RELEASE) if location.database_file is None else db.attach(
-        location.database_file, RELEASE, read_only=True, strange=True
-    )
-    if location.holder_file is not None:
+def attach_release_tables(db: EngineSession, target: Target) -> AttachedRelease:
+    """Attach a release in database ``release`` beside the source; ``GuaranteeError`` unless it holds what it states."""
+    stored = locate_release(target)
+    if stored.database_file is None:
+        db.create_database(RELEASE)
+    else:
+        db.attach(stored.database_file, RELEASE, read_only=True, strange=True)
+    if stored.holder_file is not None:
         db.distrust_statistics()
-        if db.attached_name(location.holder_file) is None:  # it may hold the source, too
-            db.attach(location.holder_file, HOLDER, read_only=True)
-    OpenedRelease(*admit_release(db, location, RELEASE)).require_intact(path)
+        if db.attached_name(stored.holder_file) is None:  # it may hold the source, too
+            db.attach(stored.holder_file, HOLDER, read_only=True)
+    release = admit_release(db, stored, RELEASE)
+    release.require_intact(target)
+    return release

@@ -28,6 +28,7 @@ from privsql.mechanisms.bucketize import attacks
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
 from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.opened import open_release
+from privsql.source.places import Target
 from privsql.source.spec import load
 from privsql.verbs import attack as adversary
 from privsql.verbs.attack import Attacked, _draw_noise
@@ -511,7 +512,8 @@ def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch
     """Nine in ten of a job have one disease, so the job excludes the others, for who is soon sure."""
     monkeypatch.setattr(adversaries, "RARE", 0.5)
     monkeypatch.setattr(adversaries, "SURE", 0.5)
-    with open_release(tied / "ill.duckdb") as (db, manifest):
+    with open_release(Target.parse(tied / "ill.duckdb")) as (db, opened):
+        manifest = opened.manifest
         seen = scene(db, manifest)
         columns = suite.learn_association(seen)
         rules = [adversaries.mark_excluded(one, seen.shares) for one in columns]
@@ -525,7 +527,8 @@ def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch
 def test_learnt_counts_are_the_true_ones(tied: Path) -> None:
     """Reconstructed counts of job and disease, within 5 standard errors; one round keeps every column's totals."""
     truth = pq.read_table(tied / "people.parquet").to_pandas().groupby(["job", "disease"]).size().unstack(fill_value=0)
-    with open_release(tied / "ill.duckdb") as (db, manifest):
+    with open_release(Target.parse(tied / "ill.duckdb")) as (db, opened):
+        manifest = opened.manifest
         seen = scene(db, manifest)
         columns = suite.learn_association(seen)
         names = [name for (name,) in db.rows(seen_order())]
@@ -543,7 +546,8 @@ def seen_order() -> Any:
 
 
 def test_row_order_asks_only_layouts_that_draw_bucket_numbers(plain: Path) -> None:
-    with open_release(plain / "ill.duckdb") as (db, manifest):
+    with open_release(Target.parse(plain / "ill.duckdb")) as (db, opened):
+        manifest = opened.manifest
         told = manifest.model_copy(update={"facts": manifest.facts | {"layout": "round-robin"}})
         seen = scene(db, told)
         assert adversaries._find_running(seen) == []
@@ -622,7 +626,8 @@ def quick(db: Any, manifest: Manifest, sample: int | None = None) -> suite.Learn
 def test_the_quick_estimate_tells_tied_from_plain(plain: Path, tied: Path) -> None:
     found = {}
     for name, folder in (("plain", plain), ("tied", tied)):
-        with open_release(folder / "ill.duckdb") as (db, manifest):
+        with open_release(Target.parse(folder / "ill.duckdb")) as (db, opened):
+            manifest = opened.manifest
             found[name] = quick(db, manifest)
     assert found["plain"] is not None
     assert found["tied"] is not None
@@ -635,7 +640,8 @@ def test_the_quick_estimate_tells_tied_from_plain(plain: Path, tied: Path) -> No
 
 def test_the_quick_estimate_of_a_sample(tied: Path) -> None:
     """First buckets of every size; what is made in the database is forgotten again."""
-    with open_release(tied / "ill.duckdb") as (db, manifest):
+    with open_release(Target.parse(tied / "ill.duckdb")) as (db, opened):
+        manifest = opened.manifest
         before = db.list_objects(None)
         some = quick(db, manifest, sample=1000)
         assert db.list_objects(None) == before
@@ -647,7 +653,8 @@ def test_the_quick_estimate_of_a_sample(tied: Path) -> None:
 @pytest.mark.slow
 def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_path: Path) -> None:
     shutil.copy(tied / "people.parquet", tmp_path)
-    with open_release(made(tmp_path, mechanism=UP)) as (db, manifest):
+    with open_release(Target.parse(made(tmp_path, mechanism=UP))) as (db, opened):
+        manifest = opened.manifest
         found = [quick(db, manifest, sample=sample) for sample in (PEOPLE, PEOPLE // 2)]
     assert [one.attacked for one in found if one] == [PEOPLE, PEOPLE // 2]
     whole, half = found
@@ -658,7 +665,8 @@ def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_pat
 
 def test_no_estimate_without_a_scene(plain: Path) -> None:
     """A mechanism that has nothing to learn from quasi-identifiers says so."""
-    with open_release(plain / "ill.duckdb") as (db, manifest):
+    with open_release(Target.parse(plain / "ill.duckdb")) as (db, opened):
+        manifest = opened.manifest
         assert (
             suite.quick_learning_risk(ReleaseView(db, manifest, seed_key(1).random_generator("risk")), None, ()) is None
         )
@@ -737,7 +745,7 @@ def test_a_seed_repeats_noisy_counts_and_needs_no_opendp(plain: Path, monkeypatc
 @pytest.mark.slow
 def test_noisy_counts_of_a_source(plain: Path, tmp_path: Path) -> None:
     done = succeeded(
-        "attack", "--differential", "--epsilon", 0.5, "--source", plain / "spec.toml", "--plot", tmp_path / "d.svg",
+        "infer", "--epsilon", 0.5, "--source", plain / "spec.toml", "--plot", tmp_path / "d.svg",
         "--json", "age > 40 OR sex = 'F'", "disease = 'flu'",
     )  # fmt: skip
     with duckdb.connect() as db:
@@ -754,7 +762,7 @@ def test_noisy_counts_of_a_source(plain: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_noisy_counts_as_a_table(plain: Path) -> None:
-    shown = succeeded("attack", "--differential", "--source", plain / "spec.toml", "age > 40", "disease = 'flu'").out
+    shown = succeeded("infer", "--source", plain / "spec.toml", "age > 40", "disease = 'flu'").out
     assert "disclosed" in shown
     assert "scale 10" in shown
 
@@ -762,19 +770,18 @@ def test_noisy_counts_as_a_table(plain: Path) -> None:
 @each(
     ("arguments", "words"),
     [
-        (["--differential", "age > 40", "disease = 'flu'"], ["--source"]),
-        (["--differential", "--source", "SPEC", "age > 40"], ["two conditions"]),
-        (["--differential", "--source", "SPEC", "age > 400", "disease = 'flu'"], ["no record meets"]),
-        (["--differential", "--source", "SPEC", "--epsilon", "0", "age > 40", "disease = 'flu'"], ["epsilon"]),
-        (["--differential", "--source", "SPEC", "height > 40", "disease = 'flu'"], ["height"]),
-        (["--differential", "--source", "SPEC", "age > (", "disease = 'flu'"], ["age > ("]),
-        (["--differential", "--source", "SPEC", "age > 40", "random() < 1"], ["not supported"]),
-        (["one.duckdb", "two.duckdb"], ["one release"]),
+        (["age > 40", "disease = 'flu'"], ["--source"]),
+        (["--source", "SPEC", "age > 40"], ["SENSITIVE"]),
+        (["--source", "SPEC", "age > 400", "disease = 'flu'"], ["no record meets"]),
+        (["--source", "SPEC", "--epsilon", "0", "age > 40", "disease = 'flu'"], ["epsilon"]),
+        (["--source", "SPEC", "height > 40", "disease = 'flu'"], ["height"]),
+        (["--source", "SPEC", "age > (", "disease = 'flu'"], ["age > ("]),
+        (["--source", "SPEC", "age > 40", "random() < 1"], ["not supported"]),
     ],
 )
 def test_what_is_asked_wrongly(plain: Path, arguments: list[str], words: list[str]) -> None:
     given = [plain / "spec.toml" if part == "SPEC" else part for part in arguments]
-    refused(run("attack", *given), 2, *words)
+    refused(run("infer", *given), 2, *words)
 
 
 # The command and the library ---
@@ -827,7 +834,7 @@ def test_the_library(plain: Path) -> None:
     assert found.ok
     assert not found.source
     with pytest.raises(UsageError, match="epsilon"):
-        privsql.differential(load(plain / "spec.toml"), "age > 40", "disease = 'flu'", epsilon=-1)
+        privsql.infer(load(plain / "spec.toml"), "age > 40", "disease = 'flu'", epsilon=-1)
     assert adversary.attack is privsql.attack
 
 

@@ -68,6 +68,12 @@ SAME = {  # columns and mechanism in TOML, and as flags
         ["--items", "goods", "--kind", "setvalued", "--epsilon", "0.5", "--universe", '["ale", "figs"]',
          "--algorithm", "diffpart", "--tau", "3", "--ledger-epsilon", "2.5"],
     ),
+    "views": (
+        'items = "goods"',
+        'kind = "setvalued"\nepsilon = 1\nuniverse = ["ale", "figs"]\nworkload = [["ale", "figs"], ["ale"]]',
+        ["--items", "goods", "--kind", "setvalued", "--epsilon", "1", "--universe", '["ale", "figs"]',
+         "--workload", '[["ale", "figs"], ["ale"]]'],
+    ),
     "contingency": (
         'categories = ["sex", "disease"]',
         'kind = "contingency"\nepsilon = 1\ndomains = { sex = ["F", "M"], disease = "data" }\nmax_cells = 3000',
@@ -180,7 +186,7 @@ def test_no_flag_of_the_source_goes_with_a_file(tmp_path: Path) -> None:
     moved = keywords.spec_from_flags(
         file, {"to": str(tmp_path / "r"), "format": "parquet", "name": None, "domains": ()}
     )
-    assert (moved.target, moved.format) == (tmp_path / "r", "parquet")
+    assert (moved.target.path, moved.format) == (tmp_path / "r", "parquet")
     kept = keywords.spec_from_flags(file, {"ledger_database": "own.db"})
     assert kept.ledger == Ledger(database=Path("own.db"))
     file.write_text(file.read_text(encoding="utf-8") + "[ledger]\noff = true\n", encoding="utf-8")

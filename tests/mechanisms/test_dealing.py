@@ -188,9 +188,9 @@ def test_doubles_are_refused_by_name(tmp_path: Path) -> None:
     asked = spec(tmp_path, rows, mechanism={"threshold": "1/2"})
     with pytest.raises(UsageError, match=r"column 'q' is DOUBLE.*cast to DECIMAL in source\.query"):
         privsql.publish(asked, key=seed_key(1))
-    assert not asked.target.exists()
+    assert not asked.target.path.exists()
     streamed = asked.model_copy(update={"release": asked.release.model_copy(update={"order": "stream"})})
-    assert privsql.publish(streamed, key=seed_key(1)).release == asked.target
+    assert privsql.publish(streamed, key=seed_key(1)).release == asked.target.path
 
 
 @pytest.mark.slow

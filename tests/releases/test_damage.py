@@ -24,6 +24,7 @@ from privsql.errors import PrivsqlError
 from privsql.model.manifest import FORMAT
 from privsql.releases.draft import Draft
 from privsql.releases.opened import attach_release
+from privsql.source.places import Target
 from support.commands import ROLES, left_over, refused, rows, run, specification, succeeded, tables, write
 from support.loops import each, rest_slow
 from support.statements import command as in_a_process
@@ -536,7 +537,7 @@ def test_a_locked_release_can_not_reach_outside_or_change(
         release = ward / "ill"
     else:
         release = ward / "ill.duckdb"
-    with attach_release(release) as (engine, _):
+    with attach_release(Target.parse(release)) as (engine, _):
         with pytest.raises(PrivsqlError) as refusal:
             engine.connection.rows(statement.format(file=tmp_path / "secret.csv", folder=tmp_path))
         assert len(str(refusal.value).splitlines()) == 1

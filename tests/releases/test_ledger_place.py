@@ -19,6 +19,7 @@ from privsql.engine.open import log_of
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError
 from privsql.releases.draft import digest_release
 from privsql.releases.ledger import book
+from privsql.source.places import Target
 from support.commands import manifest, refused, run, specification, succeeded, write
 from support.ledgers import FOLDER
 from support.loops import each, rest_slow
@@ -406,7 +407,7 @@ def test_whether_a_killed_process_has_published_is_seen_by_what_lies_there(
     done = subprocess.run([sys.executable, "-c", WHILE.format(moment), office.spec(**asked | {
         "mechanism": BUCKETIZE.replace("5", "6")})], check=False)  # fmt: skip
     assert done.returncode == -signal.SIGKILL
-    assert digest_release(office.folder / "pay.duckdb") == privsql.ledger()[live[0] - 1].digest
+    assert digest_release(Target(office.folder / "pay.duckdb")) == privsql.ledger()[live[0] - 1].digest
     last = office.spec(**asked | {"mechanism": BUCKETIZE.replace("5", "7")})
     refused(run("publish", last, "--to", office.folder / "other.duckdb"), 1, f"release {live[0]} (pay, bucketize)")
     assert succeeded("publish", last, "--replace", "--json").json["ledger"]["withdrawn"] == live[0]

@@ -17,6 +17,7 @@ import pytest
 
 from privsql.releases.draft import OLD, Draft
 from privsql.releases.ledger import book as ledgers
+from privsql.source.places import Target
 from support.commands import left_over, run, succeeded
 from support.loops import each, rest_slow
 from support.rights import mode
@@ -98,7 +99,7 @@ def test_a_release_has_the_rights_that_umask_and_0644_allow(place: Path, form: s
 
 def dead_draft(target: Path) -> Path:
     """A draft of a release whose process is gone, in which a release has grown."""
-    draft = Draft(target)
+    draft = Draft(Target(target))
     draft.database_file.write_bytes(b"half of it")
     draft._room.let_go()
     return draft.folder

@@ -17,7 +17,7 @@ from privsql import EngineError, GuaranteeError, UsageError
 from privsql.releases.contents import LEFTOVERS
 from privsql.releases.draft import digest_release, is_occupied
 from privsql.releases.statements import SCHEMA_NOTE
-from privsql.source.places import join_address, split_address
+from privsql.source.places import Target
 from support.commands import MANIFEST, held_open, left_over, refused, run, succeeded, write
 from support.statements import command, counted
 from support.tampering import failed
@@ -59,7 +59,7 @@ def house(built: Path, tmp_path: Path) -> Path:
 
 
 def there(folder: Path, schema: str = "Released to") -> Path:
-    return join_address(folder / "house.duckdb", schema)
+    return Target(folder / "house.duckdb", schema).path
 
 
 def told(file: Path, schema: str = "main") -> dict[str, list[tuple[Any, ...]]]:
@@ -121,7 +121,7 @@ def test_every_mechanism(request: pytest.FixtureRequest, made: str, tmp_path: Pa
     asked = ["publish", spec, "--seed", 1, "--to", tmp_path / "all.duckdb", "--allow-composition", "--schema"]
     for schema in ("one", "two"):
         succeeded(*asked, schema)
-    one, two = (join_address(tmp_path / "all.duckdb", schema) for schema in ("one", "two"))
+    one, two = (Target(tmp_path / "all.duckdb", schema).path for schema in ("one", "two"))
     assert told(tmp_path / "all.duckdb", "one") == told(tmp_path / "all.duckdb", "two") != {}
     for release in (one, two):
         assert succeeded("verify", release, "--json").json["ok"]
@@ -139,7 +139,7 @@ def test_two_of_one_database(request: pytest.FixtureRequest, made: str, verb: st
     spec.write_text(f"{spec.read_text()}\n[ledger]\noff = true\n")
     asked = ["publish", spec, "--to"]
     files = [tmp_path / "one.duckdb", tmp_path / "two.duckdb"]
-    schemas = [join_address(tmp_path / "all.duckdb", one.stem) for one in files]
+    schemas = [Target(tmp_path / "all.duckdb", one.stem).path for one in files]
     for seed, one in enumerate(files):
         succeeded(*asked, one, "--seed", seed)
         succeeded(*asked, tmp_path / "all.duckdb", "--seed", seed, "--schema", one.stem)
@@ -256,7 +256,7 @@ def test_what_is_no_database(tmp_path: Path, ward: Path) -> None:
     with pytest.raises(EngineError):
         privsql.publish(ward / "spec.toml", seed=1, to=tmp_path / "x.parquet", schema="released")
     with pytest.raises(EngineError, match="which has no schemas"):
-        privsql.inspect(join_address(ward / "ill", "released"))
+        privsql.inspect(Target(ward / "ill", "released"))
     with pytest.raises(EngineError, match="no such release"):
         privsql.inspect(tmp_path / "nothing.duckdb::released")
 
@@ -265,8 +265,8 @@ def test_a_file_may_be_called_so(ward: Path, tmp_path: Path) -> None:
     """Only what is no file is an address."""
     shutil.copy(ward / "ill.duckdb", tmp_path / "a::b")
     assert privsql.verify(tmp_path / "a::b").ok
-    assert split_address(tmp_path / "c::b") == (tmp_path / "c", "b")
-    assert not is_occupied(tmp_path / "c::b")
+    assert Target.parse(tmp_path / "c::b") == Target(tmp_path / "c", "b")
+    assert not is_occupied(Target(tmp_path / "c", "b"))
 
 
 @pytest.mark.slow
@@ -277,7 +277,7 @@ def test_a_link_to_the_database_is_followed(house: Path) -> None:
     succeeded("publish", house / "spec.toml", "--seed", 2, "--to", house / "link.duckdb", "--schema", name, "--replace")
     assert (house / "link.duckdb").is_symlink()
     assert privsql.verify(there(house, name)).ok
-    assert digest_release(join_address(house / "link.duckdb", name)) == digest_release(there(house, name))
+    assert digest_release(Target(house / "link.duckdb", name)) == digest_release(Target.parse(there(house, name)))
 
 
 @pytest.mark.slow
@@ -286,7 +286,7 @@ def test_the_ledger_knows_it_by_its_address(house: Path, monkeypatch: pytest.Mon
     succeeded("publish", "spec.toml", "--replace", "--seed", 2)
     entry = privsql.ledger()[0]
     assert entry.target == str(there(house).resolve())
-    assert entry.digest == digest_release(there(house))
+    assert entry.digest == digest_release(Target.parse(there(house)))
     succeeded("ledger", "withdraw", "house.duckdb::Released to")
     assert privsql.ledger()[0].withdrawn
 
@@ -314,7 +314,7 @@ def test_killed_at_any_moment(house: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         counted(patch, seen.append)
         succeeded(*asked, 0)
-    before, draw, known, changed = held(house), random.Random(9), digest_release(there(house)), 0  # noqa: S311 (no secret)
+    before, draw, known, changed = held(house), random.Random(9), digest_release(Target.parse(there(house))), 0  # noqa: S311 (no secret)
     for i in range(1, KILLS + 1):
         late = len(seen) + draw.randint(-20, 60)  # what is written last; the ledger asks what killed ones have left
         given = command("kill", late, draw.uniform(0, 0.1), *asked, i)
@@ -323,9 +323,9 @@ def test_killed_at_any_moment(house: Path) -> None:
         with duckdb.connect(str(house / "house.duckdb")):  # its owner opens and closes it
             pass
         assert held(house) == before
-        if digest_release(there(house)) != known:
+        if digest_release(Target.parse(there(house))) != known:
             assert succeeded("verify", there(house), "--json").json["ok"]
-            known, changed = digest_release(there(house)), changed + 1
+            known, changed = digest_release(Target.parse(there(house))), changed + 1
         assert succeeded("ledger", "--json").json
     assert 0 < changed < KILLS
     succeeded(*asked, KILLS + 1)

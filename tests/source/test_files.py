@@ -19,7 +19,7 @@ from privsql.engine.duck.connection import Connection
 from privsql.engine.sqlfiles import all_rows, temp_table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.source.keywords import as_spec
-from privsql.source.places import Source
+from privsql.source.places import Source, Target
 from privsql.source.records import is_same_source, known_as, overlaps_source
 from privsql.source.spec import Columns, build
 from privsql.source.table import mount_persons, prepare_table
@@ -423,8 +423,8 @@ def test_a_release_is_not_put_among_the_files_of_its_source(tmp_path: Path) -> N
     refused(run("publish", tmp_path / "d", *FLAGS, "--to", tmp_path / "d" / "r", *into), 2, "among")
     given = str(tmp_path / "**" / "*.parquet")
     refused(run("publish", given, *FLAGS, "--to", tmp_path / "out", *into), 2, "among the files of the source")
-    assert overlaps_source(source(tmp_path, file="d/0.parquet"), tmp_path / "d" / "0.parquet")
-    assert not overlaps_source(source(tmp_path, file="d/0.parquet"), tmp_path / "d" / "r")
+    assert overlaps_source(source(tmp_path, file="d/0.parquet"), Target(tmp_path / "d" / "0.parquet"))
+    assert not overlaps_source(source(tmp_path, file="d/0.parquet"), Target(tmp_path / "d" / "r"))
 
 
 # Paths ---
@@ -443,7 +443,7 @@ def test_paths_of_a_specification_are_taken_from_its_folder(tmp_path: Path, monk
     spec = build(given, base=tmp_path / "specs")
     here = str(tmp_path / "specs" / "a.csv"), str(tmp_path / "b.csv"), "/c.csv", "s3://b/d.csv"
     assert spec.source.files == here
-    assert spec.target == tmp_path / "r.duckdb"
+    assert spec.target.path == tmp_path / "r.duckdb"
     assert build({"source": {"file": "~nobody-of-this-name/a.csv"}, **ASKED}).source.files == (
         "~nobody-of-this-name/a.csv",
     )

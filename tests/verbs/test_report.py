@@ -21,6 +21,7 @@ from privsql.pages import rendering
 from privsql.pages import report as page
 from privsql.pages.report import _choose_drawn, shape_contents
 from privsql.releases.contents import locate_release
+from privsql.source.places import Target
 from privsql.verbs.report import make_snippets
 from support import shelf as shelves
 from support.commands import refused, run, succeeded
@@ -369,7 +370,7 @@ def test_what_is_to_be_copied_can_be_printed(tmp_path: Path) -> None:
     privsql.publish(people, quasi_identifiers=["a\nb", "age"], sensitive="ill", threshold=0.5, name="p", seed=1,
                     ledger_off=True, to=tmp_path / "p.duckdb")  # fmt: skip
     with privsql.open(tmp_path / "p.duckdb") as release:
-        found = make_snippets(release, locate_release(tmp_path / "p.duckdb"))
+        found = make_snippets(release, locate_release(Target(tmp_path / "p.duckdb")))
     assert re.fullmatch(r"SELECT age, SUM\(weight\) AS n FROM p WHERE ill = '[def]' GROUP BY 1;", found.sql)
 
 
@@ -377,7 +378,7 @@ def test_numbers_are_asked_for_by_half(shelf: Path) -> None:
     """The commonest single value of hundreds says nothing of a release of numbers."""
     path = shelves.release_of(shelf, "permute")
     with privsql.open(path) as release:
-        found = make_snippets(release, locate_release(path))
+        found = make_snippets(release, locate_release(Target.parse(path)))
         (own,) = release.manifest.sensitive
         shown = release.sql(shlex.split(found.shell)[-1])
     assert f"WHERE {own.name} >= " in found.sql

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
 
 # Events ---------------------------------------------------------------------------------------------------------------
-# What stands in a ledger: a row of events, in which nothing is ever changed or taken away.
+# A ledger is a sequence of events, none of which is ever changed or removed.
 #
-# ``release`` a release with all that is known of it; ``made`` its file, where that came later; ``out`` that it has come
-# into place; ``withdrawn`` one that never left the house; ``cap`` the most that a source may spend; ``elsewhere`` a
-# source whose releases stand in another ledger.
+# ``release``: a release and all that is known of it; ``made``: the digest of its file, if that came later; ``out``: it
+# has come into place; ``withdrawn``: it was never distributed; ``cap``: the budget of a source; ``elsewhere``: the
+# releases of a source stand in another ledger.
 
 FORMAT = 3
 Event = tuple[str, dict[str, Any]]  # kind and what it says
@@ -47,7 +47,7 @@ PRIVATE = ("rows", "content", "draft", "out", "numbering", "histograms")  # what
 
 
 def list_published(columns: Mapping[str, Any]) -> tuple[str, ...]:
-    """The published columns of a specification in its order; those that are made coarser there with how they are.
+    """Return the published columns of a specification in its order, with how values are made coarser.
 
     >>> list_published({"quasi_identifiers": ["age", "zip"], "sensitive": ["ill"], "bins": {"age": {"width": "5"}}})
     ('age {"bins": {"width": "5"}}', 'zip', 'ill')
@@ -64,12 +64,12 @@ def list_published(columns: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def list_column_names(columns: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the published columns."""
+    """Return the names of the published columns."""
     return tuple(name for key in ("quasi_identifiers", "sensitive", "categories") for name in columns.get(key, ()))
 
 
 def find_promised_person(source: Mapping[str, Any]) -> str | None:
-    """The column that names persons where each has one record, so that what is promised is of persons; else None.
+    """Return the column of persons of whom the release promises something, with one record each; else None.
 
     >>> find_promised_person({"person": "Patient", "persons": "one"})
     'patient'
@@ -110,11 +110,11 @@ class LedgerEntry:
     out: bool = True  # whether it has come into place, as far as is known
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         return {key: value for key, value in asdict(self).items() if key not in PRIVATE}
 
     def as_event(self) -> Event:
-        """The event that writes it down."""
+        """Return the event that writes it down."""
         return "release", asdict(self)
 
     @property
@@ -124,32 +124,32 @@ class LedgerEntry:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The published columns in the order of the specification."""
+        """Return the published columns in the order of the specification."""
         return list_published(self.spec["columns"])
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The names of these columns in the source."""
+        """Return the names of these columns in the source."""
         return list_column_names(self.spec["columns"])
 
     @property
     def person_column(self) -> str:
-        """The column that names persons, "" for none."""
+        """Return the column that names persons, "" for none."""
         return fold_name(self.spec["source"].get("person") or "")
 
     @property
     def id_space(self) -> str | None:
-        """What its ids belong to, as far as its publisher states it."""
+        """Return what its ids belong to, if its publisher states it."""
         space: str | None = self.spec["source"].get("id_space")
         return space
 
     @property
     def promised_person(self) -> str | None:
-        """The column that names the persons of whom the release promises something; None where it is of records."""
+        """Return the column of persons of whom the release promises something; None for records."""
         return find_promised_person(self.spec["source"])
 
     def is_of(self, source: Iterable[str]) -> bool:
-        """Whether it is a release of a source."""
+        """Return whether it is a release of a source."""
         return is_same_source(self.source, tuple(source))
 
 
@@ -164,44 +164,44 @@ class Book:
 
     @property
     def next_number(self) -> int:
-        """The number of the next release."""
+        """Return the number of the next release."""
         return max((entry.number for entry in self.entries), default=0) + 1
 
     @property
     def live_entries(self) -> list[LedgerEntry]:
-        """The releases that are out."""
+        """Return the releases that are out."""
         return [entry for entry in self.entries if not entry.withdrawn]
 
     def with_events(self, events: Iterable[Event]) -> Book:
-        """The same once releases have come into place or are withdrawn."""
+        """Return the book after releases have come into place or were withdrawn."""
         known = {entry.number: entry for entry in self.entries}
         for kind, fields in events:
             known[fields["number"]] = _mark_entry(known[fields["number"]], kind)
         return replace(self, entries=tuple(known.values()))
 
     def list_of_source(self, source: Iterable[str]) -> list[LedgerEntry]:
-        """The releases of a source, those that were withdrawn among them."""
+        """Return the releases of a source, those that were withdrawn among them."""
         names = tuple(source)
         return [entry for entry in self.entries if entry.is_of(names)]
 
     def find_other_ledger(self, source: Iterable[str]) -> Path | None:
-        """The other ledger in which the releases of a source stand."""
+        """Return the other ledger in which the releases of a source stand."""
         names = tuple(source)
         return next((path for of, path in self.elsewhere.items() if is_same_source(of, names)), None)
 
     def find_cap(self, source: Iterable[str]) -> Fraction | None:
-        """The most that a source may spend, None for no limit: the smallest of those of the sources that it shares."""
+        """Return the cap of a source, the smallest of those of the sources that it shares; None for no limit."""
         names = tuple(source)
         return min((cap for of, cap in self.caps.items() if is_same_source(of, names)), default=None)
 
 
 def sum_epsilons(entries: Iterable[LedgerEntry]) -> Fraction:
-    """The sum of the epsilons of releases: withdrawn ones too, for what was drawn is spent."""
+    """Return the sum of the epsilons of releases: withdrawn ones too, for what was drawn is spent."""
     return sum((Fraction(entry.epsilon or 0) for entry in entries), Fraction(0))
 
 
 def replay_events(events: Sequence[Event]) -> Book:
-    """What events amount to; ``EngineError`` if they are damaged, or of another format."""
+    """Return the ledger that events make; ``EngineError`` if they are damaged, or of another format."""
     entries: dict[int, LedgerEntry] = {}
     caps: dict[tuple[str, ...], Fraction] = {}
     elsewhere: dict[tuple[str, ...], Path] = {}
@@ -229,7 +229,7 @@ def replay_events(events: Sequence[Event]) -> Book:
 
 
 def _require_format(fields: Mapping[str, Any]) -> None:
-    """``EngineError`` for a ledger of another format than that of this version."""
+    """Raise ``EngineError`` for a ledger of another format than that of this version."""
     if fields["format"] != FORMAT:
         raise EngineError(
             f"the ledger has format {fields['format']}, and this version of privsql reads format {FORMAT}; "
@@ -249,10 +249,10 @@ def _parse_entry(fields: dict[str, Any]) -> LedgerEntry:
 
 
 # The place ------------------------------------------------------------------------------------------------------------
-# Where a publisher's ledger lies, who may read it, and who has it for the moment.
+# The path of a publisher's ledger, its access rights, and its lock.
 #
-# One file per user, in a folder of mode 0700. It and whatever lies beside it (its write-ahead file, its lock, its key)
-# have mode 0600 from the first byte, whatever the umask is, because they are made under a stricter one.
+# There is one file per user, in a folder of mode 0700. The file, its write-ahead file, its lock and its key have mode
+# 0600 from the first byte, because they are made under a stricter umask.
 
 VARIABLE = "PRIVSQL_LEDGER"
 NAME = "ledger.duckdb"
@@ -262,7 +262,7 @@ PAUSE = 0.02  # seconds between two tries
 
 
 def path_of(spec: Spec) -> Path | None:
-    """The ledger that a publication is written down in; None where it is switched off."""
+    """Return the ledger that a publication is written down in; None where it is switched off."""
     ledger = spec.ledger
     if ledger is not None and ledger.off:
         return None
@@ -270,7 +270,7 @@ def path_of(spec: Spec) -> Path | None:
 
 
 def default_path() -> Path:
-    """The user's own ledger: ``PRIVSQL_LEDGER``, a file or a folder, or in the state folder of the system."""
+    """Return the user's own ledger: ``PRIVSQL_LEDGER``, a file or a folder, or in the state folder of the system."""
     setting = os.environ.get(VARIABLE)
     if setting:
         path = Path(setting).expanduser().resolve()
@@ -284,12 +284,12 @@ def default_path() -> Path:
 
 
 def key_of(path: Path) -> Path:
-    """The file with the secret from which the keys of releases follow."""
+    """Return the file with the secret from which the keys of releases follow."""
     return path.with_suffix(".key")
 
 
 def get_secret(path: Path) -> Key:
-    """The secret of a ledger, made if there is none. Who makes it may not have the ledger yet."""
+    """Return the secret of a ledger, made if there is none. Who makes it may not have the ledger yet."""
     key = key_of(path)
     if key.exists():
         return key_file(key)
@@ -298,14 +298,14 @@ def get_secret(path: Path) -> Key:
 
 
 def list_unfinished_keys(path: Path) -> list[Path]:
-    """What processes have made so far of the secret of a ledger; it is left over, unless one of them has the ledger."""
+    """Return unfinished files of a ledger's secret, left over unless a process has the ledger."""
     beginning = f".{key_of(path).name}."
     return [one for one in path.parent.glob(".*") if one.name.startswith(beginning)]
 
 
 @contextmanager
 def lock_ledger(path: Path, *, alone: bool) -> Iterator[None]:
-    """The ledger for this process: ``alone`` to write, or beside others that read. Waits for those who have it.
+    """Lock the ledger for this process: ``alone`` to write, or shared to read. Waits for other processes.
 
     Raises ``EngineError`` after ``PATIENCE``, or where the ledger's folder can't be written.
     """
@@ -319,7 +319,7 @@ def lock_ledger(path: Path, *, alone: bool) -> Iterator[None]:
 
 
 def is_default_writable() -> bool:
-    """Whether there is a place for the user's own ledger, and it can be written to."""
+    """Return whether there is a place for the user's own ledger, and it can be written to."""
     try:
         os.close(_open_lock(default_path()))
     except EngineError:
@@ -328,7 +328,7 @@ def is_default_writable() -> bool:
 
 
 def _open_lock(path: Path) -> int:
-    """The open file beside a ledger that processes lock."""
+    """Return the open file beside a ledger that processes lock."""
     lock = path.with_name(f"{path.name}.lock")
     try:
         _make_folder(path.parent)
@@ -369,7 +369,7 @@ def _tighten_modes(path: Path) -> None:
 
 
 # The file -------------------------------------------------------------------------------------------------------------
-# The file of a ledger: tables of events, of the records of all releases and of marks, attached while it is needed.
+# The file of a ledger, with tables of events, of the records of all releases and of marks; attached when needed.
 
 LEDGER = "ledger"  # the attached database
 EVENTS, SUBJECTS, MARKS = (table(name, LEDGER) for name in ("events", "subjects", "marks"))
@@ -398,7 +398,7 @@ MARK = pa.schema(
 
 @contextmanager
 def open_for_reading(db: Container, path: Path) -> Iterator[Book]:
-    """A ledger, attached as database ``ledger`` for reading; an empty book if there is none yet."""
+    """Attach a ledger as database ``ledger`` for reading; yield an empty book if there is none yet."""
     if not path.exists():  # nor its folder, perhaps, which nobody need be able to make
         yield Book()
         return
@@ -412,7 +412,7 @@ def open_for_reading(db: Container, path: Path) -> Iterator[Book]:
 
 @contextmanager
 def open_for_writing(db: EngineSession, path: Path) -> Iterator[Book]:
-    """A ledger, made if it is not there, attached for writing; ``db.together`` makes one step of what is written."""
+    """Attach a ledger for writing, and make it if it is not there; ``db.in_transaction`` makes one step."""
     with lock_ledger(path, alone=True), private:
         is_new = not path.exists()
         db.attach(path, LEDGER, read_only=False)
@@ -438,7 +438,7 @@ def replay_wal(path: Path) -> None:
 
 
 def _is_empty(db: Container) -> bool:
-    """Whether there is nothing in the attached file: it is new, or a process was killed that had just made it."""
+    """Return whether the attached file is empty: new, or left by a process that was killed when it made it."""
     try:
         db.list_fields(EVENTS)
     except UsageError:
@@ -456,7 +456,7 @@ def make_tables(db: EngineSession) -> None:
 
 
 def read_book(db: Container, path: Path) -> Book:
-    """What stands in the attached ledger; ``EngineError`` if it is none, or can't be read."""
+    """Read the attached ledger; ``EngineError`` if it is none, or unreadable."""
     try:
         events = db.rows(exp.select(column("kind"), column("told")).from_(EVENTS).order_by(column("event")))
     except UsageError as error:  # there is no such table
@@ -487,12 +487,12 @@ def write_subjects(db: EngineSession, number: int, assigned: exp.Table | exp.Sub
 
 
 def subjects_query(entry: LedgerEntry) -> exp.Query:
-    """The records of a release in the attached ledger: (id, person, trace, records, bid, value)."""
+    """Return the records of a release in the attached ledger: (id, person, trace, records, bid, value)."""
     return fill("ledger/subjects", {"subjects": SUBJECTS, "number": exp.Literal.number(entry.number)})
 
 
 def marks_of(entry: LedgerEntry, kind: str) -> exp.Query:
-    """The marks of a release in the attached ledger beside its ids or persons: (name, field, mark)."""
+    """Return the marks of a release in the attached ledger beside its ids or persons: (name, field, mark)."""
     holes: Holes = {
         "marks": MARKS,
         "number": exp.Literal.number(entry.number),
@@ -502,16 +502,16 @@ def marks_of(entry: LedgerEntry, kind: str) -> exp.Query:
 
 
 def known_values(entries: Sequence[LedgerEntry], kind: str) -> exp.Query:
-    """(id, value) of all records that some releases hold, values of type ``kind``."""
+    """Return (id, value) of all records that some releases hold, values of type ``kind``."""
     value = exp.cast(column("value"), exp.DataType.build(kind, dialect=DIALECT))
     return fill("ledger/values", {"subjects": SUBJECTS, "among": select_releases(entries), "value": value})
 
 
 def select_releases(entries: Sequence[LedgerEntry]) -> exp.Expr:
-    """The predicate of ``sql/ledger`` that chooses releases."""
+    """Return the predicate of ``sql/ledger`` that chooses releases."""
     return column("number", "s").isin(*(exp.Literal.number(entry.number) for entry in entries))
 
 
 def as_plain_json(value: Any) -> Any:
-    """A value as JSON keeps it, so that what was asked can be compared with what was written down."""
+    """Return a value as JSON keeps it, so that what was asked can be compared with what was written down."""
     return json.loads(json.dumps(value))

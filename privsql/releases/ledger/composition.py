@@ -16,7 +16,6 @@ from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.keyed_random import system_key
 from privsql.mechanisms.contract import BudgetComposition, GroupComposition
-from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.book import (
     as_plain_json,
     get_secret,
@@ -46,19 +45,19 @@ if TYPE_CHECKING:
 
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
+    from privsql.model.parameters import Parameters
     from privsql.releases.ledger.book import Book, Event, LedgerEntry
     from privsql.releases.ledger.evidence import Verdict
     from privsql.source.spec import Spec
 
 # Budget ---------------------------------------------------------------------------------------------------------------
-# The privacy budget of a source: what its differentially private releases have spent together, and how much they may.
+# The privacy budget of a source: the epsilons of its differentially private releases add up.
 #
-# Releases of the same records compose: their epsilons add up, whatever each of them asks. What was spent, and the most
-# that may be, stand in the ledger: a specification can set that cap or lower it, never raise it.
+# The ledger holds what was spent and the cap. A specification can set or lower the cap, never raise it.
 
 
 def require_names(spec: Spec) -> None:
-    """``UsageError`` for a cap on what the publisher spends on people whom nothing names."""
+    """Raise ``UsageError`` for a cap on what the publisher spends on people whom nothing names."""
     if spec.source.id is None and spec.source.person is None:
         raise UsageError(
             "a budget needs source.id or source.person: by its name alone a source can't be capped, for a copy under "
@@ -78,9 +77,8 @@ class BudgetLedger(Publication):
 
     @property
     def epsilon(self) -> Fraction:
-        """What this release spends."""
-        params = self.request.spec.mechanism
-        composition = get_mechanism(params.kind).composition
+        """Return what this release spends."""
+        params, composition = self.request.spec.mechanism, self.request.spec.implementation.composition
         if not isinstance(composition, BudgetComposition):
             raise TypeError(params.kind)
         return composition.epsilon(params)
@@ -91,7 +89,7 @@ class BudgetLedger(Publication):
         return self.request.key or self.fresh
 
     def compare_earlier(self) -> None:
-        """What was spent, and what may be."""
+        """Find what was spent, and the cap."""
         self.subjects = Subjects(self.db, self.source, self.request, values=False)
         with open_for_reading(self.db, self.request.ledger_path) as book:
             self._take_budget(book)
@@ -102,7 +100,7 @@ class BudgetLedger(Publication):
         ``InfeasibleError`` if it would spend more than is left, which nothing can allow; ``GuaranteeError`` if these
         records were published under another name.
         """
-        get_mechanism(self.request.spec.mechanism.kind).plan(self.db, self.source, self.request.spec.mechanism)
+        self.request.spec.implementation.plan(self.db, self.source, self.request.spec.mechanism)
         self.subjects = Subjects(self.db, self.source, self.request, values=False)
         with open_for_writing(self.db, self.request.ledger_path) as book:
             others = self._take_budget(book)
@@ -179,11 +177,8 @@ class BudgetLedger(Publication):
             self.subjects.names.write_marks(self.entry.number)
             write_events(self.db, book, *events)
 
-    def read_tables(self, tables: Columns) -> None:
-        """Nothing: no release is made twice."""
-
     def record_release(self, path: Path, facts: dict[str, Any]) -> None:  # noqa: ARG002 (of any composition)
-        """Write down which file it has become."""
+        """Write down the digest of its file."""
         if self.entry is None:
             raise TypeError("nothing was spent")
         self.entry = replace(self.entry, digest=self.request.digest_target(path))
@@ -191,18 +186,17 @@ class BudgetLedger(Publication):
             write_events(self.db, book, ("made", {"number": self.entry.number, "digest": self.entry.digest}))
 
     def as_facts(self) -> dict[str, Any]:
-        """With what is spent, this release among it once it is written down."""
+        """Return the facts with what is spent, this release included once it is written down."""
         total = self.before + (self.epsilon if self.entry is not None else 0)
         cap = None if self.cap is None else fraction_text(self.cap)
         return {**super().as_facts(), "epsilon": fraction_text(self.epsilon), "spent": fraction_text(total), "cap": cap}
 
 
 # Groups of releases ---------------------------------------------------------------------------------------------------
-# Releases of the same people by mechanisms that promise nothing of two, or something of chains of releases alone.
+# Releases of the same people by mechanisms whose guarantee is for one release, or for a chain of releases.
 #
 # A guarantee covers a chain of releases that agree in their mechanism's terms and in the columns. The same release
-# again tells nothing new. Anything else is refused, unless composition is allowed, which the release then says of
-# itself.
+# again reveals nothing new. Anything else is refused, unless the publisher allows composition, and the release says so.
 
 MOST_NAMED_RECORDS = 5  # records that a message names
 
@@ -235,7 +229,7 @@ class GroupLedger(Publication):
 
     def compare_earlier(self) -> None:
         """Compare with what was released; tells the source of earlier groups that a guarantee takes in."""
-        chains = isinstance(get_mechanism(self.request.spec.mechanism.kind).composition, GroupComposition)
+        chains = isinstance(self.request.spec.implementation.composition, GroupComposition)
         self.subjects = Subjects(self.db, self.source, self.request, values=chains)
         with open_for_reading(self.db, self.request.ledger_path) as book:
             self.book = book.with_events(find_unwritten_events(book))
@@ -249,7 +243,7 @@ class GroupLedger(Publication):
             self.statements = [f"composition allowed by the publisher: {self.findings.reason}"]
 
     def require_covered(self) -> None:
-        """The same; ``GuaranteeError`` where no guarantee covers both and composition is not allowed."""
+        """Compare with earlier releases; ``GuaranteeError`` if nothing covers both and composition is not allowed."""
         self.compare_earlier()
         self.subjects.names.prepare_marks()
         if self.findings.reason is not None and not self.request.allow:
@@ -261,7 +255,7 @@ class GroupLedger(Publication):
 
     @property
     def key(self) -> Key:
-        """The publisher's, or one for these records and this request: made again, it is the same release."""
+        """Return the publisher's, or one for these records and this request: made again, it is the same release."""
         return self.request.key or self._derive_key()
 
     def _derive_key(self) -> Key:
@@ -272,7 +266,7 @@ class GroupLedger(Publication):
     # What the ledger says ---
 
     def _assess_book(self, book: Book) -> LedgerFindings:
-        """What a book, attached, says of this publication."""
+        """Return what an attached book says of this publication."""
         live = [entry for entry in book.live_entries if entry.epsilon is None and entry != self.replaced]
         self.verdicts = self.subjects.judge_entries(live)
         alike = [entry for entry in live if self.verdicts[entry.number].is_same]
@@ -293,24 +287,26 @@ class GroupLedger(Publication):
         return LedgerFindings(fresh, numbers, composes=f"composition allowed by the publisher: {reason}", reason=reason)
 
     def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
-        """What the releases and this one guarantee together; None unless they agree, and say who is in which group."""
-        params = self.request.spec.mechanism
-        composition = get_mechanism(params.kind).composition
+        """Return what the releases and this one guarantee together; None unless they agree and name their groups."""
+        params, composition = self.request.spec.mechanism, self.request.spec.implementation.composition
         if not isinstance(composition, GroupComposition) or not self.subjects.named:
             return None
-        if self._is_of_records_after(same):
+        if self._is_of_records_after(same) or any(entry.allowed or not entry.subject for entry in same):
             return None
-        terms = _extract_terms(self.request.plain_spec)
-        if any(entry.allowed or not entry.subject or _extract_terms(entry.spec) != terms for entry in same):
+        if any(entry.mechanism != params.kind for entry in same):
+            return None
+        specs = (self.request.plain_spec, *(entry.spec for entry in same))
+        first, *others = (_extract_terms(composition, type(params), spec) for spec in specs)
+        if any(terms != first for terms in others):
             return None
         return composition.covered([*(entry.algorithm for entry in same), params.algorithm])
 
     def _is_of_records_after(self, same: Sequence[LedgerEntry]) -> bool:
-        """Whether this one may hold several records of a person where an earlier one has promised of persons."""
+        """Return whether this one may hold several records of a person where an earlier one has promised of persons."""
         return self.request.promised_person is None and any(entry.promised_person is not None for entry in same)
 
     def _is_repeat(self, entry: LedgerEntry) -> bool:
-        """Whether it was made of the same records by the same key, as the same was asked for."""
+        """Return whether it was made of the same records by the same key, as the same was asked for."""
         if entry.rows != self.subjects.rows or extract_request(entry.spec) != extract_request(self.request.plain_spec):
             return False
         if self.request.key is None and not key_of(self.request.ledger_path).exists():
@@ -333,7 +329,7 @@ class GroupLedger(Publication):
                 f"these records are in {last.label} already, under another name ({verdict.why}); it is "
                 f"source.name = {join_names(last.source)!r}, and no guarantee covers both"
             )
-        chains = isinstance(get_mechanism(self.request.spec.mechanism.kind).composition, GroupComposition)
+        chains = isinstance(self.request.spec.implementation.composition, GroupComposition)
         if chains and self.subjects.named and self._is_of_records_after(same):
             return f"{last.label} has one record of each person, and without source.person this one may have more"
         if verdict.assumed:
@@ -354,7 +350,7 @@ class GroupLedger(Publication):
     # Writing ---
 
     def read_tables(self, tables: Columns) -> None:
-        """A fingerprint of every table: the same release again has the same."""
+        """Take a fingerprint of every table: the same release again has the same."""
         self.content = fingerprint_tables(self.db, tables, "release")
 
     def record_release(self, path: Path, facts: dict[str, Any]) -> None:
@@ -389,7 +385,7 @@ class GroupLedger(Publication):
         self.db.drop("positions", "traces")
 
     def _require_unchanged(self, book: Book) -> None:
-        """``GuaranteeError`` if what was found no longer holds, or a repeat has come out otherwise."""
+        """Raise ``GuaranteeError`` if what was found no longer holds, or a repeat has come out otherwise."""
         if book.events != self.book.events and self._assess_book(book) != self.findings:
             raise GuaranteeError("another process has published these subjects meanwhile; publish again")
         again = select_entries(book.entries, (self.findings.again or 0,))
@@ -400,12 +396,9 @@ class GroupLedger(Publication):
             )
 
 
-def _extract_terms(spec: dict[str, Any]) -> Any:
-    """What must agree for a guarantee over several releases; None if the mechanism has none."""
-    mechanism = get_mechanism(spec["mechanism"]["kind"])
-    if not isinstance(mechanism.composition, GroupComposition):
-        return None
-    params = mechanism.parameters.model_validate(spec["mechanism"])
+def _extract_terms(composition: GroupComposition[Any], parameters: type[Parameters], spec: dict[str, Any]) -> Any:
+    """Return what must agree between releases for a guarantee over several of them."""
+    params = parameters.model_validate(spec["mechanism"])
     columns = [spec["columns"][key] for key in ("quasi_identifiers", "sensitive")]
     coarser = [spec["columns"][key] for key in ("bins", "levels", "others") if key in spec["columns"]]
-    return as_plain_json([mechanism.kind, mechanism.composition.terms(params), columns, *coarser])
+    return as_plain_json([composition.terms(params), columns, *coarser])

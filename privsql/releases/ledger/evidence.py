@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Evidence -------------------------------------------------------------------------------------------------------------
-# The rule on who is the same: from what two releases have in common to a verdict, whatever the ledger stores of them.
+# Decide whether two releases hold the same people, from what they have in common.
 #
-# Names decide where they can: ids or persons in both are the same people, whatever their values are. Names that could
-# be mere numbering (1, 2, ..) decide where the values beside them agree. Otherwise equal records decide, and where
-# columns are missing, columns that hold the same values equally often. Whatever could be chance counts only where
-# chance would do it in fewer than one pair of releases in a million (``CHANCE``); the bounds hold for tables of any
-# size.
+# Names decide where they can: ids or persons in both releases are the same people, whatever their values. Names that
+# could be mere numbering (1, 2, ..) decide if the values beside them agree. Otherwise equal records decide, and if
+# columns are missing, columns that hold the same values equally often. Evidence that could be chance counts only if
+# chance explains fewer than one pair of releases in a million (``CHANCE``); the bounds hold for tables of any size.
 
 CHANCE = log(1e-6)
 DEVIATIONS = 5  # of equal records: beyond so many standard deviations, one in three million
@@ -97,13 +96,13 @@ class CommonNames:
 
     @property
     def differ_in_space(self) -> bool:
-        """Whether they are stated to belong to different things."""
+        """Return whether they are stated to belong to different things."""
         ours, theirs = self.spaces
         return ours is not None and theirs is not None and ours != theirs
 
     @property
     def share_space(self) -> bool:
-        """Whether they are stated to belong to the same thing."""
+        """Return whether they are stated to belong to the same thing."""
         ours, theirs = self.spaces
         return ours is not None and ours == theirs
 
@@ -164,7 +163,7 @@ class Verdict:
 
     @property
     def is_same(self) -> bool:
-        """Whether both hold the same people: whatever makes them so has a reason."""
+        """Return whether both hold the same people: whatever makes them so has a reason."""
         return bool(self.why)
 
 
@@ -199,7 +198,7 @@ def _explain_by_names(names: CommonNames, *, same_source: bool) -> str:
 
 
 def exceeds_chance(ours: RecordSummary, theirs: RecordSummary, met: EqualCounts) -> bool:
-    """Whether two tables have more equal records than two samples of one population would have.
+    """Return whether two tables have more equal records than two samples of one population would have.
 
     By Good and Turing a further record of the population of the larger table, n records, is unlike all of them with
     probability N1 / n, where N1 of them are unlike all others; N2 pairs are alike. So of the m records of the smaller
@@ -237,9 +236,9 @@ def log_chance(histogram: Mapping[int, int]) -> float:
 
 
 # Histograms -----------------------------------------------------------------------------------------------------------
-# Columns known again by their values: by how often each of them stands there, in whatever order, under any name.
+# Identify columns by the frequencies of their values, in any order and under any name.
 #
-# Of a column the ledger keeps a digest of its histogram, and how likely other people have exactly the same one.
+# The ledger stores a digest of a column's histogram, and the probability that other people have the same one.
 
 MOST = 64  # columns of a release whose histograms are taken
 TRIED = 6  # ways to tell which column is which, where several have one histogram

@@ -11,7 +11,6 @@ from privsql.engine.sqlfiles import fill
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import key_file, system_key
 from privsql.mechanisms.contract import BudgetComposition
-from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.draft import digest_release
 from privsql.releases.ledger.book import (
     SUBJECTS,
@@ -39,15 +38,15 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import EngineSession
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Book, LedgerEntry
     from privsql.releases.ledger.publication import PublicationRequest
+    from privsql.source.places import Target
     from privsql.source.spec import Spec
 
 # Keeping --------------------------------------------------------------------------------------------------------------
-# The way in for whoever publishes, lists or verifies: the right ledger.
+# Find the ledger of a specification for the verbs that publish, list or verify.
 
 NO_LEDGER = (
     "published without a ledger: whether these subjects were published before, and what they may add up to, is unknown"
@@ -62,38 +61,35 @@ class NoLedger(Publication):
 
     @property
     def key(self) -> Key:
-        """The publisher's, or a fresh one."""
+        """Return the publisher's, or a fresh one."""
         return self.request.key or self.fresh
 
     def compare_earlier(self) -> None:
-        """Nothing to compare with."""
+        """State that there is no ledger."""
         self.statements = [NO_LEDGER]
 
     def require_covered(self) -> None:
-        """The same."""
+        """State that there is no ledger."""
         self.compare_earlier()
 
-    def read_tables(self, tables: Columns) -> None:
-        """Nothing."""
-
     def record_release(self, path: Path, facts: dict[str, Any]) -> None:
-        """Nothing."""
+        """Write nothing down."""
 
     def as_facts(self) -> dict[str, Any]:
-        """That there is none."""
+        """Return that there is no ledger."""
         return {"off": True}
 
 
 def make_publication(db: EngineSession, source: Records, request: PublicationRequest) -> Publication:
-    """A publication and what its ledger asks of it."""
+    """Return a publication and what its ledger asks of it."""
     if request.path is None:
         return NoLedger(db, source, request)
-    private = isinstance(get_mechanism(request.spec.mechanism.kind).composition, BudgetComposition)
+    private = isinstance(request.spec.implementation.composition, BudgetComposition)
     return (BudgetLedger if private else GroupLedger)(db, source, request)
 
 
 def prepare_ledger(db: EngineSession, spec: Spec, *, publishing: bool = False) -> Path | None:
-    """The ledger of a specification; None without a ledger.
+    """Return the ledger of a specification; None without a ledger.
 
     Raises ``UsageError`` if the releases of the source are written down elsewhere. ``publishing``: from now on it is
     here.
@@ -124,7 +120,7 @@ def _require_one_place(db: EngineSession, path: Path, spec: Spec, *, publishing:
 
 
 def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: bool = True) -> Path:
-    """The ledger at ``database``, or of a specification, or of the user; ``UsageError`` if there is none."""
+    """Return the ledger at ``database``, or of a specification, or of the user; ``UsageError`` if there is none."""
     path: Path | None = database or default_path()
     if spec is not None and database is None:
         with open_scratch() as db:
@@ -139,10 +135,10 @@ def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: b
 
 
 # Choosing -------------------------------------------------------------------------------------------------------------
-# The key that chooses one record of each person: the publisher's own, else one that follows from the ledger's secret.
+# The key that chooses one record of each person: the publisher's, else one derived from the ledger's secret.
 #
-# It follows neither from the records nor from the request, so that every release of the same people shows the same
-# record of each. Records that an earlier release in the ledger holds are chosen again as long as they are there.
+# It depends neither on the records nor on the request, so that every release of the same people shows the same record
+# of each. Records that an earlier release in the ledger holds are chosen again as long as they are there.
 
 
 def make_choice(
@@ -164,7 +160,7 @@ def make_choice(
 
 
 def repeat_choice(
-    db: EngineSession, spec: Spec, release: Path | None, manifest: Manifest, key_path: Path | None
+    db: EngineSession, spec: Spec, release: Target | None, manifest: Manifest, key_path: Path | None
 ) -> PersonChoice | None:
     """Return how a release has chosen, if a key at hand is the one: that of a key file, or else of the ledger.
 
@@ -189,7 +185,7 @@ def read_key(path: Path) -> Key:
     return key_file(path)
 
 
-def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, release: Path | None) -> pa.Table | None:
+def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, release: Target | None) -> pa.Table | None:
     """Return (id, trace) of the records that releases of the source hold, those before ``release`` if that is given.
 
     Withdrawn releases count, so that what was chosen can be found again from the same ledger later.
@@ -203,7 +199,7 @@ def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, rel
         return db.arrow(fill("ledger/chosen", {"subjects": SUBJECTS, "among": select_releases(entries)}))
 
 
-def _list_earlier_releases(book: Book, spec: Spec, release: Path | None) -> Sequence[LedgerEntry]:
+def _list_earlier_releases(book: Book, spec: Spec, release: Target | None) -> Sequence[LedgerEntry]:
     """Return the releases of a source with the same ids and persons, up to one that is among them."""
     named, person = fold_name(spec.source.id or ""), fold_name(spec.source.person or "")
     releases = [

@@ -18,7 +18,6 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import column, table
 from privsql.errors import PrivsqlError
 from privsql.mechanisms.contract import BudgetComposition
-from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.draft import MAIN, digest_release, is_occupied, sweep_drafts
 from privsql.releases.ledger.book import (
     LedgerEntry,
@@ -28,7 +27,7 @@ from privsql.releases.ledger.book import (
     open_for_writing,
     write_events,
 )
-from privsql.source.places import join_address, resolve_address
+from privsql.source.places import Target
 from privsql.source.records import known_as
 
 if TYPE_CHECKING:
@@ -43,14 +42,14 @@ if TYPE_CHECKING:
     from privsql.source.table import PersonChoice
 
 # Fingerprints ---------------------------------------------------------------------------------------------------------
-# A fingerprint of a table of a release: the same release again has the same.
+# Fingerprints of the tables of a release, by which a repeated release is recognised.
 
 BATCH = 2**18  # rows that are read at a time; another number gives other fingerprints
 LENGTH = 16  # bytes of a digest
 
 
 def fingerprint_tables(db: Relations, tables: Columns, database: str) -> dict[str, str]:
-    """By the name of every table its rows and a digest of them, in the order in which they are stored."""
+    """Return by table the number of rows and a digest of them, in the order in which they are stored."""
     fingerprints = {}
     for name, columns in tables.items():
         stored = exp.select(*(column(key) for key, _ in columns)).from_(table(name, database))
@@ -60,7 +59,7 @@ def fingerprint_tables(db: Relations, tables: Columns, database: str) -> dict[st
 
 
 def fingerprint_rows(rows: pa.RecordBatchReader) -> str:
-    """The number of rows and BLAKE2b over them: of every column which are NULL, and the values of the others."""
+    """Return the number of rows and BLAKE2b over them: of every column which are NULL, and the values of the others."""
     hasher, number = hashlib.blake2b(digest_size=LENGTH, person=b"privsql-content"), 0
     for batch in rows:
         number += batch.num_rows
@@ -76,20 +75,20 @@ def _serialize_values(values: pa.Array) -> memoryview:
 
 
 # Unfinished releases --------------------------------------------------------------------------------------------------
-# Releases whose process was killed after it had written them down: whether they have come into place.
+# Releases whose process was killed after it had written them into the ledger: did they come into place?
 #
-# Before a release comes into place it is in the ledger; that it has, and that what it replaced is withdrawn, is written
-# down afterwards. In between a process may be killed. What lies at the target then tells which it was, and what does
-# not tell is taken to be out.
+# A release is written into the ledger before it comes into place; its arrival, and the withdrawal of what it replaced,
+# afterwards. If a process was killed in between, the digest of the target decides. A release without a decision counts
+# as distributed.
 
 
 def find_unwritten_events(book: Book) -> list[Event]:
-    """The events that killed processes have not written."""
+    """Return the events that killed processes have not written."""
     return [event for entry in book.live_entries if not entry.out for event in _settle_entry(book, entry)]
 
 
 def _settle_entry(book: Book, entry: LedgerEntry) -> list[Event]:
-    target = Path(entry.target)
+    target = Target.parse(Path(entry.target))
     sweep_drafts(target)
     if Path(entry.draft).exists():
         return []  # its process lives
@@ -106,7 +105,7 @@ def _settle_entry(book: Book, entry: LedgerEntry) -> list[Event]:
 
 
 def make_arrival_events(entry: LedgerEntry) -> list[Event]:
-    """That a release has come into place, where what it replaces is withdrawn."""
+    """Return the events of a release that has come into place; what it replaces is withdrawn."""
     events: list[Event] = [] if entry.out else [("out", {"number": entry.number})]
     if entry.replaces is not None:
         events.append(make_withdrawal(entry.replaces, f"replaced by release {entry.number}"))
@@ -114,12 +113,12 @@ def make_arrival_events(entry: LedgerEntry) -> list[Event]:
 
 
 def make_withdrawal(number: int, why: str) -> Event:
-    """That a release is withdrawn."""
+    """Return the event of a withdrawn release."""
     return "withdrawn", {"number": number, "why": why}
 
 
 # Requests -------------------------------------------------------------------------------------------------------------
-# What a publication asks of the ledger, and the entry that it becomes.
+# The request of a publication to the ledger, and the entry that it becomes.
 
 
 @dataclass(frozen=True)
@@ -139,34 +138,34 @@ class PublicationRequest:
 
     @property
     def ledger_path(self) -> Path:
-        """Where the ledger lies, for who has one."""
+        """Return where the ledger lies, for who has one."""
         if self.path is None:
             raise ValueError("this publication keeps no ledger")
         return self.path
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """What the source is called."""
+        """Return the names of the source."""
         return known_as(self.spec.source)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The published columns."""
+        """Return the published columns."""
         return list_published(self.spec.columns.model_dump(mode="json"))
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Their names in the source."""
+        """Return the names of the published columns in the source."""
         return list_column_names(self.spec.columns.model_dump(mode="json"))
 
     @property
     def promised_person(self) -> str | None:
-        """The column that names the persons of whom the release promises something; None where it is of records."""
+        """Return the column of persons of whom the release promises something; None for records."""
         return find_promised_person(vars(self.spec.source))
 
     @property
     def plain_spec(self) -> dict[str, Any]:
-        """The specification without where it lies and goes, as plain data."""
+        """Return the specification without where it lies and goes, as plain data."""
         place: dict[str, Any] = {"ledger": True, "release": {"to", "schema_"}}
         parts: dict[str, Any] = json.loads(self.spec.model_dump_json(exclude=place))
         source = self.spec.source
@@ -178,21 +177,21 @@ class PublicationRequest:
 
     @property
     def target(self) -> str:
-        """Where the release goes."""
-        return str(resolve_address(self.spec.target))
+        """Return where the release goes."""
+        return str(self.spec.target.resolve())
 
     def digest_target(self, path: Path) -> str:
-        """That of the release at its target, from the file or folder that becomes it."""
-        return digest_release(join_address(path, MAIN) if self.spec.release.schema_ is not None else path)
+        """Return the digest of the release at its target, from the file or folder that becomes it."""
+        return digest_release(Target(path, None if self.spec.release.schema_ is None else MAIN))
 
     def find_replaced(self, book: Book) -> LedgerEntry | None:
-        """The release at the target, if it is in the ledger; of several that are alike, the one that went there."""
+        """Return the release at the target, if the ledger has it; of several alike, the one with this target."""
         alike = [entry for entry in book.live_entries if self.replaces is not None and entry.digest == self.replaces]
         there = [entry for entry in alike if entry.target == self.target]
         return next(reversed(there or alike[:1] if len(alike) == 1 else there), None)
 
     def make_entry(self, number: int, **fields: Any) -> LedgerEntry:
-        """The entry in the ledger; ``fields``: what the specification does not tell."""
+        """Return the entry in the ledger; ``fields``: what the specification does not tell."""
         spec = self.spec
         return LedgerEntry(
             number=number,
@@ -209,13 +208,13 @@ class PublicationRequest:
 
 
 def extract_request(spec: dict[str, Any]) -> Any:
-    """What of a specification makes a release what it is, besides the records and the key."""
+    """Return the parts of a specification that determine a release, besides the records and the key."""
     order = spec.get("release", {}).get("order") or "stream"
     return [spec["columns"], spec["mechanism"], *([order] if order != "stream" else [])]
 
 
 # Publication ----------------------------------------------------------------------------------------------------------
-# A publication and the ledger: what every kind of composition has in common.
+# A publication with a ledger, for every kind of composition.
 
 
 @dataclass
@@ -232,18 +231,17 @@ class Publication(ABC):
     @property
     @abstractmethod
     def key(self) -> Key:
-        """What makes its random choices, after ``require_covered``."""
+        """Return the key of all random choices, after ``require_covered``."""
 
     @property
     def must_bind_key(self) -> bool:
-        """Whether the key is one that must be bound to the records first, or these have to be hashed by it.
+        """Return whether the key is one that must be bound to the records first, or these have to be hashed by it.
 
         One that is fresh, or follows from a ledger's key, serves these records alone; what is differentially private
         is drawn afresh.
         """
-        mechanism = get_mechanism(self.request.spec.mechanism.kind)
         is_repeatable = self.request.key is not None or self.source.order != "stream"
-        return is_repeatable and not isinstance(mechanism.composition, BudgetComposition)
+        return is_repeatable and not isinstance(self.request.spec.implementation.composition, BudgetComposition)
 
     @abstractmethod
     def compare_earlier(self) -> None:
@@ -251,11 +249,10 @@ class Publication(ABC):
 
     @abstractmethod
     def require_covered(self) -> None:
-        """The same; refuses what no guarantee covers, and spends what the release will have spent."""
+        """Compare, refuse what no guarantee covers, and spend the budget of the release."""
 
-    @abstractmethod
-    def read_tables(self, tables: Columns) -> None:
-        """Look at the tables of the release, which lie in database ``release``."""
+    def read_tables(self, tables: Columns) -> None:  # noqa: B027 (only where the same release can be made again)
+        """Take what identifies the tables of the release, which lie in database ``release``."""
 
     @abstractmethod
     def record_release(self, path: Path, facts: dict[str, Any]) -> None:
@@ -267,7 +264,7 @@ class Publication(ABC):
             self._append_events([make_withdrawal(self.entry.number, "refused; what was drawn is spent")])
 
     def as_facts(self) -> dict[str, Any]:
-        """What ``publish`` and ``plan`` say of it."""
+        """Return the ledger's facts in the outcome of ``publish`` and ``plan``."""
         facts: dict[str, Any] = {"database": str(self.request.ledger_path), "source": list(self.request.source_names)}
         if self.entry is not None:
             facts |= {"release": self.entry.number, "composes": self.entry.composes}
@@ -299,7 +296,7 @@ class Publication(ABC):
 
 
 def _is_there(entry: LedgerEntry) -> bool:
-    target = Path(entry.target)
+    target = Target.parse(Path(entry.target))
     try:
         return is_occupied(target) and digest_release(target) == entry.digest
     except PrivsqlError:
@@ -307,5 +304,5 @@ def _is_there(entry: LedgerEntry) -> bool:
 
 
 def select_entries(entries: Sequence[LedgerEntry], numbers: Sequence[int]) -> list[LedgerEntry]:
-    """The entries with some numbers."""
+    """Return the entries with some numbers."""
     return [entry for entry in entries if entry.number in numbers]

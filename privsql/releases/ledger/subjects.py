@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 # Names ----------------------------------------------------------------------------------------------------------------
 # Ids and persons that a release and a source have in common, and how values agree along them.
 #
-# Names that hold the same letters beside their digits could be mere numbering. Of such a source the ledger keeps marks:
-# 16 bits of every value beside some of its names, those with the smallest digests, so that tables share their samples.
+# Names with equal letters besides their digits could be mere numbering. For such a source the ledger stores marks: 16
+# bits of every value beside the names with the smallest digests, so that tables share their samples.
 
 TRACES = temp_table("traces")
 SAMPLE = 2**16  # names beside which values are marked
@@ -70,7 +70,7 @@ def bring_relation(
 
 
 def is_numbering(least: str, greatest: str) -> bool:
-    """Whether names between two of them could be mere numbering, if all hold the letters that these do.
+    """Return whether names between two of them could be mere numbering, if all hold the letters that these do.
 
     >>> is_numbering("p-0001", "p-0999"), is_numbering("1f3a", "9be0"), is_numbering("1f3a", "1f3a")
     (True, False, False)
@@ -80,7 +80,7 @@ def is_numbering(least: str, greatest: str) -> bool:
 
 
 def without_digits(name: str) -> str:
-    """The letters of a name.
+    """Return the letters of a name.
 
     >>> without_digits("p-0001")
     'p-'
@@ -117,7 +117,7 @@ class SubjectNames:
         return self._db.arrow(fill("ledger/sample", holes))
 
     def pair_columns_of(self, entry: LedgerEntry) -> list[ComparedColumns]:
-        """Which names of a release are compared with which of the source."""
+        """Return which names of a release are compared with which of the source."""
         named, person = fold_name(self._wish.spec.source.id or ""), fold_name(self._wish.spec.source.person or "")
         pairs = []
         if entry.subject and "id" in self._kinds:
@@ -135,7 +135,7 @@ class SubjectNames:
     def compare_entries(
         self, entries: Sequence[LedgerEntry], source: Sequence[str]
     ) -> dict[int, tuple[CommonNames, ...]]:
-        """By the number of each release what names it and the source have in common; of ``source`` names suffice."""
+        """Return by release the names in common with the source; for releases of ``source`` names suffice."""
         common_names: dict[int, list[CommonNames]] = {entry.number: [] for entry in entries}
         ways: dict[ComparedColumns, list[LedgerEntry]] = {}
         for entry in entries:
@@ -174,13 +174,13 @@ class SubjectNames:
         return replace(names, columns=self._measure_agreement(entry, way))
 
     def _stated_space(self, key: str) -> str | None:
-        """What the names are stated to belong to: those of records, or of persons where records have none."""
+        """Return what the names are stated to belong to: those of records, or of persons where records have none."""
         return self._wish.spec.source.id_space if key == "id" or "id" not in self._kinds else None
 
     # How values agree ---
 
     def _measure_agreement(self, entry: LedgerEntry, way: ComparedColumns) -> tuple[Agreement, ...]:
-        """The columns of a release along common names: by their names, or if none is here by their places."""
+        """Return the columns of a release along common names: by their names, or if none is here by their places."""
         theirs = marks_of(entry, _kind_of_names(way.theirs))
         names = self._db.arrow(exp.select(column("name")).distinct().from_(theirs.subquery("m")))
         here = self._source.values_of(entry.column_names)
@@ -255,9 +255,9 @@ def _kind_of_names(key: str) -> Kind:
 
 
 # Subjects -------------------------------------------------------------------------------------------------------------
-# Evidence on whose records these are: what releases and a source have in common, by names, records and columns.
+# Collect evidence whether releases hold the people of a source: by names, then records, then columns.
 #
-# Each kind of evidence is taken only where those before it did not decide (``privsql.releases.ledger.evidence``).
+# Each kind of evidence is collected only if those before it did not decide (``privsql.releases.ledger.evidence``).
 
 OTHERS = temp_table("other_traces")
 
@@ -266,7 +266,7 @@ class Subjects:
     """The records of a source, in relation ``traces``, beside those of the attached ledger."""
 
     def __init__(self, db: EngineSession, source: Records, request: PublicationRequest, *, values: bool) -> None:
-        """``values``: the sensitive one is kept as well."""
+        """Read who the records are; ``values``: with the sensitive value."""
         self._db, self._source, self._wish = db, source, request
         self._columns = [fold_name(name) for name in request.columns]
         self.named = source.has_ids
@@ -279,23 +279,23 @@ class Subjects:
 
     @property
     def summary_fields(self) -> dict[str, Any]:
-        """The entries of a release in the ledger that sum up its records."""
+        """Return the entries of a release in the ledger that sum up its records."""
         return {"rows": self.rows, "numbering": self.names.numbering, "histograms": self.histograms}
 
     def count_fresh(self, entries: Sequence[LedgerEntry]) -> int:
-        """How many of the records are in none of the releases."""
+        """Return how many of the records are in none of the releases."""
         if not entries or not self.named:
             return self.rows.records
         known = fill("ledger/ids", {"subjects": SUBJECTS, "among": select_releases(entries)}).subquery()
         return self.rows.records - int(self._db.rows(fill("ledger/overlap", {"ids": TRACES, "known": known}))[0][0])
 
     def list_changed(self, entry: LedgerEntry) -> list[tuple[str, str]]:
-        """Records of a release of the same columns that are not what they were: (id, fate)."""
+        """Return the records of a release of the same columns that have changed: (id, fate)."""
         holes: Holes = {"traces": TRACES, "known": subjects_query(entry).subquery()}
         return [(str(name), str(fate)) for name, fate in self._db.rows(fill("ledger/changed", holes))]
 
     def judge_entries(self, entries: Sequence[LedgerEntry]) -> dict[int, Verdict]:
-        """By the number of each release whether it holds people of this source, whatever it was called there."""
+        """Return by release whether it holds people of this source, under whatever name."""
         names = self.names.compare_entries(entries, self._wish.source_names)
         evidence = {
             entry.number: Evidence(
@@ -331,7 +331,7 @@ class Subjects:
             evidence[entry.number] = replace(evidence[entry.number], records=common, missing=missing)
 
     def _add_value_evidence(self, entry: LedgerEntry, evidence: Evidence) -> Evidence:
-        """The evidence with columns that hold the same values, and records compared by these."""
+        """Return the evidence with columns that hold the same values, and records compared by these."""
         ours, theirs = self.histograms, entry.histograms
         if self.rows.records != entry.rows.records or not ours or not theirs:
             return evidence
@@ -348,7 +348,7 @@ class Subjects:
         )
 
     def _compare_traces(self, traces: exp.Query, entries: Sequence[LedgerEntry]) -> dict[int, CommonRecords]:
-        """Records in common by other columns of the source."""
+        """Return the records in common by other columns of the source."""
         bring_relation(self._db, self._source.db, "other_traces", traces)
         try:
             rows = RecordSummary.from_row(self._db.rows(summary_query(OTHERS, once=True))[0])
@@ -368,7 +368,7 @@ class Subjects:
 
 
 def summary_query(traces: exp.Table | exp.Subquery, *, once: bool = False) -> exp.Query:
-    """``RecordSummary`` of a relation of traces; ``once``: each of them is there once only."""
+    """Return the query of ``RecordSummary`` over a relation of traces; ``once``: no trace stands twice."""
     counted = traces if once else fill("ledger/counted", {"traces": traces}).subquery("counted")
     return fill("ledger/summary", {"counted": counted})
 
