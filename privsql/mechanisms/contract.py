@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from sqlglot import exp
 
+from privsql.engine.files import label_value
+from privsql.engine.roles import ReservedColumns
+from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, list_holes, same_columns, table, temp_table
 from privsql.errors import UsageError
+from privsql.model.manifest import Check, count_combinations, differing_combinations, exceeding_combinations, in_order
 from privsql.model.parameters import Parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from fractions import Fraction
 
-    from sqlglot import exp
+    import pyarrow as pa
 
     from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.answer import Answers
     from privsql.attacks.scene import Finding
     from privsql.attacks.suite import Adversary, AttackContext, Suite
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Hole
     from privsql.keyed_random import Key
-    from privsql.model.manifest import Check, Manifest, ReleasePromises, Structure, VerifiedBound
+    from privsql.model.manifest import Manifest, ReleasePromises, Structure, VerifiedBound
     from privsql.model.parameters import Universe
     from privsql.model.records import Profile, Records
 
@@ -198,6 +206,136 @@ class ProfiledSource:
     records: Callable[[], Records]
 
 
+# The tables of a release, and the names under which its checks see them ---
+
+QUASI, SENSITIVE = "quasi-identifiers", "sensitive columns"  # the publisher's columns of a table
+
+
+@dataclass(frozen=True)
+class ReleaseTable:
+    """A table of a release: its columns in order, privsql's as ``name TYPE``, the publisher's as ``QUASI`` and
+    ``SENSITIVE``; of item sets LIST and ITEM are the types of a set and of an item. ``view``: what checks call it.
+    """
+
+    columns: tuple[str, ...]
+    view: str | None = None
+
+    def place_columns(self, roles: Roles) -> list[tuple[str, str, str]]:
+        """Return (name inside, name in the table, type) of every column."""
+        groups = {
+            QUASI: zip(roles.qi_keys, roles.quasi_identifiers, strict=True),
+            SENSITIVE: zip(roles.sa_keys, roles.sensitive, strict=True),
+        }
+        publishers = {text: list(groups[text]) for text in self.columns if text in groups}
+        reserved = ReservedColumns(tuple(field for pairs in publishers.values() for _, field in pairs))
+        kind = roles.sensitive[0].type if roles.sensitive else ""
+        placed = []
+        for text in self.columns:
+            if text in publishers:
+                placed += [(key, field.name, field.type) for key, field in publishers[text]]
+            else:
+                name, own = text.split(" ", 1)
+                placed.append((name, reserved.column_name(name), {"LIST": kind, "ITEM": kind[:-2]}.get(own, own)))
+        return placed
+
+    def list_reserved(self, roles: Roles) -> list[tuple[str, str, str]]:
+        """Return those of privsql's own columns."""
+        keys = {*roles.qi_keys, *roles.sa_keys}
+        return [one for one in self.place_columns(roles) if one[0] not in keys]
+
+    def select_inside(self, roles: Roles, rows: exp.Table) -> exp.Select:
+        """Return the rows of a table with its columns under their names inside."""
+        return exp.select(*(alias_as(column(name), inside) for inside, name, _ in self.place_columns(roles))).from_(
+            rows
+        )
+
+
+Tables = dict[str, ReleaseTable]
+
+
+@dataclass(frozen=True)
+class CheckedRelease(Generic[P]):
+    """A release for its checks: ``params`` is what it states, and its tables, which lie in ``database`` (None: the
+    current one), are views ``v_<name>`` with names inside.
+    """
+
+    db: Relations
+    manifest: Manifest
+    params: P
+    database: str | None
+
+    @property
+    def roles(self) -> Roles:
+        """The published columns."""
+        return self.manifest.roles
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm that the release states."""
+        return self.manifest.algorithm
+
+    def name_tables(self, tables: Tables) -> None:
+        """Make the views of tables."""
+        for name, one in tables.items():
+            rows = one.select_inside(self.roles, table(name, self.database))
+            self.db.create_view(f"v_{one.view or name.removeprefix('privsql_')}", rows)
+
+    def view(self, name: str) -> exp.Table:
+        """Return the view of a table."""
+        return temp_table(f"v_{name}")
+
+    def read_view(self, name: str) -> pa.Table:
+        """Return all rows of a table."""
+        return self.db.arrow(all_rows(self.view(name)))
+
+    def list_values(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Return the text of every listed value, by code, with some columns of ``values``."""
+        labels = [exp.cast(item, "VARCHAR") for item in self.roles.sa_columns()]
+        listed = exp.select(*labels, *map(column, columns)).from_(self.view("values")).order_by("code")
+        return [(label_value(row[: len(labels)]), *row[len(labels) :]) for row in self.db.rows(listed)]
+
+    def fill_query(self, file: str, **holes: Hole | str) -> exp.Query:
+        """Return a query of ``sql/`` with its holes filled, those that ``holes`` leaves out by their names.
+
+        ``sa`` and ``qi`` hold columns, behind ``_`` of the table of that alias; any other hole the view of its name. A
+        text names two aliases whose values are compared, ``same_value="st v"``.
+        """
+        filled: dict[str, Hole] = {hole: self._fill_by_name(hole) for hole in list_holes(file) - holes.keys()}
+        for hole, filling in holes.items():
+            if isinstance(filling, str):
+                left, right = filling.split()
+                filled[hole] = same_columns(
+                    left, right, self.roles.qi_keys if hole == "same_qi" else self.roles.sa_keys
+                )
+            else:
+                filled[hole] = filling
+        return fill(file, filled)
+
+    def _fill_by_name(self, hole: str) -> Hole:
+        kind, _, alias = hole.partition("_")
+        if kind in ("sa", "qi"):
+            return self.roles.sa_columns(alias or None) if kind == "sa" else self.roles.qi_columns(alias or None)
+        return self.view(hole)
+
+    def compare_source(self, role: str, view: str, weight: exp.Expr | None = None, *, fewer: bool = False) -> exp.Query:
+        """Return the query for combinations of columns (``qi`` or ``sa``) of which a table and the source have not
+        equally many; ``fewer``: of which the table has more.
+        """
+        columns = self.roles.qi_columns() if role == "qi" else self.roles.sa_columns()
+        compare = exceeding_combinations if fewer else differing_combinations
+        source = count_combinations(temp_table("records"), columns)
+        return compare(columns, source, count_combinations(self.view(view), columns, weight))
+
+    def list_checks(self, named: Mapping[str, exp.Query | Callable[[CheckedRelease[P]], list[str]]]) -> list[Check]:
+        """Return checks by name: of a query for offending rows, or of a function that lists what is wrong."""
+        return [Check(name, one if isinstance(one, exp.Query) else partial(one, self)) for name, one in named.items()]
+
+    def check_orders(self, orders: Mapping[str, Sequence[str]]) -> list[Check]:
+        """Return the checks that rows of tables lie in order of some columns, once each."""
+        queries = {name: in_order(self.view(name), keys, strict=True) for name, keys in orders.items()}
+        return self.list_checks({f"rows of {name} lie in order, once each": one for name, one in queries.items()})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(Generic[P]):
     """A mechanism, member by member; ``asked`` is its own validated parameters."""
@@ -223,20 +361,20 @@ class Mechanism(Generic[P]):
     """Its algorithms beside each other; ``UsageError`` where that tells nothing (``alternatives.none``)."""
     publish: Callable[[Relations, Records, P, Key], Json]
     """Make the tables of a release in database ``release``; returns the facts for its manifest."""
-    tables: Callable[[Manifest], Columns]
+    layout: Callable[[Manifest], Tables]
     """The tables that a release holds, besides its manifest."""
     view: Callable[[Manifest], exp.Query]
     """The release's own view: quasi-identifiers, sensitive columns and the weight of each pair."""
-    checks: Callable[[Relations, Manifest, str | None], list[Check]]
-    """The checks that need the release alone; its tables are read from a database (None: the current one)."""
-    long_checks: Callable[[Manifest], list[Check]]
+    checks: Callable[[CheckedRelease[P]], list[Check]]
+    """The checks that need the release alone; they may make more views for the members that follow."""
+    long_checks: Callable[[CheckedRelease[P]], list[Check]]
     """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
-    measured: Callable[[Relations, Manifest], Json]
-    """Facts that the tables tell, recomputed, which ``verify`` compares and shows; after ``checks`` has named these."""
-    bounds: Callable[[Relations, Manifest], list[VerifiedBound]]
-    """The bounds that hold, value by value, once all checks do; after ``checks`` has named the release's tables."""
-    source_checks: Callable[[Relations, Manifest, Records, P], list[Check]]
-    """The checks against the source, sorted, after ``checks`` has named the release's tables."""
+    measured: Callable[[CheckedRelease[P]], Json]
+    """Facts that the tables tell, recomputed, which ``verify`` compares and shows; after ``checks``."""
+    bounds: Callable[[CheckedRelease[P]], list[VerifiedBound]]
+    """The bounds that hold, value by value, once all checks do; after ``checks``."""
+    source_checks: Callable[[CheckedRelease[P], Records, P], list[Check]]
+    """The checks against the source, sorted, and the parameters of its specification; after ``checks``."""
     answers: Callable[[Relations, Manifest], Answers]
     """The release, open, as one that reads an analyst's SQL and answers it."""
     evaluate: Callable[[EvaluationContext], Evaluated]
@@ -274,6 +412,15 @@ class Mechanism(Generic[P]):
         """Whether exact numbers of records may be stated: never where releases compose by budget."""
         return not isinstance(self.composition, BudgetComposition)
 
+    def tables(self, manifest: Manifest) -> Columns:
+        """Return the columns of the tables that a release holds, with their types."""
+        tables = self.layout(manifest).items()
+        return {name: [(called, kind) for _, called, kind in one.place_columns(manifest.roles)] for name, one in tables}
+
+    def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P]:
+        """Return a release for its checks; ``UsageError`` as of ``read``."""
+        return CheckedRelease(db, manifest, self.read(manifest), database)
+
 
 def read_stated_parameters(manifest: Manifest, facts: type[BaseModel], parameters: type[P], what: str) -> P:
     """The parameters that a manifest states; ``UsageError`` if these or its facts are not those of ``what``."""
@@ -291,11 +438,9 @@ def read_stated_parameters(manifest: Manifest, facts: type[BaseModel], parameter
 # the variant whose algorithm they name; what holds of all is said of all.
 
 # Members that are called, and which of their arguments names the algorithm.
-BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "source_checks": 3, "promise": 0, "words": 0}
-BY_MANIFEST = {
-    "read": 0, "tables": 0, "view": 0, "checks": 1, "long_checks": 0, "measured": 1, "bounds": 1, "answers": 1,
-    "structure": 1,
-}  # fmt: skip
+BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "promise": 0, "words": 0}
+BY_MANIFEST = {"read": 0, "layout": 0, "view": 0, "answers": 1, "structure": 1}
+BY_RELEASE = {"checks": 0, "long_checks": 0, "measured": 0, "bounds": 0, "source_checks": 0}
 BY_FACTS = ("warnings", "figures")
 
 
@@ -316,7 +461,9 @@ def join_variants(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
     def by_facts(name: str) -> Callable[..., Any]:
         return lambda facts: getattr(find_variant(facts["algorithm"]), name)(facts)
 
-    called: dict[str, Any] = {name: by_argument(name, at) for name, at in (BY_PARAMETERS | BY_MANIFEST).items()}
+    called: dict[str, Any] = {
+        name: by_argument(name, at) for name, at in (BY_PARAMETERS | BY_MANIFEST | BY_RELEASE).items()
+    }
     by_fact_members: dict[str, Any] = {name: by_facts(name) for name in BY_FACTS}
     return replace(
         first,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from math import exp as e_to
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +20,7 @@ from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import contract
 from privsql.model import manifest
-from privsql.model.manifest import Check, ReleasePromises, VerifiedBound
+from privsql.model.manifest import ReleasePromises, VerifiedBound
 from privsql.model.records import source_changed_error
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     from privsql.dp_random import CountNoise
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
+    from privsql.mechanisms.contract import CheckedRelease
     from privsql.model.manifest import Manifest
-    from privsql.model.parameters import Parameters
     from privsql.model.records import Records
 
     Ints = NDArray[np.integer[Any]]
@@ -245,13 +244,10 @@ def describe_noise(facts: dict[str, Any]) -> tuple[str, str]:
     return "noise", f"OpenDP {facts['opendp']}" if facts["noise"] == "opendp" else "seeded: NOT private, for tests only"
 
 
-def list_epsilon_bound(epsilon: Fraction) -> list[VerifiedBound]:
-    """The budget, all of which is spent."""
-    return [
-        VerifiedBound(
-            "one record, added or removed: epsilon", fraction_text(epsilon), fraction_text(epsilon), belief=False
-        )
-    ]
+def list_epsilon_bound(release: CheckedRelease[Any]) -> list[VerifiedBound]:
+    """Return the budget, all of which is spent."""
+    epsilon = fraction_text(release.params.epsilon)
+    return [VerifiedBound("one record, added or removed: epsilon", epsilon, epsilon, belief=False)]
 
 
 def write_release_table(
@@ -263,29 +259,26 @@ def write_release_table(
     db.drop("given")
 
 
-def known_opendp(manifest: Manifest) -> Check:
-    """The check that a release was made with no newer OpenDP than this version of privsql knows."""
-    return Check("made with a known version of OpenDP", partial(_unknown_opendp, manifest))
+OPENDP_CHECK = "made with a known version of OpenDP"
 
 
-def _unknown_opendp(manifest: Manifest) -> list[str]:
-    stated, here = (str(v).split(".") for v in (manifest.facts["opendp"], dp_random.NEWEST))
+def unknown_opendp(release: CheckedRelease[Any]) -> list[str]:
+    """Return the version of OpenDP if it is newer than this version of privsql knows."""
+    stated, here = (str(v).split(".") for v in (release.manifest.facts["opendp"], dp_random.NEWEST))
     known = all(part.isdigit() for part in stated[:2]) and len(stated) >= 2
-    return [] if known and [*map(int, stated[:2])] <= [*map(int, here[:2])] else [f"OpenDP {manifest.facts['opendp']}"]
+    newest = known and [*map(int, stated[:2])] <= [*map(int, here[:2])]
+    return [] if newest else [f"OpenDP {release.manifest.facts['opendp']}"]
 
 
-def wrong_facts(manifest: Manifest, recomputed: Mapping[str, Any]) -> list[str]:
+def wrong_facts(release: CheckedRelease[Any], recomputed: Mapping[str, Any]) -> list[str]:
     """Return facts that differ from ``recomputed`` ones, or name another origin of the noise than the manifest."""
+    stated, manifest = release.manifest.facts, release.manifest
     expected = {**recomputed, "noise": "seed" if manifest.randomness == "seed" else "opendp"}
-    pairs = ((name, manifest.facts[name], value) for name, value in expected.items())
-    return [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
-
-
-def differ_from_spec(stated: Parameters, wanted: Parameters) -> list[str]:
-    """Parameters that are not those of the specification; that it may be empty is said when it is published."""
-    return manifest.differ_from_spec(
-        stated, wanted.model_copy(update={"allow_empty": getattr(stated, "allow_empty", False)})
-    )
+    wrong = [
+        f"{name}: stated {stated[name]}, found {value}" for name, value in expected.items() if stated[name] != value
+    ]
+    same = manifest.algorithm == release.params.algorithm
+    return wrong if same else [*wrong, f"algorithm {manifest.algorithm}"]
 
 
 @contextmanager

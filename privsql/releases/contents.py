@@ -95,22 +95,11 @@ def _orders_text(db: Relations, manifest: Manifest, columns: Sequence[str], data
 # privsql's gives way: an underscore is appended, as often as needed. Nothing chooses a name, so a manifest can't choose
 # one.
 
-Table = list[tuple[str, str, str]]  # (name inside, name in the table, type) of each column
 
-
-def list_reserved_columns(manifest: Manifest) -> dict[str, Table]:
-    """Privsql's own columns of every table."""
-    placeholder, mechanism = _with_placeholder_names(manifest), get_mechanism(manifest.mechanism)
-    others = {field.name for field in (*placeholder.quasi_identifiers, *placeholder.sensitive)}
-    inside = mechanism.tables(placeholder)
-    return {
-        table: [
-            (internal, called, kind)
-            for (internal, _), (called, kind) in zip(inside[table], columns, strict=True)
-            if internal not in others
-        ]
-        for table, columns in mechanism.tables(manifest).items()
-    }
+def list_reserved_columns(manifest: Manifest) -> dict[str, list[tuple[str, str, str]]]:
+    """Return privsql's own columns of every table: (name inside, name in the table, type)."""
+    tables = get_mechanism(manifest.mechanism).layout(manifest)
+    return {name: one.list_reserved(manifest.roles) for name, one in tables.items()}
 
 
 def renamed_columns(manifest: Manifest) -> dict[str, dict[str, str]]:

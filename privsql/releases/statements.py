@@ -17,7 +17,7 @@ from privsql.engine.sqlfiles import Holes, any_of, column, fill, is_null, same_c
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.registry import get_mechanism
-from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, run_checks
+from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, differ_from_spec, run_checks
 from privsql.releases import contents
 from privsql.releases.contents import list_reserved_columns
 from privsql.source.table import describe_coarsening, in_bins
@@ -129,8 +129,9 @@ def estimate_learning_risk(db: Relations, manifest: Manifest, database: str) -> 
 def measure_facts(db: Relations, manifest: Manifest, database: str) -> MeasuredFacts:
     """What the tables tell, of a release whose checks hold."""
     mechanism, risk = get_mechanism(manifest.mechanism), estimate_learning_risk(db, manifest, database)
-    bounds = mechanism.bounds(db, manifest)
-    return MeasuredFacts(mechanism.measured(db, manifest), risk.as_facts() if risk else None, bounds)
+    release = mechanism.read_release(db, manifest, database)
+    bounds = mechanism.bounds(release)
+    return MeasuredFacts(mechanism.measured(release), risk.as_facts() if risk else None, bounds)
 
 
 def statement_checks(db: Relations, manifest: Manifest, database: str) -> list[Check]:
@@ -346,7 +347,7 @@ def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
 # Examine --------------------------------------------------------------------------------------------------------------
 # All checks of a release: from the published file, and against the source if that is given.
 
-PARAMETERS_CHECK = "parameters are those of the specification"  # the one check of a source that needs no record
+PARAMETERS_CHECK = "parameters are those of the specification"
 READABLE = "its tables can be checked"
 
 
@@ -377,18 +378,18 @@ def _list_checks(
     db: Container, manifest: Manifest, database: str, *, source: Records | None, spec: Spec | None, whole: bool
 ) -> list[Check]:
     mechanism = get_mechanism(manifest.mechanism)
-    checks = [
-        *mechanism.checks(db, manifest, database),
-        *statement_checks(db, manifest, database),
-    ]
+    release = mechanism.read_release(db, manifest, database)
+    release.name_tables(mechanism.layout(manifest))
+    checks = [*mechanism.checks(release), *statement_checks(db, manifest, database)]
     if whole:
-        checks += mechanism.long_checks(manifest)
+        checks += mechanism.long_checks(release)
     if source is not None and spec is not None:
-        against_source = mechanism.source_checks(db, manifest, source, spec.mechanism)
-        if not has_same_choice(manifest, source):
-            against_source = [one for one in against_source if one.name == PARAMETERS_CHECK] + matching_checks(
-                db, manifest, database
-            )
-        checks += against_source
+        checks.append(Check(PARAMETERS_CHECK, partial(differ_from_spec, release.params, spec.mechanism)))
+        same = has_same_choice(manifest, source)
+        checks += (
+            mechanism.source_checks(release, source, spec.mechanism)
+            if same
+            else matching_checks(db, manifest, database)
+        )
         checks += statement_source_checks(manifest, source, spec)
     return checks

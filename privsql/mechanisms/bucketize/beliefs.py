@@ -15,6 +15,7 @@ from privsql.engine.files import fold_name, label_value
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import as_fraction, fraction_text
+from privsql.mechanisms.contract import QUASI, SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.parameters import Bucketize, Threshold
-    from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
@@ -30,23 +30,14 @@ if TYPE_CHECKING:
 # The tables of a bucketized release: their columns, its weighted view, and what the number of a bucket says.
 
 GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of numbers evenly
-VALUE_COLUMNS = [("records", "BIGINT"), ("numerator", "DECIMAL(38,0)"), ("denominator", "DECIMAL(38,0)")]
-
-
-def release_tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    roles, sa_names = manifest.roles, manifest.roles.by_sa
-    sensitive = [(f.name, f.type) for f in roles.sensitive]
-    return {
-        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), *roles.by_qi.typed_columns(("bid", "INTEGER"))],
-        "st": [*sa_names.typed_columns(("bid", "INTEGER")), *sensitive, *sa_names.typed_columns(("count", "INTEGER"))],
-        "privsql_values": [
-            *sa_names.typed_columns(("code", "INTEGER")),
-            *sensitive,
-            *sa_names.typed_columns(*VALUE_COLUMNS),
-        ],
-        "privsql_channel": [("size", "INTEGER"), ("first", "INTEGER"), ("second", "INTEGER"), ("pairs", "BIGINT")],
-    }
+TABLES = {
+    "qit": ReleaseTable((QUASI, "bid INTEGER")),
+    "st": ReleaseTable(("bid INTEGER", SENSITIVE, "count INTEGER")),
+    "privsql_values": ReleaseTable(
+        ("code INTEGER", SENSITIVE, "records BIGINT", "numerator DECIMAL(38,0)", "denominator DECIMAL(38,0)")
+    ),
+    "privsql_channel": ReleaseTable(("size INTEGER", "first INTEGER", "second INTEGER", "pairs BIGINT")),
+}
 
 
 def make_weighted_view(manifest: Manifest) -> exp.Query:

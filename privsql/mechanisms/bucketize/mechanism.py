@@ -20,13 +20,13 @@ from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_stat
 from privsql.attacks import adversaries, suite
 from privsql.attacks.suite import Suite
 from privsql.engine.files import label_value
-from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import alias_as, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text, parse_linear
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import attacks, beliefs, fakes
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
-from privsql.mechanisms.bucketize.beliefs import make_weighted_view, release_tables
+from privsql.mechanisms.bucketize.beliefs import TABLES, make_weighted_view
 from privsql.mechanisms.bucketize.checks import (
     SQL,
     long_checks,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.estimator import FakeValueChannel
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Plan
-    from privsql.mechanisms.contract import Figure, ProfiledSource
+    from privsql.mechanisms.contract import CheckedRelease, Figure, ProfiledSource
     from privsql.model.manifest import Estimate, Manifest
     from privsql.model.records import Records
 
@@ -424,42 +424,37 @@ def describe_structure(_: Relations, manifest: Manifest) -> list[Structure]:
 # What the tables of a bucketized release tell of it, after ``checks`` has named them.
 
 
-def measure_release(db: Relations, manifest: Manifest) -> dict[str, Any]:
-    """How far beliefs go, from ST, and what gets through."""
-    facts = beliefs.measure_beliefs(
-        db, temp_table("v_st"), temp_table("v_values"), manifest.facts, manifest.roles
-    ).as_facts()
-    return facts | compute_channel_facts(db.arrow(all_rows(temp_table("v_channel"))), manifest.facts)
+def measure_release(release: CheckedRelease[Bucketize]) -> dict[str, Any]:
+    """Return how far beliefs go, from ST, and what gets through."""
+    facts, st, values = release.manifest.facts, release.view("st"), release.view("values")
+    measured = beliefs.measure_beliefs(release.db, st, values, facts, release.roles).as_facts()
+    return measured | compute_channel_facts(release.read_view("channel"), facts)
 
 
-def list_bounds(db: Relations, manifest: Manifest) -> list[VerifiedBound]:
-    """Every group's bound, then every value's threshold, and the largest share of a bucket that has it."""
-    keys = manifest.roles.sa_keys
-    holes: Holes = {
-        "st": temp_table("v_kinds"),
-        "sizes": temp_table("v_sizes"),
-        "values": temp_table("v_values"),
-        "sa": manifest.roles.sa_columns("st"),
-        "labels": [alias_as(exp.cast(column(key, "v"), "VARCHAR"), key) for key in keys],
-        "same_value": same_columns("v", "w", keys),
-    }
+def list_bounds(release: CheckedRelease[Bucketize]) -> list[VerifiedBound]:
+    """Return every group's bound, then every value's threshold, and the largest share of a bucket that has it."""
+    keys = release.roles.sa_keys
+    query = release.fill_query(
+        "verify/bounds",
+        st=release.view("kinds"),
+        sa=release.roles.sa_columns("st"),
+        labels=[alias_as(exp.cast(column(key, "v"), "VARCHAR"), key) for key in keys],
+        same_value="v w",
+    )
     promised: dict[int, VerifiedBound] = {}
-    listed = (
-        db.arrow(all_rows(temp_table("v_values"))) if not manifest.facts.get("fake_values") else None
-    )  # fakes count, too
+    fakes_count = release.manifest.facts.get("fake_values")  # records of values are not stated then
+    listed = None if fakes_count else release.read_view("values")
     records = (
         {} if listed is None else dict(zip(*(listed[name].to_pylist() for name in ("code", "records")), strict=True))
     )
     most: dict[int, Fraction] = {}
-    for code, *value_parts, top, bottom, size, held in db.rows(fill("verify/bounds", holes)):
+    for code, *value_parts, top, bottom, size, held in release.db.rows(query):
         most[code] = max(most.get(code, Fraction(0)), min(Fraction(1), Fraction(int(held), int(size))))
+        threshold = fraction_text(Fraction(int(top), int(bottom)))
         promised[code] = VerifiedBound(
-            label_value(value_parts),
-            fraction_text(Fraction(int(top), int(bottom))),
-            fraction_text(most[code]),
-            records.get(code),
+            label_value(value_parts), threshold, fraction_text(most[code]), records.get(code)
         )
-    return [*promise_group_bounds(db, manifest), *promised.values()]
+    return [*promise_group_bounds(release), *promised.values()]
 
 
 # The mechanism --------------------------------------------------------------------------------------------------------
@@ -513,12 +508,12 @@ MECHANISM = Mechanism(
     shape=TableShape(numeric=False, most_numbers=500),
     composition=NoComposition(),
     sql=SQL,
-    relations=("qit", "st", "privsql_values", "privsql_channel"),
+    relations=tuple(TABLES),
     read=read_parameters,
     plan=make_plan_facts,
     algorithms=compare_algorithms,
     publish=publish,
-    tables=release_tables,
+    layout=lambda _: TABLES,
     view=make_weighted_view,
     checks=make_checks,
     long_checks=long_checks,

@@ -12,6 +12,7 @@ import pyarrow as pa
 from privsql.engine.sqlfiles import column, fill, table
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.contingency import domains
+from privsql.mechanisms.contract import SENSITIVE, ReleaseTable
 from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.noisy_tree import (
     BudgetCodes,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.mechanisms.contingency.domains import ContingencyColumn
     from privsql.mechanisms.contingency.parameters import Contingency
-    from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.dp.noisy_tree import Fit, Flags, Ints, Reals
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -513,21 +513,12 @@ def _due_count_budget(
 # The tables of a contingency table's release and its view: columns, a tree and its taxonomies as tables, and back.
 
 
-def tree_tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    fields, by_sa = [(field.name, field.type) for field in manifest.sensitive], manifest.roles.by_sa
-    return {
-        "cells": [*fields, *by_sa.typed_columns(("count", "BIGINT"))],
-        "privsql_cells": [
-            *by_sa.typed_columns(("part", "INTEGER")),
-            *fields,
-            *by_sa.typed_columns(("weight", "DOUBLE")),
-        ],
-        "privsql_tree": [*FIRST, ("node", "INTEGER"), ("expanded", "INTEGER"), ("choice", "VARCHAR"), *LAST],
-        "privsql_taxonomy": [
-            ("node", "INTEGER"), ("attribute", "INTEGER"), ("parent", "INTEGER"), ("value", "VARCHAR"),
-        ],
-    }  # fmt: skip
+TABLES = {
+    "cells": ReleaseTable((SENSITIVE, "count BIGINT"), view="counts"),
+    "privsql_cells": ReleaseTable(("part INTEGER", SENSITIVE, "weight DOUBLE")),
+    "privsql_tree": ReleaseTable((*FIRST, "node INTEGER", "expanded INTEGER", "choice VARCHAR", *LAST)),
+    "privsql_taxonomy": ReleaseTable(("node INTEGER", "attribute INTEGER", "parent INTEGER", "value VARCHAR")),
+}
 
 
 def tree_view(manifest: Manifest) -> exp.Query:

@@ -19,9 +19,9 @@ from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, tabl
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.contingency.parameters import Contingency, is_number, is_whole
-from privsql.mechanisms.contract import Proposal
+from privsql.mechanisms.contract import SENSITIVE, Proposal, ReleaseTable
 from privsql.mechanisms.dp.noisy_tables import Model, budget_weight, divide_budget, measure_table, strongest_pairs
-from privsql.mechanisms.dp.noisy_tables_release import COLUMNS
+from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES
 from privsql.mechanisms.private import RECORD, write_release_table
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
     from privsql.mechanisms.contingency.domains import ContingencyColumn
-    from privsql.mechanisms.contract import Columns, ProfiledSource
+    from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
     from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records
@@ -215,14 +215,11 @@ def _choose_worst_pair(model: Model, counts: dict[Clique, Ints], rounds: Rounds,
 DOMAINS, ROWS = "privsql_domains", "privsql_rows"
 
 
-def marginal_tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    fields, by_sa = [(field.name, field.type) for field in manifest.sensitive], manifest.roles.by_sa
-    return {
-        **COLUMNS,
-        DOMAINS: [("place", "INTEGER"), ("code", "INTEGER"), ("value", "VARCHAR"), ("share", "DOUBLE")],
-        ROWS: [*fields, *by_sa.typed_columns(("weight", "DOUBLE"))],
-    }
+TABLES = {
+    **NOISY_TABLES,
+    DOMAINS: ReleaseTable(("place INTEGER", "code INTEGER", "value VARCHAR", "share DOUBLE")),
+    ROWS: ReleaseTable((SENSITIVE, "weight DOUBLE")),
+}
 
 
 def marginal_view(manifest: Manifest) -> exp.Query:

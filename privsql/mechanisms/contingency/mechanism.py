@@ -17,16 +17,15 @@ from privsql.dp_random import noise_for
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, is_null, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
+from privsql.mechanisms.contingency import diffpart_tree, marginals
 from privsql.mechanisms.contingency.checks import (
     SQL,
-    marginal_bounds,
     marginal_checks,
     marginal_source_checks,
     read_marginal_parameters,
     read_tree_parameters,
     rounded_total,
     state_marginal_facts,
-    tree_bounds,
     tree_checks,
     tree_source_checks,
 )
@@ -42,18 +41,15 @@ from privsql.mechanisms.contingency.diffpart_tree import (
     read_tree_domains,
     taxonomy_table,
     tree_table,
-    tree_tables,
     tree_view,
 )
 from privsql.mechanisms.contingency.domains import evaluate_answers, read_coded_cells, read_columns
 from privsql.mechanisms.contingency.marginals import (
     DOMAINS,
     NOISE,
-    ROWS,
     Due,
     Rule,
     domains_table,
-    marginal_tables,
     marginal_view,
     mean_total_variation,
     measure_marginals,
@@ -67,7 +63,7 @@ from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, Mec
 from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.noisy_tables import Model
-from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, tables_structure, write_noisy_tables
+from privsql.mechanisms.dp.noisy_tables_release import tables_structure, write_noisy_tables
 from privsql.mechanisms.dp.noisy_tree_release import tree_structure
 from privsql.mechanisms.private import (
     DAMAGED,
@@ -76,11 +72,12 @@ from privsql.mechanisms.private import (
     describe_noise,
     explain_epsilon,
     format_epsilon,
+    list_epsilon_bound,
     noise_facts,
     refuse_damaged,
     write_release_table,
 )
-from privsql.model.manifest import nothing_longer, same_nan
+from privsql.model.manifest import same_nan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -188,17 +185,17 @@ MARGINAL_MECHANISM = Mechanism(
     shape=CategoricalShape(lambda asked: asked.domains),
     composition=BudgetComposition(lambda asked: asked.epsilon),
     sql=SQL,
-    relations=(CLIQUES, MARGINALS, DOMAINS, ROWS),
+    relations=tuple(marginals.TABLES),
     read=read_marginal_parameters,
     plan=plan_marginals,
     algorithms=NOT_PLANNED,
     publish=publish_marginals,
-    tables=marginal_tables,
+    layout=lambda _: marginals.TABLES,
     view=marginal_view,
     checks=marginal_checks,
-    long_checks=nothing_longer,
-    measured=lambda _db, _manifest: {},
-    bounds=marginal_bounds,
+    long_checks=lambda _: [],
+    measured=lambda _: {},
+    bounds=list_epsilon_bound,
     source_checks=marginal_source_checks,
     answers=MarginalAnswers,
     evaluate=evaluate_answers,
@@ -391,17 +388,17 @@ DIFFPART = Mechanism(
     shape=CategoricalShape(lambda asked: asked.domains),
     composition=BudgetComposition(lambda asked: asked.epsilon),
     sql=SQL,
-    relations=("cells", "privsql_cells", "privsql_tree", "privsql_taxonomy"),
+    relations=tuple(diffpart_tree.TABLES),
     read=read_tree_parameters,
     plan=plan_tree,
     algorithms=NOT_PLANNED,
     publish=publish_tree,
-    tables=tree_tables,
+    layout=lambda _: diffpart_tree.TABLES,
     view=tree_view,
     checks=tree_checks,
-    long_checks=nothing_longer,
-    measured=lambda _db, _manifest: {},
-    bounds=tree_bounds,
+    long_checks=lambda _: [],
+    measured=lambda _: {},
+    bounds=list_epsilon_bound,
     source_checks=tree_source_checks,
     answers=CellTreeAnswers,
     evaluate=evaluate_answers,

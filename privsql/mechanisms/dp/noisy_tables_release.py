@@ -17,6 +17,7 @@ from privsql.dp_random import deviation_of, noise_scale
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.exact import fraction_text
 from privsql.keyed_random import seed_key
+from privsql.mechanisms.contract import ReleaseTable
 from privsql.mechanisms.dp.noisy_tables import NO_CLASSES, POSSIBLE, NoisyTable, merge_values
 from privsql.mechanisms.private import write_release_table
 from privsql.model.manifest import Structure
@@ -233,13 +234,12 @@ class SumEstimator:
 # columns.
 
 CLIQUES, MARGINALS = "privsql_cliques", "privsql_marginals"
-COLUMNS = {
-    CLIQUES: [
-        ("clique", "INTEGER"), ("columns", "VARCHAR[]"), ("epsilon", "VARCHAR"), ("scale", "DOUBLE"),
-        ("choice", "VARCHAR"),
-    ],
-    MARGINALS: [("clique", "INTEGER"), ("cell", "BIGINT"), ("count", "BIGINT")],
-}  # fmt: skip
+NOISY_TABLES = {
+    CLIQUES: ReleaseTable(("clique INTEGER", "columns VARCHAR[]", "epsilon VARCHAR", "scale DOUBLE", "choice VARCHAR")),
+    MARGINALS: ReleaseTable(("clique INTEGER", "cell BIGINT", "count BIGINT")),
+}
+CELL_COLUMNS = ("clique", "cell", "count")
+TABLE_ORDERS = {"cliques": ["clique"], "marginals": ["clique", "cell"]}  # by view the columns that order its rows
 SMALLEST_BUDGET = Fraction(1, 10**15)
 MOST_CELLS = 50_000_000  # that are read
 
@@ -279,10 +279,10 @@ def read_noisy_tables(
     cells = [prod(shape) for shape in shapes]
     if sum(cells) != len(marginals) or sum(cells) > MOST_CELLS:
         raise ValueError(f"{len(marginals):,} cells are published, the cliques have {sum(cells):,}")
-    if any(marginals[name].null_count for name, _ in COLUMNS[MARGINALS]):
+    if any(marginals[name].null_count for name in CELL_COLUMNS):
         raise ValueError("a count is missing")
     edges = np.cumsum([0, *cells])
-    clique, cell, count = (marginals[name].to_numpy().astype(np.int64) for name, _ in COLUMNS[MARGINALS])
+    clique, cell, count = (marginals[name].to_numpy().astype(np.int64) for name in CELL_COLUMNS)
     whose = np.repeat(np.arange(len(cells)), cells)
     if not np.array_equal(clique, whose) or not np.array_equal(cell, np.arange(len(cell)) - edges[whose]):
         raise ValueError("cells are missing, or out of order")

@@ -36,7 +36,7 @@ from privsql.mechanisms.permute.answers import Contents, group_channel, read_con
 from privsql.mechanisms.permute.attacks import PermutedView, tabulate_contents, write_ranked, write_records
 from privsql.mechanisms.permute.checks import (
     SQL,
-    long_checks,
+    TABLES,
     measured_bounds,
     read_parameters,
     release_checks,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from privsql.answers.estimate import RecordSets
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Columns, ProfiledSource
+    from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.permute.grouping import Axis, Ints
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -304,25 +304,7 @@ def describe_structure(db: Relations, manifest: Manifest) -> list[Structure]:
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# The tables of a (k,e)-anonymous release: their columns, and the shuffled single table as a view.
-
-
-def release_tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    roles, by_sa = manifest.roles, manifest.roles.by_sa
-    sensitive = [(f.name, f.type) for f in roles.sensitive]
-    return {
-        "qit": [
-            *((f.name, f.type) for f in roles.quasi_identifiers),
-            *roles.by_qi.typed_columns(("bid", "INTEGER"), ("code", "INTEGER")),
-        ],
-        "st": [*by_sa.typed_columns(("bid", "INTEGER")), *sensitive, *by_sa.typed_columns(("count", "INTEGER"))],
-        "privsql_values": [
-            *by_sa.typed_columns(("code", "INTEGER")),
-            *sensitive,
-            *by_sa.typed_columns(("records", "BIGINT")),
-        ],
-    }
+# The shuffled single table as a view.
 
 
 def release_view(manifest: Manifest) -> exp.Query:
@@ -538,18 +520,18 @@ MECHANISM = Mechanism(
     shape=TableShape(numeric=True, most_numbers=None),
     composition=GroupComposition(agreed_terms, joint_guarantee, together),
     sql=SQL,
-    relations=("qit", "st", "privsql_values"),
+    relations=tuple(TABLES),
     read=read_parameters,
     plan=plan_release,
     algorithms=contract.refuse_comparison(
         "its algorithms differ in what they do with rows that are added later, not in what they tell of a table"
     ),
     publish=publish_release,
-    tables=release_tables,
+    layout=lambda _: TABLES,
     view=release_view,
     checks=release_checks,
-    long_checks=long_checks,
-    measured=lambda _db, _manifest: {},
+    long_checks=lambda _: [],
+    measured=lambda _: {},
     bounds=measured_bounds,
     source_checks=source_checks,
     answers=PermuteAnswers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -25,7 +25,7 @@ class Extent:
 
     amount: Fraction
     is_time: bool = False
-    written: str = ""
+    written: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return self.written or fraction_text(self.amount)

@@ -42,15 +42,15 @@ from privsql.mechanisms.randomize import partition
 from privsql.mechanisms.randomize.checks import SQL, posterior_bounds, read_parameters, release_checks, source_checks
 from privsql.mechanisms.randomize.parameters import Randomize
 from privsql.mechanisms.randomize.publish import (
+    TABLES,
     PerturbedView,
     PublicParameters,
     read_public,
-    release_tables,
     release_view,
     write_ranked,
     write_records,
 )
-from privsql.model.manifest import LEARNT, SEVERAL, ReleasePromises, Structure, nothing_longer
+from privsql.model.manifest import LEARNT, SEVERAL, ReleasePromises, Structure
 from privsql.model.manifest import make_structure as part
 
 if TYPE_CHECKING:
@@ -405,18 +405,18 @@ MECHANISM = Mechanism(
     shape=TableShape(numeric=False, most_numbers=None),
     composition=NoComposition(),
     sql=SQL,
-    relations=("perturbed", "privsql_subtables", "privsql_domains", "privsql_values"),
+    relations=tuple(TABLES),
     read=read_parameters,
     plan=plan_release,
     algorithms=contract.refuse_comparison(
         "'up' and 'pp' keep different shares of the values as they are; compare with privsql compare"
     ),
     publish=publish_release,
-    tables=release_tables,
+    layout=lambda _: TABLES,
     view=release_view,
     checks=release_checks,
-    long_checks=nothing_longer,
-    measured=lambda _db, _manifest: {},
+    long_checks=lambda _: [],
+    measured=lambda _: {},
     bounds=posterior_bounds,
     source_checks=source_checks,
     answers=RandomizeAnswers,

@@ -23,20 +23,17 @@ from privsql.mechanisms.private import (
     describe_noise,
     explain_epsilon,
     format_epsilon,
+    list_epsilon_bound,
     noise_facts,
     write_release_table,
 )
-from privsql.mechanisms.setvalued import views, views_model
+from privsql.mechanisms.setvalued import diffpart_answers, views, views_model
 from privsql.mechanisms.setvalued.checks import (
     SQL,
     read_tree_parameters,
     read_view_parameters,
-    tree_bounds,
     tree_checks,
-    tree_source_checks,
-    view_bounds,
     view_checks,
-    view_source_checks,
 )
 from privsql.mechanisms.setvalued.diffpart_answers import (
     WITHOUT,
@@ -46,7 +43,6 @@ from privsql.mechanisms.setvalued.diffpart_answers import (
     impute_sets,
     taxonomy_table,
     tree_table,
-    tree_tables,
     tree_view,
 )
 from privsql.mechanisms.setvalued.diffpart_tree import (
@@ -61,10 +57,9 @@ from privsql.mechanisms.setvalued.diffpart_tree import (
     without_items,
 )
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, SetValued
-from privsql.mechanisms.setvalued.questions import evaluate_answers
+from privsql.mechanisms.setvalued.questions import evaluate_answers, set_source_checks
 from privsql.mechanisms.setvalued.views import ViewBudgets
 from privsql.mechanisms.setvalued.views_answers import ViewAnswers
-from privsql.model.manifest import nothing_longer
 
 if TYPE_CHECKING:
     from privsql.attacks.scene import ReleaseView
@@ -243,18 +238,18 @@ DIFFPART = Mechanism(
     shape=ItemSetShape(lambda asked: asked.universe),
     composition=BudgetComposition(lambda asked: asked.epsilon),
     sql=SQL,
-    relations=("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"),
+    relations=tuple(diffpart_answers.TABLES),
     read=read_tree_parameters,
     plan=plan_tree,
     algorithms=NOT_PLANNED,
     publish=publish_tree,
-    tables=tree_tables,
+    layout=lambda _: diffpart_answers.TABLES,
     view=tree_view,
     checks=tree_checks,
-    long_checks=nothing_longer,
-    measured=lambda _db, _manifest: {},
-    bounds=tree_bounds,
-    source_checks=tree_source_checks,
+    long_checks=lambda _: [],
+    measured=lambda _: {},
+    bounds=list_epsilon_bound,
+    source_checks=set_source_checks,
     answers=ItemSetTreeAnswers,
     evaluate=evaluate_answers,
     adversaries=Suite(
@@ -382,18 +377,18 @@ VIEWS = Mechanism(
     shape=ItemSetShape(lambda asked: asked.universe),
     composition=BudgetComposition(lambda asked: asked.epsilon),
     sql=SQL,
-    relations=views.NAMES,
+    relations=tuple(views.TABLES),
     read=read_view_parameters,
     plan=plan_views,
     algorithms=NOT_PLANNED,
     publish=publish_views,
-    tables=views.view_tables,
+    layout=lambda _: views.TABLES,
     view=views.view_query,
     checks=view_checks,
-    long_checks=nothing_longer,
-    measured=lambda _db, _manifest: {},
-    bounds=view_bounds,
-    source_checks=view_source_checks,
+    long_checks=lambda _: [],
+    measured=lambda _: {},
+    bounds=list_epsilon_bound,
+    source_checks=set_source_checks,
     answers=ViewAnswers,
     evaluate=evaluate_answers,
     adversaries=Suite(scene=None, adversaries=(noisy_tables_adversary(choice_shift),), combining=(), quick=None),
