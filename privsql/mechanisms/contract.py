@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
@@ -95,7 +95,8 @@ def refuse_comparison(why: str) -> Callable[..., NoReturn]:
 #
 # Its module ``parameters`` holds what a publisher asks of it, and imports little; its module ``mechanism`` makes one
 # ``Mechanism``. Nothing outside the package knows more of it. No member has a default: what is forgotten fails when the
-# package is loaded, never as a silent "nothing to do".
+# package is loaded, never as a silent "nothing to do". ``TabularMechanism`` and ``private.PrivateMechanism`` have
+# defaults for what most mechanisms of their kind leave out, but for checks, adversaries and what they promise.
 
 Json = dict[str, Any]
 Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, type)
@@ -227,12 +228,12 @@ class ReleaseTable:
             SENSITIVE: zip(roles.sa_keys, roles.sensitive, strict=True),
         }
         publishers = {text: list(groups[text]) for text in self.columns if text in groups}
-        reserved = ReservedColumns(tuple(field for pairs in publishers.values() for _, field in pairs))
+        reserved = ReservedColumns(tuple(one for pairs in publishers.values() for _, one in pairs))
         kind = roles.sensitive[0].type if roles.sensitive else ""
         placed = []
         for text in self.columns:
             if text in publishers:
-                placed += [(key, field.name, field.type) for key, field in publishers[text]]
+                placed += [(key, one.name, one.type) for key, one in publishers[text]]
             else:
                 name, own = text.split(" ", 1)
                 placed.append((name, reserved.column_name(name), {"LIST": kind, "ITEM": kind[:-2]}.get(own, own)))
@@ -263,6 +264,7 @@ class CheckedRelease(Generic[P]):
     manifest: Manifest
     params: P
     database: str | None
+    tables: Tables
 
     @property
     def roles(self) -> Roles:
@@ -274,9 +276,9 @@ class CheckedRelease(Generic[P]):
         """The algorithm that the release states."""
         return self.manifest.algorithm
 
-    def name_tables(self, tables: Tables) -> None:
-        """Make the views of tables."""
-        for name, one in tables.items():
+    def name_tables(self) -> None:
+        """Make the views of its tables."""
+        for name, one in self.tables.items():
             rows = one.select_inside(self.roles, table(name, self.database))
             self.db.create_view(f"v_{one.view or name.removeprefix('privsql_')}", rows)
 
@@ -336,6 +338,9 @@ class CheckedRelease(Generic[P]):
         return self.list_checks({f"rows of {name} lie in order, once each": one for name, one in queries.items()})
 
 
+NEVER_EMPTY = ("sql", "layout", "advice")  # members of a mechanism
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(Generic[P]):
     """A mechanism, member by member; ``asked`` is its own validated parameters."""
@@ -348,8 +353,10 @@ class Mechanism(Generic[P]):
     """What several of its releases are together."""
     sql: tuple[str, ...]
     """Prefixes of the SQL files that make and check a release."""
-    relations: tuple[str, ...]
-    """Names of the tables of a release."""
+    layout: Tables
+    """The tables that a release may hold, besides its manifest."""
+    variants: Mapping[str, Mechanism[Any]]
+    """The mechanisms of its algorithms, where these share no table; empty where one has them all."""
     read: Callable[[Manifest], P]
     """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
     plan: Callable[[Relations, Records, P], Json]
@@ -361,8 +368,6 @@ class Mechanism(Generic[P]):
     """Its algorithms beside each other; ``UsageError`` where that tells nothing (``alternatives.none``)."""
     publish: Callable[[Relations, Records, P, Key], Json]
     """Make the tables of a release in database ``release``; returns the facts for its manifest."""
-    layout: Callable[[Manifest], Tables]
-    """The tables that a release holds, besides its manifest."""
     view: Callable[[Manifest], exp.Query]
     """The release's own view: quasi-identifiers, sensitive columns and the weight of each pair."""
     checks: Callable[[CheckedRelease[P]], list[Check]]
@@ -397,8 +402,11 @@ class Mechanism(Generic[P]):
     """What a person wants to see of the facts, and ``algorithm``: (name, text)."""
 
     def __post_init__(self) -> None:
-        """A member that was given as nothing was forgotten, too."""
-        missing = [member.name for member in fields(self) if getattr(self, member.name) is None]
+        """Reject members that are None, and those of ``NEVER_EMPTY`` that are empty; a suite needs an adversary."""
+        members = {member.name: getattr(self, member.name) for member in fields(self)}
+        missing = [name for name, one in members.items() if one is None or (name in NEVER_EMPTY and not one)]
+        if "adversaries" not in missing and not self.adversaries.adversaries:
+            missing.append("adversaries")
         if missing:
             raise TypeError(f"mechanism {self.kind!r} lacks {', '.join(missing)}")
 
@@ -412,14 +420,29 @@ class Mechanism(Generic[P]):
         """Whether exact numbers of records may be stated: never where releases compose by budget."""
         return not isinstance(self.composition, BudgetComposition)
 
+    def find_tables(self, manifest: Manifest) -> Tables:
+        """Return the tables that a release holds."""
+        return self.variants[manifest.algorithm].layout if manifest.algorithm in self.variants else self.layout
+
     def tables(self, manifest: Manifest) -> Columns:
         """Return the columns of the tables that a release holds, with their types."""
-        tables = self.layout(manifest).items()
+        tables = self.find_tables(manifest).items()
         return {name: [(called, kind) for _, called, kind in one.place_columns(manifest.roles)] for name, one in tables}
 
     def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P]:
         """Return a release for its checks; ``UsageError`` as of ``read``."""
-        return CheckedRelease(db, manifest, self.read(manifest), database)
+        return CheckedRelease(db, manifest, self.read(manifest), database, self.find_tables(manifest))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TabularMechanism(Mechanism[P]):
+    """A mechanism that publishes every record; its members have defaults where most of them have nothing to do."""
+
+    composition: Composition = NoComposition()
+    variants: Mapping[str, Mechanism[Any]] = field(default_factory=dict)
+    long_checks: Callable[[CheckedRelease[P]], list[Check]] = lambda _: []
+    measured: Callable[[CheckedRelease[P]], Json] = lambda _: {}
+    warnings: Callable[[Json], list[str]] = lambda _: []
 
 
 def read_stated_parameters(manifest: Manifest, facts: type[BaseModel], parameters: type[P], what: str) -> P:
@@ -439,7 +462,7 @@ def read_stated_parameters(manifest: Manifest, facts: type[BaseModel], parameter
 
 # Members that are called, and which of their arguments names the algorithm.
 BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "promise": 0, "words": 0}
-BY_MANIFEST = {"read": 0, "layout": 0, "view": 0, "answers": 1, "structure": 1}
+BY_MANIFEST = {"read": 0, "view": 0, "answers": 1, "structure": 1}
 BY_RELEASE = {"checks": 0, "long_checks": 0, "measured": 0, "bounds": 0, "source_checks": 0}
 BY_FACTS = ("warnings", "figures")
 
@@ -468,7 +491,8 @@ def join_variants(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
     return replace(
         first,
         sql=_unique_parts(one.sql for one in variants.values()),
-        relations=_unique_parts(one.relations for one in variants.values()),
+        layout={name: table for one in variants.values() for name, table in one.layout.items()},
+        variants=variants,
         advice=_unique_parts(one.advice for one in variants.values()),
         adversaries=_join_suites(variants),
         evaluate=lambda given: find_variant(given.answers.algorithm).evaluate(given),

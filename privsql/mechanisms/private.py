@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp as e_to
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,11 @@ from privsql.exact import fraction_text
 from privsql.mechanisms import contract
 from privsql.model import manifest
 from privsql.model.manifest import ReleasePromises, VerifiedBound
+from privsql.model.parameters import Parameters
 from privsql.model.records import source_changed_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from fractions import Fraction
 
     from numpy.typing import NDArray
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     from privsql.dp_random import CountNoise
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import CheckedRelease
-    from privsql.model.manifest import Manifest
+    from privsql.mechanisms.contract import Alternatives, CheckedRelease
+    from privsql.model.manifest import Check, Manifest
     from privsql.model.records import Records
 
     Ints = NDArray[np.integer[Any]]
+
+P = TypeVar("P", bound=Parameters)
 
 # Dealing records out --------------------------------------------------------------------------------------------------
 # The portable order: records take ranks by keyed hashes of what they hold, on any engine, however a table is split.
@@ -279,6 +282,24 @@ def wrong_facts(release: CheckedRelease[Any], recomputed: Mapping[str, Any]) -> 
     ]
     same = manifest.algorithm == release.params.algorithm
     return wrong if same else [*wrong, f"algorithm {manifest.algorithm}"]
+
+
+BY_EPSILON: contract.Composition = contract.BudgetComposition(lambda params: params.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateMechanism(contract.Mechanism[P]):
+    """A differentially private mechanism: what it promises and spends follows from epsilon."""
+
+    composition: contract.Composition = BY_EPSILON
+    variants: Mapping[str, contract.Mechanism[Any]] = field(default_factory=dict)
+    algorithms: Callable[[Relations, Records, P], Alternatives] = NOT_PLANNED
+    long_checks: Callable[[CheckedRelease[P]], list[Check]] = lambda _: []
+    measured: Callable[[CheckedRelease[P]], dict[str, Any]] = lambda _: {}
+    bounds: Callable[[CheckedRelease[P]], list[VerifiedBound]] = list_epsilon_bound
+    promise: Callable[[P], str] = format_epsilon
+    words: Callable[[P], ReleasePromises] = explain_epsilon
+    warnings: Callable[[dict[str, Any]], list[str]] = lambda _: []
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def _orders_text(db: Relations, manifest: Manifest, columns: Sequence[str], data
 
 def list_reserved_columns(manifest: Manifest) -> dict[str, list[tuple[str, str, str]]]:
     """Return privsql's own columns of every table: (name inside, name in the table, type)."""
-    tables = get_mechanism(manifest.mechanism).layout(manifest)
+    tables = get_mechanism(manifest.mechanism).find_tables(manifest)
     return {name: one.list_reserved(manifest.roles) for name, one in tables.items()}
 
 

@@ -379,7 +379,7 @@ def _list_checks(
 ) -> list[Check]:
     mechanism = get_mechanism(manifest.mechanism)
     release = mechanism.read_release(db, manifest, database)
-    release.name_tables(mechanism.layout(manifest))
+    release.name_tables()
     checks = [*mechanism.checks(release), *statement_checks(db, manifest, database)]
     if whole:
         checks += mechanism.long_checks(release)

@@ -297,7 +297,7 @@ def _prepare_publication(
     spec = request.spec
     choice = make_choice(db, request, publishing=publishing)
     source = prepare_records(there, spec, for_ledger=request.path is not None, choice=choice)
-    if fold_name(spec.name) in {*get_mechanism(spec.mechanism.kind).relations, MANIFEST}:
+    if fold_name(spec.name) in {*get_mechanism(spec.mechanism.kind).layout, MANIFEST}:
         raise UsageError(f"release.name {spec.name!r} is the name of a table of the release; choose another")
     return make_publication(db, source, request)
 

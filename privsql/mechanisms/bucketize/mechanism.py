@@ -60,10 +60,9 @@ from privsql.mechanisms.contract import (
     Alternative,
     AlternativeMeasure,
     Alternatives,
-    Mechanism,
-    NoComposition,
     Proposal,
     TableShape,
+    TabularMechanism,
 )
 from privsql.model.manifest import LEARNT, SEVERAL, ReleasePromises, Structure, VerifiedBound
 from privsql.model.manifest import make_structure as part
@@ -503,17 +502,15 @@ def _describe_channel(directions: dict[str, float] | None) -> list[tuple[str, st
     return [("channel", f"{singular_values}  (singular values: what gets through of a direction, of 1)")]
 
 
-MECHANISM = Mechanism(
+MECHANISM = TabularMechanism(
     parameters=Bucketize,
     shape=TableShape(numeric=False, most_numbers=500),
-    composition=NoComposition(),
     sql=SQL,
-    relations=tuple(TABLES),
     read=read_parameters,
     plan=make_plan_facts,
     algorithms=compare_algorithms,
     publish=publish,
-    layout=lambda _: TABLES,
+    layout=TABLES,
     view=make_weighted_view,
     checks=make_checks,
     long_checks=long_checks,
@@ -548,6 +545,5 @@ MECHANISM = Mechanism(
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
     propose=propose_parameters,
-    warnings=lambda _: [],
     figures=describe_facts,
 )

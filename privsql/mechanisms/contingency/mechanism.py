@@ -59,7 +59,7 @@ from privsql.mechanisms.contingency.marginals import (
 )
 from privsql.mechanisms.contingency.marginals_answers import MarginalAnswers
 from privsql.mechanisms.contingency.parameters import Contingency
-from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, Mechanism, Proposal, join_variants
+from privsql.mechanisms.contract import CategoricalShape, Proposal, join_variants
 from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.noisy_tables import Model
@@ -67,12 +67,9 @@ from privsql.mechanisms.dp.noisy_tables_release import tables_structure, write_n
 from privsql.mechanisms.dp.noisy_tree_release import tree_structure
 from privsql.mechanisms.private import (
     DAMAGED,
-    NOT_PLANNED,
     RECORD,
+    PrivateMechanism,
     describe_noise,
-    explain_epsilon,
-    format_epsilon,
-    list_epsilon_bound,
     noise_facts,
     refuse_damaged,
     write_release_table,
@@ -180,32 +177,23 @@ def marginal_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return [*lines, ("tables", tables), ("rows", synthetic), describe_noise(facts)]
 
 
-MARGINAL_MECHANISM = Mechanism(
+MARGINAL_MECHANISM = PrivateMechanism(
     parameters=Contingency,
-    shape=CategoricalShape(lambda asked: asked.domains),
-    composition=BudgetComposition(lambda asked: asked.epsilon),
+    shape=CategoricalShape(lambda params: params.domains),
     sql=SQL,
-    relations=tuple(marginals.TABLES),
     read=read_marginal_parameters,
     plan=plan_marginals,
-    algorithms=NOT_PLANNED,
     publish=publish_marginals,
-    layout=lambda _: marginals.TABLES,
+    layout=marginals.TABLES,
     view=marginal_view,
     checks=marginal_checks,
-    long_checks=lambda _: [],
-    measured=lambda _: {},
-    bounds=list_epsilon_bound,
     source_checks=marginal_source_checks,
     answers=MarginalAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(scene=None, adversaries=(noisy_tables_adversary(),), combining=(), quick=None),
-    promise=format_epsilon,
-    words=explain_epsilon,
+    adversaries=Suite(adversaries=(noisy_tables_adversary(),)),
     structure=tables_structure,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose_marginals,
-    warnings=lambda _facts: [],
     figures=marginal_figures,
 )
 
@@ -383,30 +371,20 @@ def tree_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return [*lines, ("cells", cells), describe_noise(facts)]
 
 
-DIFFPART = Mechanism(
+DIFFPART = PrivateMechanism(
     parameters=Contingency,
-    shape=CategoricalShape(lambda asked: asked.domains),
-    composition=BudgetComposition(lambda asked: asked.epsilon),
+    shape=CategoricalShape(lambda params: params.domains),
     sql=SQL,
-    relations=tuple(diffpart_tree.TABLES),
     read=read_tree_parameters,
     plan=plan_tree,
-    algorithms=NOT_PLANNED,
     publish=publish_tree,
-    layout=lambda _: diffpart_tree.TABLES,
+    layout=diffpart_tree.TABLES,
     view=tree_view,
     checks=tree_checks,
-    long_checks=lambda _: [],
-    measured=lambda _: {},
-    bounds=list_epsilon_bound,
     source_checks=tree_source_checks,
     answers=CellTreeAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(
-        scene=None, adversaries=(noisy_tree_release.membership_adversary(LEAVES),), combining=(), quick=None
-    ),
-    promise=format_epsilon,
-    words=explain_epsilon,
+    adversaries=Suite(adversaries=(noisy_tree_release.membership_adversary(LEAVES),)),
     structure=tree_structure,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose_parameters,

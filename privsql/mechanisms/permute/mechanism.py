@@ -29,7 +29,7 @@ from privsql.attacks.suite import Suite
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms import contract
-from privsql.mechanisms.contract import GroupComposition, Mechanism, Proposal, TableShape
+from privsql.mechanisms.contract import GroupComposition, Proposal, TableShape, TabularMechanism
 from privsql.mechanisms.permute import answers, attacks
 from privsql.mechanisms.permute import checks as together
 from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
@@ -515,23 +515,20 @@ def release_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-MECHANISM = Mechanism(
+MECHANISM = TabularMechanism(
     parameters=Permute,
     shape=TableShape(numeric=True, most_numbers=None),
     composition=GroupComposition(agreed_terms, joint_guarantee, together),
     sql=SQL,
-    relations=tuple(TABLES),
     read=read_parameters,
     plan=plan_release,
     algorithms=contract.refuse_comparison(
         "its algorithms differ in what they do with rows that are added later, not in what they tell of a table"
     ),
     publish=publish_release,
-    layout=lambda _: TABLES,
+    layout=TABLES,
     view=release_view,
     checks=release_checks,
-    long_checks=lambda _: [],
-    measured=lambda _: {},
     bounds=measured_bounds,
     source_checks=source_checks,
     answers=PermuteAnswers,
@@ -540,7 +537,6 @@ MECHANISM = Mechanism(
         scene=PermutedView,
         adversaries=attacks.ADVERSARIES,
         combining=(adversaries.attack_by_intersection, together.attack_together),
-        quick=None,
     ),
     promise=promise_text,
     words=explain_guarantee,
@@ -550,6 +546,5 @@ MECHANISM = Mechanism(
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
     propose=propose_parameters,
-    warnings=lambda _: [],
     figures=release_figures,
 )

@@ -37,7 +37,7 @@ from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import contract
-from privsql.mechanisms.contract import Mechanism, NoComposition, Proposal, TableShape
+from privsql.mechanisms.contract import Proposal, TableShape, TabularMechanism
 from privsql.mechanisms.randomize import partition
 from privsql.mechanisms.randomize.checks import SQL, posterior_bounds, read_parameters, release_checks, source_checks
 from privsql.mechanisms.randomize.parameters import Randomize
@@ -400,23 +400,19 @@ def release_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-MECHANISM = Mechanism(
+MECHANISM = TabularMechanism(
     parameters=Randomize,
     shape=TableShape(numeric=False, most_numbers=None),
-    composition=NoComposition(),
     sql=SQL,
-    relations=tuple(TABLES),
     read=read_parameters,
     plan=plan_release,
     algorithms=contract.refuse_comparison(
         "'up' and 'pp' keep different shares of the values as they are; compare with privsql compare"
     ),
     publish=publish_release,
-    layout=lambda _: TABLES,
+    layout=TABLES,
     view=release_view,
     checks=release_checks,
-    long_checks=lambda _: [],
-    measured=lambda _: {},
     bounds=posterior_bounds,
     source_checks=source_checks,
     answers=RandomizeAnswers,
@@ -432,7 +428,6 @@ MECHANISM = Mechanism(
             suite.LEARNING_ADVERSARY,
             adversaries.DETERMINATION_ADVERSARY,
         ),
-        combining=(),
         quick=PerturbedView,
     ),
     promise=promise_text,
@@ -444,6 +439,5 @@ MECHANISM = Mechanism(
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
     propose=propose_parameters,
-    warnings=lambda _: [],
     figures=release_figures,
 )

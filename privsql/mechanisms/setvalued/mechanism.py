@@ -12,18 +12,15 @@ from privsql.dp_random import noise_for
 from privsql.engine.sqlfiles import all_rows, column, fill, is_null, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contract import BudgetComposition, ItemSetShape, Mechanism, Proposal, join_variants
+from privsql.mechanisms.contract import ItemSetShape, Proposal, join_variants
 from privsql.mechanisms.dp import noisy_tables_release, noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure
 from privsql.mechanisms.dp.noisy_tree_release import tree_structure
 from privsql.mechanisms.private import (
-    NOT_PLANNED,
     RECORD,
+    PrivateMechanism,
     describe_noise,
-    explain_epsilon,
-    format_epsilon,
-    list_epsilon_bound,
     noise_facts,
     write_release_table,
 )
@@ -233,30 +230,20 @@ def tree_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return [*lines, ("item sets", item_sets), ("universe", leak), describe_noise(facts)]
 
 
-DIFFPART = Mechanism(
+DIFFPART = PrivateMechanism(
     parameters=SetValued,
-    shape=ItemSetShape(lambda asked: asked.universe),
-    composition=BudgetComposition(lambda asked: asked.epsilon),
+    shape=ItemSetShape(lambda params: params.universe),
     sql=SQL,
-    relations=tuple(diffpart_answers.TABLES),
     read=read_tree_parameters,
     plan=plan_tree,
-    algorithms=NOT_PLANNED,
     publish=publish_tree,
-    layout=lambda _: diffpart_answers.TABLES,
+    layout=diffpart_answers.TABLES,
     view=tree_view,
     checks=tree_checks,
-    long_checks=lambda _: [],
-    measured=lambda _: {},
-    bounds=list_epsilon_bound,
     source_checks=set_source_checks,
     answers=ItemSetTreeAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(
-        scene=None, adversaries=(noisy_tree_release.membership_adversary(LEAVES),), combining=(), quick=None
-    ),
-    promise=format_epsilon,
-    words=explain_epsilon,
+    adversaries=Suite(adversaries=(noisy_tree_release.membership_adversary(LEAVES),)),
     structure=tree_structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose_parameters,
@@ -372,28 +359,20 @@ def warn_unmeasured(facts: dict[str, Any]) -> list[str]:
     return [f"{left:,} of {facts['items']:,} items were not measured: {advice}"] if left else []
 
 
-VIEWS = Mechanism(
+VIEWS = PrivateMechanism(
     parameters=SetValued,
-    shape=ItemSetShape(lambda asked: asked.universe),
-    composition=BudgetComposition(lambda asked: asked.epsilon),
+    shape=ItemSetShape(lambda params: params.universe),
     sql=SQL,
-    relations=tuple(views.TABLES),
     read=read_view_parameters,
     plan=plan_views,
-    algorithms=NOT_PLANNED,
     publish=publish_views,
-    layout=lambda _: views.TABLES,
+    layout=views.TABLES,
     view=views.view_query,
     checks=view_checks,
-    long_checks=lambda _: [],
-    measured=lambda _: {},
-    bounds=list_epsilon_bound,
     source_checks=set_source_checks,
     answers=ViewAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(scene=None, adversaries=(noisy_tables_adversary(choice_shift),), combining=(), quick=None),
-    promise=format_epsilon,
-    words=explain_epsilon,
+    adversaries=Suite(adversaries=(noisy_tables_adversary(choice_shift),)),
     structure=tables_structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose_parameters,
