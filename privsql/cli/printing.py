@@ -120,13 +120,8 @@ def print_verified(release: Path, outcome: Verified) -> None:
         )
     get_console().print(checks)
     if outcome.recomputed:
-        get_console().print(
-            make_pairs(
-                get_mechanism(outcome.manifest.mechanism).figures(
-                    outcome.manifest.as_description(outcome.recomputed.facts)
-                )
-            )
-        )
+        stated = get_mechanism(outcome.manifest.mechanism).read_facts(outcome.manifest)
+        get_console().print(make_pairs(stated.join_parts(stated, outcome.recomputed.facts).describe()))
         _print_bounds(outcome.recomputed.bounds)
     for note in outcome.notes:
         print_line(f"note: {note}")

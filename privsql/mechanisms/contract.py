@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from sqlglot import exp
 
 from privsql.engine.files import label_value
@@ -15,7 +15,7 @@ from privsql.engine.roles import ReservedColumns
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, list_holes, same_columns, table, temp_table
 from privsql.errors import UsageError
 from privsql.model.manifest import Check, count_combinations, differing_combinations, exceeding_combinations, in_order
-from privsql.model.parameters import Parameters
+from privsql.model.parameters import Facts, Parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,6 +101,7 @@ def refuse_comparison(why: str) -> Callable[..., NoReturn]:
 Json = dict[str, Any]
 Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, type)
 P = TypeVar("P", bound=Parameters)
+F = TypeVar("F", bound=Facts)
 
 
 # The shape of the records ---
@@ -255,7 +256,7 @@ Tables = dict[str, ReleaseTable]
 
 
 @dataclass(frozen=True)
-class CheckedRelease(Generic[P]):
+class CheckedRelease(Generic[P, F]):
     """A release for its checks: ``params`` is what it states, and its tables, which lie in ``database`` (None: the
     current one), are views ``v_<name>`` with names inside.
     """
@@ -263,6 +264,7 @@ class CheckedRelease(Generic[P]):
     db: Relations
     manifest: Manifest
     params: P
+    facts: F
     database: str | None
     tables: Tables
 
@@ -328,7 +330,7 @@ class CheckedRelease(Generic[P]):
         source = count_combinations(temp_table("records"), columns)
         return compare(columns, source, count_combinations(self.view(view), columns, weight))
 
-    def list_checks(self, named: Mapping[str, exp.Query | Callable[[CheckedRelease[P]], list[str]]]) -> list[Check]:
+    def list_checks(self, named: Mapping[str, exp.Query | Callable[[CheckedRelease[P, F]], list[str]]]) -> list[Check]:
         """Return checks by name: of a query for offending rows, or of a function that lists what is wrong."""
         return [Check(name, one if isinstance(one, exp.Query) else partial(one, self)) for name, one in named.items()]
 
@@ -347,6 +349,8 @@ class Mechanism(Generic[P]):
 
     parameters: type[P]
     """The table ``[mechanism]`` of a specification; JSON Schema and flags follow from it."""
+    facts: type[Facts]
+    """What a release states of itself, as ``facts`` of its manifest, in JSON and for people."""
     shape: Shape
     """Which records it is given."""
     composition: Composition
@@ -359,26 +363,26 @@ class Mechanism(Generic[P]):
     """The mechanisms of its algorithms, where these share no table; empty where one has them all."""
     read: Callable[[Manifest], P]
     """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    plan: Callable[[Relations, Records, P], Json]
+    plan: Callable[[Relations, Records, P], Facts]
     """The facts of a release that ``publish`` would make; raises ``InfeasibleError`` and ``UsageError``.
 
     Where releases add up budgets it runs first: what can be refused is refused before anything is spent.
     """
     algorithms: Callable[[Relations, Records, P], Alternatives]
     """Its algorithms beside each other; ``UsageError`` where that tells nothing (``alternatives.none``)."""
-    publish: Callable[[Relations, Records, P, Key], Json]
+    publish: Callable[[Relations, Records, P, Key], Facts]
     """Make the tables of a release in database ``release``; returns the facts for its manifest."""
     view: Callable[[Manifest], exp.Query]
     """The release's own view: quasi-identifiers, sensitive columns and the weight of each pair."""
-    checks: Callable[[CheckedRelease[P]], list[Check]]
+    checks: Callable[[CheckedRelease[P, Any]], list[Check]]
     """The checks that need the release alone; they may make more views for the members that follow."""
-    long_checks: Callable[[CheckedRelease[P]], list[Check]]
+    long_checks: Callable[[CheckedRelease[P, Any]], list[Check]]
     """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
-    measured: Callable[[CheckedRelease[P]], Json]
-    """Facts that the tables tell, recomputed, which ``verify`` compares and shows; after ``checks``."""
-    bounds: Callable[[CheckedRelease[P]], list[VerifiedBound]]
+    measured: Callable[[CheckedRelease[P, Any]], Facts]
+    """Those facts that the tables tell, recomputed, which ``verify`` compares and shows; after ``checks``."""
+    bounds: Callable[[CheckedRelease[P, Any]], list[VerifiedBound]]
     """The bounds that hold, value by value, once all checks do; after ``checks``."""
-    source_checks: Callable[[CheckedRelease[P], Records, P], list[Check]]
+    source_checks: Callable[[CheckedRelease[P, Any], Records, P], list[Check]]
     """The checks against the source, sorted, and the parameters of its specification; after ``checks``."""
     answers: Callable[[Relations, Manifest], Answers]
     """The release, open, as one that reads an analyst's SQL and answers it."""
@@ -396,10 +400,6 @@ class Mechanism(Generic[P]):
     """What lowers what can be learnt beyond the promise, in words."""
     propose: Callable[[Relations, ProfiledSource], Proposal]
     """Feasible parameters for a source."""
-    warnings: Callable[[Json], list[str]]
-    """What whoever publishes should know of the facts, and ``algorithm``, before anybody relies on the release."""
-    figures: Callable[[Json], list[tuple[str, str]]]
-    """What a person wants to see of the facts, and ``algorithm``: (name, text)."""
 
     def __post_init__(self) -> None:
         """Reject members that are None, and those of ``NEVER_EMPTY`` that are empty; a suite needs an adversary."""
@@ -429,9 +429,16 @@ class Mechanism(Generic[P]):
         tables = self.find_tables(manifest).items()
         return {name: [(called, kind) for _, called, kind in one.place_columns(manifest.roles)] for name, one in tables}
 
-    def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P]:
+    def read_facts(self, manifest: Manifest) -> Facts:
+        """Return the facts of a release; ``ValidationError`` if it is not what ``read`` takes."""
+        algorithm = manifest.algorithm
+        facts = self.variants[algorithm].facts if algorithm in self.variants else self.facts
+        return facts.model_validate(manifest.facts)
+
+    def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P, Any]:
         """Return a release for its checks; ``UsageError`` as of ``read``."""
-        return CheckedRelease(db, manifest, self.read(manifest), database, self.find_tables(manifest))
+        params, facts = self.read(manifest), self.read_facts(manifest)
+        return CheckedRelease(db, manifest, params, facts, database, self.find_tables(manifest))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -440,12 +447,11 @@ class TabularMechanism(Mechanism[P]):
 
     composition: Composition = NoComposition()
     variants: Mapping[str, Mechanism[Any]] = field(default_factory=dict)
-    long_checks: Callable[[CheckedRelease[P]], list[Check]] = lambda _: []
-    measured: Callable[[CheckedRelease[P]], Json] = lambda _: {}
-    warnings: Callable[[Json], list[str]] = lambda _: []
+    long_checks: Callable[[CheckedRelease[P, Any]], list[Check]] = lambda _: []
+    measured: Callable[[CheckedRelease[P, Any]], Facts] = lambda _: Facts()
 
 
-def read_stated_parameters(manifest: Manifest, facts: type[BaseModel], parameters: type[P], what: str) -> P:
+def read_stated_parameters(manifest: Manifest, facts: type[Facts], parameters: type[P], what: str) -> P:
     """The parameters that a manifest states; ``UsageError`` if these or its facts are not those of ``what``."""
     try:
         facts.model_validate(manifest.facts)
@@ -464,7 +470,6 @@ def read_stated_parameters(manifest: Manifest, facts: type[BaseModel], parameter
 BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "promise": 0, "words": 0}
 BY_MANIFEST = {"read": 0, "view": 0, "answers": 1, "structure": 1}
 BY_RELEASE = {"checks": 0, "long_checks": 0, "measured": 0, "bounds": 0, "source_checks": 0}
-BY_FACTS = ("warnings", "figures")
 
 
 def join_variants(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
@@ -481,13 +486,9 @@ def join_variants(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
     def by_argument(name: str, place: int) -> Callable[..., Any]:
         return lambda *given: getattr(find_variant(given[place].algorithm), name)(*given)
 
-    def by_facts(name: str) -> Callable[..., Any]:
-        return lambda facts: getattr(find_variant(facts["algorithm"]), name)(facts)
-
     called: dict[str, Any] = {
         name: by_argument(name, at) for name, at in (BY_PARAMETERS | BY_MANIFEST | BY_RELEASE).items()
     }
-    by_fact_members: dict[str, Any] = {name: by_facts(name) for name in BY_FACTS}
     return replace(
         first,
         sql=_unique_parts(one.sql for one in variants.values()),
@@ -497,7 +498,6 @@ def join_variants(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
         adversaries=_join_suites(variants),
         evaluate=lambda given: find_variant(given.answers.algorithm).evaluate(given),
         **called,
-        **by_fact_members,
     )
 
 

@@ -21,7 +21,7 @@ from privsql.exact import fraction_text
 from privsql.mechanisms import contract
 from privsql.model import manifest
 from privsql.model.manifest import ReleasePromises, VerifiedBound
-from privsql.model.parameters import Parameters
+from privsql.model.parameters import Facts, Parameters
 from privsql.model.records import source_changed_error
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from privsql.answers.aggregates import Statement
     from privsql.answers.names import Lookups
-    from privsql.dp_random import CountNoise
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Alternatives, CheckedRelease
@@ -225,11 +224,6 @@ NOT = (
 KNOWS = "every record but one, and asks whether that one is in the table; the belief if all noise points the same way"
 
 
-def noise_facts(noise: CountNoise) -> dict[str, Any]:
-    """The facts on where the noise is from."""
-    return {"noise": noise.origin, "opendp": dp_random.opendp_version()}
-
-
 def format_epsilon(params: Any) -> str:
     """Differential privacy, for one record added or removed."""
     return f"epsilon = {fraction_text(params.epsilon)}"
@@ -242,12 +236,7 @@ def explain_epsilon(params: Any) -> ReleasePromises:
     return ReleasePromises((NOISE, BOUND.format(epsilon=fraction_text(params.epsilon), factor=factor, most=most)), NOT)
 
 
-def describe_noise(facts: dict[str, Any]) -> tuple[str, str]:
-    """Where the noise is from, as a person wants to see it."""
-    return "noise", f"OpenDP {facts['opendp']}" if facts["noise"] == "opendp" else "seeded: NOT private, for tests only"
-
-
-def list_epsilon_bound(release: CheckedRelease[Any]) -> list[VerifiedBound]:
+def list_epsilon_bound(release: CheckedRelease[Any, Any]) -> list[VerifiedBound]:
     """Return the budget, all of which is spent."""
     epsilon = fraction_text(release.params.epsilon)
     return [VerifiedBound("one record, added or removed: epsilon", epsilon, epsilon, belief=False)]
@@ -265,21 +254,20 @@ def write_release_table(
 OPENDP_CHECK = "made with a known version of OpenDP"
 
 
-def unknown_opendp(release: CheckedRelease[Any]) -> list[str]:
+def unknown_opendp(release: CheckedRelease[Any, Any]) -> list[str]:
     """Return the version of OpenDP if it is newer than this version of privsql knows."""
-    stated, here = (str(v).split(".") for v in (release.manifest.facts["opendp"], dp_random.NEWEST))
+    stated, here = (str(v).split(".") for v in (release.facts.opendp, dp_random.NEWEST))
     known = all(part.isdigit() for part in stated[:2]) and len(stated) >= 2
     newest = known and [*map(int, stated[:2])] <= [*map(int, here[:2])]
-    return [] if newest else [f"OpenDP {release.manifest.facts['opendp']}"]
+    return [] if newest else [f"OpenDP {release.facts.opendp}"]
 
 
-def wrong_facts(release: CheckedRelease[Any], recomputed: Mapping[str, Any]) -> list[str]:
+def wrong_facts(release: CheckedRelease[Any, Any], recomputed: Mapping[str, Any]) -> list[str]:
     """Return facts that differ from ``recomputed`` ones, or name another origin of the noise than the manifest."""
-    stated, manifest = release.manifest.facts, release.manifest
+    facts, manifest = release.facts, release.manifest
     expected = {**recomputed, "noise": "seed" if manifest.randomness == "seed" else "opendp"}
-    wrong = [
-        f"{name}: stated {stated[name]}, found {value}" for name, value in expected.items() if stated[name] != value
-    ]
+    pairs = [(name, getattr(facts, name), value) for name, value in expected.items()]
+    wrong = [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
     same = manifest.algorithm == release.params.algorithm
     return wrong if same else [*wrong, f"algorithm {manifest.algorithm}"]
 
@@ -294,12 +282,11 @@ class PrivateMechanism(contract.Mechanism[P]):
     composition: contract.Composition = BY_EPSILON
     variants: Mapping[str, contract.Mechanism[Any]] = field(default_factory=dict)
     algorithms: Callable[[Relations, Records, P], Alternatives] = NOT_PLANNED
-    long_checks: Callable[[CheckedRelease[P]], list[Check]] = lambda _: []
-    measured: Callable[[CheckedRelease[P]], dict[str, Any]] = lambda _: {}
-    bounds: Callable[[CheckedRelease[P]], list[VerifiedBound]] = list_epsilon_bound
+    long_checks: Callable[[CheckedRelease[P, Any]], list[Check]] = lambda _: []
+    measured: Callable[[CheckedRelease[P, Any]], Facts] = lambda _: Facts()
+    bounds: Callable[[CheckedRelease[P, Any]], list[VerifiedBound]] = list_epsilon_bound
     promise: Callable[[P], str] = format_epsilon
     words: Callable[[P], ReleasePromises] = explain_epsilon
-    warnings: Callable[[dict[str, Any]], list[str]] = lambda _: []
 
 
 @contextmanager

@@ -178,10 +178,6 @@ class Manifest(BaseModel):
         entries = self.model_dump(mode="json")
         return pa.table({"key": list(entries), "value": [json.dumps(value) for value in entries.values()]})
 
-    def as_description(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What a mechanism describes to a person: the algorithm, the facts and ``more`` of them."""
-        return {"algorithm": self.algorithm, **self.facts, **(more or {})}
-
     @staticmethod
     def from_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:
         """The manifest from its table; ``EngineError`` if it is not one."""

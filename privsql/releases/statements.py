@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Container, Relations
     from privsql.engine.roles import Field
     from privsql.model.manifest import VerifiedBound
+    from privsql.model.parameters import Facts
     from privsql.model.records import Records
     from privsql.source.spec import Spec
 
@@ -67,7 +68,7 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     if manifest.records is not None:
         counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
         rows.append(("records", f"{manifest.records:,}; {counts}"))
-    rows += get_mechanism(manifest.mechanism).figures(manifest.as_description())
+    rows += get_mechanism(manifest.mechanism).read_facts(manifest).describe()
     rows.append(("randomness", manifest.randomness))
     rows.append(("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}"))
     return [*rows, *(("together", statement) for statement in manifest.composition)]
@@ -90,23 +91,23 @@ NEAR = 0.001  # shares of records that differ by less may do so because of anoth
 
 @dataclass(frozen=True)
 class MeasuredFacts:
-    """What the tables of a release tell: ``facts`` as in a manifest, what learning leads to, and the bounds."""
+    """What the tables of a release tell: some of its ``facts``, what learning leads to, and the bounds."""
 
-    facts: dict[str, Any]
+    facts: Facts
     learning_risk: dict[str, float] | None
     bounds: list[VerifiedBound]
 
     def as_json(self) -> dict[str, Any]:
         """The facts, ``estimate_learning_risk`` and ``bounds``."""
         bounds = [bound.as_json() for bound in self.bounds]
-        return self.facts | {"learning_risk": self.learning_risk, "bounds": bounds}
+        return self.facts.as_json() | {"learning_risk": self.learning_risk, "bounds": bounds}
 
     def list_differences(self, manifest: Manifest) -> list[str]:
         """Return what is stated otherwise; another version of privsql may estimate the learning risk otherwise."""
         stated = manifest.facts
         wrong = [
             f"{key}: stated {stated.get(key)}"
-            for key, measured in self.facts.items()
+            for key, measured in self.facts.as_json().items()
             if not _is_same(stated.get(key), measured)
         ]
         if is_same_version(manifest) and not _is_near(manifest.learning_risk, self.learning_risk):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Roles
     from privsql.keyed_random import Key
     from privsql.model.manifest import CheckResult
+    from privsql.model.parameters import Facts
     from privsql.model.records import Records
     from privsql.releases.ledger.publication import Publication
     from privsql.source.keywords import Planning, SpecLike
@@ -55,12 +56,13 @@ class Published:
     """A release that was written, or (``release`` None) that could be; ``ledger``: what the publisher's ledger says.
 
     ``spec``: the whole specification, with its table where that lies in Python: what ``verify``, ``evaluate`` and
-    ``attack`` take as ``source``. Where a path of a release is wanted, this may stand for it. ``search_seconds``: of a
-    processor that a plan's search took, where the mechanism says so.
+    ``attack`` take as ``source``; ``stated``: the mechanism's own facts. Where a path of a release is wanted, this may
+    stand for it. ``search_seconds``: of a processor that a plan's search took, where the mechanism says so.
     """
 
     release: Path | None
     facts: dict[str, Any]
+    stated: Facts = field(repr=False)
     ledger: dict[str, Any] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     seconds: float = 0.0
@@ -81,7 +83,7 @@ class Published:
         rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
         if facts["published"] is not None:
             rows.append(("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed"))
-        rows += [*get_mechanism(facts["mechanism"]).figures(facts), *self._ledger_lines()]
+        rows += [*self.stated.describe(), *self._ledger_lines()]
         if self.checks:
             rows.append(("checks", f"{len(self.checks)} passed"))
         return [*rows, ("time", f"{self.seconds:.2f} s")]
@@ -208,13 +210,11 @@ def _publish_spec(
     summary = _release_facts(spec, prepared_publication.source, facts)
     warnings += _table_warnings(spec) + _place_warnings(spec)
     return Published(
-        spec.target, summary, prepared_publication.as_facts(), results, time.monotonic() - clock, warnings, spec
+        spec.target, summary, facts, prepared_publication.as_facts(), results, time.monotonic() - clock, warnings, spec
     )
 
 
-def _make_release(
-    prepared_publication: Publication, draft: Draft
-) -> tuple[dict[str, Any], list[CheckResult], Path, list[str]]:
+def _make_release(prepared_publication: Publication, draft: Draft) -> tuple[Facts, list[CheckResult], Path, list[str]]:
     """The release in its draft, checked: its facts, the checks, its file or folder, and what to warn of."""
     db, spec, key = prepared_publication.db, prepared_publication.request.spec, prepared_publication.key
     mechanism = get_mechanism(spec.mechanism.kind)
@@ -257,11 +257,11 @@ def _make_release(
         facts,
         results,
         written,
-        [*warnings, *mechanism.warnings(manifest.as_description()), *adversaries.explain_absence(manifest)],
+        [*warnings, *facts.list_warnings(), *adversaries.explain_absence(manifest)],
     )
 
 
-def _publish_tables(prepared_publication: Publication, draft: Draft, key: Key) -> dict[str, Any]:
+def _publish_tables(prepared_publication: Publication, draft: Draft, key: Key) -> Facts:
     """The tables of the release, made where the source lies, in database ``release``; returns the facts."""
     db, source, params = (
         prepared_publication.db,
@@ -359,10 +359,10 @@ def _plan_spec(spec: Spec, options: Options) -> Published:
         if prepared_publication.request.path is not None and prepared_publication.request.path.exists():
             prepared_publication.compare_earlier()
         facts = get_mechanism(spec.mechanism.kind).plan(there, prepared_publication.source, spec.mechanism)
-        facts |= {"composition": prepared_publication.statements} if prepared_publication.statements else {}
-    searched = facts.pop("search_seconds", None)  # facts follow from what is asked alone
     summary, seconds = _release_facts(spec, prepared_publication.source, facts), time.monotonic() - clock
-    return Published(None, summary, prepared_publication.as_facts(), [], seconds, _table_warnings(spec), spec, searched)
+    summary |= {"composition": prepared_publication.statements} if prepared_publication.statements else {}
+    ledger, searched = prepared_publication.as_facts(), facts.count_search_seconds()
+    return Published(None, summary, facts, ledger, [], seconds, _table_warnings(spec), spec, searched)
 
 
 def _table_warnings(spec: Spec) -> list[str]:
@@ -380,7 +380,7 @@ def _place_warnings(spec: Spec) -> list[str]:
     return [f"{spec.place} also holds {what} else lies in its other schemas: do not hand that file out"]
 
 
-def _make_manifest(db: EngineSession, spec: Spec, source: Records, key: Key, facts: dict[str, Any]) -> Manifest:
+def _make_manifest(db: EngineSession, spec: Spec, source: Records, key: Key, facts: Facts) -> Manifest:
     coarse = describe_coarsening(source.roles.quasi_identifiers, spec.columns)
     return Manifest(
         format=FORMAT,
@@ -401,26 +401,26 @@ def _make_manifest(db: EngineSession, spec: Spec, source: Records, key: Key, fac
         persons=source.persons,
         **_record_counts(spec, source, facts),
         randomness=key.origin,
-        facts=facts,
+        facts=facts.as_json(),
         sql=sqlfiles.sql_digests(get_mechanism(spec.mechanism.kind).sql),
     )
 
 
-def _release_facts(spec: Spec, source: Records, facts: dict[str, Any]) -> dict[str, Any]:
+def _release_facts(spec: Spec, source: Records, facts: Facts) -> dict[str, Any]:
     """What ``publish`` and ``plan`` say of a release."""
     return {
         "mechanism": spec.mechanism.kind,
         "algorithm": spec.mechanism.algorithm,
         **_record_counts(spec, source, facts),
-        **facts,
+        **facts.as_json(),
     }
 
 
-def _record_counts(spec: Spec, source: Records, facts: dict[str, Any]) -> dict[str, Any]:
+def _record_counts(spec: Spec, source: Records, facts: Facts) -> dict[str, Any]:
     """Records of the source, and what became of them: nothing where an exact number is no part of the guarantee."""
     if not get_mechanism(spec.mechanism.kind).states_counts:
         return dict.fromkeys(("records", "published", "suppressed"))
-    left_out = facts.get("left_out", 0)
+    left_out = facts.count_left_out()
     return {
         "records": source.source_records,
         "published": source.records - left_out,

@@ -149,7 +149,7 @@ def test_a_suite_without_an_adversary_is_refused() -> None:
 @pytest.mark.parametrize("kind", PACKAGES)
 def test_checks_bounds_and_adversaries_have_no_default(kind: str) -> None:
     given = members(kind)
-    for name in ("checks", "source_checks", "adversaries", "structure", "advice", "figures"):
+    for name in ("checks", "source_checks", "adversaries", "structure", "advice"):
         with pytest.raises(TypeError, match=name):
             type(get_mechanism(kind))(**{other: value for other, value in given.items() if other != name})
 
@@ -174,7 +174,7 @@ def test_item_sets_have_the_types_of_their_column() -> None:
 def test_holes_of_a_check_are_filled_by_their_names() -> None:
     stated = Manifest.model_construct(quasi_identifiers=[Field("age", "INTEGER")], sensitive=[Field("ill", "VARCHAR")])
     nothing: Any = None
-    release = CheckedRelease[Any](nothing, stated, nothing, None, {})
+    release = CheckedRelease[Any, Any](nothing, stated, nothing, nothing, None, {})
     query = release.fill_query("verify/dealt_true", same_value="st v").sql()
     for part in ('"privsql_v_qit"', '"privsql_v_values" AS v', 'st."s0" IS NOT DISTINCT FROM v."s0"'):
         assert part in query

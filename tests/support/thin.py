@@ -41,7 +41,7 @@ def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
         if name in BY_PARAMETERS:
             arguments[BY_PARAMETERS[name]] = asked(arguments[BY_PARAMETERS[name]])
         if name in contract.BY_RELEASE:
-            release: CheckedRelease[Any] = arguments[0]
+            release: CheckedRelease[Any, Any] = arguments[0]
             arguments[0] = replace(release, manifest=told(release.manifest), params=asked(release.params))
         return getattr(of, name)(*arguments)
 

@@ -37,14 +37,14 @@ from privsql.mechanisms.contract import read_stated_parameters
 from privsql.model.manifest import Check, VerifiedBound, count_combinations, exceeding_combinations, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.contract import CheckedRelease
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
-    BucketRelease = CheckedRelease[Bucketize]
+    BucketRelease = CheckedRelease[Bucketize, BucketizeFacts]
 
 # Groups of values -----------------------------------------------------------------------------------------------------
 # The checks of bounds on sets of values: columns of a compound attribute, and groups. As ``group_checks``, they share
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 def group_checks(release: BucketRelease) -> list[Check]:
     """Return the checks that every bucket keeps the bounds, and that these are what the parameters ask for, if any."""
-    stated = stated_bounds(release.manifest.facts)
+    stated = stated_bounds(release.facts)
     if not stated and not release.params.is_bounding:
         return []
     _put_bounds(release.db, stated)
@@ -72,7 +72,7 @@ def group_checks(release: BucketRelease) -> list[Check]:
 
 def promise_group_bounds(release: BucketRelease) -> list[VerifiedBound]:
     """Return every bound, and the largest share of a bucket that its values have."""
-    facts, roles = release.manifest.facts, release.roles
+    facts, roles = release.facts, release.roles
     highest = measure_group_beliefs(release.db, release.view("st"), release.view("values"), facts, roles)
     return [
         VerifiedBound(one.name, fraction_text(one.threshold), fraction_text(most))
@@ -105,7 +105,7 @@ def _wrong_bounds(release: BucketRelease) -> list[str]:
     counts = [number for _, number in _count_listed(release)]
     if not counts or min(counts) <= 0:
         return ["a value has no records"]
-    stated = stated_bounds(release.manifest.facts)
+    stated = stated_bounds(release.facts)
     stated_by_set = {(one.name, one.members): one.threshold for one in stated}
 
     def query_stated(part: SensitiveColumn, _: str) -> list[Fraction]:
@@ -144,7 +144,7 @@ CLOSE = 2e-4  # what is stated of single buckets is rounded up to 1e-4
 
 def fake_checks(release: BucketRelease) -> list[Check]:
     """Return the checks that every bucket lists distinct values, if some of them are fake, and how certain they are."""
-    if not release.manifest.facts.get("fake_values"):
+    if not release.facts.fake_values:
         return release.list_checks({"nothing is said of fakes where there are none": _unexpected_fake_facts})
     return release.list_checks(
         {
@@ -159,14 +159,16 @@ def fake_checks(release: BucketRelease) -> list[Check]:
 
 
 def _wrong_sigma(release: BucketRelease) -> list[str]:
-    stated, wanted = release.manifest.facts.get("fake_values", 0), release.params.fake_values
+    stated, wanted = release.facts.fake_values, release.params.fake_values
     return [] if stated == wanted else [f"{stated} fake values in every bucket, asked for {wanted}"]
 
 
 def _unexpected_fake_facts(release: BucketRelease) -> list[str]:
     """Return what a release without fake values should not state, one line each."""
-    names = ("real", "certainty", "uneven", "excluded_real")
-    stated = [f"{name} is stated" for name in names if release.manifest.facts.get(name) is not None]
+    facts, names = release.facts, ("real", "certainty", "uneven", "excluded_real")
+    stated = [
+        f"{name} is stated" for name in names if name in facts.model_fields_set and getattr(facts, name) is not None
+    ]
     return [*_wrong_sigma(release), *stated]
 
 
@@ -177,11 +179,11 @@ def _count_listed(release: BucketRelease) -> list[tuple[str, int]]:
 
 def _differ_from_law(release: BucketRelease) -> list[str]:
     """Return values that are not listed as often as follows from how often they are real."""
-    facts, listed = release.manifest.facts, _count_listed(release)
-    real, sizes = facts.get("real") or [], sorted((int(size), number) for size, number in facts["setting"].items())
+    facts, listed = release.facts, _count_listed(release)
+    real, sizes = facts.real or [], sorted(facts.sizes)
     if len(real) != len(listed) or sum(real) != sum(size * number for size, number in sizes):
         return [f"{sum(real)} values are stated to be real, of {len(real)} kinds; {len(listed)} are listed"]
-    wanted = times_listed(np.array(real), sizes, facts["fake_values"]).sum(axis=1).tolist()
+    wanted = times_listed(np.array(real), sizes, facts.fake_values).sum(axis=1).tolist()
     return [
         f"value {name}: listed {number} times, {times} by the law"
         for (name, number), times in zip(listed, wanted, strict=True)
@@ -191,8 +193,8 @@ def _differ_from_law(release: BucketRelease) -> list[str]:
 
 def _wrong_certainty(release: BucketRelease) -> list[str]:
     """Return what is stated wrongly of single values, from how often each is listed and real."""
-    facts, listed = release.manifest.facts, _count_listed(release)
-    real, stated = facts.get("real"), facts.get("certainty")
+    facts, listed = release.facts, _count_listed(release)
+    real, stated = facts.real, facts.certainty
     if real is None or stated is None or len(real) != len(listed):
         return [f"real and certainty are stated for {len(real or [])} of {len(listed)} values"]
     rows = [(name, times_real, number) for (name, number), times_real in zip(listed, real, strict=True)]
@@ -207,11 +209,11 @@ def _wrong_certainty(release: BucketRelease) -> list[str]:
     some, mean = [of for _, of in each if of], Fraction(sum(real), sum(number for *_, number in rows))
     recomputed = {"mean": mean, "lowest": min(some), "highest": max(some)}
     wrong += [
-        f"{name} {stated[name]}, found {value}"
+        f"{name} {getattr(stated, name)}, found {value}"
         for name, value in recomputed.items()
-        if _parse_fraction(stated[name]) != value
+        if _parse_fraction(getattr(stated, name)) != value
     ]
-    uneven = facts.get("uneven", {}).items()
+    uneven = facts.uneven.items()
     return wrong + [f"{name}: {value}" for name, value in uneven if (name, _parse_fraction(value)) not in each]
 
 
@@ -220,9 +222,9 @@ def _uneven_values(release: BucketRelease) -> list[str]:
 
     Where that was not asked for, whatever has more than sum b S/(S + sigma) is named.
     """
-    facts = release.manifest.facts
-    real, uneven, sigma = facts.get("real") or [], facts.get("uneven", {}), facts["fake_values"]
-    shares = {int(size): Fraction(buckets * int(size), int(size) + sigma) for size, buckets in facts["setting"].items()}
+    facts = release.facts
+    real, uneven, sigma = facts.real or [], facts.uneven, facts.fake_values
+    shares = {size: Fraction(buckets * size, size + sigma) for size, buckets in facts.sizes}
     if release.params.uneven_fakes == "state":
         each = sum(shares.values(), Fraction(0))
         names = (name for name, _ in _count_listed(release))
@@ -242,8 +244,8 @@ def _uneven_values(release: BucketRelease) -> list[str]:
 
 def _wrong_highest_certainty(release: BucketRelease) -> list[str]:
     """Compare the highest of the law's probabilities for the published lists with the stated one."""
-    facts, real = release.manifest.facts, release.manifest.facts.get("real") or []
-    stated = (facts.get("certainty") or {}).get("anywhere")
+    facts, real = release.facts, release.facts.real or []
+    stated = facts.certainty.anywhere if facts.certainty else None
     if release.params.exclude_negative:
         return [] if stated is None else [f"anywhere {stated} is stated of fakes that depend on associations"]
     rows = release.db.arrow(release.fill_query("verify/entries", same_value="st v"))
@@ -253,10 +255,10 @@ def _wrong_highest_certainty(release: BucketRelease) -> list[str]:
     buckets = np.unique(bid, return_inverse=True)[1]
     entries = Entries(buckets, code, (int(buckets.max()) + 1, len(real)))
     number = np.array(real)
-    share = size / (size + facts["fake_values"])
+    share = size / (size + facts.fake_values)
     ratio = number / np.maximum(entries.sum_amounts(share)[1], 1e-9)
     fake = entries.lengths[1] - number
-    chances = scale_chances(entries, 1 - share * ratio[code], np.full(entries.shape[0], facts["fake_values"]), fake)
+    chances = scale_chances(entries, 1 - share * ratio[code], np.full(entries.shape[0], facts.fake_values), fake)
     highest = float((1 - chances).max())
     return [] if highest - 1e-6 <= stated <= highest + CLOSE else [f"anywhere {stated}, found {highest:.6f}"]
 
@@ -270,7 +272,7 @@ def _check_fake_values(release: BucketRelease, source: Records, params: Bucketiz
         "verify/unexplained",
         records=records,
         sa_real=release.roles.sa_columns("r"),
-        fakes=_sigma_literal(release.manifest),
+        fakes=_sigma_literal(release),
         same_qi="q r",
         same_value="st k",
     )
@@ -285,7 +287,7 @@ def _check_fake_values(release: BucketRelease, source: Records, params: Bucketiz
 
 def _real_differs_from_source(source: Records, params: Bucketize, release: BucketRelease) -> list[str]:
     """Compare what is stated to be real of each value with the source's counts; fewer, if some are left out."""
-    real = release.manifest.facts.get("real")
+    real = release.facts.real
     if real is None:
         return []
     if len(real) != len(source.counts):
@@ -298,8 +300,8 @@ def _real_differs_from_source(source: Records, params: Bucketize, release: Bucke
     ]
 
 
-def _sigma_literal(manifest: Manifest) -> exp.Expr:
-    return exp.Literal.number(manifest.facts.get("fake_values", 0))
+def _sigma_literal(release: BucketRelease) -> exp.Expr:
+    return exp.Literal.number(release.facts.fake_values)
 
 
 def _parse_fraction(value: Any) -> Fraction | None:
@@ -319,9 +321,9 @@ SQL: tuple[str, ...] = ("core/", "bucketize/", "verify/")  # what makes and chec
 def make_checks(release: BucketRelease) -> list[Check]:
     """Return the checks that need the release alone; they make ``v_kinds``, ``v_sizes`` and ``v_claimed``, too."""
     _name_counts(release)
-    roles, manifest, query = release.roles, release.manifest, release.fill_query
+    roles, query = release.roles, release.fill_query
     st, qit, values, channel, kinds = map(release.view, ("st", "qit", "values", "channel", "kinds"))
-    counted, sigma = _as_one(roles.sa_columns()), _sigma_literal(manifest)
+    counted, sigma = _as_one(roles.sa_columns()), _sigma_literal(release)
     hold = query(
         "verify/thresholds_hold",
         st=kinds,
@@ -357,7 +359,7 @@ def make_checks(release: BucketRelease) -> list[Check]:
                 ),
                 "the values' rows lie in order": in_order(values, ["code", "records"], strict=True),
                 "counts are positive": query("verify/counts_positive"),
-                "QIT and ST agree on every bucket": _bucket_by_bucket(manifest.facts["setting"], qit),
+                "QIT and ST agree on every bucket": _bucket_by_bucket(release.facts.sizes, qit),
                 "setting is as stated": query("verify/setting_true"),
                 "QIT rows lie in canonical order": in_order(qit, ["bid", *roles.qi_keys], strict=False),
                 "ST rows lie in canonical order, once each": in_order(st, ["bid", *roles.sa_keys], strict=True),
@@ -373,10 +375,10 @@ def _as_one(sensitive: list[exp.Expr]) -> exp.Subquery:
     return listed.from_(temp_table("v_kinds")).subquery("counted")
 
 
-def _bucket_by_bucket(setting: Mapping[str, int], qit: exp.Table) -> exp.Query:
+def _bucket_by_bucket(setting: Sequence[tuple[int, int]], qit: exp.Table) -> exp.Query:
     """Rows of QIT in another bucket than the setting, which ST has, has there."""
     bid, case, bucket, place = column("bid", "r"), exp.Case(), 0, 0
-    for size, buckets in sorted((int(size), buckets) for size, buckets in setting.items()):
+    for size, buckets in sorted(setting):
         within = exp.Mul(
             this=exp.paren(exp.Sub(this=bid.copy(), expression=_sql_number(bucket))), expression=_sql_number(size)
         )
@@ -389,7 +391,7 @@ def _bucket_by_bucket(setting: Mapping[str, int], qit: exp.Table) -> exp.Query:
         "qit": qit,
         "stored": [],
         "first": case,
-        "size": size_of_bucket(dict(setting), bid),
+        "size": size_of_bucket(setting, bid),
         "records": _sql_number(place),
     }
     return fill("verify/bucket_by_bucket", holes)
@@ -401,10 +403,10 @@ def _sql_number(value: int) -> exp.Expr:
 
 def _name_counts(release: BucketRelease) -> None:
     """Make what the tables imply: the kinds of rows of ST, the sizes of buckets, and the setting as it is claimed."""
-    facts = release.manifest.facts
-    size = size_of_bucket(facts["setting"], column("bid", "st"))
+    facts = release.facts
+    size = size_of_bucket(facts.sizes, column("bid", "st"))
     release.db.create_table("v_kinds", release.fill_query("verify/kinds", sa=release.roles.sa_columns("st"), size=size))
-    sizes = release.fill_query("verify/bucket_sizes", fakes=_sigma_literal(release.manifest))
+    sizes = release.fill_query("verify/bucket_sizes", fakes=_sigma_literal(release))
     release.db.create_table("v_sizes", sizes)
     release.db.register_arrow("v_claimed", _claimed_setting(facts))
 
@@ -420,7 +422,7 @@ def source_checks(release: BucketRelease, source: Records, params: Bucketize) ->
     fewer = params.excess != "refuse"
     wanted = compute_thresholds(release.db, source, params.threshold)
     checks: dict[str, Any] = {"thresholds are those of the specification": partial(_differing_thresholds, wanted)}
-    bounds = stated_bounds(release.manifest.facts)
+    bounds = stated_bounds(release.facts)
     if bounds or params.is_bounding:
         due = compute_bounds(release.db, source, params)
         checks["bounds on groups are those of the specification"] = lambda _: _differing_bounds(bounds, due)
@@ -453,9 +455,8 @@ def _differing_thresholds(wanted: Sequence[Fraction], release: BucketRelease) ->
     return [f"value {code}: stated {s}, asked for {a}" for code, (s, a) in pairs if s != a]
 
 
-def _claimed_setting(facts: dict[str, Any]) -> pa.Table:
-    sizes = np.array([int(size) for size in facts["setting"]], dtype=np.int64)
-    buckets = np.array(list(facts["setting"].values()), dtype=np.int64)
+def _claimed_setting(facts: BucketizeFacts) -> pa.Table:
+    sizes, buckets = np.array(facts.sizes, dtype=np.int64).T
     return pa.table({"size": sizes, "buckets": buckets, "first": np.cumsum(buckets) - buckets})
 
 
@@ -472,8 +473,7 @@ def _unallowed_certain(release: BucketRelease) -> list[str]:
     rows = release.list_values("numerator", "denominator")
     shares = [Fraction(int(top or 0), int(bottom or 1)) for _, top, bottom in rows]
     excused = beliefs.allowed_values(params, [name for name, *_ in rows], shares)
-    setting = release.manifest.facts["setting"]
-    certain = beliefs.count_certain(release.db, st, values, setting, release.roles, excused)
+    certain = beliefs.count_certain(release.db, (st, values), release.facts, release.roles, excused)
     return [f"{name}: certain for {records} records" for name, records in certain.items()]
 
 
@@ -519,26 +519,26 @@ def _expected_thresholds(params: Bucketize, rows: list[tuple[Any, ...]]) -> tupl
 
 def _wrong_claims(release: BucketRelease) -> list[str]:
     """Return what is wrong in the manifest's records, loss, bounds and sizes."""
-    manifest, facts, params = release.manifest, release.manifest.facts, release.params
-    setting: Mapping[int, int] = {int(size): int(buckets) for size, buckets in facts["setting"].items()}
+    manifest, facts, params = release.manifest, release.facts, release.params
+    setting = dict(facts.sizes)
     records = sum(size * buckets for size, buckets in setting.items())
     loss = sum(buckets * (size - 1) ** 2 for size, buckets in setting.items())
-    bound = int(facts["lower_bound"])
+    bound = int(facts.lower_bound)
     claims = {
         f"published {manifest.published}, but the buckets hold {records}": manifest.published == records,
         f"records {manifest.records} = published + suppressed": manifest.records
         == records + (manifest.suppressed or 0),
-        f"loss {facts['loss']}, but the setting has {loss}": facts["loss"] == loss,
-        f"mse {facts['mse']}": facts["mse"] == loss / max(1, records - 1),
+        f"loss {facts.loss}, but the setting has {loss}": facts.loss == loss,
+        f"mse {facts.mse}": facts.mse == loss / max(1, records - 1),
         f"lower bound {bound} exceeds the loss {loss}": bound <= loss,
-        f"gap {facts['gap']}": facts["gap"] == (0.0 if loss == bound else float(Fraction(loss - bound, max(1, bound)))),
+        f"gap {facts.gap}": facts.gap == (0.0 if loss == bound else float(Fraction(loss - bound, max(1, bound)))),
         f"bucket sizes {min(setting)}..{max(setting)} lie outside what was asked": (
             params.min_bucket_size <= min(setting)
             and max(setting) <= max(params.max_bucket_size, params.min_bucket_size)
         ),
-        f"layout {facts['layout']}": facts["layout"] == params.effective_layout,
-        f"left out {facts.get('left_out', 0)}": facts.get("left_out", 0) <= (manifest.suppressed or 0),
+        f"layout {facts.layout}": facts.layout == params.effective_layout,
+        f"left out {facts.left_out}": facts.left_out <= (manifest.suppressed or 0),
         f"algorithm {manifest.algorithm}": manifest.algorithm == params.algorithm,
-        f"fake values {facts.get('fake_values', 0)}": facts.get("fake_values", 0) == params.fake_values,
+        f"fake values {facts.fake_values}": facts.fake_values == params.fake_values,
     }
     return [wrong for wrong, holds in claims.items() if not holds]

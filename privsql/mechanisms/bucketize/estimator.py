@@ -18,9 +18,10 @@ from privsql.answers.channel import LARGE, Channel, own_share, singular_values
 from privsql.answers.estimate import RecordSets, ReleaseQuestion, project_within, read_sets
 from privsql.answers.learned_prior import MOST_RECORDS, Sample, comparable_columns, encode_values
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
-from privsql.engine.sqlfiles import Holes, alias_as, all_of, all_rows, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.bucketize.beliefs import size_of_bucket, some_buckets
+from privsql.mechanisms.bucketize.parameters import BeliefFacts, ChannelFacts
 from privsql.model.manifest import Estimate, exact_estimate, same_nan
 from privsql.model.records import bounded_zeros
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.model import Ints
+    from privsql.mechanisms.bucketize.parameters import BucketFacts
 
 # Lists with fakes -----------------------------------------------------------------------------------------------------
 # How records are seen through what their buckets list, by the law of the fakes.
@@ -74,9 +76,9 @@ class FakeValueChannel:
 
 
 def make_fake_value_channel(
-    classes: Sequence[ListedPairs], facts: dict[str, Any], listed: Floats | None = None
+    classes: Sequence[ListedPairs], real: Sequence[int] | None, listed: Floats | None = None
 ) -> FakeValueChannel:
-    """Return the channel by what a release's ``facts`` state.
+    """Return the channel; ``real`` (m,): how often each listed value is real, None where all are.
 
     ``listed`` (m,): how often each value is listed in the whole release, where ``classes`` are but some of its buckets.
     """
@@ -84,13 +86,11 @@ def make_fake_value_channel(
     matrix = reduce(add, [one.pairs * (one.size / (one.size + one.fakes) ** 2) for one in classes])
     covered = np.asarray(matrix.sum(axis=1))
     records = covered
-    if "real" in facts:
-        if len(facts["real"]) != len(listed_here):
+    if real is not None:
+        if len(real) != len(listed_here):
             raise EngineError("the release is damaged: it does not state how often each of its values is real")
         records = (
-            np.array(facts["real"], dtype=np.float64)
-            * listed_here
-            / np.maximum(listed_here if listed is None else listed, 1)
+            np.array(real, dtype=np.float64) * listed_here / np.maximum(listed_here if listed is None else listed, 1)
         )
     absent = scipy.sparse.diags_array(
         (covered == 0).astype(np.float64)
@@ -119,9 +119,9 @@ BASELINE_FORMULA = (
 )
 
 
-def baseline_statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Query:
-    """The SQL statement that an answer needs."""
-    fakes = facts.get("fake_values", 0)
+def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
+    """Return the SQL statement that an answer needs."""
+    fakes = facts.fake_values
     holes: Holes = {
         "qit": query.join_lookups(table("qit")),
         "st": _with_expected(roles) if fakes else table("st"),
@@ -129,7 +129,7 @@ def baseline_statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -
         "qit_bid": roles.by_qi.as_column("bid"),
         "st_bid": roles.by_sa.as_column("bid"),
         "count": roles.by_sa.as_column("count"),
-        "size": size_of_bucket(facts["setting"], exp.column("bid", table="s")),
+        "size": size_of_bucket(facts.sizes, exp.column("bid", table="s")),
         "groups": [column(f"g_{i}") for i in range(len(query.groups))],
         "predicate": query.predicate or exp.true(),
         "fakes": exp.Literal.number(fakes),
@@ -154,7 +154,7 @@ def _with_expected(roles: Roles) -> exp.Subquery:
     return joined.join(temp_table("expected").as_("e"), on=met).subquery()
 
 
-def estimate_baseline(db: Relations, query: CountQuery, roles: Roles, facts: dict[str, Any]) -> list[Estimate]:
+def estimate_baseline(db: Relations, query: CountQuery, roles: Roles, facts: BucketFacts) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
     if query.measure.kind != "count":
         raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
@@ -164,7 +164,7 @@ def estimate_baseline(db: Relations, query: CountQuery, roles: Roles, facts: dic
     return estimates if estimates or query.groups else [exact_estimate((), 0.0)]
 
 
-def expected_records(db: Relations, roles: Roles, facts: dict[str, Any], law: FakeValueChannel) -> pa.Table:
+def expected_records(db: Relations, roles: Roles, facts: BucketFacts, law: FakeValueChannel) -> pa.Table:
     """Return how many records of a bucket have each value that it lists, on average over what may be fake.
 
     By the law of the fakes, moved so that a bucket's values add up to its size and none has more records than places:
@@ -181,8 +181,8 @@ def expected_records(db: Relations, roles: Roles, facts: dict[str, Any], law: Fa
     }
     rows = db.arrow(fill("query/composed", holes))
     bid, code, places = (rows[name].to_numpy() for name in ("bid", "code", "records"))
-    ends = np.cumsum(list(facts["setting"].values()))
-    sizes = np.array([int(size) for size in facts["setting"]])
+    sizes, numbers = np.array(facts.sizes).T
+    ends = np.cumsum(numbers)
     bids, member = np.unique(bid, return_inverse=True)
     order = np.argsort(member, kind="stable")
     rank = np.empty(len(bid), dtype=np.int64)
@@ -224,18 +224,16 @@ CHANNEL_FORMULA = (
 )
 
 
-def listed_values(parts: pa.Table, setting: dict[str, int], fakes: int = 0) -> list[ListedPairs]:
-    """``privsql_channel`` by bucket size; every value is listed somewhere, so all codes are there."""
+def listed_values(parts: pa.Table, sizes: Sequence[int], fakes: int = 0) -> list[ListedPairs]:
+    """Return ``privsql_channel`` by bucket size; every value is listed somewhere, so all codes are there."""
     size, first, second, pairs = (parts[name].to_numpy() for name in ("size", "first", "second", "pairs"))
     values = int(second.max()) + 1
-    if set(np.unique(size).tolist()) != {int(bucket_size) for bucket_size in setting}:
+    if set(np.unique(size).tolist()) != set(sizes):
         raise EngineError("the release is damaged: its channel is not one of its bucket sizes")
     by_size = []
-    for bucket_size in setting:
-        rows = size == int(bucket_size)
-        by_size.append(
-            ListedPairs(int(bucket_size), make_symmetric(values, first[rows], second[rows], pairs[rows]), fakes)
-        )
+    for bucket_size in sizes:
+        rows = size == bucket_size
+        by_size.append(ListedPairs(bucket_size, make_symmetric(values, first[rows], second[rows], pairs[rows]), fakes))
     return by_size
 
 
@@ -249,33 +247,25 @@ def make_symmetric(values: int, first: Ints, second: Ints, pairs: Ints) -> Matri
     return np.triu(square) + np.triu(square, 1).T
 
 
-def make_channel(parts: pa.Table, facts: dict[str, Any]) -> Channel:
-    """The channel of ``privsql_channel``."""
-    return make_fake_value_channel(listed_values(parts, facts["setting"], facts.get("fake_values", 0)), facts).channel
+def make_channel(parts: pa.Table, facts: BucketFacts) -> FakeValueChannel:
+    """Return the channel of ``privsql_channel``."""
+    listed = listed_values(parts, [size for size, _ in facts.sizes], facts.fake_values)
+    return make_fake_value_channel(listed, facts.real)
 
 
-def channel_facts(channel: Channel) -> dict[str, Any]:
-    """The facts ``mean_belief``, of all records in their own value, and ``channel``; not where values are very many.
+def channel_facts(channel: Channel) -> BeliefFacts:
+    """Return ``mean_belief``, of all records in their own value, and ``channel``; not where values are very many.
 
     The belief in a listed value is its share of the list.
     """
-    mean = {"mean_belief": own_share(channel)}
-    return mean | {"channel": singular_values(channel)} if len(channel.records) <= LARGE else mean
+    mean = own_share(channel)
+    if len(channel.records) > LARGE:
+        return BeliefFacts(mean_belief=mean)
+    return BeliefFacts(mean_belief=mean, channel=ChannelFacts(**singular_values(channel)))
 
 
-def compute_channel_facts(parts: pa.Table, facts: dict[str, Any]) -> dict[str, Any]:
-    """The same from ``privsql_channel``."""
-    return channel_facts(make_channel(parts, facts))
-
-
-def read_channel(db: Relations, facts: dict[str, Any]) -> FakeValueChannel:
-    """How records are seen in an open release."""
-    parts = db.arrow(all_rows(table("privsql_channel")))
-    return make_fake_value_channel(listed_values(parts, facts["setting"], facts.get("fake_values", 0)), facts)
-
-
-def channel_statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Query:
-    """The SQL statement that reads the release for an answer."""
+def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
+    """Return the SQL statement that reads the release for an answer."""
     keys = [name for name, _ in group_terms(query, "qi")]
     amount, sa_names = query.measure.amount, roles.by_sa
     holes: Holes = {
@@ -293,13 +283,13 @@ def channel_statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) ->
         "amount": [exp.column("amounts", "sums")] if amount else [],
         "groups": [column(key) for key in keys],
         "sa": roles.sa_columns("s"),
-        "size": size_of_bucket(facts["setting"], exp.column("bid", table="s")),
+        "size": size_of_bucket(facts.sizes, exp.column("bid", table="s")),
         "same_value": same_columns("sums", "v", roles.sa_keys),
     }
     return fill("query/observed", holes)
 
 
-def observe_sets(question: ReleaseQuestion, roles: Roles, facts: dict[str, Any], law: FakeValueChannel) -> RecordSets:
+def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, law: FakeValueChannel) -> RecordSets:
     """Return e of every set: what the buckets of its records list, by the law of the fakes."""
     rows = question.db.arrow(channel_statement(question.query, roles, facts))
     size = rows["size"].to_numpy()
@@ -328,9 +318,9 @@ def split_certain(db: Relations, query: CountQuery, roles: Roles, law: FakeValue
 # The records of some buckets of an open release as arrays, to learn from (``privsql.answers.learnt``).
 
 
-def sample_buckets(db: Relations, roles: Roles, setting: dict[str, int], law: FakeValueChannel) -> Sample:
+def sample_buckets(db: Relations, roles: Roles, setting: Sequence[tuple[int, int]], law: FakeValueChannel) -> Sample:
     """Whole buckets with about ``MOST`` records, the same ones every time; all of a release that is no larger."""
-    sizes, buckets = np.array([int(size) for size in setting]), np.array(list(setting.values()))
+    sizes, buckets = np.array(setting).T
     share = min(1.0, MOST_RECORDS / float(sizes @ buckets))
     sa_names, bid = roles.by_sa, roles.by_qi.as_column("bid")
     placed: Holes = {
@@ -348,7 +338,7 @@ def sample_buckets(db: Relations, roles: Roles, setting: dict[str, int], law: Fa
     listed = db.arrow(fill("query/composed", holes))
     bids, code, records = (listed[name].to_numpy() for name in ("bid", "code", "records"))
     known = np.unique(bids)
-    scale = np.array([law.scale[int(size)] for size in setting])
+    scale = np.array([law.scale[size] for size, _ in setting])
     amounts = records * scale[np.searchsorted(np.cumsum(buckets), bids, side="right")]
     at = np.searchsorted(known, bids), code
     weights = scipy.sparse.coo_array((amounts, at), shape=(len(known), len(law.channel.records))).tocsr()

@@ -12,8 +12,9 @@ import numpy as np
 
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize.beliefs import Beliefs, SureCounts
+from privsql.mechanisms.bucketize.beliefs import Beliefs
 from privsql.mechanisms.bucketize.optimal import Relaxation, search_optimum
+from privsql.mechanisms.bucketize.parameters import SureFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,23 +87,20 @@ def imply_beliefs(assignment: PlannedAssignment, columns: Mapping[str, Sequence[
     combined = _imply_column_beliefs(assignment, [str(code) for code in range(len(assignment.problem.counts))])[0]
     by_column = {name: _imply_column_beliefs(assignment, texts) for name, texts in columns.items()}
     sure = {name: of[1] for name, of in by_column.items()}
-    total = [min(assignment.problem.records, sum(counts)) for counts in zip(*map(_as_pair, sure.values()), strict=True)]
+    certain, above_half = (
+        min(assignment.problem.records, sum(getattr(one, name) for one in sure.values()))
+        for name in ("certain", "above_half")
+    )
     return Beliefs(
         max(combined.values()),
-        SureCounts(*total),
+        SureFacts(certain=certain, above_half=above_half),
         {name: of[0] for name, of in by_column.items()},
         sure,
         assignment.bound_group_beliefs(),
     )
 
 
-def _as_pair(sure: SureCounts) -> tuple[int, int]:
-    return sure.certain, sure.above_half
-
-
-def _imply_column_beliefs(
-    assignment: PlannedAssignment, texts: Sequence[str]
-) -> tuple[dict[str, Fraction], SureCounts]:
+def _imply_column_beliefs(assignment: PlannedAssignment, texts: Sequence[str]) -> tuple[dict[str, Fraction], SureFacts]:
     """The highest belief in each of the ``texts`` (m,), and of how many records one can be sure."""
     values, group = np.unique(np.array(texts), return_inverse=True)
     sizes, buckets = np.array(assignment.plan.setting.sizes), np.array(assignment.plan.setting.buckets)
@@ -113,8 +111,8 @@ def _imply_column_beliefs(
     most = np.where(known[:, None], -(-records // buckets), np.minimum(most, sizes))
     highest = [max(Fraction(c, s) for c, s in zip(row, sizes.tolist(), strict=True)) for row in most.tolist()]
     reached = (assignment.count_reaching(records, most, need, known).sum(axis=0) for need in (sizes, sizes // 2 + 1))
-    sure = SureCounts(*(int(sizes @ np.minimum(buckets, number)) for number in reached))
-    return dict(zip(values.tolist(), highest, strict=True)), sure
+    certain, above_half = (int(sizes @ np.minimum(buckets, number)) for number in reached)
+    return dict(zip(values.tolist(), highest, strict=True)), SureFacts(certain=certain, above_half=above_half)
 
 
 # Infeasible -----------------------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def compare_jointly(db: Relations, manifest: Manifest, *, fakes: int, left_out: 
 
 
 def _count_margins(db: Relations, manifest: Manifest) -> dict[str, MarginRows]:
-    roles, size = manifest.roles, max(int(source_holes) for source_holes in manifest.facts["setting"])
+    roles, size = manifest.roles, max(map(int, manifest.facts["setting"]))
     records, values, kinds = temp_table("records"), temp_table("v_values"), temp_table("j_kinds")
     limits: Holes = {"size": exp.Literal.number(size), "most": exp.Literal.number(MOST)}
     db.create_table("j_kinds", fill("verify/combinations", {"records": records, "qi": roles.qi_columns(), **limits}))

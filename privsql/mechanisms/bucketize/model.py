@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from privsql.keyed_random import Shuffler
     from privsql.mechanisms.bucketize.beliefs import GroupBound
+    from privsql.mechanisms.bucketize.parameters import Proof
 
 # Families -------------------------------------------------------------------------------------------------------------
 # Families of bounded sets of values: one or two trees of sets that are nested or disjoint.
@@ -297,7 +298,7 @@ class Plan:
     setting: Setting
     allocation: Ints  # (m, k)
     lower_bound: int = 0
-    proof: str = "none"
+    proof: Proof = "none"
     most: Ints | None = None
     seconds: float = 0.0
 

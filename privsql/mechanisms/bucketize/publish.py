@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,11 @@ from sqlglot import exp
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table, temp_table
 from privsql.mechanisms.bucketize import beliefs, fakes
-from privsql.mechanisms.bucketize.estimator import compute_channel_facts, listed_values, make_fake_value_channel
+from privsql.mechanisms.bucketize.estimator import channel_facts, listed_values, make_channel, make_fake_value_channel
 from privsql.mechanisms.bucketize.fake_chances import times_listed
 from privsql.mechanisms.bucketize.informative import make_layout
 from privsql.mechanisms.bucketize.layout import Singles, runs_from_entries
+from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts, CertaintyFacts, FakeFacts
 from privsql.mechanisms.bucketize.search import search, spread_left_out
 from privsql.mechanisms.private import RankAssignment, RecordParts
 from privsql.model.records import source_changed_error
@@ -193,17 +194,13 @@ class BucketListing:
     meetings: pa.Table
 
 
-def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
     plan, problem = search(db, source, params)
     together = (tuple((one.members, str(one.threshold)) for one in problem.bounds),) if problem.bounds else ()
     noise = key.random_generator("bucketize", plan.setting.items, tuple(source.counts), tuple(source.labels), *together)
     roles = source.roles
-    facts = (
-        plan_facts(plan, problem, sum(source.counts))
-        | {"layout": params.effective_layout}
-        | fake_facts(plan, problem, params)
-    )
+    facts = plan_facts(plan, problem, params, sum(source.counts))
     assignment = draw_assignment(plan, problem, params, noise)
     reserve_memory(db, assignment.runs)
     values = read_domain_values(db, roles)
@@ -220,7 +217,10 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> dict
     fake: tuple[Ints, Ints] = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     if assignment.hidden is not None:
         codes, more = _admit_fakes(db, roles, params, (plan, assignment.hidden, listing), noise)
-        facts |= {**more, "certainty": facts["certainty"] | more["certainty"]}
+        if not params.exclude_negative and facts.certainty is not None:
+            anywhere = fakes.round_up(assignment.hidden.highest)
+            more = FakeFacts.join_parts(more, certainty=CertaintyFacts.join_parts(facts.certainty, anywhere=anywhere))
+        facts = BucketFacts.join_parts(facts, more)
         listing = _add_fakes(listing, assignment.hidden, codes, plan, params.fake_values)
         fake = assignment.hidden.fake_bids, codes
         if db.keeps_order:
@@ -228,19 +228,19 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> dict
     if not db.keeps_order:
         write_counted(db, roles, fake)
     _write_channel(db, roles, listing, problem)
-    facts |= compute_channel_facts(listing.meetings, facts)
+    through = channel_facts(make_channel(listing.meetings, facts).channel)
     db.create_view(
         "published",
         exp.select(*roles.sa_in(), *roles.by_sa.select_columns("bid", "count")).from_(table("st", "release")),
     )
-    facts |= beliefs.measure_beliefs(db, temp_table("published"), temp_table("domain"), facts, roles).as_facts()
-    if beliefs.reaches_certainty(facts) and not beliefs.allows_certainty(params):
+    measured = beliefs.measure_beliefs(db, temp_table("published"), temp_table("domain"), facts, roles).as_facts()
+    stated = BucketizeFacts.join_parts(facts, through, measured, layout=params.effective_layout)
+    if stated.reaches_certainty and not beliefs.allows_certainty(params):
         excused = beliefs.allowed_values(params, problem.labels, problem.thresholds)
         values = beliefs.list_values(roles, table("privsql_values", "release"))
-        beliefs.refuse_certainty(
-            beliefs.count_certain(db, temp_table("published"), values, facts["setting"], roles, excused)
-        )
-    return facts
+        certain = beliefs.count_certain(db, (temp_table("published"), values), facts, roles, excused)
+        beliefs.refuse_certainty(certain)
+    return stated
 
 
 def draw_assignment(plan: Plan, problem: BucketProblem, params: Bucketize, noise: Shuffler) -> DrawnAssignment:
@@ -294,41 +294,38 @@ def _admit_fakes(
     params: Bucketize,
     drawn: tuple[Plan, fakes.HiddenValues, BucketListing],
     noise: Shuffler,
-) -> tuple[Ints, dict[str, Any]]:
+) -> tuple[Ints, FakeFacts]:
     """The fakes, exchanged where negative associations exclude them, and what is stated of them."""
     plan, hidden, real = drawn
     if not params.exclude_negative:
-        anywhere = fakes.round_up(hidden.highest)
-        return hidden.fake_codes, {"weak_fakes": 0, "certainty": {"anywhere": anywhere}}
-    setting = {str(size): buckets for size, buckets in plan.setting.items}
-    plainly = make_fake_value_channel(listed_values(real.meetings, setting), {})
+        return hidden.fake_codes, FakeFacts(weak_fakes=0)
+    plainly = make_fake_value_channel(listed_values(real.meetings, plan.setting.sizes), None)
     db.register_arrow("composition", real.runs.as_stream().read_all())
-    known = fakes.find_excluded(db, roles, setting, plainly.channel)
+    known = fakes.find_excluded(db, roles, plan.setting.items, plainly.channel)
     db.drop("composition")
     after = fakes.avoid_excluded(real.runs, hidden.fake_bids, hidden.fake_codes, known, noise)
     fakes.refuse_weak(after.weak, params.no_admissible_fake)
-    return after.codes, {"weak_fakes": after.weak, "excluded_real": after.certain, "certainty": {}}
+    return after.codes, FakeFacts(weak_fakes=after.weak, excluded_real=after.certain)
 
 
-def plan_facts(plan: Plan, problem: BucketProblem, records: int) -> dict[str, Any]:
-    """The facts of a plan for manifest and output; ``records`` of the source."""
-    left_out = records - problem.records
-    return {
-        "loss": plan.loss,
-        "mse": plan.mse,
-        "lower_bound": plan.lower_bound,
-        "gap": plan.gap,
-        "proof": plan.proof,
-        "setting": {str(size): buckets for size, buckets in plan.setting.items},
-        **({"left_out": left_out} if left_out else {}),
-        **({"bounds": [one.as_fact() for one in problem.bounds]} if problem.bounds else {}),
-    }
+def plan_facts(plan: Plan, problem: BucketProblem, params: Bucketize, records: int) -> BucketFacts:
+    """Return the facts of a plan, and those of its fakes before they are drawn; ``records`` of the source."""
+    facts = BucketFacts(
+        loss=plan.loss,
+        mse=plan.mse,
+        lower_bound=plan.lower_bound,
+        gap=plan.gap,
+        proof=plan.proof,
+        setting={str(size): buckets for size, buckets in plan.setting.items},
+        left_out=records - problem.records,
+        bounds=[one.as_fact() for one in problem.bounds],
+    )
+    return BucketFacts.join_parts(facts, _state_fakes(plan, problem, params))
 
 
-def fake_facts(plan: Plan, problem: BucketProblem, params: Bucketize) -> dict[str, Any]:
-    """What is stated of the fakes before they are drawn."""
+def _state_fakes(plan: Plan, problem: BucketProblem, params: Bucketize) -> FakeFacts:
     if not params.fake_values:
-        return {}
+        return FakeFacts()
     times = times_listed(problem.counts, plan.setting.items, params.fake_values).sum(axis=1)
     return fakes.certainty_facts(problem.counts, times, problem.labels, plan.setting, params.fake_values)
 

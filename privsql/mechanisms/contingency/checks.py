@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sqlglot import exp
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from fractions import Fraction
 
-    from pydantic import BaseModel
-
     from privsql.mechanisms.contingency.diffpart_tree import CellTree, ColumnTaxonomy
     from privsql.mechanisms.contract import CheckedRelease
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.dp.noisy_tree import Ints
     from privsql.model.manifest import Check, Manifest
+    from privsql.model.parameters import Facts
     from privsql.model.records import Records
 
-    CellRelease = CheckedRelease[Contingency]
-    MarginalCheck = Callable[[CellRelease, "PublishedMarginals"], list[str]]
+    CellRelease = CheckedRelease[Contingency, TreeFacts]
+    MarginalRelease = CheckedRelease[Contingency, MarginalFacts]
+    MarginalCheck = Callable[[MarginalRelease, "PublishedMarginals"], list[str]]
     TreeCheck = Callable[[CellRelease, CellTree, ColumnTaxonomy], list[str]]
 
 # Marginals ------------------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def read_tree_parameters(manifest: Manifest) -> Contingency:
     return _read_parameters(manifest, TreeFacts, "tree")
 
 
-def _read_parameters(manifest: Manifest, facts: type[BaseModel], what: str) -> Contingency:
+def _read_parameters(manifest: Manifest, facts: type[Facts], what: str) -> Contingency:
     params = read_stated_parameters(manifest, facts, Contingency, what)
     names = {fold_name(field.name) for field in manifest.sensitive}
     strange = manifest.roles.hold_sets or manifest.quasi_identifiers
@@ -97,7 +97,7 @@ class PublishedMarginals:
         return Model(self.tables, self.rule.sizes)
 
 
-def marginal_checks(release: CellRelease) -> list[Check]:
+def marginal_checks(release: MarginalRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     named: dict[str, MarginalCheck] = {
         "tables and choices spend epsilon together": lambda release, found: checks.wrong_total_budget(
@@ -124,19 +124,19 @@ def marginal_checks(release: CellRelease) -> list[Check]:
     ]
 
 
-def marginal_source_checks(release: CellRelease, source: Records, params: Contingency) -> list[Check]:
+def marginal_source_checks(release: MarginalRelease, source: Records, params: Contingency) -> list[Check]:
     """Return the checks against the source: of its records a private release tells nothing that could be checked."""
     return release.list_checks({"domains are the specification's": partial(_other_domains, source, params)})
 
 
-def _read_marginals(release: CellRelease) -> tuple[PublishedMarginals]:
+def _read_marginals(release: MarginalRelease) -> tuple[PublishedMarginals]:
     names = tuple(field.name for field in release.manifest.sensitive)
     sizes = read_domains(release.read_view("domains"), len(names))
     tables = read_noisy_tables(release.read_view("cliques"), release.read_view("marginals"), names, sizes)
     return (PublishedMarginals(Rule(release.params, names, sizes), tables),)
 
 
-def _wrong_domains(release: CellRelease, published: PublishedMarginals) -> list[str]:
+def _wrong_domains(release: MarginalRelease, published: PublishedMarginals) -> list[str]:
     """Return columns whose published values are not those that the parameters list, if they do."""
     rows, wrong = release.read_view("domains").to_pylist(), []
     for place, field in enumerate(release.manifest.sensitive):
@@ -156,21 +156,21 @@ def _wrong_domains(release: CellRelease, published: PublishedMarginals) -> list[
     return wrong
 
 
-def _wrong_facts(release: CellRelease, published: PublishedMarginals) -> list[str]:
+def _wrong_facts(release: MarginalRelease, published: PublishedMarginals) -> list[str]:
     """Return facts that are not those of the tables."""
     extra = {
         "not_covered": release.params.not_covered(field.name for field in release.manifest.sensitive),
         "estimated_records": rounded_total(published.model),
     }
-    return private.wrong_facts(release, state_marginal_facts(published.rule, published.tables) | extra)
+    return private.wrong_facts(release, count_tables(published.rule, published.tables) | extra)
 
 
-def _wrong_rows(release: CellRelease, published: PublishedMarginals) -> list[str]:
+def _wrong_rows(release: MarginalRelease, published: PublishedMarginals) -> list[str]:
     """Return whether the rows hold what is in no domain, or fit the tables otherwise than the facts say."""
-    rows, model, facts = release.read_view("rows"), published.model, release.manifest.facts
+    rows, model, facts = release.read_view("rows"), published.model, release.facts
     weights = rows["weight"].to_numpy()
-    if len(rows) != facts["synthetic"] or not np.isfinite(weights).all() or (weights < 0).any():
-        return [f"{len(rows)} rows, stated {facts['synthetic']}; or a weight that is none"]
+    if len(rows) != facts.synthetic or not np.isfinite(weights).all() or (weights < 0).any():
+        return [f"{len(rows)} rows, stated {facts.synthetic}; or a weight that is none"]
     codes = codes_of(release.db, release.manifest, release.view("rows"), release.view("domains"))
     if (codes < 0).any():
         return ["a row holds a value that is in no domain"]
@@ -178,13 +178,13 @@ def _wrong_rows(release: CellRelease, published: PublishedMarginals) -> list[str
     if abs(float(weights.sum()) - model.total) > max(CLOSE * model.total, CLOSE):
         wrong.append(f"the rows weigh {weights.sum():.1f}, the tables {model.total:.1f}")
     measured = mean_total_variation(model, codes, weights)
-    if abs(measured - facts["distance"]) > CLOSE:
-        wrong.append(f"distance: stated {facts['distance']}, found {measured}")
+    if abs(measured - facts.distance) > CLOSE:
+        wrong.append(f"distance: stated {facts.distance}, found {measured}")
     return wrong
 
 
-def state_marginal_facts(rule: Rule, tables: Sequence[NoisyTable]) -> dict[str, Any]:
-    """What the manifest states of the tables."""
+def count_tables(rule: Rule, tables: Sequence[NoisyTable]) -> dict[str, int]:
+    """Return what the manifest states of the tables."""
     return {
         "values": sum(rule.sizes),
         "cliques": len(tables),
@@ -198,7 +198,7 @@ def rounded_total(model: Model) -> float:
     return round(model.total, 1)
 
 
-def _other_domains(source: Records, params: Contingency, release: CellRelease) -> list[str]:
+def _other_domains(source: Records, params: Contingency, release: MarginalRelease) -> list[str]:
     expected = domains_table(domains.read_columns(release.db, source, params)).to_pylist()
     result = release.read_view("domains").to_pylist()
     return [] if result == expected else [f"stated {len(result)} values, the specification has {len(expected)}"]

@@ -18,7 +18,7 @@ from privsql.engine.roles import Roles
 from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.contingency.parameters import Contingency, is_number, is_whole
+from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number, is_whole
 from privsql.mechanisms.contract import SENSITIVE, Proposal, ReleaseTable
 from privsql.mechanisms.dp.noisy_tables import Model, budget_weight, divide_budget, measure_table, strongest_pairs
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 # ratio)^(1/4) rounds: as many as columns where the noise just begins to be too much, fewer where it is more.
 
 SINGLES, WORKLOAD, CHOOSING = Fraction(1, 8), Fraction(7, 10), Fraction(15, 100)
-NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen
 Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choosing them spent
 
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 def check_published(
-    release: CheckedRelease[Any],
+    release: CheckedRelease[Any, Any],
     what: str,
-    read: Callable[[CheckedRelease[Any]], tuple[Any, ...]],
+    read: Callable[[CheckedRelease[Any, Any]], tuple[Any, ...]],
     named: Mapping[str, Callable[..., list[str]]],
 ) -> list[Check]:
     """Return checks of what was published, which ``read`` reads once; where it can't be read, all have failed.
@@ -44,7 +44,7 @@ def check_published(
     """
     once = cache(partial(read, release))
 
-    def run_check(check: Callable[..., list[str]], _: CheckedRelease[Any]) -> list[str]:
+    def run_check(check: Callable[..., list[str]], _: CheckedRelease[Any, Any]) -> list[str]:
         try:
             return check(release, *once())
         except BROKEN as error:
@@ -54,14 +54,14 @@ def check_published(
 
 
 def wrong_total_budget(
-    release: CheckedRelease[Any], tables: Sequence[NoisyTable], choices: Fraction = Fraction(0)
+    release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable], choices: Fraction = Fraction(0)
 ) -> list[str]:
     """Return what tables and choices of them, and other ``choices``, spend together, if it is anything but epsilon."""
     total = sum((one.epsilon + (one.choice or 0) for one in tables), start=choices)
     return [] if total == release.params.epsilon else [f"spent {total}, not {release.params.epsilon}"]
 
 
-def wrong_table_scales(release: CheckedRelease[Any], tables: Sequence[NoisyTable]) -> list[str]:
+def wrong_table_scales(release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable]) -> list[str]:
     """Return tables whose noise has another scale than the least double that spends no more than the stated budget."""
     widths: list[Any] = release.read_view("cliques")["scale"].to_pylist()
     pairs = enumerate(zip(tables, widths, strict=True))
@@ -112,7 +112,7 @@ CLOSE = 1e-9  # relative difference of a threshold that doubles may make
 SAME = 1e-4  # records: sizes are fitted in doubles
 
 
-def read_published(release: CheckedRelease[Any], name: str, view: str = "tree") -> list[Any]:
+def read_published(release: CheckedRelease[Any, Any], name: str, view: str = "tree") -> list[Any]:
     """Return a column of a published table; parts and nodes are in order, which is a check of its own."""
     result: list[Any] = release.read_view(view)[name].to_pylist()
     return result
@@ -125,7 +125,7 @@ def is_cutoff(least: int, empty: int, passing: Fraction, spent: Fraction) -> boo
     return least >= 1 and least >= exact - CLOSE * least and (least == 1 or least - 1 < exact + CLOSE * least)
 
 
-def wrong_thresholds(release: CheckedRelease[Any], tree: NoisyTree, is_least: IsLeast) -> list[str]:
+def wrong_thresholds(release: CheckedRelease[Any, Any], tree: NoisyTree, is_least: IsLeast) -> list[str]:
     """Rows whose threshold is not the one of their budget, node and kind, or whose size is below it.
 
     ``is_least`` tells whether a threshold is right for a budget, the node at which the parent was expanded, and
@@ -142,7 +142,7 @@ def wrong_thresholds(release: CheckedRelease[Any], tree: NoisyTree, is_least: Is
     return wrong
 
 
-def wrong_tree_scales(release: CheckedRelease[Any], tree: NoisyTree, *_others: object) -> list[str]:
+def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: NoisyTree, *_others: object) -> list[str]:
     """Rows whose noise has another scale than the least double that spends no more than the stated budget."""
     widths = read_published(release, "scale")
     wrong = [] if widths[0] is None else ["part 0 was never counted"]
@@ -154,7 +154,7 @@ def wrong_tree_scales(release: CheckedRelease[Any], tree: NoisyTree, *_others: o
 
 
 def wrong_weights(
-    release: CheckedRelease[Any],
+    release: CheckedRelease[Any, Any],
     tree: NoisyTree,
     sizes: Consistent,
     rows: Iterable[tuple[Any, ...]],
@@ -166,17 +166,17 @@ def wrong_weights(
     """
     target = np.where(tree.leaf, sizes.size, sizes.remainder)
     due = dict(enumerate(target.tolist())) | ({} if outside is None else {-1: float(outside)})
-    facts = release.manifest.facts
-    wrong = wrong_amount("estimated records", facts["estimated_records"], float(sizes.size[0]) + (outside or 0))
-    wrong += wrong_amount("kept records", facts["kept_records"], float(sizes.size[tree.leaf].sum()))
+    facts = release.facts
+    wrong = wrong_amount("estimated records", facts.estimated_records, float(sizes.size[0]) + (outside or 0))
+    wrong += wrong_amount("kept records", facts.kept_records, float(sizes.size[tree.leaf].sum()))
     stand_ins = 0
     for part, number, weight in rows:
         fitted = due.get(part, math.nan)
         stand_ins += number if part in due and part >= 0 and not tree.leaf[part] else 0
         if weight is None or not math.isclose(weight, fitted, rel_tol=SAME, abs_tol=SAME):
             wrong.append(f"part {part} weighs {weight}, fitted {fitted}")
-    if stand_ins != facts["imputed"]:
-        wrong.append(f"imputed: stated {facts['imputed']}, found {stand_ins}")
+    if stand_ins != facts.imputed:
+        wrong.append(f"imputed: stated {facts.imputed}, found {stand_ins}")
     return wrong
 
 

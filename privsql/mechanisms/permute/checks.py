@@ -8,7 +8,6 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 from sqlglot import exp
 
 from privsql.attacks.scene import Finding
@@ -16,7 +15,7 @@ from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, te
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import QUASI, SENSITIVE, ReleaseTable, read_stated_parameters
 from privsql.mechanisms.permute.grouping import FLOATS, find_scale, narrow_condition, width_expression
-from privsql.mechanisms.permute.parameters import Permute
+from privsql.mechanisms.permute.parameters import Permute, PermuteFacts
 from privsql.model.manifest import Check, VerifiedBound, in_order, run_checks
 
 if TYPE_CHECKING:
@@ -96,21 +95,6 @@ def find_closure_breaches(axis: Axis, ranks: Ints, releases: Ints) -> list[Ints]
 SQL: tuple[str, ...] = ("core/", "permute/", "verify/")  # what makes and checks a release
 
 
-class PermuteFacts(BaseModel):
-    """What a release's manifest states of its groups."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    loss: float = Field(ge=0)
-    error: str
-    groups: int = Field(ge=1)
-    smallest: int = Field(ge=1)
-    largest: int = Field(ge=1)
-    mean_width: float = Field(ge=0)
-    held_back: int = Field(ge=0)
-    left_out: int = Field(ge=0)
-
-
 def read_parameters(manifest: Manifest) -> Permute:
     """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
     params = read_stated_parameters(manifest, PermuteFacts, Permute, "groups")
@@ -125,7 +109,7 @@ TABLES = {
 }
 
 
-def release_checks(release: CheckedRelease[Permute]) -> list[Check]:
+def release_checks(release: CheckedRelease[Permute, PermuteFacts]) -> list[Check]:
     """Return the checks that need the release alone."""
     roles, query = release.roles, release.fill_query
     st, qit, values, sizes = map(release.view, ("st", "qit", "values", "sizes"))
@@ -158,9 +142,9 @@ def unfine_groups_query(st: exp.Expr, roles: Roles, params: Permute) -> exp.Quer
     return fill("verify/groups_fine", holes)
 
 
-def _wrong_claims(release: CheckedRelease[Permute]) -> list[str]:
+def _wrong_claims(release: CheckedRelease[Permute, PermuteFacts]) -> list[str]:
     """Return facts that differ from those recomputed from ST."""
-    manifest, stated = release.manifest, release.manifest.facts
+    manifest, stated = release.manifest, release.facts
     widths, _ = _read_group_ranges(release)
     sizes = dict(release.db.rows(exp.select("bid", "size").from_(release.view("sizes"))))
     whole = sum(widths.values(), Fraction(0))
@@ -174,14 +158,15 @@ def _wrong_claims(release: CheckedRelease[Permute]) -> list[str]:
         "largest": max(sizes.values()),
         "mean_width": float(mean),
     }
-    wrong = [f"{key}: stated {stated[key]}, found {actual}" for key, actual in result.items() if stated[key] != actual]
+    pairs = [(key, getattr(stated, key), actual) for key, actual in result.items()]
+    wrong = [f"{key}: stated {was}, found {actual}" for key, was, actual in pairs if was != actual]
     counted = [] if records == manifest.published else [f"published: stated {manifest.published}, found {records}"]
-    held, left = stated["held_back"], stated["left_out"]  # nobody else is left out
+    held, left = stated.held_back, stated.left_out  # nobody else is left out
     others = [] if held == left <= (manifest.suppressed or 0) else [f"held back: {held}, left out: {left}"]
     return wrong + counted + others
 
 
-def _read_group_ranges(release: CheckedRelease[Permute]) -> tuple[dict[int, Fraction], int]:
+def _read_group_ranges(release: CheckedRelease[Permute, PermuteFacts]) -> tuple[dict[int, Fraction], int]:
     """Return the exact range of every group, and the fewest different values of one."""
     field = release.manifest.sensitive[0]
     width = width_expression(field, exp.column("low"), exp.column("high"))
@@ -194,7 +179,7 @@ def _read_group_ranges(release: CheckedRelease[Permute]) -> tuple[dict[int, Frac
     return {bid: Fraction(result) * step for bid, _, _, result, _ in rows}, fewest
 
 
-def measured_bounds(release: CheckedRelease[Permute]) -> list[VerifiedBound]:
+def measured_bounds(release: CheckedRelease[Permute, PermuteFacts]) -> list[VerifiedBound]:
     """Return the different values and the range of the groups that have least of them."""
     params = release.params
     widths, fewest = _read_group_ranges(release)
@@ -206,9 +191,9 @@ def measured_bounds(release: CheckedRelease[Permute]) -> list[VerifiedBound]:
     ]
 
 
-def source_checks(release: CheckedRelease[Permute], _source: Records, _params: Permute) -> list[Check]:
+def source_checks(release: CheckedRelease[Permute, PermuteFacts], _source: Records, _params: Permute) -> list[Check]:
     """Return the checks against the source, relation ``records``; who is held back is not in the release."""
-    roles, held = release.roles, release.manifest.facts["held_back"]
+    roles, held = release.roles, release.facts.held_back
     in_groups = release.fill_query(
         "verify/groups_true",
         records=temp_table("records"),

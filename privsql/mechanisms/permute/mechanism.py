@@ -44,7 +44,7 @@ from privsql.mechanisms.permute.checks import (
 )
 from privsql.mechanisms.permute.grouping import DAY, STEPS, MeasuredAxis, make_axis, measure_axis, static_optimum
 from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release, label_records
-from privsql.mechanisms.permute.parameters import Permute, parse_extent
+from privsql.mechanisms.permute.parameters import GroupFacts, Permute, PermuteFacts, parse_extent
 from privsql.model.manifest import LEARNT, Estimate, ReleasePromises, Structure, by_range
 from privsql.model.manifest import make_structure as part
 
@@ -331,14 +331,14 @@ NESTED, LAST = "nested", "reapply-last"
 K, PARTS = 5, (10, 5, 4, 3, 2, 1)  # proposed: k, and the first e of these parts of the middle half's range that will do
 
 
-def plan_release(db: Relations, source: Records, params: Permute) -> dict[str, Any]:
+def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
     """The facts of the next release: of the static optimum, if it is the first one."""
     measured_axis = measure_axis(db, source, params.k, params.e)
     starts = _require_static_optimum(measured_axis, source, params)
     if source.history.releases:
         source.sort_records()
         codes, groups = _assign_groups(measured_axis, source, params, starts)
-        return _state_facts(measured_axis, groups[groups >= 0], codes[groups >= 0], None) | _count_held_back(groups)
+        return _state_release(measured_axis, groups, codes)
     codes = np.arange(len(source.counts), dtype=np.int64)
     return _state_facts(measured_axis, label_records(starts, len(codes)), codes, source.counts)
 
@@ -356,7 +356,7 @@ def _require_static_optimum(measured_axis: MeasuredAxis, source: Records, params
     )
 
 
-def publish_release(db: Relations, source: Records, params: Permute, key: Key) -> dict[str, Any]:
+def publish_release(db: Relations, source: Records, params: Permute, key: Key) -> PermuteFacts:
     """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; returns the facts."""
     measured_axis = measure_axis(db, source, params.k, params.e)
     starts = _require_static_optimum(measured_axis, source, params)
@@ -379,7 +379,7 @@ def publish_release(db: Relations, source: Records, params: Permute, key: Key) -
     listed |= roles.by_sa.alias_holes("code", "records")
     db.create_table("privsql_values", fill("permute/values", listed), into="release")
     db.drop("composition", "published")
-    return _state_facts(measured_axis, groups[published], codes[published], None) | _count_held_back(groups)
+    return _state_release(measured_axis, groups, codes)
 
 
 def _assign_groups(
@@ -391,12 +391,6 @@ def _assign_groups(
         return codes, np.asarray(label_records(starts, len(measured_axis.axis.units))[codes])
     needed = source.history.releases if params.algorithm in ("exact", "reapply-all") else 1
     return codes, group_records(measured_axis, codes, source.history.earlier_groups(needed, source.records), params)
-
-
-def _count_held_back(groups: Ints) -> dict[str, Any]:
-    """How many records wait, and so are left out."""
-    held = int((groups < 0).sum())
-    return {"held_back": held, "left_out": held}
 
 
 def _published_values(codes: Ints, counts: Sequence[int]) -> tuple[Ints, Ints, Ints]:
@@ -419,8 +413,16 @@ def group_records(measured_axis: MeasuredAxis, codes: Ints, earlier: Ints, param
     return groups
 
 
-def _state_facts(measured_axis: MeasuredAxis, groups: Ints, codes: Ints, weights: Any) -> dict[str, Any]:
-    """Groups and widths; ``weights``: how many records each entry stands for."""
+def _state_release(measured_axis: MeasuredAxis, groups: Ints, codes: Ints) -> PermuteFacts:
+    """Return the facts of a release from value and group of every record, -1 where it waits."""
+    published = groups >= 0
+    held = int((~published).sum())
+    facts = _state_facts(measured_axis, groups[published], codes[published], None)
+    return PermuteFacts.join_parts(facts, held_back=held, left_out=held)
+
+
+def _state_facts(measured_axis: MeasuredAxis, groups: Ints, codes: Ints, weights: Any) -> GroupFacts:
+    """Return groups and widths; ``weights``: how many records each entry stands for."""
     number = int(groups.max()) + 1
     low, high = np.full(number, len(measured_axis.axis.units)), np.full(number, -1)
     np.minimum.at(low, groups, codes)
@@ -428,14 +430,14 @@ def _state_facts(measured_axis: MeasuredAxis, groups: Ints, codes: Ints, weights
     sizes = np.bincount(groups, weights=weights, minlength=number)
     widths = [measured_axis.axis.width(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
     spread = sum(width * int(size) for width, size in zip(widths, sizes.tolist(), strict=True))
-    return {
-        "loss": float(sum(widths) * measured_axis.unit),
-        "error": measured_axis.format_width(sum(widths)),
-        "groups": number,
-        "smallest": int(sizes.min()),
-        "largest": int(sizes.max()),
-        "mean_width": float(spread * measured_axis.unit / int(sizes.sum())),
-    }
+    return GroupFacts(
+        loss=float(sum(widths) * measured_axis.unit),
+        error=measured_axis.format_width(sum(widths)),
+        groups=number,
+        smallest=int(sizes.min()),
+        largest=int(sizes.max()),
+        mean_width=float(spread * measured_axis.unit / int(sizes.sum())),
+    )
 
 
 def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
@@ -505,18 +507,9 @@ def promise_text(params: Permute) -> str:
     return f"{params.k} values over {params.e}"
 
 
-def release_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Groups and widths."""
-    held = [("held back", f"{facts['held_back']:,} new records")] if facts.get("held_back") else []
-    return [
-        ("groups", f"{facts['groups']:,}  (of {facts['smallest']:,} to {facts['largest']:,} records)"),
-        ("error", f"{facts['error']}  (sum of max - min; {facts['mean_width']:.6g} around a record)"),
-        *held,
-    ]
-
-
 MECHANISM = TabularMechanism(
     parameters=Permute,
+    facts=PermuteFacts,
     shape=TableShape(numeric=True, most_numbers=None),
     composition=GroupComposition(agreed_terms, joint_guarantee, together),
     sql=SQL,
@@ -546,5 +539,4 @@ MECHANISM = TabularMechanism(
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
     propose=propose_parameters,
-    figures=release_figures,
 )

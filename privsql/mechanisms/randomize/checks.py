@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
 from math import isclose, log, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
@@ -276,7 +276,7 @@ def read_parameters(manifest: Manifest) -> Randomize:
     return read_stated_parameters(manifest, RandomizeFacts, Randomize, "partition")
 
 
-def release_checks(release: CheckedRelease[Randomize]) -> list[Check]:
+def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:
     """Return the checks that need the release alone."""
     roles, query = release.roles, release.fill_query
     release.db.create_view("v_cells", query("randomize/cells_stated", sa=roles.sa_columns("v")))
@@ -305,7 +305,7 @@ def release_checks(release: CheckedRelease[Randomize]) -> list[Check]:
     )
 
 
-def posterior_bounds(release: CheckedRelease[Randomize]) -> list[VerifiedBound]:
+def posterior_bounds(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[VerifiedBound]:
     """Return what belief in each protected value may reach, and what it does with the largest stated prior."""
     rho2, stated = release.params.rho2, _read_public(release.db)
     rows = _read_exact_parameters(release.db)
@@ -318,10 +318,12 @@ def posterior_bounds(release: CheckedRelease[Randomize]) -> list[VerifiedBound]:
     return result
 
 
-def source_checks(release: CheckedRelease[Randomize], source: Records, params: Randomize) -> list[Check]:
+def source_checks(
+    release: CheckedRelease[Randomize, RandomizeFacts], source: Records, params: Randomize
+) -> list[Check]:
     """Return the checks against the source, relation ``records``."""
-    facts = release.manifest.facts
-    checks: dict[str, exp.Query | Callable[[CheckedRelease[Randomize]], list[str]]] = {
+    facts = release.facts
+    checks: dict[str, exp.Query | Callable[[CheckedRelease[Randomize, RandomizeFacts]], list[str]]] = {
         "the partition is the specification's": lambda _: _wrong_partition(facts, source, params),
         "bound and retention of the whole table are as stated": lambda _: _wrong_whole_table(facts, source, params),
         "sensitive values and who is protected are the source's": partial(_wrong_values, source, params),
@@ -334,7 +336,7 @@ def source_checks(release: CheckedRelease[Randomize], source: Records, params: R
     return [*release.list_checks(checks), _likelihood_check(release)]
 
 
-def _likelihood_check(release: CheckedRelease[Randomize]) -> Check:
+def _likelihood_check(release: CheckedRelease[Randomize, RandomizeFacts]) -> Check:
     """Return the check that published values go with the source's, by the stated matrices."""
     pinned = release.fill_query(
         "verify/pinned",
@@ -381,7 +383,7 @@ def _read_exact_parameters(db: Relations) -> list[Row]:
     ]
 
 
-def _excessive_posteriors(release: CheckedRelease[Randomize]) -> list[str]:
+def _excessive_posteriors(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     """Return sub-tables in which a protected value with the stated largest prior would get a posterior above rho2.
 
     Posterior of x after Y = x: gamma f/(gamma f + 1 - f), increasing in f, so f = rho1_j is the worst prior; any other
@@ -403,10 +405,10 @@ def _read_public(db: Relations, condition: exp.Expr | None = None) -> PublicPara
     return stated.with_totals(db.arrow(_observed_query(db, condition)))
 
 
-def _wrong_claims(release: CheckedRelease[Randomize]) -> list[str]:
+def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     """Return what is wrong in the manifest's records, number of sub-tables, bound and retention."""
     manifest, params, rows = release.manifest, release.params, _read_exact_parameters(release.db)
-    facts = manifest.facts
+    facts = release.facts
     _read_public(release.db)  # what follows divides by these numbers
     n = sum(records for _, records, _, _, _ in rows)
     scale = 2 * sqrt(log(2 / float(params.delta)))
@@ -416,28 +418,32 @@ def _wrong_claims(release: CheckedRelease[Randomize]) -> list[str]:
     claims = {
         f"published {manifest.published}, but the sub-tables hold {n}": manifest.published == n,
         f"records {manifest.records} = published + suppressed": manifest.records == n + (manifest.suppressed or 0),
-        f"{facts['subtables']} sub-tables, but {len(rows)} are listed": facts["subtables"] == len(rows),
-        f"{facts['groups']} groups make {len(rows)} sub-tables": facts["groups"] >= len(rows),
-        f"bound {facts['bound']}": isclose(facts["bound"], bound, rel_tol=1e-9),
-        f"bound {facts['bound']} exceeds that of the whole table": facts["bound"] <= facts["bound_up"] * (1 + 1e-12),
-        f"retention {facts['retention']}": isclose(facts["retention"], float(retention), rel_tol=1e-9),
+        f"{facts.subtables} sub-tables, but {len(rows)} are listed": facts.subtables == len(rows),
+        f"{facts.groups} groups make {len(rows)} sub-tables": facts.groups >= len(rows),
+        f"bound {facts.bound}": isclose(facts.bound, bound, rel_tol=1e-9),
+        f"bound {facts.bound} exceeds that of the whole table": facts.bound <= facts.bound_up * (1 + 1e-12),
+        f"retention {facts.retention}": isclose(facts.retention, float(retention), rel_tol=1e-9),
         "algorithm up has one sub-table, and its bound is that of the whole table": not up
-        or (len(rows), facts["bound"], facts["retention"]) == (1, facts["bound_up"], facts["retention_up"]),
+        or (len(rows), facts.bound, facts.retention) == (1, facts.bound_up, facts.retention_up),
         f"algorithm {manifest.algorithm}": manifest.algorithm == params.algorithm,
     }
     return [wrong for wrong, holds in claims.items() if not holds]
 
 
-def _wrong_partition(facts: dict[str, Any], source: Records, params: Randomize) -> list[str]:
+def _wrong_partition(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:
     """Groups of the partition, and whether it is the optimum: what another run of the search says of the source."""
     solution = partition.find_partition(
         partition.state_problem(source.counts, source.labels, params), params.algorithm, params.objective
     )
     pairs = {"groups": solution.groups, "optimal": solution.optimal, "subtables": len(solution.parts)}
-    return [f"{name}: stated {facts[name]}, found {value}" for name, value in pairs.items() if facts[name] != value]
+    return [
+        f"{name}: stated {getattr(facts, name)}, found {value}"
+        for name, value in pairs.items()
+        if getattr(facts, name) != value
+    ]
 
 
-def _wrong_whole_table(facts: dict[str, Any], source: Records, params: Randomize) -> list[str]:
+def _wrong_whole_table(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:
     """What uniform perturbation of the whole table would have, from the source's counts."""
     n, m = sum(source.counts), len(source.counts)
     rho1 = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= params.rho1), default=Fraction(0))
@@ -447,25 +453,25 @@ def _wrong_whole_table(facts: dict[str, Any], source: Records, params: Randomize
     bound = 2 * sqrt(log(2 / float(params.delta)) / n) * float(m / (gamma - 1) + 1)
     result = {"bound_up": bound, "retention_up": float((gamma - 1) / (m - 1 + gamma))}
     return [
-        f"{name} {facts[name]}, from the source {value}"
+        f"{name} {getattr(facts, name)}, from the source {value}"
         for name, value in result.items()
-        if not isclose(facts[name], value, rel_tol=1e-5)  # an amplification may be rounded
+        if not isclose(getattr(facts, name), value, rel_tol=1e-5)  # an amplification may be rounded
     ]
 
 
-def _wrong_values(source: Records, params: Randomize, release: CheckedRelease[Randomize]) -> list[str]:
+def _wrong_values(source: Records, params: Randomize, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     """Compare the listed values and their protection with the source's frequencies."""
     stated, n = {(name, bool(flag)) for name, flag in release.list_values("protected")}, sum(source.counts)
     result = [(name, Fraction(o, n) <= params.rho1) for name, o in zip(source.labels, source.counts, strict=True)]
     return [f"value {name}: protected is {flag}" for name, flag in sorted(stated ^ set(result))]
 
 
-def _wrong_spread(source: Records, release: CheckedRelease[Randomize]) -> list[str]:
+def _wrong_spread(source: Records, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     fits = is_possible(_read_public(release.db), np.array(source.counts, dtype=np.int64))
     return [] if fits else ["no spread of the source's records over the sub-tables meets their sizes and rho1"]
 
 
-def _wrong_frequencies(release: CheckedRelease[Randomize]) -> list[str]:
+def _wrong_frequencies(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     """All records, and for every quasi-identifier those with its most frequent value, against the source."""
     db, stated, sets = release.db, _read_public(release.db), _checked_sets(release.roles)
     wrong = []

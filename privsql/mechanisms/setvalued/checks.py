@@ -36,16 +36,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from fractions import Fraction
 
-    from pydantic import BaseModel
     from sqlglot import exp
 
     from privsql.mechanisms.contract import CheckedRelease
     from privsql.mechanisms.setvalued.diffpart_tree import ItemSetTree, ItemTaxonomy
     from privsql.mechanisms.setvalued.views import Layout
     from privsql.model.manifest import Check, Manifest
+    from privsql.model.parameters import Facts
 
-    TreeCheck = Callable[[CheckedRelease[SetValued], ItemSetTree, ItemTaxonomy], list[str]]
-    ViewCheck = Callable[[CheckedRelease[SetValued], PublishedViews], list[str]]
+    TreeRelease = CheckedRelease[SetValued, ItemSetTreeFacts]
+    ViewRelease = CheckedRelease[SetValued, ViewFacts]
+    TreeCheck = Callable[[TreeRelease, ItemSetTree, ItemTaxonomy], list[str]]
+    ViewCheck = Callable[[ViewRelease, PublishedViews], list[str]]
 
 # DiffPart -------------------------------------------------------------------------------------------------------------
 # The checks of a release of item sets. They rest on the published tables alone: exact fractions, integers and SQL.
@@ -63,14 +65,14 @@ def read_view_parameters(manifest: Manifest) -> SetValued:
     return _read_parameters(manifest, ViewFacts, "release of views")
 
 
-def _read_parameters(manifest: Manifest, facts: type[BaseModel], what: str) -> SetValued:
+def _read_parameters(manifest: Manifest, facts: type[Facts], what: str) -> SetValued:
     params = read_stated_parameters(manifest, facts, SetValued, what)
     if len(manifest.sensitive) != 1 or not manifest.roles.hold_sets or manifest.quasi_identifiers:
         raise UsageError("its manifest states other columns than one of items")
     return params
 
 
-def tree_checks(release: CheckedRelease[SetValued]) -> list[Check]:
+def tree_checks(release: TreeRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     columns: list[exp.Expr] = [column("items"), column("count")]
     release.db.create_view("v_leaf_sets", release.fill_query("setvalued/leaf_sets"))
@@ -99,16 +101,16 @@ def tree_checks(release: CheckedRelease[SetValued]) -> list[Check]:
     ]
 
 
-def _read_tree(release: CheckedRelease[SetValued]) -> tuple[ItemSetTree, ItemTaxonomy]:
+def _read_tree(release: TreeRelease) -> tuple[ItemSetTree, ItemTaxonomy]:
     taxonomy = read_taxonomy(release.read_view("taxonomy"), release.read_view("universe"))
-    return read_tree(release.read_view("tree"), taxonomy, release.manifest.facts["without_items"]), taxonomy
+    return read_tree(release.read_view("tree"), taxonomy, release.facts.without_items), taxonomy
 
 
-def _wrong_paths(release: CheckedRelease[SetValued], tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
+def _wrong_paths(release: TreeRelease, tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
     return [f"part {row} {what}" for row, what in find_violations(tree, taxonomy, release.params.epsilon)]
 
 
-def _wrong_thresholds(release: CheckedRelease[SetValued], tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
+def _wrong_thresholds(release: TreeRelease, tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
     """Return rows whose threshold is not what parameters, budget and taxonomy make it, or whose size is below it."""
     if release.params.algorithm == "basic":
         rows = enumerate(checks.read_published(release, "threshold"))
@@ -125,7 +127,7 @@ def _is_least(taxonomy: ItemTaxonomy, params: SetValued, least: int, spent: Frac
     return checks.is_cutoff(least, 2 ** int(taxonomy.degree[node]) - 1, passing, spent)
 
 
-def _wrong_groups(release: CheckedRelease[SetValued], _tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
+def _wrong_groups(release: TreeRelease, _tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
     """Return levels that do not group their members, in order, by the fan-out."""
     fan_out = max(taxonomy.item_count, 2) if release.params.algorithm == "basic" else release.params.fan_out
     parents, wrong = taxonomy.item_parent, []
@@ -140,7 +142,7 @@ def _wrong_groups(release: CheckedRelease[SetValued], _tree: ItemSetTree, taxono
     return wrong
 
 
-def _wrong_tree_facts(release: CheckedRelease[SetValued], tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
+def _wrong_tree_facts(release: TreeRelease, tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
     computed = {
         "items": taxonomy.item_count,
         "inner_nodes": taxonomy.node_count,
@@ -151,7 +153,7 @@ def _wrong_tree_facts(release: CheckedRelease[SetValued], tree: ItemSetTree, tax
     return private.wrong_facts(release, computed)
 
 
-def _wrong_leaves(release: CheckedRelease[SetValued], tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
+def _wrong_leaves(release: TreeRelease, tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
     """Return leaves whose published items are not those of their path, and items that are not in the universe."""
     pairs = release.db.arrow(release.fill_query("duckdb/coded"))
     part, code = (pairs[name].fill_null(-1).to_numpy() for name in ("part", "code"))
@@ -168,7 +170,7 @@ def _wrong_leaves(release: CheckedRelease[SetValued], tree: ItemSetTree, taxonom
     return [*wrong, *(f"part {row}" for row in np.unique(differing).tolist())]
 
 
-def _wrong_weights(release: CheckedRelease[SetValued], tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
+def _wrong_weights(release: TreeRelease, tree: ItemSetTree, taxonomy: ItemTaxonomy) -> list[str]:
     """Return parts whose sets do not weigh what the fitted tree has there."""
     rows = release.db.rows(release.fill_query("setvalued/weighed"))
     sizes = fit_estimator(tree, taxonomy, pruning=release.params.algorithm != "basic").fit.sizes
@@ -181,7 +183,7 @@ def _wrong_weights(release: CheckedRelease[SetValued], tree: ItemSetTree, taxono
 HALF = 0.5 + 1e-6  # a running total of whole numbers lies so near to that of the fitted table, which is of doubles
 
 
-def view_checks(release: CheckedRelease[SetValued]) -> list[Check]:
+def view_checks(release: ViewRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     named: dict[str, ViewCheck] = {
         "budgets of choices and tables add up to epsilon": _wrong_total_budget,
@@ -198,11 +200,11 @@ def view_checks(release: CheckedRelease[SetValued]) -> list[Check]:
     ]
 
 
-def _wrong_total_budget(release: CheckedRelease[SetValued], published: PublishedViews) -> list[str]:
+def _wrong_total_budget(release: ViewRelease, published: PublishedViews) -> list[str]:
     return checks.wrong_total_budget(release, published.noisy_tables, published.choice.total_budget)
 
 
-def _wrong_choice(release: CheckedRelease[SetValued], published: PublishedViews) -> list[str]:
+def _wrong_choice(release: ViewRelease, published: PublishedViews) -> list[str]:
     """Return whether items were measured in another number or order than the rule has it, or at other budgets."""
     params = release.params
     codes, wanted = published.choice.codes.tolist(), named_first(declared_sets(params, published.labels))
@@ -222,7 +224,7 @@ def _wrong_choice(release: CheckedRelease[SetValued], published: PublishedViews)
     return wrong if published.choice.budgets == due else [*wrong, "budgets of the choice are not the rule's"]
 
 
-def _wrong_layout(release: CheckedRelease[SetValued], published: PublishedViews) -> list[str]:
+def _wrong_layout(release: ViewRelease, published: PublishedViews) -> list[str]:
     """Return tables that are not those of the rule, in its order."""
     due = [(*one, None) for one in _due_layout(release.params, published)]
     return checks.differ_from_due(published.noisy_tables, due)
@@ -237,7 +239,7 @@ def _due_layout(params: SetValued, published: PublishedViews) -> Layout:
     return [((), budgets.total), *views.lay_out_chosen(len(choice.codes), budgets.tables, wanted)]
 
 
-def _wrong_scales(release: CheckedRelease[SetValued], published: PublishedViews) -> list[str]:
+def _wrong_scales(release: ViewRelease, published: PublishedViews) -> list[str]:
     """Return scales that are not the least doubles which spend no more than the stated budgets."""
     pairs = zip(published.rows["chosen"]["scale"].to_pylist(), published.choice.budgets, strict=True)
     due = [(width, None if budget is None else noise_scale(budget)) for width, budget in pairs]
@@ -245,7 +247,7 @@ def _wrong_scales(release: CheckedRelease[SetValued], published: PublishedViews)
     return checks.wrong_table_scales(release, published.noisy_tables) + wrong
 
 
-def _wrong_population(_: CheckedRelease[SetValued], published: PublishedViews) -> list[str]:
+def _wrong_population(_: ViewRelease, published: PublishedViews) -> list[str]:
     """Return sets whose running totals are not those of the table that fits the published counts."""
     weight = published.set_patterns[1]
     wrong = [] if (weight > 0).all() else ["a set has no records"]
@@ -254,7 +256,7 @@ def _wrong_population(_: CheckedRelease[SetValued], published: PublishedViews) -
     return wrong if (deviation <= slack).all() else [*wrong, f"a running total is off by {deviation.max():.1f}"]
 
 
-def _wrong_view_facts(release: CheckedRelease[SetValued], published: PublishedViews) -> list[str]:
+def _wrong_view_facts(release: ViewRelease, published: PublishedViews) -> list[str]:
     computed = {
         "items": published.universe_size,
         "measured": len(published.choice.codes),
@@ -263,5 +265,5 @@ def _wrong_view_facts(release: CheckedRelease[SetValued], published: PublishedVi
         "sets": published.rows["sets"].num_rows,
         "universe_is_public": not release.params.universe.data,
     }
-    stated, total = release.manifest.facts["estimated_records"], published.squares.total
+    stated, total = release.facts.estimated_records, published.squares.total
     return private.wrong_facts(release, computed) + checks.wrong_amount("estimated records", stated, total)

@@ -343,12 +343,12 @@ def read_sets(source: Records) -> WeightedSets:
 # A release of item sets against its source, whatever algorithm made it.
 
 
-def set_source_checks(release: CheckedRelease[SetValued], source: Records, _params: SetValued) -> list[Check]:
+def set_source_checks(release: CheckedRelease[SetValued, Any], source: Records, _params: SetValued) -> list[Check]:
     """Return the checks against the source: of its records a private release tells nothing that could be checked."""
     return release.list_checks({"the universe is the specification's": partial(_same_universe, source)})
 
 
-def _same_universe(source: Records, release: CheckedRelease[SetValued]) -> list[str]:
+def _same_universe(source: Records, release: CheckedRelease[SetValued, Any]) -> list[str]:
     labels = [exp.cast(column("item"), "VARCHAR")]
     rows = release.db.rows(fill("core/labels", {"domain": release.view("universe"), "labels": labels}))
     stated = [row[0] for row in rows]

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
+    from privsql.model.parameters import Facts
     from privsql.releases.ledger.book import Book, Event, LedgerEntry
     from privsql.releases.ledger.evidence import Verdict
     from privsql.source.spec import Spec
@@ -182,7 +183,7 @@ class BudgetLedger(Publication):
     def read_tables(self, tables: Columns) -> None:
         """Nothing: no release is made twice."""
 
-    def record_release(self, path: Path, facts: dict[str, Any]) -> None:  # noqa: ARG002 (of any composition)
+    def record_release(self, path: Path, facts: Facts) -> None:  # noqa: ARG002 (of any composition)
         """Write down which file it has become."""
         if self.entry is None:
             raise TypeError("nothing was spent")
@@ -357,9 +358,9 @@ class GroupLedger(Publication):
         """A fingerprint of every table: the same release again has the same."""
         self.content = fingerprint_tables(self.db, tables, "release")
 
-    def record_release(self, path: Path, facts: dict[str, Any]) -> None:
+    def record_release(self, path: Path, facts: Facts) -> None:
         """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""
-        held, groups = int(facts.get("held_back", 0)), self.source.history.groups
+        held, groups = facts.count_waiting(), self.source.history.groups
         fields = {
             "digest": self.request.digest_target(path),
             "key": self.key.reference,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
+    from privsql.model.parameters import Facts
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Book, LedgerEntry
     from privsql.releases.ledger.publication import PublicationRequest
@@ -76,7 +77,7 @@ class NoLedger(Publication):
     def read_tables(self, tables: Columns) -> None:
         """Nothing."""
 
-    def record_release(self, path: Path, facts: dict[str, Any]) -> None:
+    def record_release(self, path: Path, facts: Facts) -> None:
         """Nothing."""
 
     def as_facts(self) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def opened(release: Path) -> Iterator[BucketizedAnswers]:
 
 def sample_of(answers: BucketizedAnswers) -> Sample:
     """Its records."""
-    return sampling.sample_buckets(answers._db, answers._roles, answers._facts["setting"], answers._fake_value_channel)
+    return sampling.sample_buckets(answers._db, answers._roles, answers._facts.sizes, answers._fake_value_channel)
 
 
 @each("column", COLUMNS)
@@ -95,7 +95,7 @@ def test_a_sample_has_whole_buckets(opened: BucketizedAnswers, monkeypatch: pyte
     found, again = sample_of(opened), sample_of(opened)
     assert found.digest == again.digest
     assert 350 < found.record_count < 650
-    sizes = {int(size) for size in opened._facts["setting"]}
+    sizes = {size for size, _ in opened._facts.sizes}
     held = np.bincount(found.places, minlength=found.contributions.shape[0])
     assert set(held.tolist()) <= sizes
     np.testing.assert_allclose(found.contributions.sum(axis=1), 1)
