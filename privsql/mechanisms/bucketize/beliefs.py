@@ -156,9 +156,20 @@ def count_certain(
     return certain
 
 
-def list_values(roles: Roles, table: exp.Table) -> exp.Expr:
-    """(code, s0..) of a release's values."""
-    return exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table).subquery()
+def list_values(roles: Roles, rows: exp.Table) -> exp.Expr:
+    """Return (code, s0..) of a release's values."""
+    return exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(rows).subquery()
+
+
+def fill_lists(roles: Roles, condition: exp.Expr) -> exp.Query:
+    """Return (bid, code, records) of ST of an open release, as far as ``s`` meets a condition."""
+    holes: Holes = {
+        "st": exp.select(*roles.by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
+        "values": list_values(roles, table("privsql_values")),
+        "same_value": same_columns("s", "v", roles.sa_keys),
+        "filter": condition,
+    }
+    return fill("query/composed", holes)
 
 
 def refuse_certainty(certain: Mapping[str, int]) -> None:

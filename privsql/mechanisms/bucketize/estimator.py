@@ -20,7 +20,7 @@ from privsql.answers.learned_prior import MOST_RECORDS, Sample, comparable_colum
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, UsageError
-from privsql.mechanisms.bucketize.beliefs import size_of_bucket, some_buckets
+from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket, some_buckets
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, ChannelFacts
 from privsql.model.manifest import Estimate, exact_estimate, same_nan
 from privsql.model.records import bounded_zeros
@@ -170,16 +170,7 @@ def expected_records(db: Relations, roles: Roles, facts: BucketFacts, law: FakeV
     By the law of the fakes, moved so that a bucket's values add up to its size and none has more records than places:
     then estimates lie within their bounds, and those of groups add up.
     """
-    sa_names = roles.by_sa
-    holes: Holes = {
-        "st": exp.select(*sa_names.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
-        "values": exp.select(*sa_names.select_columns("code"), *roles.sa_in())
-        .from_(table("privsql_values"))
-        .subquery(),
-        "same_value": same_columns("s", "v", roles.sa_keys),
-        "filter": exp.true(),
-    }
-    rows = db.arrow(fill("query/composed", holes))
+    rows = db.arrow(fill_lists(roles, exp.true()))
     bid, code, places = (rows[name].to_numpy() for name in ("bid", "code", "records"))
     sizes, numbers = np.array(facts.sizes).T
     ends = np.cumsum(numbers)
@@ -272,9 +263,7 @@ def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> ex
         "qit": query.join_lookups(table("qit")),
         "bid": roles.by_qi.as_column("bid"),
         "st": exp.select(*sa_names.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
-        "values": exp.select(*sa_names.select_columns("code"), *roles.sa_in())
-        .from_(table("privsql_values"))
-        .subquery(),
+        "values": list_values(roles, table("privsql_values")),
         "terms": select_terms(query, "qi"),
         "keys": [expression for _, expression in group_terms(query, "qi")],
         "filter": all_of(query.filters["qi"]),
@@ -322,20 +311,12 @@ def sample_buckets(db: Relations, roles: Roles, setting: Sequence[tuple[int, int
     """Whole buckets with about ``MOST`` records, the same ones every time; all of a release that is no larger."""
     sizes, buckets = np.array(setting).T
     share = min(1.0, MOST_RECORDS / float(sizes @ buckets))
-    sa_names, bid = roles.by_sa, roles.by_qi.as_column("bid")
+    bid = roles.by_qi.as_column("bid")
     placed: Holes = {
         "qit": table("qit"), "bid": bid, "columns": comparable_columns(roles), "filter": some_buckets(share, bid)
     }  # fmt: skip
     rows = db.arrow(fill("query/placed", placed))
-    holes: Holes = {
-        "st": exp.select(*sa_names.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
-        "values": exp.select(*sa_names.select_columns("code"), *roles.sa_in())
-        .from_(table("privsql_values"))
-        .subquery(),
-        "same_value": same_columns("s", "v", roles.sa_keys),
-        "filter": some_buckets(share, column("bid", "s")),
-    }
-    listed = db.arrow(fill("query/composed", holes))
+    listed = db.arrow(fill_lists(roles, some_buckets(share, column("bid", "s"))))
     bids, code, records = (listed[name].to_numpy() for name in ("bid", "code", "records"))
     known = np.unique(bids)
     scale = np.array([law.scale[size] for size, _ in setting])

@@ -126,8 +126,6 @@ def _draw_value(ends: Ints, noise: Shuffler) -> int:
 # Arrangement ----------------------------------------------------------------------------------------------------------
 # Which values meet in which bucket: from a plan to a layout, by its name.
 
-LAYOUTS = ("blocks", "round-robin", "largest-first", "lumps")
-
 
 def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> BucketLayout:
     """The layout of a plan: a bucket of size S gets at most F_iS records of x_i.

@@ -162,10 +162,6 @@ class ParitySquares:
         """The estimated number of records."""
         return float(self.value[0])
 
-    def has_all_parities(self, chosen: Sequence[int]) -> bool:
-        """Whether all parities of the items at some places were told."""
-        return bool(self.precision[patterns_among(chosen, self.items)].all())
-
     def answer_error(self, chosen: Sequence[int], question: Reals) -> NoiseError:
         """Of the answer to a question over the patterns of the items at ``chosen``."""
         wanted, at = walsh_transform(question) / len(question), patterns_among(chosen, self.items)
