@@ -103,13 +103,8 @@ def test_a_sample_has_whole_buckets(opened: BucketizedAnswers, monkeypatch: pyte
 
 def test_a_bucket_that_is_not_listed_is_refused(opened: BucketizedAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
     """QIT and ST must agree."""
-    listed = sampling.fill
-
-    def without(name: str, holes: dict[str, object]) -> object:
-        tree = listed(name, holes)
-        return tree.where("s.bid <> 3") if name == "query/composed" else tree
-
-    monkeypatch.setattr(sampling, "fill", without)
+    listed = sampling.fill_lists
+    monkeypatch.setattr(sampling, "fill_lists", lambda *holes: listed(*holes).where("s.bid <> 3"))
     with pytest.raises(EngineError, match="QIT has a bucket that ST does not list"):
         sample_of(opened)
 
