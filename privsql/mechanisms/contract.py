@@ -142,7 +142,7 @@ class NoComposition:
 
 
 class CrossReleaseChecks(Protocol):
-    """What several releases of groups tell together; ``offending rows`` as of any check."""
+    """Checks of what several releases of groups tell together; ``offending rows`` as of any check."""
 
     def comparable(self, names: Sequence[str], manifests: Sequence[Manifest]) -> None:
         """``UsageError`` unless the releases can be compared."""
@@ -417,7 +417,7 @@ class Mechanism(Generic[P]):
 
     @property
     def states_counts(self) -> bool:
-        """Whether exact numbers of records may be stated: never where releases compose by budget."""
+        """Return whether exact numbers of records may be stated: never where releases compose by budget."""
         return not isinstance(self.composition, BudgetComposition)
 
     def find_tables(self, manifest: Manifest) -> Tables:

@@ -79,7 +79,7 @@ class Segments:
 
     @property
     def has_only_singles(self) -> bool:
-        """Whether each is for one record."""
+        """Return whether each is for one record."""
         return bool((self.hi - self.lo == 1).all())
 
 
@@ -324,7 +324,7 @@ class PrivateAnswers(answer.Answers):
 
 
 def make_membership_finding(epsilon: Fraction, beliefs: Sequence[float], unit: str) -> Finding:
-    """What the adversary ``MEMBERSHIP`` comes to believe, beside e^epsilon/(1 + e^epsilon), which is promised.
+    """Return what the adversary ``MEMBERSHIP`` comes to believe, beside e^epsilon/(1 + e^epsilon), which is promised.
 
     ``beliefs``: that the record is in the table, given even odds before, about every ``unit``.
     """

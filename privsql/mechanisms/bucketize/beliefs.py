@@ -106,7 +106,7 @@ SHOWN_VALUES = 5  # values that a message names
 
 
 def allows_certainty(params: Bucketize) -> bool:
-    """Whether nothing has to be allowed: it is, fakes hide what is listed, or every threshold is written as 1."""
+    """Return True where nothing has to be allowed: it is, fakes hide values, or every threshold is written as 1."""
     rule = params.threshold.default
     return params.allow_certain or params.fake_values > 0 or (params.threshold.is_constant and str(rule) == "1")
 
@@ -179,7 +179,7 @@ def refuse_certainty(certain: Mapping[str, int]) -> None:
 
 
 def explain_certainty(certain: Mapping[str, int]) -> str:
-    """The same in words."""
+    """Return the error message that names certain values."""
     examples = [f"{name} ({number:,} people)" for name, number in list(certain.items())[:SHOWN_VALUES]]
     more = f" and {len(certain) - SHOWN_VALUES:,} more" if len(certain) > SHOWN_VALUES else ""
     return (
@@ -224,7 +224,7 @@ class SensitiveColumn:
     labels: tuple[str, ...]
 
     def bound_name(self, rank: int) -> str:
-        """What the bound on one of the parts is called."""
+        """Return what the bound on one of the parts is called."""
         return f"{self.name} = {self.labels[rank]}"
 
     def find_members(self, ranks: set[int]) -> tuple[int, ...]:
@@ -367,7 +367,7 @@ class Beliefs:
 
 
 def measure_beliefs(db: Relations, st: exp.Table, values: exp.Table, facts: BucketFacts, roles: Roles) -> Beliefs:
-    """What the sensitive table ``st`` (bid, s0.., count) of a release says; ``values`` (code, s0..)."""
+    """Return what the sensitive table ``st`` (bid, s0.., count) of a release says; ``values`` (code, s0..)."""
     size = size_of_bucket(facts.sizes, column("bid", "h"))
     listed = exp.select("bid", *roles.sa_columns(), alias_as(column("count"), "held")).from_(st).subquery()
     tallies = {key: _count_held(db, st, key) if len(roles.sensitive) > 1 else listed for key in roles.sa_keys}

@@ -314,7 +314,7 @@ class HiddenValues:
 
 
 def plan_lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
-    """What is to be listed, as a plan of its own: buckets of |g| + sigma values, and how often each is in them."""
+    """Return the plan of what is listed: buckets of |g| + sigma values, and how often each is in them."""
     setting = Setting.from_counts({size + sigma: buckets for size, buckets in plan.setting.items})
     return Plan(plan.algorithm, setting, times_listed(counts, plan.setting.items, sigma))
 

@@ -51,7 +51,7 @@ class PlannedAssignment:
         return np.minimum(most, self.plan.allocation)
 
     def is_dealt_evenly(self, group: Ints) -> Flags:
-        """Whether the values of each group are dealt evenly together (v,); ``group`` (m,): in which a value is."""
+        """Return whether values of each group are dealt evenly together (v,); ``group`` (m,): in which a value is."""
         size = np.bincount(group)
         flags = size == 1
         for tree in self.problem.trees:
@@ -163,7 +163,7 @@ def _rare_threshold(problem: BucketProblem, details: dict[str, object]) -> str |
 
 
 def _rare_group(problem: BucketProblem, details: dict[str, object]) -> str | None:
-    """The same for a set of values with a bound of its own."""
+    """Explain a set of values with a bound of its own that is too frequent."""
     n = problem.records
     worst = max(problem.bounds, key=lambda one: _group_frequency(problem, one) / one.threshold, default=None)
     if worst is None or _group_frequency(problem, worst) <= worst.threshold:
@@ -181,7 +181,7 @@ def _group_frequency(problem: BucketProblem, bound: GroupBound) -> Fraction:
 def _remedy_by_groups(
     problem: BucketProblem, exists: Callable[[BucketProblem], bool], details: dict[str, object]
 ) -> str | None:
-    """What would work if bounds on sets of values stand in the way: the nearest threshold for one, or for all.
+    """Return what would work if bounds on sets of values stand in the way: the nearest threshold for one, or for all.
 
     None if there are no such bounds, or the values' own thresholds stand in the way as well.
     """
@@ -211,7 +211,7 @@ def _shift_bounds(problem: BucketProblem, shift: Fraction) -> BucketProblem:
 def _exists_with(
     problem: BucketProblem, exists: Callable[[BucketProblem], bool], bound: GroupBound, threshold: Fraction
 ) -> bool:
-    """Whether there is a plan with another threshold for one of the bounds."""
+    """Return whether there is a plan with another threshold for one of the bounds."""
     bounds = tuple(replace(one, threshold=threshold) if one is bound else one for one in problem.bounds)
     return exists(replace(problem, bounds=bounds))
 
@@ -267,7 +267,7 @@ def _explain_sizes(problem: BucketProblem, algorithm: str) -> str:
 def _describe_remedy(
     problem: BucketProblem, algorithm: str, exists: Callable[[BucketProblem], bool], details: dict[str, object]
 ) -> str:
-    """What would work: wider bounds or thresholds, larger buckets, another algorithm."""
+    """Return what would work: wider bounds or thresholds, larger buckets, another algorithm."""
     groups = _remedy_by_groups(problem, exists, details)
     offers = [groups] if groups else []
     shift = None if groups else _nearest_shift(problem, exists)

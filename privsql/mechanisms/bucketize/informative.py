@@ -158,7 +158,7 @@ def _ordered_line(plan: Plan, trees: Sequence[GroupTree], noise: Shuffler) -> In
 
 
 def _lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Singles:
-    """The same where bounded sets cross each other."""
+    """Lay out a plan whose bounded sets cross each other."""
     values, bids, base = [], [], 0
     for j, buckets in enumerate(plan.setting.buckets):
         assigned = assign_across(plan.allocation[:, j], buckets, pair, noise)

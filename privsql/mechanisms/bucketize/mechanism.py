@@ -174,7 +174,7 @@ def preview_release(
 
 
 def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketRuns | None:
-    """What buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
+    """Return what buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
     if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
         return None
     laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan

@@ -222,7 +222,7 @@ class BucketProblem:
         return self._let_through(held, self.sizes)
 
     def _let_through(self, held: Ints, sizes: Ints) -> Ints:
-        """What trees let through of so much of each value (m, K) in one bucket of each size (K,)."""
+        """Return what trees let through of so much of each value (m, K) in one bucket of each size (K,)."""
         each = [tree.rank(held, self.bound_floors(tree.bounds, sizes)) for tree in self.trees] or [held.sum(axis=0)]
         return np.asarray(np.minimum(sizes, np.min(each, axis=0)))
 

@@ -72,7 +72,7 @@ class Threshold(BaseModel):
 
     @property
     def is_constant(self) -> bool:
-        """Whether all values have the same threshold whatever their frequency."""
+        """Return whether all values have the same threshold whatever their frequency."""
         return self.query is None and not self.values and self.default is not None and self.default.slope == 0
 
     def thresholds_for(self, labels: Sequence[str], counts: Sequence[int]) -> tuple[Fraction, ...]:
@@ -252,7 +252,7 @@ class Bucketize(Parameters):
 
     @property
     def is_bounding(self) -> bool:
-        """Whether sets of values are bounded."""
+        """Return whether sets of values are bounded."""
         return bool(self.components or self.groups)
 
     def _refuse_with_bounds(self) -> None:
@@ -291,7 +291,7 @@ class SureFacts(Facts):
 
 
 class SureFactsByColumn(SureFacts):
-    """The same in any single sensitive column, and by column."""
+    """Such records in any single sensitive column, and by column."""
 
     components: dict[str, SureFacts]
 
@@ -327,7 +327,7 @@ SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
 
 
 class BucketFacts(Facts):
-    """What a plan and a release have in common; fields that a release without fakes or bounds lacks have defaults."""
+    """Facts that a plan and a release have in common; what one without fakes or bounds lacks has a default."""
 
     loss: int = Field(ge=0)
     mse: float = Field(ge=0)
@@ -423,13 +423,13 @@ class BucketFacts(Facts):
 
 
 class BucketizeFacts(BucketFacts):
-    """What a release's manifest states of its plan."""
+    """The facts of a release."""
 
     layout: Layout
 
 
 class BucketizePlan(BucketFacts):
-    """What a plan foresees, with remarks, and the values that publishing would refuse, as they would be certain."""
+    """The facts of a plan, with remarks, and the values that publishing would refuse, as they would be certain."""
 
     search_seconds: float = Field(default=0.0, exclude=True)
     not_allowed: list[str] = Field(default_factory=list)
@@ -454,7 +454,7 @@ class BeliefFacts(Facts):
 
 
 class FakeFacts(Facts):
-    """What is stated of fakes."""
+    """The facts on fakes."""
 
     fake_values: int = 0
     real: list[int] | None = None

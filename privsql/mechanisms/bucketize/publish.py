@@ -188,7 +188,7 @@ class DrawnAssignment:
 
 @dataclass(frozen=True)
 class BucketListing:
-    """What the buckets list, and how values meet in them."""
+    """Lists of the buckets, and how values meet in them."""
 
     runs: BucketRuns
     meetings: pa.Table
@@ -263,7 +263,7 @@ def reserve_memory(db: Relations, runs: BucketRuns) -> None:
 
 
 def _make_listing(db: Relations, roles: Roles, assignment: DrawnAssignment, values: pa.Table) -> BucketListing:
-    """What the buckets list without fakes, and ST, if that is all."""
+    """Return what the buckets list without fakes, and ST, if that is all."""
     if assignment.hidden is None and db.keeps_order:
         write_values(db, roles, assignment.runs, values)
     return BucketListing(assignment.runs, assignment.runs.count_meetings())
@@ -281,7 +281,7 @@ def _write_channel(db: Relations, roles: Roles, listing: BucketListing, problem:
 
 
 def _add_fakes(real: BucketListing, hidden: fakes.HiddenValues, codes: Ints, plan: Plan, sigma: int) -> BucketListing:
-    """What buckets list with fakes ``codes``."""
+    """Return what buckets list with fakes ``codes``."""
     bids, values = real.runs.listed_pairs
     every = np.concatenate((bids, hidden.fake_bids)), np.concatenate((values, codes))
     runs = runs_from_entries(*every, real.runs.values, plan.setting.items, sigma)

@@ -174,7 +174,7 @@ def _choose_solver(algorithm: str) -> Callable[[BucketProblem], Setting | None]:
 def _make_plan_test(
     algorithm: str, solve: Callable[[BucketProblem], Setting | None]
 ) -> Callable[[BucketProblem], bool]:
-    """Whether a problem has any plan of this algorithm, quickly."""
+    """Return whether a problem has any plan of this algorithm, quickly."""
     clock = time.monotonic()
 
     def has_plan(problem: BucketProblem) -> bool:

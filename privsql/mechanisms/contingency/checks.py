@@ -86,7 +86,7 @@ def _read_parameters(manifest: Manifest, facts: type[Facts], what: str) -> Conti
 
 @dataclass(frozen=True)
 class PublishedMarginals:
-    """What a release holds: its rule, its noisy tables and its model."""
+    """A release read from its tables: its rule, its noisy tables and its model."""
 
     rule: Rule
     tables: list[NoisyTable]

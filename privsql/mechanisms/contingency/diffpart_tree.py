@@ -471,7 +471,7 @@ def find_violations(tree: CellTree, taxonomy: ColumnTaxonomy, params: Contingenc
 def _find_expansion_errors(
     tree: CellTree, row: int, nodes: tuple[int, ...], taxonomy: ColumnTaxonomy, choice: Fraction
 ) -> Iterator[tuple[int, str]]:
-    """What is wrong with how a row is expanded, or that it is, or is not."""
+    """Return what is wrong with how a row is expanded, or that it is, or is not."""
     if bool(tree.leaf[row]) != (not _count_expansions_left(nodes, taxonomy)):
         yield row, "is not a cell, or should be one"
     elif not tree.leaf[row] and (int(tree.next[row]) not in nodes or not taxonomy.height[tree.next[row]]):
@@ -492,7 +492,7 @@ def _choice_budget(tree: CellTree, row: int) -> Fraction:
 def _due_choice_budget(
     params: Contingency, nodes: tuple[int, ...], taxonomy: ColumnTaxonomy, used: Fraction
 ) -> Fraction:
-    """What is due for the choice of the column, if there is one."""
+    """Return what is due for the choice of the column, if there is one."""
     several = sum(bool(taxonomy.height[node]) for node in nodes) > 1
     return (params.epsilon / 2 - used) / _count_expansions_left(nodes, taxonomy) * params.choice if several else NOTHING
 
@@ -500,7 +500,7 @@ def _due_choice_budget(
 def _due_count_budget(
     params: Contingency, nodes: tuple[int, ...], taxonomy: ColumnTaxonomy, used: Fraction, *, cell: bool
 ) -> Fraction:
-    """What the count of a sub-partition of these nodes spends, after ``used``."""
+    """Return what the count of a sub-partition of these nodes spends, after ``used``."""
     choice = _due_choice_budget(params, nodes, taxonomy, used)
     return (
         params.epsilon - used - choice

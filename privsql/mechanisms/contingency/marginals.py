@@ -62,7 +62,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a specification asks for over columns with ``sizes`` values, called ``names``."""
+    """The rule of a specification over columns with ``sizes`` values, called ``names``."""
 
     params: Contingency
     names: tuple[str, ...]
@@ -84,7 +84,7 @@ class Rule:
         return prod(self.sizes[i] for i in clique)
 
     def fixed_tables(self) -> list[Due]:
-        """What is measured first, whatever it tells: the columns, and the workload.
+        """Return what is measured first, whatever it tells: the columns, and the workload.
 
         Raises ``UsageError`` where these have more cells than are allowed.
         """
@@ -132,12 +132,12 @@ class Rule:
 
     @property
     def column_noise(self) -> Fraction:
-        """What the noise of a column's own table comes to, in records, on average over the columns: public."""
+        """Return what the noise of a column's own table comes to, in records, on average over the columns: public."""
         parts = [self.count_cells(clique) / spent for clique, spent, _ in self.fixed_tables() if len(clique) == 1]
         return sum(parts, start=Fraction(0)) / len(parts)
 
     def relative_noise(self, fixed: Sequence[NoisyTable]) -> Fraction:
-        """What the noise of the columns' own tables comes to beside the noisy total, on average over the columns."""
+        """Return the noise of the columns' own tables beside the noisy total, on average over the columns."""
         parts = [one.counts.size / one.epsilon for one in fixed if len(one.columns) == 1]
         return sum(parts, start=Fraction(0)) / len(parts) / self.noisy_total(fixed)
 
@@ -147,7 +147,7 @@ class Rule:
         return max(Fraction(sum(sums), len(sums)), Fraction(1))
 
     def due_tables(self, tables: Sequence[NoisyTable]) -> list[Due]:
-        """What should have been measured: the choices are the release's, all else follows from the rule."""
+        """Return what should have been measured: the choices are the release's, all else follows from the rule."""
         fixed = self.fixed_tables()
         rest = self.remaining_tables(tables[: len(fixed)])
         if not isinstance(rest, Rounds):
@@ -310,7 +310,7 @@ FEW = (
 
 @dataclass(frozen=True)
 class ProposedDomain:
-    """What is proposed of a column: the values that occur, or bins; and how many there are."""
+    """The proposal for a column: the values that occur, or bins; and how many there are."""
 
     name: str
     number: int
@@ -345,7 +345,7 @@ def _proposed_parameters(domains: list[ProposedDomain]) -> dict[str, Any]:
 
 
 def _has_little_noise(domains: list[ProposedDomain], records: int) -> bool:
-    """Whether the noise of the columns' own tables is little enough."""
+    """Return whether the noise of the columns' own tables is little enough."""
     names, sizes = tuple(one.name for one in domains), tuple(one.number + 1 for one in domains)  # and all other values
     return (
         Rule(Contingency.model_validate(_proposed_parameters(domains)), names, sizes).column_noise <= ENOUGH * records

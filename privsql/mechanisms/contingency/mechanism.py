@@ -101,7 +101,7 @@ if TYPE_CHECKING:
 
 
 def plan_marginals(db: Relations, source: Records, params: Contingency) -> MarginalPlan:
-    """What is known without looking at the records: tables, cells and budgets."""
+    """Return what is known without looking at the records: tables, cells and budgets."""
     columns = read_columns(db, source, params)
     rule = _make_rule(columns, params)
     fixed = rule.fixed_tables()
@@ -156,7 +156,7 @@ def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
 
 
 def _sum_budgets(fixed: Sequence[Due], columns: int) -> Fraction:
-    """What tables of one column, or of more, spend together."""
+    """Return what tables of one column, or of more, spend together."""
     return sum((spent for clique, spent, _ in fixed if min(len(clique), 2) == columns), start=Fraction(0))
 
 
@@ -263,7 +263,7 @@ LEAVES = noisy_tree_release.Leaves("cells", is_null(column("expanded")), column(
 
 
 def plan_tree(db: Relations, source: Records, params: Contingency) -> CellTreePlan:
-    """What is known without looking at the records: values, expansions and the budget of the first one."""
+    """Return what is known without looking at the records: values, expansions and the budget of the first one."""
     domains = read_tree_domains(db, source, params)
     height = domains.taxonomy.height[domains.taxonomy.roots]
     first = budget_shares(params, params.epsilon / 2, int(height.sum()), several=len(height) > 1)

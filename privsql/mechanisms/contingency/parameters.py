@@ -1,4 +1,4 @@
-"""What a publisher asks of a contingency table: frozen, validated, exact."""
+"""Parameters and facts of contingency tables: frozen, validated, exact."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Values(Universe):
 
 
 class CellTreePlan(Facts):
-    """What is known of a tree without looking at the records."""
+    """The facts of a tree that are known without looking at the records."""
 
     epsilon: str
     values: int
@@ -81,7 +81,7 @@ class CellTreePlan(Facts):
 
 
 class TreeFacts(Facts):
-    """What the manifest of a tree states: nothing but what follows from the published tables."""
+    """The facts of a tree: nothing but what follows from the published tables."""
 
     values: int = Field(ge=1)
     partitions: int = Field(ge=0)
@@ -104,7 +104,7 @@ class TreeFacts(Facts):
 
 
 class MarginalPlan(Facts):
-    """What is known of marginals without looking at the records: tables, cells and budgets."""
+    """The facts of marginals that are known without looking at the records: tables, cells and budgets."""
 
     epsilon: str
     values: int
@@ -131,7 +131,7 @@ class MarginalPlan(Facts):
 
 
 class MarginalFacts(Facts):
-    """What the manifest of marginals states: all of it follows from the published tables."""
+    """The facts of marginals: all of them follow from the published tables."""
 
     values: int = Field(ge=1)
     cliques: int = Field(ge=1)
@@ -210,7 +210,7 @@ class Contingency(Parameters):
 
     @model_validator(mode="after")
     def _of_one_algorithm(self) -> Contingency:
-        """What belongs to one algorithm is not asked of another, and a workload names columns that there are."""
+        """Return what belongs to one algorithm is not asked of another, and a workload names columns that there are."""
         others = OWN["diffpart" if self.algorithm == "marginals" else "marginals"]
         for name in others & self.model_fields_set:
             if getattr(self, name) != type(self).model_fields[name].default:
@@ -235,7 +235,7 @@ class Contingency(Parameters):
         return [name for name, values in stated.items() if values is None or values.data]
 
     def is_coarse(self, name: str, kind: str) -> bool:
-        """Whether a column is published in bins that hold more values than stand for them."""
+        """Return whether a column is published in bins that hold more values than stand for them."""
         values = self.domain(name)
         if values is None or values.bins is None:
             return False
@@ -243,12 +243,12 @@ class Contingency(Parameters):
 
 
 def is_whole(kind: str) -> bool:
-    """Whether a type is of whole numbers."""
+    """Return whether a type is of whole numbers."""
     return "INT" in kind and kind != "INTERVAL"
 
 
 def is_number(kind: str) -> bool:
-    """Whether a type is of numbers."""
+    """Return whether a type is of numbers."""
     return is_whole(kind) or kind.startswith(("FLOAT", "DOUBLE", "DECIMAL"))
 
 

@@ -119,7 +119,7 @@ def read_published(release: CheckedRelease[Any, Any], name: str, view: str = "tr
 
 
 def is_cutoff(least: int, empty: int, passing: Fraction, spent: Fraction) -> bool:
-    """Whether ``least`` is ``budget.cutoff`` of the others, up to ``CLOSE``."""
+    """Return whether ``least`` is ``budget.cutoff`` of the others, up to ``CLOSE``."""
     alpha = float(spent)
     exact = math.log(empty / (float(passing) * (1 + math.exp(-alpha)))) / alpha
     return least >= 1 and least >= exact - CLOSE * least and (least == 1 or least - 1 < exact + CLOSE * least)

@@ -280,7 +280,7 @@ def fit_sizes(tree: NoisyTree, candidates: Candidates, anywhere: Callable[[Reals
 
 
 def fit_all_candidates(tree: NoisyTree, candidates: Candidates) -> Fit:
-    """The same where every candidate was kept, whatever its count was: nothing is lost, and errors are the noise's."""
+    """Fit a tree of which every candidate was kept: nothing is lost, and errors are the noise's."""
     none = np.zeros(len(tree))
     sizes = make_consistent(tree, noise_variance(tree), Remainder(none, none + 1))
     return Fit(candidates, _remaining_records(candidates, np.maximum(sizes.size, 0)), sizes)
@@ -346,7 +346,7 @@ def _pruned_records(tree: NoisyTree, candidates: Candidates, frequency: Reals, r
 
 @dataclass(frozen=True)
 class Lost:
-    """What stands for pruned records: ``row`` (G,), ascending: the expanded row that lost them; ``candidate`` (G,):
+    """Stand-ins for pruned records: ``row`` (G,), ascending: the expanded row that lost them; ``candidate`` (G,):
     in which of the sub-partitions that it did not keep; ``weight`` (G,): an equal share of the row's remainder, which
     may be negative where the noise is.
     """
@@ -427,7 +427,7 @@ class Estimator:
 
     @property
     def is_mostly_lost(self) -> bool:
-        """Whether nothing was kept, or less than was pruned. It is told from the noisy tree alone."""
+        """Return whether nothing was kept, or less than was pruned. It is told from the noisy tree alone."""
         return not self.tree.leaf.any() or self.lost_records > self.remaining_records
 
     def estimate_baseline(self, shares: Reals) -> tuple[float, float]:

@@ -101,7 +101,7 @@ class NoisyTreeAnswers(private.PrivateAnswers):
 
 @dataclass(frozen=True)
 class Leaves:
-    """What the leaves of a tree are: ``unit``, in words; ``is_leaf``: a row of ``privsql_tree`` is one.
+    """The leaves of a tree: ``unit``, in words; ``is_leaf``: a row of ``privsql_tree`` is one.
 
     ``choice``: the column with the budget of choosing how a row is divided, None where nothing is chosen.
     """

@@ -1,4 +1,4 @@
-"""What the facts of differentially private releases have in common, and how they are described."""
+"""Describe noise and what a noisy tree kept, as facts of differentially private releases state them."""
 
 from __future__ import annotations
 

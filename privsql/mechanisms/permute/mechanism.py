@@ -135,7 +135,7 @@ class PermuteAnswers(answer.Answers):
 
     @cached_property
     def group_contents(self) -> Contents:
-        """What every group holds."""
+        """Return what every group holds."""
         return read_contents(self._db, self._roles, None)
 
     @cached_property
@@ -481,12 +481,12 @@ def _share_guessed(line: Axis, counts: Sequence[int]) -> Fraction:
 
 
 def agreed_terms(params: Permute) -> tuple[int, str]:
-    """What releases must agree in for a guarantee over all of them, besides the columns."""
+    """Return what releases must agree in for a guarantee over all of them, besides the columns."""
     return params.k, str(params.e)
 
 
 def joint_guarantee(algorithms: Sequence[str]) -> str | None:
-    """What releases of the same subjects guarantee together; the first one has nothing to breach.
+    """Return what releases of the same subjects guarantee together; the first one has nothing to breach.
 
     ``exact`` and ``reapply-all`` look at every earlier release. ``nested`` unites groups of the last one, so that what
     it leaves and shares with a group of any earlier release is a union of what the last one did. ``reapply-last`` sees

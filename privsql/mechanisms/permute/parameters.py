@@ -1,4 +1,4 @@
-"""What a publisher asks of (k,e)-anonymity: frozen, validated, exact."""
+"""Parameters and facts of (k,e)-anonymity: frozen, validated, exact."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Permute(Parameters):
 
 
 class GroupFacts(Facts):
-    """What a plan foresees of the groups of a release."""
+    """The facts of a plan: the groups of a release."""
 
     loss: float = Field(ge=0)
     error: str
@@ -100,7 +100,7 @@ class GroupFacts(Facts):
 
 
 class PermuteFacts(GroupFacts):
-    """What a release's manifest states of its groups, and of the records that wait for a later release."""
+    """The facts of a release: its groups, and the records that wait for a later release."""
 
     held_back: int = Field(ge=0)
     left_out: int = Field(ge=0)

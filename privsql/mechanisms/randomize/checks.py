@@ -72,7 +72,7 @@ def improbable_cells(public: PublicParameters) -> list[str]:
 
 
 def is_possible(public: PublicParameters, counts: Ints) -> bool:
-    """Whether values with ``counts`` (m,) records can be spread over the sub-tables as stated: an integral flow.
+    """Return whether values with ``counts`` (m,) records can be spread over the sub-tables as stated: an integral flow.
 
     Every cell holds at least 1 record, and at most rho1_j |T_j| where its value is protected.
     """
@@ -189,12 +189,12 @@ class LikelihoodRatio:
 
     @property
     def holds(self) -> bool:
-        """Whether T is one of the stated matrices'."""
+        """Return whether T is one of the stated matrices'."""
         return not self.strangers and abs(self.statistic - self.stated.mean) <= self.stated.margin
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether a shuffled column would have been found, but with probability ``SIGNIFICANCE``."""
+        """Return whether a shuffled column would have been found, but with probability ``SIGNIFICANCE``."""
         return self.shuffled.mean + self.shuffled.margin < self.stated.mean - self.stated.margin
 
     @property
@@ -204,7 +204,7 @@ class LikelihoodRatio:
         return 2 * self.stated.margin / slope if slope > 0 else float("inf")
 
     def __str__(self) -> str:
-        """What was compared, and what that tells."""
+        """Return what was compared, and what that tells."""
         text = (
             f"{self.records:,} records whose quasi-identifiers have one value in the source: log-likelihood ratio "
             f"{self.statistic:.1f}, by the stated matrices {self.stated.mean:.1f} +- {self.stated.margin:.1f}, of a "
@@ -444,7 +444,7 @@ def _wrong_partition(facts: RandomizeFacts, source: Records, params: Randomize) 
 
 
 def _wrong_whole_table(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:
-    """What uniform perturbation of the whole table would have, from the source's counts."""
+    """Return what uniform perturbation of the whole table would have, from the source's counts."""
     n, m = sum(source.counts), len(source.counts)
     rho1 = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= params.rho1), default=Fraction(0))
     if not 0 < rho1 < params.rho2:

@@ -1,4 +1,4 @@
-"""What a publisher asks of randomization, and what a release states of it: frozen, validated, exact."""
+"""Parameters and facts of randomization: frozen, validated, exact."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Randomize(Parameters):
 
 
 class RandomizeFacts(Facts):
-    """What a release's manifest states of its partition.
+    """The facts of a release: its partition.
 
     ``bound`` is the weighted error bound sum_j (|T_j|/n) eps_j, ``bound_up`` that of the whole table, ``retention``
     the average probability sum_j (|T_j|/n) p_j that a value is retained, ``subtables`` their number.

@@ -388,7 +388,7 @@ def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequen
 
 
 def write_ranked(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], key: Key) -> None:
-    """The same in the portable order: a record's rank has its sub-table, a hash of its own how far its value moves."""
+    """Write the table in portable order: a record's rank has its sub-table, a hash how far its value moves."""
     columns = [*source.roles.qi_columns("r"), column("code", "r")]
     remaining = [*source.roles.qi_keys, "code", "copy"]
     dealing = RankAssignment(db, source, key, RecordParts(np.array(source.counts, dtype=np.int64)), remaining)

@@ -119,7 +119,7 @@ def _wrong_thresholds(release: TreeRelease, tree: ItemSetTree, taxonomy: ItemTax
 
 
 def _is_least(taxonomy: ItemTaxonomy, params: SetValued, least: int, spent: Fraction, node: int, last: bool) -> bool:
-    """Whether ``least`` is the least integer >= 1 that meets its bound: exactly, or as ``is_cutoff`` has it."""
+    """Return whether ``least`` is the least integer >= 1 that meets its bound: exactly, or as ``is_cutoff`` has it."""
     if params.c1 is not None and params.c2 is not None:
         bound = 2 * ((params.c1 if last else params.c2 * int(taxonomy.height[node])) / spent) ** 2
         return least >= 1 and least**2 >= bound and (least == 1 or (least - 1) ** 2 < bound)

@@ -116,7 +116,7 @@ LEAVES = noisy_tree_release.Leaves("item sets", is_null(column("node")))
 
 
 def plan_tree(_: Relations, source: Records, params: SetValued) -> ItemSetTreePlan:
-    """What is known without looking at the records: taxonomy, budgets and thresholds at the root."""
+    """Return what is known without looking at the records: taxonomy, budgets and thresholds at the root."""
     taxonomy = _make_taxonomy(len(source.labels), params, None)
     first = expansion_budget(params.epsilon, params.epsilon / 2, int(taxonomy.inner[0]))
     last = taxonomy.node_count == 1
@@ -251,7 +251,7 @@ DIFFPART = PrivateMechanism(
 
 
 def plan_views(_: Relations, source: Records, params: SetValued) -> ViewPlan:
-    """What is known without looking at the records: what is measured, at most, and with which budgets."""
+    """Return what is known without looking at the records: what is measured, at most, and with which budgets."""
     items = len(source.labels)
     wanted = views.declared_sets(params, source.labels)
     make_plan = partial(
@@ -330,7 +330,7 @@ def _write_views(
 
 
 def choice_shift(view: ReleaseView) -> float:
-    """What a record may shift all choices of items by: the sum of 1/s over their scales s."""
+    """Return what a record may shift all choices of items by: the sum of 1/s over their scales s."""
     widths = view.db.arrow(all_rows(table(views.CHOSEN, view.database)))["scale"].to_pylist()
     return sum(1 / float(width) for width in widths if width)
 

@@ -1,4 +1,4 @@
-"""What a publisher asks of a set-valued release: frozen, validated, exact."""
+"""Parameters and facts of set-valued releases: frozen, validated, exact."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OF_TREES = ("fan_out", "c1", "c2", "tau", "tau_sets")  # fields of 'diffpart'
 
 
 class ItemSetTreePlan(Facts):
-    """What is known of a tree without looking at the records."""
+    """The facts of a tree that are known without looking at the records."""
 
     epsilon: str
     items: int
@@ -33,7 +33,7 @@ class ItemSetTreePlan(Facts):
 
 
 class ItemSetTreeFacts(Facts):
-    """What the manifest of a tree states: nothing but what follows from the published tables."""
+    """The facts of a tree: nothing but what follows from the published tables."""
 
     items: int = Field(ge=1)
     inner_nodes: int = Field(ge=1)
@@ -59,7 +59,7 @@ class ItemSetTreeFacts(Facts):
 
 
 class ViewPlan(Facts):
-    """What is known of views without looking at the records: what is measured, at most, and with which budgets."""
+    """The facts of views that are known without the records: what is measured, and with which budgets."""
 
     epsilon: str
     items: int
@@ -79,7 +79,7 @@ class ViewPlan(Facts):
 
 
 class ViewFacts(Facts):
-    """What the manifest of a release of views states.
+    """The facts of a release of views.
 
     ``measured``: items of which there are counts; ``tables`` and ``cells`` of counts; ``sets``: different sets of
     synthetic records.

@@ -192,7 +192,7 @@ def lay_out_all(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) 
 
 
 def lay_out_chosen(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) -> Layout:
-    """The same over items chosen from a large universe: half for declared sets, if any, the rest for views."""
+    """Return the layout over items chosen from a large universe: half for declared sets, if any, the rest for views."""
     declared_tables = tables_of(declared)
     return _split_budget(
         items, epsilon, declared_tables, Split(Fraction(1, 2) if declared_tables else Fraction(0), Fraction(1))
@@ -334,7 +334,7 @@ def on_places(wanted: Sequence[Sequence[int]], codes: Ints) -> list[Clique]:
 def measure_views(
     source: SourceSets, epsilon: Fraction, wanted: Sequence[tuple[int, ...]], noise: SelectionNoise
 ) -> tuple[ItemChoice, list[NoisyTable]]:
-    """What is measured of a source, and the tables with noise. Epsilon-differentially private.
+    """Return what is measured of a source, and the tables with noise. Epsilon-differentially private.
 
     A record lies in one cell of each table, so a table spends its budget; choices spend theirs (``choosing``); layouts
     and numbers follow from public parameters and from what was measured before.
