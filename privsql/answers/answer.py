@@ -472,7 +472,7 @@ class Answers(ABC):
     """Which of sum, avg, min and max of the sensitive column it tells, with certain bounds."""
 
     def __init__(self, db: Relations, manifest: Manifest) -> None:
-        self._db, self._manifest, self._roles, self._facts = db, manifest, manifest.roles, manifest.facts
+        self._db, self._manifest, self._roles = db, manifest, manifest.roles
 
     @property
     def algorithm(self) -> str:

@@ -327,10 +327,10 @@ class Suite(Generic[S]):
     learnt beyond the bounds, None where no belief is bounded.
     """
 
-    scene: Callable[[ReleaseView], S] | None
     adversaries: tuple[Adversary[S], ...]
-    combining: tuple[Callable[[ReleaseSeries], list[Finding]], ...]
-    quick: Callable[[ReleaseView], AttackView] | None
+    scene: Callable[[ReleaseView], S] | None = None
+    combining: tuple[Callable[[ReleaseSeries], list[Finding]], ...] = ()
+    quick: Callable[[ReleaseView], AttackView] | None = None
 
     def run_attacks(self, view: ReleaseView) -> list[Finding]:
         """Every adversary against one release."""

@@ -208,6 +208,12 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
     return tree
 
 
+def list_holes(name: str) -> set[str]:
+    """Return the names of the holes of a file that hold tables, predicates and expressions."""
+    names = (node.name for node in parse_file(name).find_all(exp.Table, exp.Column))
+    return {one.strip("_") for one in names if one.startswith("__") and one.endswith("__")}
+
+
 def _fill_aliases(outputs: Sequence[exp.Alias], name: str, holes: Mapping[str, Hole]) -> set[str]:
     """Fill the holes behind AS; returns which these were."""
     filled = set()

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
+from sqlglot import exp
 
 from privsql.engine.database import ViewDefinition
+from privsql.engine.files import label_value
+from privsql.engine.roles import ReservedColumns
+from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, list_holes, same_columns, table, temp_table
 from privsql.errors import UsageError
-from privsql.model.parameters import Parameters
+from privsql.model.manifest import Check, count_combinations, differing_combinations, exceeding_combinations, in_order
+from privsql.model.parameters import Facts, Parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from fractions import Fraction
 
-    from sqlglot import exp
+    import pyarrow as pa
 
     from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.answer import Answers
     from privsql.attacks.scene import Finding
     from privsql.attacks.suite import Adversary, AttackContext, Suite
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Hole
     from privsql.keyed_random import Key
-    from privsql.model.manifest import Check, Manifest, ReleasePromises, Structure, VerifiedBound
+    from privsql.model.manifest import Manifest, ReleasePromises, Structure, VerifiedBound
     from privsql.model.parameters import Universe
     from privsql.model.records import Profile, Records
 
@@ -88,12 +96,14 @@ def refuse_comparison(why: str) -> Callable[..., NoReturn]:
 #
 # Its module ``parameters`` holds what a publisher asks of it, and imports little; its module ``mechanism`` makes one
 # ``Mechanism``. Nothing outside the package knows more of it. No member has a default: what is forgotten fails when the
-# package is loaded, never as a silent "nothing to do".
+# package is loaded, never as a silent "nothing to do". ``TabularMechanism`` and ``private.PrivateMechanism`` have
+# defaults for what most mechanisms of their kind leave out, but for checks, adversaries and what they promise.
 
 Json = dict[str, Any]
 Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, type)
 Views = dict[str, "exp.Query"]  # views of a release, by the end of their names: NAME_weighted, NAME_pairs
 P = TypeVar("P", bound=Parameters)
+F = TypeVar("F", bound=Facts)
 
 
 WEIGHTED = "weighted"  # the view of every release whose sums of weights are counts
@@ -146,7 +156,7 @@ class NoComposition:
 
 
 class CrossReleaseChecks(Protocol):
-    """What several releases of groups tell together; ``offending rows`` as of any check."""
+    """Checks of what several releases of groups tell together; ``offending rows`` as of any check."""
 
     def comparable(self, names: Sequence[str], manifests: Sequence[Manifest]) -> None:
         """``UsageError`` unless the releases can be compared."""
@@ -212,45 +222,182 @@ class ProfiledSource:
     records: Callable[[], Records]
 
 
+# The tables of a release, and the names under which its checks see them ---
+
+QUASI, SENSITIVE = "quasi-identifiers", "sensitive columns"  # the publisher's columns of a table
+
+
+@dataclass(frozen=True)
+class ReleaseTable:
+    """A table of a release: its columns in order, privsql's as ``name TYPE``, the publisher's as ``QUASI`` and
+    ``SENSITIVE``; of item sets LIST and ITEM are the types of a set and of an item. ``view``: what checks call it.
+    """
+
+    columns: tuple[str, ...]
+    view: str | None = None
+
+    def place_columns(self, roles: Roles) -> list[tuple[str, str, str]]:
+        """Return (name inside, name in the table, type) of every column."""
+        groups = {
+            QUASI: zip(roles.qi_keys, roles.quasi_identifiers, strict=True),
+            SENSITIVE: zip(roles.sa_keys, roles.sensitive, strict=True),
+        }
+        publishers = {text: list(groups[text]) for text in self.columns if text in groups}
+        reserved = ReservedColumns(tuple(one for pairs in publishers.values() for _, one in pairs))
+        kind = roles.sensitive[0].type if roles.sensitive else ""
+        placed = []
+        for text in self.columns:
+            if text in publishers:
+                placed += [(key, one.name, one.type) for key, one in publishers[text]]
+            else:
+                name, own = text.split(" ", 1)
+                placed.append((name, reserved.column_name(name), {"LIST": kind, "ITEM": kind[:-2]}.get(own, own)))
+        return placed
+
+    def list_reserved(self, roles: Roles) -> list[tuple[str, str, str]]:
+        """Return those of privsql's own columns."""
+        keys = {*roles.qi_keys, *roles.sa_keys}
+        return [one for one in self.place_columns(roles) if one[0] not in keys]
+
+    def select_inside(self, roles: Roles, rows: exp.Table) -> exp.Select:
+        """Return the rows of a table with its columns under their names inside."""
+        return exp.select(*(alias_as(column(name), inside) for inside, name, _ in self.place_columns(roles))).from_(
+            rows
+        )
+
+
+Tables = dict[str, ReleaseTable]
+
+
+@dataclass(frozen=True)
+class CheckedRelease(Generic[P, F]):
+    """A release for its checks: ``params`` is what it states, and its tables, which lie in ``database`` (None: the
+    current one), are views ``v_<name>`` with names inside.
+    """
+
+    db: Relations
+    manifest: Manifest
+    params: P
+    facts: F
+    database: str | None
+    tables: Tables
+
+    @property
+    def roles(self) -> Roles:
+        """The published columns."""
+        return self.manifest.roles
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm that the release states."""
+        return self.manifest.algorithm
+
+    def name_tables(self) -> None:
+        """Make the views of its tables."""
+        for name, one in self.tables.items():
+            rows = one.select_inside(self.roles, table(name, self.database))
+            self.db.create_view(f"v_{one.view or name.removeprefix('privsql_')}", rows)
+
+    def view(self, name: str) -> exp.Table:
+        """Return the view of a table."""
+        return temp_table(f"v_{name}")
+
+    def read_view(self, name: str) -> pa.Table:
+        """Return all rows of a table."""
+        return self.db.arrow(all_rows(self.view(name)))
+
+    def list_values(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Return the text of every listed value, by code, with some columns of ``values``."""
+        labels = [exp.cast(item, "VARCHAR") for item in self.roles.sa_columns()]
+        listed = exp.select(*labels, *map(column, columns)).from_(self.view("values")).order_by("code")
+        return [(label_value(row[: len(labels)]), *row[len(labels) :]) for row in self.db.rows(listed)]
+
+    def fill_query(self, file: str, **holes: Hole | str) -> exp.Query:
+        """Return a query of ``sql/`` with its holes filled, those that ``holes`` leaves out by their names.
+
+        ``sa`` and ``qi`` hold columns, behind ``_`` of the table of that alias; any other hole the view of its name. A
+        text names two aliases whose values are compared, ``same_value="st v"``.
+        """
+        filled: dict[str, Hole] = {hole: self._fill_by_name(hole) for hole in list_holes(file) - holes.keys()}
+        for hole, filling in holes.items():
+            if isinstance(filling, str):
+                left, right = filling.split()
+                filled[hole] = same_columns(
+                    left, right, self.roles.qi_keys if hole == "same_qi" else self.roles.sa_keys
+                )
+            else:
+                filled[hole] = filling
+        return fill(file, filled)
+
+    def _fill_by_name(self, hole: str) -> Hole:
+        kind, _, alias = hole.partition("_")
+        if kind in ("sa", "qi"):
+            return self.roles.sa_columns(alias or None) if kind == "sa" else self.roles.qi_columns(alias or None)
+        return self.view(hole)
+
+    def compare_source(self, role: str, view: str, weight: exp.Expr | None = None, *, fewer: bool = False) -> exp.Query:
+        """Return the query for combinations of columns (``qi`` or ``sa``) of which a table and the source have not
+        equally many; ``fewer``: of which the table has more.
+        """
+        columns = self.roles.qi_columns() if role == "qi" else self.roles.sa_columns()
+        compare = exceeding_combinations if fewer else differing_combinations
+        source = count_combinations(temp_table("records"), columns)
+        return compare(columns, source, count_combinations(self.view(view), columns, weight))
+
+    def list_checks(self, named: Mapping[str, exp.Query | Callable[[CheckedRelease[P, F]], list[str]]]) -> list[Check]:
+        """Return checks by name: of a query for offending rows, or of a function that lists what is wrong."""
+        return [Check(name, one if isinstance(one, exp.Query) else partial(one, self)) for name, one in named.items()]
+
+    def check_orders(self, orders: Mapping[str, Sequence[str]]) -> list[Check]:
+        """Return the checks that rows of tables lie in order of some columns, once each."""
+        queries = {name: in_order(self.view(name), keys, strict=True) for name, keys in orders.items()}
+        return self.list_checks({f"rows of {name} lie in order, once each": one for name, one in queries.items()})
+
+
+NEVER_EMPTY = ("sql", "layout", "advice")  # members of a mechanism
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(Generic[P]):
     """A mechanism, member by member; ``asked`` is its own validated parameters."""
 
     parameters: type[P]
     """The table ``[mechanism]`` of a specification; JSON Schema and flags follow from it."""
+    facts: type[Facts]
+    """What a release states of itself, as ``facts`` of its manifest, in JSON and for people."""
     shape: Shape
     """Which records it is given."""
     composition: Composition
     """What several of its releases are together."""
     sql: tuple[str, ...]
     """Prefixes of the SQL files that make and check a release."""
-    relations: tuple[str, ...]
-    """Names of the tables of a release."""
+    layout: Tables
+    """The tables that a release may hold, besides its manifest."""
+    variants: Mapping[str, Mechanism[Any]]
+    """The mechanisms of its algorithms, where these share no table; empty where one has them all."""
     read: Callable[[Manifest], P]
     """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    plan: Callable[[Relations, Records, P], Json]
+    plan: Callable[[Relations, Records, P], Facts]
     """The facts of a release that ``publish`` would make; raises ``InfeasibleError`` and ``UsageError``.
 
     Where releases add up budgets it runs first: what can be refused is refused before anything is spent.
     """
     algorithms: Callable[[Relations, Records, P], Alternatives]
     """Its algorithms beside each other; ``UsageError`` where that tells nothing (``alternatives.none``)."""
-    publish: Callable[[Relations, Records, P, Key], Json]
+    publish: Callable[[Relations, Records, P, Key], Facts]
     """Make the tables of a release in database ``release``; returns the facts for its manifest."""
-    tables: Callable[[Manifest], Columns]
-    """The tables that a release holds, besides its manifest."""
     views: Callable[[Manifest], Views]
     """The views of a release beside its tables; ``weighted`` is always there, and its sums of weights are counts."""
-    checks: Callable[[Relations, Manifest, str | None], list[Check]]
-    """The checks that need the release alone; its tables are read from a database (None: the current one)."""
-    long_checks: Callable[[Manifest], list[Check]]
+    checks: Callable[[CheckedRelease[P, Any]], list[Check]]
+    """The checks that need the release alone; they may make more views for the members that follow."""
+    long_checks: Callable[[CheckedRelease[P, Any]], list[Check]]
     """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
-    measured: Callable[[Relations, Manifest], Json]
-    """Facts that the tables tell, recomputed, which ``verify`` compares and shows; after ``checks`` has named these."""
-    bounds: Callable[[Relations, Manifest], list[VerifiedBound]]
-    """The bounds that hold, value by value, once all checks do; after ``checks`` has named the release's tables."""
-    source_checks: Callable[[Relations, Manifest, Records, P], list[Check]]
-    """The checks against the source, sorted, after ``checks`` has named the release's tables."""
+    measured: Callable[[CheckedRelease[P, Any]], Facts]
+    """Those facts that the tables tell, recomputed, which ``verify`` compares and shows; after ``checks``."""
+    bounds: Callable[[CheckedRelease[P, Any]], list[VerifiedBound]]
+    """The bounds that hold, value by value, once all checks do; after ``checks``."""
+    source_checks: Callable[[CheckedRelease[P, Any], Records, P], list[Check]]
+    """The checks against the source, sorted, and the parameters of its specification; after ``checks``."""
     answers: Callable[[Relations, Manifest], Answers]
     """The release, open, as one that reads an analyst's SQL and answers it."""
     evaluate: Callable[[EvaluationContext], Evaluated]
@@ -267,14 +414,13 @@ class Mechanism(Generic[P]):
     """What lowers what can be learnt beyond the promise, in words."""
     propose: Callable[[Relations, ProfiledSource], Proposal]
     """Feasible parameters for a source."""
-    warnings: Callable[[Json], list[str]]
-    """What whoever publishes should know of the facts, and ``algorithm``, before anybody relies on the release."""
-    figures: Callable[[Json], list[tuple[str, str]]]
-    """What a person wants to see of the facts, and ``algorithm``: (name, text)."""
 
     def __post_init__(self) -> None:
-        """A member that was given as nothing was forgotten, too."""
-        missing = [member.name for member in fields(self) if getattr(self, member.name) is None]
+        """Reject members that are None, and those of ``NEVER_EMPTY`` that are empty; a suite needs an adversary."""
+        members = {member.name: getattr(self, member.name) for member in fields(self)}
+        missing = [name for name, one in members.items() if one is None or (name in NEVER_EMPTY and not one)]
+        if "adversaries" not in missing and not self.adversaries.adversaries:
+            missing.append("adversaries")
         if missing:
             raise TypeError(f"mechanism {self.kind!r} lacks {', '.join(missing)}")
 
@@ -292,11 +438,41 @@ class Mechanism(Generic[P]):
 
     @property
     def states_counts(self) -> bool:
-        """Whether exact numbers of records may be stated: never where releases compose by budget."""
+        """Return whether exact numbers of records may be stated: never where releases compose by budget."""
         return not isinstance(self.composition, BudgetComposition)
 
+    def find_tables(self, manifest: Manifest) -> Tables:
+        """Return the tables that a release holds."""
+        return self.variants[manifest.algorithm].layout if manifest.algorithm in self.variants else self.layout
 
-def read_stated_parameters(manifest: Manifest, facts: type[BaseModel], parameters: type[P], what: str) -> P:
+    def tables(self, manifest: Manifest) -> Columns:
+        """Return the columns of the tables that a release holds, with their types."""
+        tables = self.find_tables(manifest).items()
+        return {name: [(called, kind) for _, called, kind in one.place_columns(manifest.roles)] for name, one in tables}
+
+    def read_facts(self, manifest: Manifest) -> Facts:
+        """Return the facts of a release; ``ValidationError`` if it is not what ``read`` takes."""
+        algorithm = manifest.algorithm
+        facts = self.variants[algorithm].facts if algorithm in self.variants else self.facts
+        return facts.model_validate(manifest.facts)
+
+    def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P, Any]:
+        """Return a release for its checks; ``UsageError`` as of ``read``."""
+        params, facts = self.read(manifest), self.read_facts(manifest)
+        return CheckedRelease(db, manifest, params, facts, database, self.find_tables(manifest))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TabularMechanism(Mechanism[P]):
+    """A mechanism that publishes every record; its members have defaults where most of them have nothing to do."""
+
+    composition: Composition = NoComposition()
+    variants: Mapping[str, Mechanism[Any]] = field(default_factory=dict)
+    long_checks: Callable[[CheckedRelease[P, Any]], list[Check]] = lambda _: []
+    measured: Callable[[CheckedRelease[P, Any]], Facts] = lambda _: Facts()
+
+
+def read_stated_parameters(manifest: Manifest, facts: type[Facts], parameters: type[P], what: str) -> P:
     """The parameters that a manifest states; ``UsageError`` if these or its facts are not those of ``what``."""
     try:
         facts.model_validate(manifest.facts)
@@ -312,12 +488,9 @@ def read_stated_parameters(manifest: Manifest, facts: type[BaseModel], parameter
 # the variant whose algorithm they name; what holds of all is said of all.
 
 # Members that are called, and which of their arguments names the algorithm.
-BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "source_checks": 3, "promise": 0, "words": 0}
-BY_MANIFEST = {
-    "read": 0, "tables": 0, "views": 0, "checks": 1, "long_checks": 0, "measured": 1, "bounds": 1, "answers": 1,
-    "structure": 1,
-}  # fmt: skip
-BY_FACTS = ("warnings", "figures")
+BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "promise": 0, "words": 0}
+BY_MANIFEST = {"read": 0, "views": 0, "answers": 1, "structure": 1}
+BY_RELEASE = {"checks": 0, "long_checks": 0, "measured": 0, "bounds": 0, "source_checks": 0}
 
 
 def join_variants(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
@@ -334,20 +507,18 @@ def join_variants(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
     def by_argument(name: str, place: int) -> Callable[..., Any]:
         return lambda *given: getattr(find_variant(given[place].algorithm), name)(*given)
 
-    def by_facts(name: str) -> Callable[..., Any]:
-        return lambda facts: getattr(find_variant(facts["algorithm"]), name)(facts)
-
-    called: dict[str, Any] = {name: by_argument(name, at) for name, at in (BY_PARAMETERS | BY_MANIFEST).items()}
-    by_fact_members: dict[str, Any] = {name: by_facts(name) for name in BY_FACTS}
+    called: dict[str, Any] = {
+        name: by_argument(name, at) for name, at in (BY_PARAMETERS | BY_MANIFEST | BY_RELEASE).items()
+    }
     return replace(
         first,
         sql=_unique_parts(one.sql for one in variants.values()),
-        relations=_unique_parts(one.relations for one in variants.values()),
+        layout={name: table for one in variants.values() for name, table in one.layout.items()},
+        variants=variants,
         advice=_unique_parts(one.advice for one in variants.values()),
         adversaries=_join_suites(variants),
         evaluate=lambda given: find_variant(given.answers.algorithm).evaluate(given),
         **called,
-        **by_fact_members,
     )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from math import exp as e_to
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,25 +20,27 @@ from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import contract
 from privsql.model import manifest
-from privsql.model.manifest import Check, ReleasePromises, VerifiedBound
+from privsql.model.manifest import ReleasePromises, VerifiedBound
+from privsql.model.parameters import Facts, Parameters
 from privsql.model.records import source_changed_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from fractions import Fraction
 
     from numpy.typing import NDArray
 
     from privsql.answers.aggregates import Statement
     from privsql.answers.names import Lookups
-    from privsql.dp_random import CountNoise
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.model.manifest import Manifest
-    from privsql.model.parameters import Parameters
+    from privsql.mechanisms.contract import Alternatives, CheckedRelease
+    from privsql.model.manifest import Check, Manifest
     from privsql.model.records import Records
 
     Ints = NDArray[np.integer[Any]]
+
+P = TypeVar("P", bound=Parameters)
 
 # Dealing records out --------------------------------------------------------------------------------------------------
 # The portable order: records take ranks by keyed hashes of what they hold, on any engine, however a table is split.
@@ -78,7 +79,7 @@ class Segments:
 
     @property
     def has_only_singles(self) -> bool:
-        """Whether each is for one record."""
+        """Return whether each is for one record."""
         return bool((self.hi - self.lo == 1).all())
 
 
@@ -223,11 +224,6 @@ NOT = (
 KNOWS = "every record but one, and asks whether that one is in the table; the belief if all noise points the same way"
 
 
-def noise_facts(noise: CountNoise) -> dict[str, Any]:
-    """The facts on where the noise is from."""
-    return {"noise": noise.origin, "opendp": dp_random.opendp_version()}
-
-
 def format_epsilon(params: Any) -> str:
     """Differential privacy, for one record added or removed."""
     return f"epsilon = {fraction_text(params.epsilon)}"
@@ -240,18 +236,10 @@ def explain_epsilon(params: Any) -> ReleasePromises:
     return ReleasePromises((NOISE, BOUND.format(epsilon=fraction_text(params.epsilon), factor=factor, most=most)), NOT)
 
 
-def describe_noise(facts: dict[str, Any]) -> tuple[str, str]:
-    """Where the noise is from, as a person wants to see it."""
-    return "noise", f"OpenDP {facts['opendp']}" if facts["noise"] == "opendp" else "seeded: NOT private, for tests only"
-
-
-def list_epsilon_bound(epsilon: Fraction) -> list[VerifiedBound]:
-    """The budget, all of which is spent."""
-    return [
-        VerifiedBound(
-            "one record, added or removed: epsilon", fraction_text(epsilon), fraction_text(epsilon), belief=False
-        )
-    ]
+def list_epsilon_bound(release: CheckedRelease[Any, Any]) -> list[VerifiedBound]:
+    """Return the budget, all of which is spent."""
+    epsilon = fraction_text(release.params.epsilon)
+    return [VerifiedBound("one record, added or removed: epsilon", epsilon, epsilon, belief=False)]
 
 
 def write_release_table(
@@ -263,29 +251,42 @@ def write_release_table(
     db.drop("given")
 
 
-def known_opendp(manifest: Manifest) -> Check:
-    """The check that a release was made with no newer OpenDP than this version of privsql knows."""
-    return Check("made with a known version of OpenDP", partial(_unknown_opendp, manifest))
+OPENDP_CHECK = "made with a known version of OpenDP"
 
 
-def _unknown_opendp(manifest: Manifest) -> list[str]:
-    stated, here = (str(v).split(".") for v in (manifest.facts["opendp"], dp_random.NEWEST))
+def unknown_opendp(release: CheckedRelease[Any, Any]) -> list[str]:
+    """Return the version of OpenDP if it is newer than this version of privsql knows."""
+    stated, here = (str(v).split(".") for v in (release.facts.opendp, dp_random.NEWEST))
     known = all(part.isdigit() for part in stated[:2]) and len(stated) >= 2
-    return [] if known and [*map(int, stated[:2])] <= [*map(int, here[:2])] else [f"OpenDP {manifest.facts['opendp']}"]
+    newest = known and [*map(int, stated[:2])] <= [*map(int, here[:2])]
+    return [] if newest else [f"OpenDP {release.facts.opendp}"]
 
 
-def wrong_facts(manifest: Manifest, recomputed: Mapping[str, Any]) -> list[str]:
+def wrong_facts(release: CheckedRelease[Any, Any], recomputed: Mapping[str, Any]) -> list[str]:
     """Return facts that differ from ``recomputed`` ones, or name another origin of the noise than the manifest."""
+    facts, manifest = release.facts, release.manifest
     expected = {**recomputed, "noise": "seed" if manifest.randomness == "seed" else "opendp"}
-    pairs = ((name, manifest.facts[name], value) for name, value in expected.items())
-    return [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
+    pairs = [(name, getattr(facts, name), value) for name, value in expected.items()]
+    wrong = [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
+    same = manifest.algorithm == release.params.algorithm
+    return wrong if same else [*wrong, f"algorithm {manifest.algorithm}"]
 
 
-def differ_from_spec(stated: Parameters, wanted: Parameters) -> list[str]:
-    """Parameters that are not those of the specification; that it may be empty is said when it is published."""
-    return manifest.differ_from_spec(
-        stated, wanted.model_copy(update={"allow_empty": getattr(stated, "allow_empty", False)})
-    )
+BY_EPSILON: contract.Composition = contract.BudgetComposition(lambda params: params.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateMechanism(contract.Mechanism[P]):
+    """A differentially private mechanism: what it promises and spends follows from epsilon."""
+
+    composition: contract.Composition = BY_EPSILON
+    variants: Mapping[str, contract.Mechanism[Any]] = field(default_factory=dict)
+    algorithms: Callable[[Relations, Records, P], Alternatives] = NOT_PLANNED
+    long_checks: Callable[[CheckedRelease[P, Any]], list[Check]] = lambda _: []
+    measured: Callable[[CheckedRelease[P, Any]], Facts] = lambda _: Facts()
+    bounds: Callable[[CheckedRelease[P, Any]], list[VerifiedBound]] = list_epsilon_bound
+    promise: Callable[[P], str] = format_epsilon
+    words: Callable[[P], ReleasePromises] = explain_epsilon
 
 
 @contextmanager
@@ -323,7 +324,7 @@ class PrivateAnswers(answer.Answers):
 
 
 def make_membership_finding(epsilon: Fraction, beliefs: Sequence[float], unit: str) -> Finding:
-    """What the adversary ``MEMBERSHIP`` comes to believe, beside e^epsilon/(1 + e^epsilon), which is promised.
+    """Return what the adversary ``MEMBERSHIP`` comes to believe, beside e^epsilon/(1 + e^epsilon), which is promised.
 
     ``beliefs``: that the record is in the table, given even odds before, about every ``unit``.
     """

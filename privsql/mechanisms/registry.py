@@ -30,7 +30,7 @@ def get_mechanism(kind: str) -> Mechanism[Any]:
 
 
 def get_parameters(kind: str) -> type[Parameters]:
-    """What a publisher asks of the mechanism, without the mechanism itself."""
+    """Return what a publisher asks of the mechanism, without the mechanism itself."""
     parameters_type: type[Parameters] = _load_module(kind, "parameters").PARAMETERS
     return parameters_type
 

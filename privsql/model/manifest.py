@@ -178,10 +178,6 @@ class Manifest(BaseModel):
         entries = self.model_dump(mode="json")
         return pa.table({"key": list(entries), "value": [json.dumps(value) for value in entries.values()]})
 
-    def as_description(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What a mechanism describes to a person: the algorithm, the facts and ``more`` of them."""
-        return {"algorithm": self.algorithm, **self.facts, **(more or {})}
-
     @staticmethod
     def from_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:
         """The manifest from its table; ``EngineError`` if it is not one."""
@@ -244,6 +240,7 @@ _NUMBERS: dict[str, Any] = {"parse_int": _parse_whole, "parse_float": _parse_fin
 MOST_OFFENDING_ROWS = 1000  # offending rows that are counted
 SHOWN = 10  # offending rows that are shown
 WIDTH = 400  # characters of each
+ALLOWANCES = {"allow_certain", "allow_empty"}  # parameters by which a flag lets publish what would be refused
 # What arithmetic comes to on tables that hold something else than they should.
 BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 
@@ -331,14 +328,10 @@ def _make_result(check: Check, wrong: Sequence[str]) -> CheckResult:
     return CheckResult(check.name, len(wrong), tuple(lines))
 
 
-def nothing_longer(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
-    """The long checks of a mechanism of which nothing takes longer than what publishing checks."""
-    return []
-
-
 def differ_from_spec(stated: BaseModel, params: BaseModel) -> list[str]:
-    """Parameters of a release that are not those of the specification."""
-    pairs = {name: (getattr(stated, name), getattr(params, name)) for name in type(stated).model_fields}
+    """Return parameters of a release that are not those of the specification, but for ``ALLOWANCES``."""
+    names = [name for name in type(stated).model_fields if name not in ALLOWANCES]
+    pairs = {name: (getattr(stated, name), getattr(params, name)) for name in names}
     return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]
 
 

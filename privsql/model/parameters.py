@@ -24,6 +24,7 @@ from privsql.exact import as_fraction, fraction_text
 
 if TYPE_CHECKING:
     from datetime import date, datetime
+    from typing import Self
 
 # Bins -----------------------------------------------------------------------------------------------------------------
 # Bins of a quasi-identifier: what a publisher asks for, and what a release says of a column that is in bins.
@@ -157,14 +158,42 @@ class Parameters(BaseModel):
     algorithm: str
 
 
-class NoiseFacts(BaseModel):
-    """What the manifest of a private release states of its noise: nothing but what the published tables tell."""
+class Facts(BaseModel):
+    """Base of what a plan foresees and a release states of what its mechanism did: ``facts`` of a manifest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    noise: Literal["opendp", "seed"]
-    opendp: Version
+    @classmethod
+    def join_parts(cls, *parts: Facts, **more: Any) -> Self:
+        """Return what several parts state together, and ``more``; the last one that sets a field is right."""
+        return cls(**{name: getattr(part, name) for part in parts for name in part.model_fields_set} | more)
 
+    def as_json(self) -> dict[str, Any]:
+        """Return what is stated; fields that have their default are left out."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return what a person wants to see: (name, text)."""
+        return []
+
+    def list_warnings(self) -> list[str]:
+        """Return what the publisher should know before anybody relies on the release."""
+        return []
+
+    def count_left_out(self) -> int:
+        """Return the number of the source's records that the mechanism did not publish."""
+        return 0
+
+    def count_waiting(self) -> int:
+        """Return how many of these wait for a later release."""
+        return 0
+
+    def count_search_seconds(self) -> float | None:
+        """Return the seconds of a processor that a plan's search took; None where there was none."""
+        return None
+
+
+NoiseOrigin = Literal["opendp", "seed"]
 
 NUMBER = {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "string"}]}
 

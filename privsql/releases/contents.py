@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
 MOST_LABELS = 1000  # labels of an order
-ReservedColumns = list[tuple[str, str, str]]  # (name inside, name in the table, type) of each column
 
 
 @dataclass(frozen=True)
@@ -73,18 +72,10 @@ class AttachedRelease:
     # same), privsql's is renamed by appended underscores. Names are derived, never read from the manifest.
 
     @cached_property
-    def reserved_columns(self) -> dict[str, ReservedColumns]:
-        """Return privsql's own columns of every table."""
-        placeholder = _with_placeholder_names(self.manifest)
-        inside, others = self.mechanism.tables(placeholder), _list_column_names(placeholder)
-        return {
-            table: [
-                (internal, called, kind)
-                for (internal, _), (called, kind) in zip(inside[table], columns, strict=True)
-                if internal not in others
-            ]
-            for table, columns in self.tables.items()
-        }
+    def reserved_columns(self) -> dict[str, list[tuple[str, str, str]]]:
+        """Return privsql's own columns of every table: (name inside, name in the table, type)."""
+        tables = self.mechanism.find_tables(self.manifest)
+        return {name: one.list_reserved(self.manifest.roles) for name, one in tables.items()}
 
     @property
     def renamed_columns(self) -> dict[str, dict[str, str]]:

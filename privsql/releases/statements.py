@@ -17,7 +17,7 @@ from privsql.engine.sqlfiles import Holes, any_of, column, fill, is_null, same_c
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.registry import get_mechanism
-from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, run_checks
+from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, differ_from_spec, run_checks
 from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
     from privsql.model.manifest import VerifiedBound
+    from privsql.model.parameters import Facts
     from privsql.model.records import Records
     from privsql.releases.contents import AttachedRelease
     from privsql.source.spec import Spec
@@ -64,7 +65,7 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     if manifest.records is not None:
         counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
         rows.append(("records", f"{manifest.records:,}; {counts}"))
-    rows += get_mechanism(manifest.mechanism).figures(manifest.as_description())
+    rows += get_mechanism(manifest.mechanism).read_facts(manifest).describe()
     rows.append(("randomness", manifest.randomness))
     rows.append(("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}"))
     return [*rows, *(("together", statement) for statement in manifest.composition)]
@@ -89,7 +90,7 @@ NEAR = 0.001  # shares of records that differ by less may do so because of anoth
 class MeasuredFacts:
     """Facts, learning risk and bounds as the tables of a release give them; ``figures``: the facts for people."""
 
-    facts: dict[str, Any]
+    facts: Facts
     learning_risk: dict[str, float] | None
     bounds: list[VerifiedBound]
     figures: list[tuple[str, str]]
@@ -97,11 +98,11 @@ class MeasuredFacts:
     def as_json(self) -> dict[str, Any]:
         """Return the facts, the learning risk and the bounds."""
         bounds = [bound.as_json() for bound in self.bounds]
-        return self.facts | {"learning_risk": self.learning_risk, "bounds": bounds}
+        return self.facts.as_json() | {"learning_risk": self.learning_risk, "bounds": bounds}
 
     def list_differences(self, manifest: Manifest) -> list[str]:
         """Return what is stated otherwise; another version of privsql may estimate the learning risk otherwise."""
-        stated, measured = manifest.facts, self.facts.items()
+        stated, measured = manifest.facts, self.facts.as_json().items()
         wrong = [f"{key}: stated {stated.get(key)}" for key, value in measured if not _is_same(stated.get(key), value)]
         if is_same_version(manifest) and not _is_same(manifest.learning_risk, self.learning_risk):
             wrong.append(f"learning_risk: stated {manifest.learning_risk}, found {self.learning_risk}")
@@ -122,10 +123,10 @@ def estimate_learning_risk(release: AttachedRelease) -> LearningRisk | None:
 
 def measure_facts(release: AttachedRelease) -> MeasuredFacts:
     """Recompute the facts and bounds of a release whose checks hold from its tables."""
-    mechanism, risk, db, manifest = release.mechanism, estimate_learning_risk(release), release.db, release.manifest
-    bounds, facts = mechanism.bounds(db, manifest), mechanism.measured(db, manifest)
-    figures = mechanism.figures(manifest.as_description(facts))
-    return MeasuredFacts(facts, risk.as_facts() if risk else None, bounds, figures)
+    mechanism, risk, manifest = release.mechanism, estimate_learning_risk(release), release.manifest
+    checked = mechanism.read_release(release.db, manifest, release.database)
+    bounds, facts, stated = mechanism.bounds(checked), mechanism.measured(checked), mechanism.read_facts(manifest)
+    return MeasuredFacts(facts, risk.as_facts() if risk else None, bounds, stated.join_parts(stated, facts).describe())
 
 
 def statement_checks(release: AttachedRelease) -> list[Check]:
@@ -346,7 +347,7 @@ def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
 # Examine --------------------------------------------------------------------------------------------------------------
 # All checks of a release: from the published file, and against the source if that is given.
 
-PARAMETERS_CHECK = "parameters are those of the specification"  # the one check of a source that needs no record
+PARAMETERS_CHECK = "parameters are those of the specification"
 READABLE = "its tables can be checked"
 
 
@@ -369,12 +370,14 @@ def examine_release(
 
 def _list_checks(release: AttachedRelease, source: Records | None, spec: Spec | None, *, whole: bool) -> list[Check]:
     mechanism, manifest = release.mechanism, release.manifest
-    checks = [*mechanism.checks(release.db, manifest, release.database), *statement_checks(release)]
+    checked = mechanism.read_release(release.db, manifest, release.database)
+    checked.name_tables()
+    checks = [*mechanism.checks(checked), *statement_checks(release)]
     if whole:
-        checks += mechanism.long_checks(manifest)
+        checks += mechanism.long_checks(checked)
     if source is not None and spec is not None:
-        against_source = mechanism.source_checks(release.db, manifest, source, spec.mechanism)
-        if not has_same_choice(manifest, source):
-            against_source = [one for one in against_source if one.name == PARAMETERS_CHECK] + matching_checks(release)
-        checks += [*against_source, *statement_source_checks(manifest, source, spec)]
+        checks.append(Check(PARAMETERS_CHECK, partial(differ_from_spec, checked.params, spec.mechanism)))
+        same = has_same_choice(manifest, source)
+        checks += mechanism.source_checks(checked, source, spec.mechanism) if same else matching_checks(release)
+        checks += statement_source_checks(manifest, source, spec)
     return checks

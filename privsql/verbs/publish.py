@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Roles
     from privsql.keyed_random import Key
     from privsql.model.manifest import CheckResult
+    from privsql.model.parameters import Facts
     from privsql.model.records import Records
     from privsql.releases.ledger.publication import Publication
     from privsql.source.keywords import SpecLike
@@ -57,12 +58,13 @@ class Published:
     """A release that was written, or a plan (``release`` None); ``ledger``: what the publisher's ledger says.
 
     Verbs take it in place of the path of a release. ``spec``: the whole specification, with its table where that lies
-    in Python; ``verify``, ``evaluate`` and ``attack`` take it as ``source``. ``search_seconds``: processor time of a
-    plan's search, where the mechanism measures it.
+    in Python; ``verify``, ``evaluate`` and ``attack`` take it as ``source``. ``stated``: the mechanism's own facts.
+    ``search_seconds``: processor time of a plan's search, where the mechanism measures it.
     """
 
     release: Path | None
     facts: dict[str, Any]
+    stated: Facts = field(repr=False)
     spec: Spec = field(repr=False)
     ledger: dict[str, Any] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
@@ -83,7 +85,7 @@ class Published:
         rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
         if facts["published"] is not None:
             rows.append(("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed"))
-        rows += [*self.spec.implementation.figures(facts), *self._ledger_lines()]
+        rows += [*self.stated.describe(), *self._ledger_lines()]
         if self.checks:
             rows.append(("checks", f"{len(self.checks)} passed"))
         return [*rows, ("time", f"{self.seconds:.2f} s")]
@@ -201,14 +203,14 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
     summary = _release_facts(spec, publication.source, made.facts)
     warnings = [*made.warnings, *_table_warnings(spec), *_place_warnings(spec)]
     seconds = time.monotonic() - clock
-    return Published(target.path, summary, spec, publication.as_facts(), made.checks, seconds, warnings)
+    return Published(target.path, summary, made.facts, spec, publication.as_facts(), made.checks, seconds, warnings)
 
 
 @dataclass(frozen=True)
 class _MadeRelease:
     """A release in its draft that has passed its checks; ``written``: its file or folder."""
 
-    facts: dict[str, Any]
+    facts: Facts
     checks: list[CheckResult]
     written: Path
     warnings: list[str]
@@ -239,7 +241,7 @@ def _make_release(publication: Publication, draft: Draft) -> _MadeRelease:
     return _MadeRelease(facts, results, written, _list_warnings(release, source, risk))
 
 
-def _state_release(publication: Publication, facts: dict[str, Any]) -> tuple[AttachedRelease, LearningRisk | None]:
+def _state_release(publication: Publication, facts: Facts) -> tuple[AttachedRelease, LearningRisk | None]:
     """Return a release with its whole manifest, as far as its tables tell, and what learning from it leads to."""
     db, spec, source = publication.db, publication.request.spec, publication.source
     manifest = _make_manifest(publication, facts)
@@ -259,11 +261,11 @@ def _list_warnings(release: AttachedRelease, source: Records, risk: LearningRisk
     warnings = [risk.explain_risk()] if risk is not None and risk.exceeds_share() else []
     warnings += [f"persons: {manifest.persons}"] if manifest.persons is not None and manifest.persons.several else []
     warnings += _collation_warnings(cast("Warehouse", source.db), source.roles)
-    warnings += release.mechanism.warnings(manifest.as_description())
+    warnings += release.mechanism.read_facts(manifest).list_warnings()
     return warnings + adversaries.explain_absence(manifest)
 
 
-def _publish_tables(publication: Publication, draft: Draft, key: Key) -> dict[str, Any]:
+def _publish_tables(publication: Publication, draft: Draft, key: Key) -> Facts:
     """Make the tables of the release where the source lies, in database ``release``; return the facts."""
     db, source, spec = publication.db, publication.source, publication.request.spec
     if source.db is db:
@@ -295,7 +297,7 @@ def _prepare_publication(
     spec = request.spec
     choice = make_choice(db, request, publishing=publishing)
     source = prepare_records(there, spec, for_ledger=request.path is not None, choice=choice)
-    if fold_name(spec.name) in {*spec.implementation.relations, MANIFEST}:
+    if fold_name(spec.name) in {*spec.implementation.layout, MANIFEST}:
         raise UsageError(f"release.name {spec.name!r} is the name of a table of the release; choose another")
     return make_publication(db, source, request)
 
@@ -360,10 +362,10 @@ def _plan_spec(spec: Spec, options: Options) -> Published:
         if request.path is not None and request.path.exists():
             publication.compare_earlier()
         facts = spec.implementation.plan(there, publication.source, spec.mechanism)
-        facts |= {"composition": publication.statements} if publication.statements else {}
-    searched = facts.pop("search_seconds", None)  # facts follow from what is asked alone
     summary, seconds = _release_facts(spec, publication.source, facts), time.monotonic() - clock
-    return Published(None, summary, spec, publication.as_facts(), [], seconds, _table_warnings(spec), searched)
+    summary |= {"composition": publication.statements} if publication.statements else {}
+    ledger, searched = publication.as_facts(), facts.count_search_seconds()
+    return Published(None, summary, facts, spec, ledger, [], seconds, _table_warnings(spec), searched)
 
 
 def _table_warnings(spec: Spec) -> list[str]:
@@ -382,7 +384,7 @@ def _place_warnings(spec: Spec) -> list[str]:
     return [f"{file} also holds {what} else lies in its other schemas: do not hand that file out"]
 
 
-def _make_manifest(publication: Publication, facts: dict[str, Any]) -> Manifest:
+def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
     spec, source = publication.request.spec, publication.source
     columns = [*source.roles.quasi_identifiers, *source.roles.sensitive]
     coarse = describe_coarsening(source.roles.quasi_identifiers, spec.columns)
@@ -404,26 +406,26 @@ def _make_manifest(publication: Publication, facts: dict[str, Any]) -> Manifest:
         **_record_counts(spec, source, facts),
         randomness=publication.key.origin,
         composition=publication.statements,
-        facts=facts,
+        facts=facts.as_json(),
         sql=sqlfiles.sql_digests(spec.implementation.sql),
     )
 
 
-def _release_facts(spec: Spec, source: Records, facts: dict[str, Any]) -> dict[str, Any]:
+def _release_facts(spec: Spec, source: Records, facts: Facts) -> dict[str, Any]:
     """Return the facts in the outcome of ``publish`` and ``plan``."""
     return {
         "mechanism": spec.mechanism.kind,
         "algorithm": spec.mechanism.algorithm,
         **_record_counts(spec, source, facts),
-        **facts,
+        **facts.as_json(),
     }
 
 
-def _record_counts(spec: Spec, source: Records, facts: dict[str, Any]) -> dict[str, Any]:
+def _record_counts(spec: Spec, source: Records, facts: Facts) -> dict[str, Any]:
     """Return numbers of records; None where exact numbers are no part of the guarantee."""
     if not spec.implementation.states_counts:
         return dict.fromkeys(("records", "published", "suppressed"))
-    left_out = facts.get("left_out", 0)
+    left_out = facts.count_left_out()
     return {
         "records": source.source_records,
         "published": source.records - left_out,

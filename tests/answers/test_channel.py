@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tracemalloc
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -36,13 +37,15 @@ from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import table
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import layout
-from privsql.mechanisms.bucketize.informative import LAYOUTS, draw_bids
+from privsql.mechanisms.bucketize.informative import draw_bids
 from privsql.mechanisms.bucketize.layout import runs_from_entries
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
+from privsql.mechanisms.bucketize.parameters import Layout
 from privsql.mechanisms.bucketize.search import find_plan
 from support.channels import assert_same, questions, random_channel, textbook
 from support.loops import each
 
+LAYOUTS = get_args(Layout)
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 

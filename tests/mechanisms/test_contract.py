@@ -8,10 +8,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from privsql.attacks.suite import Suite
+from privsql.engine import sqlfiles
+from privsql.engine.roles import Field, Roles
 from privsql.errors import UsageError
 from privsql.mechanisms import registry
-from privsql.mechanisms.contract import BudgetComposition, GroupComposition, Mechanism, NoComposition
+from privsql.mechanisms.contract import (
+    NEVER_EMPTY,
+    QUASI,
+    SENSITIVE,
+    BudgetComposition,
+    CheckedRelease,
+    GroupComposition,
+    Mechanism,
+    NoComposition,
+    ReleaseTable,
+)
 from privsql.mechanisms.registry import PACKAGES, get_mechanism, get_parameters
+from privsql.model.manifest import Manifest
 from support.commands import manifest, refused, run, succeeded, write
 
 if TYPE_CHECKING:
@@ -105,17 +118,68 @@ def test_columns_of_another_shape_name_the_mechanisms_that_fit(tmp_path: Path) -
     refused(run("publish", spec), 2, "do not fit", "kind = 'contingency' or 'grid'")
 
 
+def members(kind: str) -> dict[str, Any]:
+    whole = get_mechanism(kind)
+    return {member.name: getattr(whole, member.name) for member in fields(whole)}
+
+
 @pytest.mark.parametrize("kind", PACKAGES)
 def test_no_member_can_be_forgotten(kind: str) -> None:
-    whole = get_mechanism(kind)
-    members = {member.name: getattr(whole, member.name) for member in fields(whole)}
-    assert Mechanism(**members) == whole
-    for name in members:
+    given = members(kind)
+    assert type(get_mechanism(kind))(**given) == get_mechanism(kind)
+    for name in given:
         with pytest.raises(TypeError, match=name):
-            Mechanism(**{other: value for other, value in members.items() if other != name})
+            Mechanism(**{other: value for other, value in given.items() if other != name})
         if name != "parameters":
             with pytest.raises(TypeError, match=name):
-                replace(whole, **{name: None})
+                replace(get_mechanism(kind), **{name: None})
+
+
+@pytest.mark.parametrize("name", NEVER_EMPTY)
+def test_a_member_that_must_not_be_empty_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=f"'randomize' lacks {name}$"):
+        replace(get_mechanism("randomize"), **{name: ()})
+
+
+def test_a_suite_without_an_adversary_is_refused() -> None:
+    with pytest.raises(TypeError, match="'setvalued' lacks adversaries"):
+        replace(get_mechanism("setvalued"), adversaries=Suite(adversaries=()))
+
+
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_checks_bounds_and_adversaries_have_no_default(kind: str) -> None:
+    given = members(kind)
+    for name in ("checks", "source_checks", "adversaries", "structure", "advice"):
+        with pytest.raises(TypeError, match=name):
+            type(get_mechanism(kind))(**{other: value for other, value in given.items() if other != name})
+
+
+def test_columns_of_a_table_give_way_to_those_of_the_publisher() -> None:
+    roles = Roles((Field("bid", "DATE"),), (Field("Code", "VARCHAR"), Field("n", "INTEGER")))
+    table = ReleaseTable(("code INTEGER", SENSITIVE, "bid BIGINT"))
+    placed = [("code", "code_", "INTEGER"), ("s0", "Code", "VARCHAR"), ("s1", "n", "INTEGER"), ("bid", "bid", "BIGINT")]
+    assert table.place_columns(roles) == placed
+    assert table.list_reserved(roles) == [placed[0], placed[3]]
+    assert ReleaseTable((QUASI, "bid DECIMAL(38,0)")).list_reserved(roles) == [("bid", "bid_", "DECIMAL(38,0)")]
+    inside = 'SELECT "code_" AS "code", "Code" AS "s0", "n" AS "s1", "bid" AS "bid" FROM "st"'
+    assert table.select_inside(roles, sqlfiles.table("st")).sql() == inside
+
+
+def test_item_sets_have_the_types_of_their_column() -> None:
+    roles = Roles((), (Field("goods", "VARCHAR[]"),))
+    placed = [("items", "items", "VARCHAR[]"), ("item", "item", "VARCHAR")]
+    assert ReleaseTable(("items LIST", "item ITEM")).place_columns(roles) == placed
+
+
+def test_holes_of_a_check_are_filled_by_their_names() -> None:
+    stated = Manifest.model_construct(quasi_identifiers=[Field("age", "INTEGER")], sensitive=[Field("ill", "VARCHAR")])
+    nothing: Any = None
+    release = CheckedRelease[Any, Any](nothing, stated, nothing, nothing, None, {})
+    query = release.fill_query("verify/dealt_true", same_value="st v").sql()
+    for part in ('"privsql_v_qit"', '"privsql_v_values" AS v', 'st."s0" IS NOT DISTINCT FROM v."s0"'):
+        assert part in query
+    outside = release.fill_query("verify/outside_domain", sa=release.roles.sa_columns("p"), same_value="p c").sql()
+    assert 'p."s0"' in outside
 
 
 @pytest.mark.soak(part="long")

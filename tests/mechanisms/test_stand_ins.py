@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.dp.noisy_tree import Estimator, enough_remaining
-from privsql.mechanisms.registry import get_mechanism
+from privsql.mechanisms.contingency.parameters import TreeFacts
+from privsql.mechanisms.dp.noisy_tree import Estimator, require_remaining
+from privsql.mechanisms.setvalued.parameters import ItemSetTreeFacts
 from privsql.mechanisms.setvalued.questions import WeightedSets
 from support import shop as shop_
 from support import town as people
@@ -99,16 +100,16 @@ def test_the_baseline_of_item_sets_has_no_interval(shop: Path, condition: str) -
 
 def test_both_kinds_warn_in_their_own_words() -> None:
     """An item set is no cell."""
-    none = get_mechanism("setvalued").warnings({"algorithm": "diffpart", "item_sets": 0})
-    assert none == [f"no item set was kept: {TOLD}; a larger epsilon keeps more"]
-    facts = {"algorithm": "diffpart", "cells": 3, "estimated_records": 100.0, "kept_records": 49.0}
-    assert get_mechanism("contingency").warnings(facts) == [
+    none = ItemSetTreeFacts.model_construct(item_sets=0, estimated_records=0.0, kept_records=0.0, without_items=None)
+    assert none.list_warnings() == [f"no item set was kept: {TOLD}; a larger epsilon keeps more"]
+    facts = TreeFacts.model_construct(cells=3, estimated_records=100.0, kept_records=49.0)
+    assert facts.list_warnings() == [
         f"more was pruned (about 51 records) than kept (49): {TOLD}; a larger epsilon keeps more"
     ]
-    assert get_mechanism("contingency").warnings(facts | {"kept_records": 50.0}) == []
-    without = facts | {"item_sets": 3, "without_items": 10}
-    assert get_mechanism("setvalued").warnings(without | {"kept_records": 45.0}) == []
-    assert get_mechanism("setvalued").warnings(without | {"kept_records": 44.0}) != []
+    assert facts.model_copy(update={"kept_records": 50.0}).list_warnings() == []
+    without = none.model_copy(update={"item_sets": 3, "without_items": 10, "estimated_records": 100.0})
+    assert without.model_copy(update={"kept_records": 45.0}).list_warnings() == []
+    assert without.model_copy(update={"kept_records": 44.0}).list_warnings() != []
 
 
 # Where too little was kept ---
@@ -165,13 +166,13 @@ def test_what_was_pruned_may_not_outweigh_what_was_kept(kept: float, lost: float
     made.is_mostly_lost = vars(Estimator)["is_mostly_lost"].fget(made)
     asks = SimpleNamespace(allow_empty=False, epsilon=Fraction(1, 3))
     if right:
-        assert enough_remaining(made, asks, "cell", "coarser domains") == {"kept_records": round(kept, 1)}
+        assert require_remaining(made, asks, "cell", "coarser domains") == round(kept, 1)
     else:
         with pytest.raises(InfeasibleError, match="coarser domains") as told:
-            enough_remaining(made, asks, "cell", "coarser domains")
+            require_remaining(made, asks, "cell", "coarser domains")
         assert told.value.details["kept"] == leaves
     asks.allow_empty = True
-    assert enough_remaining(made, asks, "cell", "coarser domains") == {"kept_records": round(kept, 1)}
+    assert require_remaining(made, asks, "cell", "coarser domains") == round(kept, 1)
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ import duckdb
 import numpy as np
 import pytest
 
-from privsql.mechanisms.permute.checks import find_closure_breaches, find_pairwise_breaches
 from privsql.mechanisms.permute.grouping import make_axis
 from privsql.releases.ledger.book import default_path, key_of
+from support.breaches import find_closure_breaches, find_pairwise_breaches
 from support.commands import refused, rows, run, succeeded
 from support.loops import rest_slow
 from support.office import COLUMNS, SALARIES, Office

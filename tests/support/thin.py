@@ -14,12 +14,13 @@ from privsql.mechanisms import contract
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from privsql.mechanisms.contract import Mechanism, Proposal
+    from privsql.mechanisms.contract import CheckedRelease, Mechanism, Proposal
     from privsql.model.manifest import Manifest
     from privsql.model.parameters import Parameters
 
-# ``read`` is of the newcomer's own parameters; the checks against a source are given a manifest as well.
-BY_MANIFEST = {name: at for name, at in contract.BY_MANIFEST.items() if name != "read"} | {"source_checks": 1}
+# ``read`` is of the newcomer's own parameters; the checks against a source are given parameters as well.
+BY_MANIFEST = {name: at for name, at in contract.BY_MANIFEST.items() if name != "read"}
+BY_PARAMETERS = contract.BY_PARAMETERS | {"source_checks": 2}
 
 
 def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
@@ -37,8 +38,11 @@ def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
         arguments = list(given)
         if name in BY_MANIFEST:
             arguments[BY_MANIFEST[name]] = told(arguments[BY_MANIFEST[name]])
-        if name in contract.BY_PARAMETERS:
-            arguments[contract.BY_PARAMETERS[name]] = asked(arguments[contract.BY_PARAMETERS[name]])
+        if name in BY_PARAMETERS:
+            arguments[BY_PARAMETERS[name]] = asked(arguments[BY_PARAMETERS[name]])
+        if name in contract.BY_RELEASE:
+            release: CheckedRelease[Any, Any] = arguments[0]
+            arguments[0] = replace(release, manifest=told(release.manifest), params=asked(release.params))
         return getattr(of, name)(*arguments)
 
     def read(manifest: Manifest) -> Parameters:
@@ -49,7 +53,6 @@ def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
         found = of.propose(*given)
         return replace(found, parameters=found.parameters | {"kind": kind})
 
-    members: dict[str, Callable[..., Any]] = {
-        name: partial(handed, name) for name in BY_MANIFEST | contract.BY_PARAMETERS
-    }
+    handing = BY_MANIFEST | BY_PARAMETERS | contract.BY_RELEASE
+    members: dict[str, Callable[..., Any]] = {name: partial(handed, name) for name in handing}
     return replace(of, parameters=parameters, read=read, propose=propose, **members)

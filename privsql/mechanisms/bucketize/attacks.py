@@ -19,6 +19,7 @@ from privsql.mechanisms.bucketize.beliefs import some_buckets, stated_bounds
 from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs, make_fake_value_channel
 from privsql.mechanisms.bucketize.informative import split_by_block
 from privsql.mechanisms.bucketize.model import floor_thresholds, incidence_matrix
+from privsql.mechanisms.bucketize.parameters import BucketizeFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +59,10 @@ class BucketAttackView(AttackView):
         by_table = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}
         return by_table | {"st": (temp_table("a_listed"), ["part", *self.roles.sa_keys])}
 
+    @cached_property
+    def _facts(self) -> BucketizeFacts:
+        return BucketizeFacts.model_validate(self.given.manifest.facts)
+
     @property
     def numbered_groups(self) -> list[Ints]:
         """Records by bucket, unless the layout runs with the numbers of the buckets.
@@ -65,14 +70,13 @@ class BucketAttackView(AttackView):
         These are drawn within a size with fakes, and in some layouts; blocks of buckets draw an order of values each,
         or where values stand in lumps, which the buckets of a block share, are numbered at random as a whole.
         """
-        facts = self.given.manifest.facts
-        if facts.get("layout") == "lumps":
+        if self._facts.layout == "lumps":
             return (
                 []
                 if self._attacked_share < 1
                 else [part for rows, _ in self.size_classes for part in split_by_block(rows)]
             )
-        running = facts.get("layout") == "round-robin" and not self.fake_count
+        running = self._facts.layout == "round-robin" and not self.fake_count
         return [] if running else [rows for rows, _ in self.size_classes]
 
     @property
@@ -84,12 +88,12 @@ class BucketAttackView(AttackView):
         share, part = self._attacked_share, column("part")
         if share >= 1:
             return exp.true()
-        layout = self.given.manifest.facts.get("layout")
+        layout = self._facts.layout
         if layout == "round-robin":  # neighbours are alike: every k-th bucket
             return exp.EQ(this=exp.Mod(this=part, expression=_sql_number(round(1 / share))), expression=_sql_number(0))
         if layout != "largest-first":  # whose bucket numbers are exchangeable within a size
             return some_buckets(share, part)
-        setting = [int(number) for number in self.given.manifest.facts["setting"].values()]
+        setting = [number for _, number in self._facts.sizes]
         firsts = np.cumsum(setting) - setting
         ranges = [(int(a), int(a + np.ceil(b * share)) - 1) for a, b in zip(firsts, setting, strict=True)]
         return any_of([exp.Between(this=part, low=_sql_number(low), high=_sql_number(high)) for low, high in ranges])
@@ -163,7 +167,7 @@ class BucketAttackView(AttackView):
     @cached_property
     def group_bounds(self) -> list[GroupBound]:
         """The bounds on sets of values."""
-        stated = stated_bounds(self.given.manifest.facts)
+        stated = stated_bounds(self._facts)
         if max((max(one.members) for one in stated), default=0) >= len(self.bounds):
             raise GuaranteeError("a bound is on values that are not listed; verify the release")
         return stated
@@ -242,7 +246,7 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def _fake_value_channel(self) -> FakeValueChannel:
-        return make_fake_value_channel(self._listed_pairs, self.given.manifest.facts, self.listed_times)
+        return make_fake_value_channel(self._listed_pairs, self._facts.real, self.listed_times)
 
     @property
     def channel(self) -> Channel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +15,23 @@ from privsql.engine.files import fold_name, label_value
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.contract import WEIGHTED
+from privsql.mechanisms.bucketize.parameters import (
+    BeliefFacts,
+    BucketizeFacts,
+    GroupBoundFacts,
+    HighestBeliefFacts,
+    SureFacts,
+    SureFactsByColumn,
+)
+from privsql.mechanisms.contract import QUASI, SENSITIVE, WEIGHTED, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.bucketize.parameters import Bucketize, Threshold
-    from privsql.mechanisms.contract import Columns, Views
+    from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize, Threshold
+    from privsql.mechanisms.contract import Views
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
@@ -31,47 +39,36 @@ if TYPE_CHECKING:
 # The tables of a bucketized release: their columns, its views, and what the number of a bucket says.
 
 GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of numbers evenly
-ESTIMATOR_COLUMNS = [("listed", "INTEGER"), ("value", "INTEGER"), ("weight", "DOUBLE")]
-VALUE_COLUMNS = [
-    ("records", "BIGINT"),
-    ("numerator", "DECIMAL(38,0)"),
-    ("denominator", "DECIMAL(38,0)"),
-    ("deviation", "DOUBLE"),
-]
-
-
-def release_tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    roles, sa_names = manifest.roles, manifest.roles.by_sa
-    sensitive = [(f.name, f.type) for f in roles.sensitive]
-    return {
-        "qit": [*((f.name, f.type) for f in roles.quasi_identifiers), *roles.by_qi.typed_columns(("bid", "INTEGER"))],
-        "st": [*sa_names.typed_columns(("bid", "INTEGER")), *sensitive, *sa_names.typed_columns(("count", "INTEGER"))],
-        "privsql_values": [
-            *sa_names.typed_columns(("code", "INTEGER")),
-            *sensitive,
-            *sa_names.typed_columns(*VALUE_COLUMNS),
-        ],
-        "privsql_channel": [("size", "INTEGER"), ("first", "INTEGER"), ("second", "INTEGER"), ("pairs", "BIGINT")],
-        **({"privsql_estimator": ESTIMATOR_COLUMNS} if has_estimator(manifest.facts) else {}),
-    }
+TABLES = {
+    "qit": ReleaseTable((QUASI, "bid INTEGER")),
+    "st": ReleaseTable(("bid INTEGER", SENSITIVE, "count INTEGER")),
+    "privsql_values": ReleaseTable(
+        (
+            "code INTEGER", SENSITIVE, "records BIGINT", "numerator DECIMAL(38,0)", "denominator DECIMAL(38,0)",
+            "deviation DOUBLE",
+        )
+    ),
+    "privsql_channel": ReleaseTable(("size INTEGER", "first INTEGER", "second INTEGER", "pairs BIGINT")),
+    "privsql_estimator": ReleaseTable(("listed INTEGER", "value INTEGER", "weight DOUBLE")),
+}  # fmt: skip
 
 
 def make_views(manifest: Manifest) -> Views:
     """Return the views over QIT and ST: by the linear estimator, where the release holds one, and pair by pair."""
     roles, sa_names = manifest.roles, manifest.roles.by_sa
+    facts = BucketizeFacts.model_validate(manifest.facts)
     holes: Holes = {
         "qit": table("qit"),
         "st": table("st"),
         "qi": [alias_as(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
-        "size": _listed_size(manifest.facts, sa_names.as_column("bid", "st")),
+        "size": _listed_size(facts, sa_names.as_column("bid", "st")),
         "count": sa_names.as_column("count", "st"),
         "qit_bid": roles.by_qi.as_column("bid", "qit"),
         "st_bid": sa_names.as_column("bid", "st"),
         **roles.by_all.alias_holes("weight"),
     }
     pairs = fill("bucketize/pairs", {**holes, "sa": [alias_as(column(f.name, "st"), f.name) for f in roles.sensitive]})
-    if not has_estimator(manifest.facts):
+    if facts.weighting == "share":
         return {WEIGHTED: pairs, "pairs": pairs.copy()}
     holes |= {
         "values": table("privsql_values"),
@@ -84,21 +81,18 @@ def make_views(manifest: Manifest) -> Views:
     return {WEIGHTED: fill("bucketize/weighted", holes), "pairs": pairs}
 
 
-def has_estimator(facts: Mapping[str, Any]) -> bool:
-    """Return whether a release holds the matrix of the linear estimator."""
-    return facts.get("weighting") == "linear"
+def _listed_size(facts: BucketFacts, bid: exp.Expr) -> exp.Expr:
+    """Return how many values a bucket lists: its records, and its fakes."""
+    size = size_of_bucket(facts.sizes, bid)
+    fakes = exp.Literal.number(facts.fake_values)
+    return exp.paren(exp.Add(this=size, expression=fakes)) if facts.fake_values else size
 
 
-def _listed_size(facts: dict[str, Any], bid: exp.Expr) -> exp.Expr:
-    """How many values a bucket lists: its records, and its fakes."""
-    size = size_of_bucket(facts["setting"], bid)
-    fakes = facts.get("fake_values", 0)
-    return exp.paren(exp.Add(this=size, expression=exp.Literal.number(fakes))) if fakes else size
+def size_of_bucket(sizes: Sequence[tuple[int, int]], bid: exp.Expr) -> exp.Expr:
+    """Return |g| by the bucket's number: they are numbered by size, so a CASE over the sizes replaces a join.
 
-
-def size_of_bucket(setting: dict[str, int], bid: exp.Expr) -> exp.Expr:
-    """|g| from the bucket's number: buckets are numbered by size, so a CASE over the sizes replaces a join."""
-    sizes = [(int(size), int(buckets)) for size, buckets in setting.items()]
+    ``sizes``: the setting, size and number of buckets.
+    """
     ends = np.cumsum([buckets for _, buckets in sizes]).tolist()
     case = exp.Case()
     for (size, _), end in zip(sizes[:-1], ends[:-1], strict=True):
@@ -128,7 +122,7 @@ SHOWN_VALUES = 5  # values that a message names
 
 
 def allows_certainty(params: Bucketize) -> bool:
-    """Whether nothing has to be allowed: it is, fakes hide what is listed, or every threshold is written as 1."""
+    """Return True where nothing has to be allowed: it is, fakes hide values, or every threshold is written as 1."""
     rule = params.threshold.default
     return params.allow_certain or params.fake_values > 0 or (params.threshold.is_constant and str(rule) == "1")
 
@@ -144,19 +138,20 @@ def allowed_values(params: Bucketize, labels: Sequence[str], thresholds: Sequenc
 
 
 def count_certain(
-    db: Relations, st: exp.Table, values: exp.Expr, setting: dict[str, int], roles: Roles, excused: Sequence[int]
+    db: Relations, tables: tuple[exp.Table, exp.Expr], facts: BucketFacts, roles: Roles, excused: Sequence[int]
 ) -> dict[str, int]:
-    """By value, of how many records it is certain; ``values``: (code, s0..), ``excused``: codes that may be.
+    """Return by value, of how many records it is certain; ``tables``: ST and (code, s0..), ``excused``: codes that may.
 
     Values of several sensitive columns stand behind the column's name.
     """
+    st, values = tables
     db.register_arrow("c_excused", pa.table({"code": np.array(excused, dtype=np.int32)}))
     filled: Holes = {
         "st": st,
         "values": values,
         "excused": temp_table("c_excused"),
         "same_value": same_columns("st", "v", roles.sa_keys),
-        "size": size_of_bucket(setting, column("bid", "st")),
+        "size": size_of_bucket(facts.sizes, column("bid", "st")),
     }
     db.create_table("c_filled", fill("bucketize/filled", filled))
     certain, alone = {}, exp.select("bid", *roles.sa_columns(), alias_as(column("count"), "held")).from_(st)
@@ -168,7 +163,7 @@ def count_certain(
             "filled": temp_table("c_filled"),
             "key": column(key, "h"),
             "label": exp.cast(column(key, "h"), "VARCHAR"),
-            "size": size_of_bucket(setting, column("bid", "h")),
+            "size": size_of_bucket(facts.sizes, column("bid", "h")),
         }
         for value, records in sorted(db.rows(fill("bucketize/certain", holes)), key=str):
             name = label_value([value]) if len(roles.sensitive) == 1 else f"{each_field.name}: {label_value([value])}"
@@ -177,14 +172,20 @@ def count_certain(
     return certain
 
 
-def reaches_certainty(facts: Mapping[str, Any]) -> bool:
-    """Whether the stated beliefs reach 1 anywhere."""
-    return any("1" in of.values() for of in facts["highest_belief"]["components"].values())
+def list_values(roles: Roles, rows: exp.Table) -> exp.Expr:
+    """Return (code, s0..) of a release's values."""
+    return exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(rows).subquery()
 
 
-def list_values(roles: Roles, table: exp.Table) -> exp.Expr:
-    """(code, s0..) of a release's values."""
-    return exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table).subquery()
+def fill_lists(roles: Roles, condition: exp.Expr) -> exp.Query:
+    """Return (bid, code, records) of ST of an open release, as far as ``s`` meets a condition."""
+    holes: Holes = {
+        "st": exp.select(*roles.by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
+        "values": list_values(roles, table("privsql_values")),
+        "same_value": same_columns("s", "v", roles.sa_keys),
+        "filter": condition,
+    }
+    return fill("query/composed", holes)
 
 
 def refuse_certainty(certain: Mapping[str, int]) -> None:
@@ -194,7 +195,7 @@ def refuse_certainty(certain: Mapping[str, int]) -> None:
 
 
 def explain_certainty(certain: Mapping[str, int]) -> str:
-    """The same in words."""
+    """Return the error message that names certain values."""
     examples = [f"{name} ({number:,} people)" for name, number in list(certain.items())[:SHOWN_VALUES]]
     more = f" and {len(certain) - SHOWN_VALUES:,} more" if len(certain) > SHOWN_VALUES else ""
     return (
@@ -219,14 +220,14 @@ class GroupBound:
     members: tuple[int, ...]
     threshold: Fraction
 
-    def as_fact(self) -> dict[str, Any]:
-        """What the manifest states."""
-        return {"name": self.name, "codes": list(self.members), "threshold": str(self.threshold)}
+    def as_fact(self) -> GroupBoundFacts:
+        """Return what the manifest states."""
+        return GroupBoundFacts(name=self.name, codes=list(self.members), threshold=str(self.threshold))
 
 
-def stated_bounds(facts: dict[str, Any]) -> list[GroupBound]:
-    """The bounds that a manifest's facts state."""
-    return [GroupBound(one["name"], tuple(one["codes"]), Fraction(one["threshold"])) for one in facts.get("bounds", [])]
+def stated_bounds(facts: BucketFacts) -> list[GroupBound]:
+    """Return the bounds that facts state."""
+    return [GroupBound(one.name, tuple(one.codes), Fraction(one.threshold)) for one in facts.bounds]
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ class SensitiveColumn:
     labels: tuple[str, ...]
 
     def bound_name(self, rank: int) -> str:
-        """What the bound on one of the parts is called."""
+        """Return what the bound on one of the parts is called."""
         return f"{self.name} = {self.labels[rank]}"
 
     def find_members(self, ranks: set[int]) -> tuple[int, ...]:
@@ -356,19 +357,6 @@ def _name_attribute(part: SensitiveColumn | None, values: SensitiveValues) -> st
 # Where listed values may be fake, these are upper bounds: whatever is fake, no more than |g| of the listed are real.
 
 HALF = Fraction(1, 2)
-SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
-
-
-@dataclass(frozen=True)
-class SureCounts:
-    """Records of whom some value is certain (belief 1), and believed with more than 1/2."""
-
-    certain: int = 0
-    above_half: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Both numbers."""
-        return {"certain": self.certain, "above_half": self.above_half}
 
 
 @dataclass(frozen=True)
@@ -380,29 +368,23 @@ class Beliefs:
     """
 
     overall: Fraction
-    sure: SureCounts
+    sure: SureFacts
     columns: dict[str, dict[str, Fraction]]
-    sure_of: dict[str, SureCounts] = field(default_factory=dict)
+    sure_of: dict[str, SureFacts] = field(default_factory=dict)
     bounded: dict[str, Fraction] = field(default_factory=dict)
 
-    def as_facts(self) -> dict[str, Any]:
-        """``highest_belief`` and ``certain``; fractions as exact texts."""
-        highest = {
-            name: {value: fraction_text(most) for value, most in of.items()} for name, of in self.columns.items()
-        }
-        sure = {name: counts.as_json() for name, counts in self.sure_of.items()}
-        bounded = (
-            {"bounded": {name: fraction_text(most) for name, most in self.bounded.items()}} if self.bounded else {}
-        )
-        return {
-            "highest_belief": {"overall": fraction_text(self.overall), "components": highest, **bounded},
-            "certain": self.sure.as_json() | {"components": sure},
-        }
+    def as_facts(self) -> BeliefFacts:
+        """Return ``highest_belief`` and ``certain``; fractions as exact texts."""
+        columns = {name: {one: fraction_text(most) for one, most in of.items()} for name, of in self.columns.items()}
+        bounded = {name: fraction_text(most) for name, most in self.bounded.items()}
+        highest = HighestBeliefFacts(overall=fraction_text(self.overall), components=columns, bounded=bounded)
+        certain = SureFactsByColumn(certain=self.sure.certain, above_half=self.sure.above_half, components=self.sure_of)
+        return BeliefFacts(highest_belief=highest, certain=certain)
 
 
-def measure_beliefs(db: Relations, st: exp.Table, values: exp.Table, facts: dict[str, Any], roles: Roles) -> Beliefs:
-    """What the sensitive table ``st`` (bid, s0.., count) of a release says; ``values`` (code, s0..)."""
-    size = size_of_bucket(facts["setting"], column("bid", "h"))
+def measure_beliefs(db: Relations, st: exp.Table, values: exp.Table, facts: BucketFacts, roles: Roles) -> Beliefs:
+    """Return what the sensitive table ``st`` (bid, s0.., count) of a release says; ``values`` (code, s0..)."""
+    size = size_of_bucket(facts.sizes, column("bid", "h"))
     listed = exp.select("bid", *roles.sa_columns(), alias_as(column("count"), "held")).from_(st).subquery()
     tallies = {key: _count_held(db, st, key) if len(roles.sensitive) > 1 else listed for key in roles.sa_keys}
     columns, sure_of, parts, peaks = {}, {}, [], []
@@ -438,14 +420,14 @@ def count_together(st: exp.Table, values: exp.Table, members: exp.Table, roles: 
 
 
 def measure_group_beliefs(
-    db: Relations, st: exp.Table, values: exp.Table, facts: dict[str, Any], roles: Roles
+    db: Relations, st: exp.Table, values: exp.Table, facts: BucketFacts, roles: Roles
 ) -> list[Fraction]:
     """The highest belief in every set of values with a bound, in the order of ``facts``."""
     stated = stated_bounds(facts)
     if not stated:
         return []
     put_members(db, "sets", stated)
-    size, number = size_of_bucket(facts["setting"], column("bid", "h")), column("bound", "h")
+    size, number = size_of_bucket(facts.sizes, column("bid", "h")), column("bound", "h")
     holes: Holes = {
         "held": count_together(st, values, temp_table("sets"), roles),
         "key": number,
@@ -486,44 +468,10 @@ def _bucket_share(size: int, most: int) -> Fraction:
     return min(Fraction(1), Fraction(int(most), int(size)))
 
 
-def _count_sure(peaks: Iterable[tuple[int, int, int]]) -> SureCounts:
+def _count_sure(peaks: Iterable[tuple[int, int, int]]) -> SureFacts:
     known = [(_bucket_share(size, most), size * buckets) for size, most, buckets in peaks]
-    return SureCounts(sum(n for share, n in known if share == 1), sum(n for share, n in known if share > HALF))
-
-
-def describe_beliefs(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """The same for a person: the highest belief, where it is, and whose value is known too well."""
-    if not facts.get("highest_belief"):
-        return []
-    overall, columns = facts["highest_belief"]["overall"], facts["highest_belief"]["components"]
-    tops = [(name, *max(of.items(), key=lambda item: Fraction(item[1]))) for name, of in columns.items()]
-    by_column = [f"{most} ({name}: {value})" for name, value, most in tops[:SHOWN_COLUMNS]]
-    mean = facts.get("mean_belief")
-    combined = [f"{overall} (together)"] if len(tops) > 1 else []
-    return [
-        ("highest belief", ", ".join([*by_column, *combined])),
-        *_describe_bounded(facts),
-        ("certain", f"{facts['certain']['certain']:,} records; {facts['certain']['above_half']:,} above 1/2"),
-        *([("mean belief", f"{mean:.3f}  (of all records, in their own value)")] if mean is not None else []),
-    ]
-
-
-def _describe_bounded(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """The sets of values with a bound that is nearly reached, and how many more there are."""
-    highest = facts["highest_belief"].get("bounded", {})
-    stated = [one for one in stated_bounds(facts) if one.name in highest]
-    if not stated:
-        return []
-    nearest = sorted(stated, key=lambda one: -Fraction(highest[one.name]) / one.threshold)
-    texts = [
-        f"{one.name} {highest[one.name]} (at most {fraction_text(one.threshold)})" for one in nearest[:SHOWN_COLUMNS]
-    ]
-    return [
-        (
-            "bounded",
-            ", ".join(texts) + (f", and {len(nearest) - SHOWN_COLUMNS} more" if len(nearest) > SHOWN_COLUMNS else ""),
-        )
-    ]
+    above_half = sum(n for share, n in known if share > HALF)
+    return SureFacts(certain=sum(n for share, n in known if share == 1), above_half=above_half)
 
 
 # Thresholds -----------------------------------------------------------------------------------------------------------

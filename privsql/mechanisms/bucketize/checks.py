@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine.files import label_value
-from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Holes, alias_as, column, fill, temp_table
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.beliefs import (
@@ -30,69 +30,55 @@ from privsql.mechanisms.bucketize.beliefs import (
     size_of_bucket,
     stated_bounds,
 )
-from privsql.mechanisms.bucketize.estimator import choose_weighting, differ_from_channel
+from privsql.mechanisms.bucketize.estimator import choose_weighting, differ_from_channel, find_linear_estimator
 from privsql.mechanisms.bucketize.fake_chances import Entries, scale_chances, times_listed
 from privsql.mechanisms.bucketize.joint import compare_jointly
 from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizeFacts
 from privsql.mechanisms.contract import read_stated_parameters
-from privsql.model.manifest import (
-    Check,
-    VerifiedBound,
-    count_combinations,
-    differ_from_spec,
-    differing_combinations,
-    exceeding_combinations,
-    in_order,
-    values_true,
-)
+from privsql.model.manifest import Check, VerifiedBound, count_combinations, exceeding_combinations, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from privsql.engine.database import Relations
+    from privsql.mechanisms.contract import CheckedRelease
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
+
+    BucketRelease = CheckedRelease[Bucketize, BucketizeFacts]
 
 # Groups of values -----------------------------------------------------------------------------------------------------
 # The checks of bounds on sets of values: columns of a compound attribute, and groups. As ``group_checks``, they share
 # nothing with the search.
 
 
-def group_checks(db: Relations, manifest: Manifest, params: Bucketize) -> list[Check]:
-    """That every bucket keeps the bounds, and that these are what the parameters ask for; none if there are none."""
-    stated = stated_bounds(manifest.facts)
-    if not stated and not params.is_bounding:
+def group_checks(release: BucketRelease) -> list[Check]:
+    """Return the checks that every bucket keeps the bounds, and that these are what the parameters ask for, if any."""
+    stated = stated_bounds(release.facts)
+    if not stated and not release.params.is_bounding:
         return []
-    _put_bounds(db, stated)
-    held = count_together(temp_table("v_st"), temp_table("v_values"), temp_table("v_members"), manifest.roles)
-    holes: Holes = {"held": held, "sizes": temp_table("v_sizes"), "bounds": temp_table("v_bounds")}
+    _put_bounds(release.db, stated)
+    held = count_together(release.view("st"), release.view("values"), release.view("members"), release.roles)
     return [
-        Check("every bucket obeys every bound on groups", fill("verify/bounds_hold", holes)),
+        *release.list_checks(
+            {"every bucket obeys every bound on groups": release.fill_query("verify/bounds_hold", held=held)}
+        ),
         Check(
             "bounds on groups follow from what was asked",
-            lambda: _wrong_bounds(db, manifest, params),
-            lambda: _explain_queried(params),
+            partial(_wrong_bounds, release),
+            partial(_explain_queried, release.params),
         ),
     ]
 
 
-def promise_group_bounds(db: Relations, manifest: Manifest) -> list[VerifiedBound]:
-    """Every bound, and the largest share of a bucket that its values have."""
-    highest = measure_group_beliefs(db, temp_table("v_st"), temp_table("v_values"), manifest.facts, manifest.roles)
-    stated = stated_bounds(manifest.facts)
+def promise_group_bounds(release: BucketRelease) -> list[VerifiedBound]:
+    """Return every bound, and the largest share of a bucket that its values have."""
+    facts, roles = release.facts, release.roles
+    highest = measure_group_beliefs(release.db, release.view("st"), release.view("values"), facts, roles)
     return [
         VerifiedBound(one.name, fraction_text(one.threshold), fraction_text(most))
-        for one, most in zip(stated, highest, strict=True)
+        for one, most in zip(stated_bounds(facts), highest, strict=True)
     ]
-
-
-def group_source_checks(db: Relations, manifest: Manifest, source: Records, params: Bucketize) -> list[Check]:
-    """That the bounds are those that the specification has for the source."""
-    stated = stated_bounds(manifest.facts)
-    if not stated and not params.is_bounding:
-        return []
-    wanted = compute_bounds(db, source, params)
-    return [Check("bounds on groups are those of the specification", lambda: _differing_bounds(stated, wanted))]
 
 
 def _put_bounds(db: Relations, stated: Sequence[GroupBound]) -> None:
@@ -112,16 +98,15 @@ def _explain_queried(params: Bucketize) -> str:
     return f"queries gave those of {', '.join(queried)}: compared only where the source is given" if queried else ""
 
 
-def _wrong_bounds(db: Relations, manifest: Manifest, params: Bucketize) -> list[str]:
+def _wrong_bounds(release: BucketRelease) -> list[str]:
     """Recompute the sets and their thresholds from the manifest's parameters and the listed values.
 
     What a query gave for a column is as stated, and only seen to lie in (0, 1].
     """
-    listed = exp.select("records").from_(temp_table("v_values")).order_by("code")
-    counts = [int(row[0] or 0) for row in db.rows(listed)]
+    counts = [number for _, number in _count_listed(release)]
     if not counts or min(counts) <= 0:
         return ["a value has no records"]
-    stated = stated_bounds(manifest.facts)
+    stated = stated_bounds(release.facts)
     stated_by_set = {(one.name, one.members): one.threshold for one in stated}
 
     def query_stated(part: SensitiveColumn, _: str) -> list[Fraction]:
@@ -130,9 +115,9 @@ def _wrong_bounds(db: Relations, manifest: Manifest, params: Bucketize) -> list[
             for rank in range(len(part.labels))
         ]
 
-    values = read_values(db, temp_table("v_values"), manifest.roles, counts)
+    values = read_values(release.db, release.view("values"), release.roles, counts)
     outside = [f"{one.name}: threshold {one.threshold} is above 1" for one in stated if one.threshold > 1]
-    return _differing_bounds(stated, make_bounds(params, values, query_stated)) + outside
+    return _differing_bounds(stated, make_bounds(release.params, values, query_stated)) + outside
 
 
 def _differing_bounds(stated: Sequence[GroupBound], wanted: Sequence[GroupBound]) -> list[str]:
@@ -158,59 +143,48 @@ def _name_members(bound: GroupBound) -> str:
 CLOSE = 2e-4  # what is stated of single buckets is rounded up to 1e-4
 
 
-def sigma_literal(manifest: Manifest) -> exp.Expr:
-    """Sigma, for SQL."""
-    return exp.Literal.number(manifest.facts.get("fake_values", 0))
-
-
-def fake_checks(db: Relations, manifest: Manifest, params: Bucketize) -> list[Check]:
-    """That every bucket lists distinct values, if some of them are fake, and how certain they are."""
-    facts = manifest.facts
-    if not facts.get("fake_values"):
-        return [
-            Check("nothing is said of fakes where there are none", lambda: _unexpected_fake_facts(manifest, params))
-        ]
-    distinct = fill("verify/count_above", {"st": temp_table("v_st"), "sa": manifest.roles.sa_columns()})
-    return [
-        Check("every bucket lists distinct values", distinct),
-        Check("as many values are fake as asked for", lambda: _wrong_sigma(manifest, params)),
-        Check("each value is listed as often as the law of the fakes says", lambda: _differ_from_law(db, manifest)),
-        Check("each value is as certain as stated", lambda: _wrong_certainty(db, manifest)),
-        Check("values are as even as asked for", lambda: _uneven_values(db, manifest, params)),
-        Check("no listed value is more certain than stated", lambda: _wrong_highest_certainty(db, manifest)),
-    ]
-
-
-def _wrong_sigma(manifest: Manifest, params: Bucketize) -> list[str]:
-    stated_sigma = manifest.facts.get("fake_values", 0)
-    return (
-        []
-        if stated_sigma == params.fake_values
-        else [f"{stated_sigma} fake values in every bucket, asked for {params.fake_values}"]
+def fake_checks(release: BucketRelease) -> list[Check]:
+    """Return the checks that every bucket lists distinct values, if some of them are fake, and how certain they are."""
+    if not release.facts.fake_values:
+        return release.list_checks({"nothing is said of fakes where there are none": _unexpected_fake_facts})
+    return release.list_checks(
+        {
+            "every bucket lists distinct values": release.fill_query("verify/count_above"),
+            "as many values are fake as asked for": _wrong_sigma,
+            "each value is listed as often as the law of the fakes says": _differ_from_law,
+            "each value is as certain as stated": _wrong_certainty,
+            "values are as even as asked for": _uneven_values,
+            "no listed value is more certain than stated": _wrong_highest_certainty,
+        }
     )
 
 
-def _unexpected_fake_facts(manifest: Manifest, params: Bucketize) -> list[str]:
+def _wrong_sigma(release: BucketRelease) -> list[str]:
+    stated, wanted = release.facts.fake_values, release.params.fake_values
+    return [] if stated == wanted else [f"{stated} fake values in every bucket, asked for {wanted}"]
+
+
+def _unexpected_fake_facts(release: BucketRelease) -> list[str]:
     """Return what a release without fake values should not state, one line each."""
-    names = ("real", "certainty", "uneven", "excluded_real")
-    stated = [f"{name} is stated" for name in names if manifest.facts.get(name) is not None]
-    return [*_wrong_sigma(manifest, params), *stated]
+    facts, names = release.facts, ("real", "certainty", "uneven", "excluded_real")
+    stated = [
+        f"{name} is stated" for name in names if name in facts.model_fields_set and getattr(facts, name) is not None
+    ]
+    return [*_wrong_sigma(release), *stated]
 
 
-def _read_listed(db: Relations, manifest: Manifest) -> list[tuple[str, int]]:
-    """Text and listed records of every value, by code."""
-    labels = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa_columns()]
-    rows = db.rows(exp.select(*labels, "records").from_(temp_table("v_values")).order_by("code"))
-    return [(label_value(row[:-1]), int(row[-1] or 0)) for row in rows]
+def _count_listed(release: BucketRelease) -> list[tuple[str, int]]:
+    """Return text and listed records of every value, by code."""
+    return [(name, int(records or 0)) for name, records in release.list_values("records")]
 
 
-def _differ_from_law(db: Relations, manifest: Manifest) -> list[str]:
-    """How often each value is listed follows from how often it is real."""
-    facts, listed = manifest.facts, _read_listed(db, manifest)
-    real, sizes = facts.get("real") or [], sorted((int(size), number) for size, number in facts["setting"].items())
+def _differ_from_law(release: BucketRelease) -> list[str]:
+    """Return values that are not listed as often as follows from how often they are real."""
+    facts, listed = release.facts, _count_listed(release)
+    real, sizes = facts.real or [], sorted(facts.sizes)
     if len(real) != len(listed) or sum(real) != sum(size * number for size, number in sizes):
         return [f"{sum(real)} values are stated to be real, of {len(real)} kinds; {len(listed)} are listed"]
-    wanted = times_listed(np.array(real), sizes, facts["fake_values"]).sum(axis=1).tolist()
+    wanted = times_listed(np.array(real), sizes, facts.fake_values).sum(axis=1).tolist()
     return [
         f"value {name}: listed {number} times, {times} by the law"
         for (name, number), times in zip(listed, wanted, strict=True)
@@ -218,129 +192,103 @@ def _differ_from_law(db: Relations, manifest: Manifest) -> list[str]:
     ]
 
 
-def _wrong_certainty(db: Relations, manifest: Manifest) -> list[str]:
-    """What is stated of single values, from how often each is listed and real."""
-    facts, listed = manifest.facts, _read_listed(db, manifest)
-    real, stated_certainty = facts.get("real"), facts.get("certainty")
-    if real is None or stated_certainty is None or len(real) != len(listed):
+def _wrong_certainty(release: BucketRelease) -> list[str]:
+    """Return what is stated wrongly of single values, from how often each is listed and real."""
+    facts, listed = release.facts, _count_listed(release)
+    real, stated = facts.real, facts.certainty
+    if real is None or stated is None or len(real) != len(listed):
         return [f"real and certainty are stated for {len(real or [])} of {len(listed)} values"]
+    rows = [(name, times_real, number) for (name, number), times_real in zip(listed, real, strict=True)]
     wrong = [
-        f"value {name}: real {times_real} times, listed {number} times"
-        for (name, number), times_real in zip(listed, real, strict=True)
-        if times_real > number
+        f"value {name}: real {times} times, listed {number} times" for name, times, number in rows if times > number
     ]
-    if sum(real) != manifest.published:
-        wrong.append(f"{sum(real)} real values, {manifest.published} records")
+    if sum(real) != release.manifest.published:
+        wrong.append(f"{sum(real)} real values, {release.manifest.published} records")
     if wrong or not any(real):
         return wrong or ["nothing is real"]
-    each = [
-        (name, Fraction(times_real, number)) for (name, number), times_real in zip(listed, real, strict=True) if number
-    ]
-    some, mean = [of for _, of in each if of], Fraction(sum(real), sum(number for _, number in listed))
+    each = [(name, Fraction(times, number)) for name, times, number in rows if number]
+    some, mean = [of for _, of in each if of], Fraction(sum(real), sum(number for *_, number in rows))
     recomputed = {"mean": mean, "lowest": min(some), "highest": max(some)}
     wrong += [
-        f"{name} {stated_certainty[name]}, found {value}"
+        f"{name} {getattr(stated, name)}, found {value}"
         for name, value in recomputed.items()
-        if _parse_fraction(stated_certainty[name]) != value
+        if _parse_fraction(getattr(stated, name)) != value
     ]
-    uneven = facts.get("uneven", {}).items()
+    uneven = facts.uneven.items()
     return wrong + [f"{name}: {value}" for name, value in uneven if (name, _parse_fraction(value)) not in each]
 
 
-def _uneven_values(db: Relations, manifest: Manifest, params: Bucketize) -> list[str]:
+def _uneven_values(release: BucketRelease) -> list[str]:
     """The k most frequent values have at most sum min(S + sigma, k) b S/(S + sigma) records, for every k.
 
     Where that was not asked for, whatever has more than sum b S/(S + sigma) is named.
     """
-    real, facts = manifest.facts.get("real") or [], manifest.facts
-    if params.uneven_fakes == "state":
-        each = sum((_real_share(size, number, facts) for size, number in facts["setting"].items()), Fraction(0))
-        named_ = facts.get("uneven", {})
-        names = (name for name, _ in _read_listed(db, manifest))
+    facts = release.facts
+    real, uneven, sigma = facts.real or [], facts.uneven, facts.fake_values
+    shares = {size: Fraction(buckets * size, size + sigma) for size, buckets in facts.sizes}
+    if release.params.uneven_fakes == "state":
+        each = sum(shares.values(), Fraction(0))
+        names = (name for name, _ in _count_listed(release))
         return [
             f"{name}: too frequent"
             for name, times_real in zip(names, real, strict=False)
-            if times_real > each and name not in named_
+            if times_real > each and name not in uneven
         ]
-    wrong, total = [f"{name} is stated to be uneven" for name in facts.get("uneven", {})], 0
+    wrong, total = [f"{name} is stated to be uneven" for name in uneven], 0
     for k, times_real in enumerate(sorted(real, reverse=True), start=1):
         total += times_real
-        room = sum(
-            min(int(size) + facts["fake_values"], k) * _real_share(size, number, facts)
-            for size, number in facts["setting"].items()
-        )
+        room = sum(min(size + sigma, k) * share for size, share in shares.items())
         if total > room:
             wrong.append(f"the {k} most frequent values have {total} records, {float(room):.1f} at most can be hidden")
     return wrong
 
 
-def _real_share(size: str, buckets: int, facts: dict[str, Any]) -> Fraction:
-    return Fraction(buckets * int(size), int(size) + facts["fake_values"])
-
-
-def _wrong_highest_certainty(db: Relations, manifest: Manifest) -> list[str]:
-    """The law's probabilities for the published lists (``chances.scaled``): the highest is the one that is stated."""
-    facts, real = manifest.facts, manifest.facts.get("real") or []
-    stated_highest = (facts.get("certainty") or {}).get("anywhere")
-    if manifest.parameters.get("exclude_negative"):
-        return (
-            []
-            if stated_highest is None
-            else [f"anywhere {stated_highest} is stated of fakes that depend on associations"]
-        )
-    holes: Holes = {
-        "st": temp_table("v_st"),
-        "sizes": temp_table("v_sizes"),
-        "values": temp_table("v_values"),
-        "same_value": same_columns("st", "v", manifest.roles.sa_keys),
-    }
-    rows = db.arrow(fill("verify/entries", holes))
+def _wrong_highest_certainty(release: BucketRelease) -> list[str]:
+    """Compare the highest of the law's probabilities for the published lists with the stated one."""
+    facts, real = release.facts, release.facts.real or []
+    stated = facts.certainty.anywhere if facts.certainty else None
+    if release.params.exclude_negative:
+        return [] if stated is None else [f"anywhere {stated} is stated of fakes that depend on associations"]
+    rows = release.db.arrow(release.fill_query("verify/entries", same_value="st v"))
     bid, code, size = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "size"))
-    if stated_highest is None or not len(bid) or code.max() >= len(real):
+    if stated is None or not len(bid) or code.max() >= len(real):
         return ["anywhere is not stated"]
     buckets = np.unique(bid, return_inverse=True)[1]
     entries = Entries(buckets, code, (int(buckets.max()) + 1, len(real)))
     number = np.array(real)
-    share = size / (size + facts["fake_values"])
+    share = size / (size + facts.fake_values)
     ratio = number / np.maximum(entries.sum_amounts(share)[1], 1e-9)
     fake = entries.lengths[1] - number
-    chances = scale_chances(entries, 1 - share * ratio[code], np.full(entries.shape[0], facts["fake_values"]), fake)
+    chances = scale_chances(entries, 1 - share * ratio[code], np.full(entries.shape[0], facts.fake_values), fake)
     highest = float((1 - chances).max())
-    return (
-        []
-        if highest - 1e-6 <= stated_highest <= highest + CLOSE
-        else [f"anywhere {stated_highest}, found {highest:.6f}"]
+    return [] if highest - 1e-6 <= stated <= highest + CLOSE else [f"anywhere {stated}, found {highest:.6f}"]
+
+
+def _check_fake_values(release: BucketRelease, source: Records, params: Bucketize) -> list[Check]:
+    """Return checks of the listed values against the source's, where some are fake: more of each, as many real."""
+    columns, records = release.roles.sa_columns(), temp_table("records")
+    published = count_combinations(release.view("st"), columns, column("count"))
+    missing = exceeding_combinations(columns, published, count_combinations(records, columns))
+    unexplained = release.fill_query(
+        "verify/unexplained",
+        records=records,
+        sa_real=release.roles.sa_columns("r"),
+        fakes=_sigma_literal(release),
+        same_qi="q r",
+        same_value="st k",
+    )
+    return release.list_checks(
+        {
+            **({} if params.excess == "suppress" else {"every sensitive value of the source is listed": missing}),
+            "no more values of a bucket are fake than stated": unexplained,
+            "values are real as often as in the source": partial(_real_differs_from_source, source, params),
+        }
     )
 
 
-def fake_source_checks(manifest: Manifest, source: Records, params: Bucketize) -> list[Check]:
-    """The listed values against the source's, where some are fake: more of each, and as many of them real."""
-    roles = manifest.roles
-    holes: Holes = {
-        "qit": temp_table("v_qit"),
-        "st": temp_table("v_st"),
-        "records": temp_table("records"),
-        "qi": roles.qi_columns(),
-        "sa": roles.sa_columns(),
-        "sa_real": roles.sa_columns("r"),
-        "fakes": sigma_literal(manifest),
-        "same_qi": same_columns("q", "r", roles.qi_keys),
-        "same_value": same_columns("st", "k", roles.sa_keys),
-    }
-    published = count_combinations(temp_table("v_st"), roles.sa_columns(), column("count"))
-    missing = exceeding_combinations(
-        roles.sa_columns(), published, count_combinations(temp_table("records"), roles.sa_columns())
-    )
-    return [
-        *([] if params.excess == "suppress" else [Check("every sensitive value of the source is listed", missing)]),
-        Check("no more values of a bucket are fake than stated", fill("verify/unexplained", holes)),
-        Check("values are real as often as in the source", lambda: _real_differs_from_source(manifest, source, params)),
-    ]
-
-
-def _real_differs_from_source(manifest: Manifest, source: Records, params: Bucketize) -> list[str]:
-    """What is stated to be real of each value against the source's counts; fewer, if some are left out."""
-    real = manifest.facts.get("real")
+def _real_differs_from_source(source: Records, params: Bucketize, release: BucketRelease) -> list[str]:
+    """Compare what is stated to be real of each value with the source's counts; fewer, if some are left out."""
+    real = release.facts.real
     if real is None:
         return []
     if len(real) != len(source.counts):
@@ -351,6 +299,10 @@ def _real_differs_from_source(manifest: Manifest, source: Records, params: Bucke
         for name, times_real, has in zip(source.labels, real, source.counts, strict=True)
         if times_real > has or (times_real < has and not less)
     ]
+
+
+def _sigma_literal(release: BucketRelease) -> exp.Expr:
+    return exp.Literal.number(release.facts.fake_values)
 
 
 def _parse_fraction(value: Any) -> Fraction | None:
@@ -367,92 +319,74 @@ def _parse_fraction(value: Any) -> Fraction | None:
 SQL: tuple[str, ...] = ("core/", "bucketize/", "verify/")  # what makes and checks a release
 
 
-def make_checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
-    """The checks that need the release alone; its tables are read from ``database``."""
-    roles = manifest.roles
-    _name_tables(db, manifest, database)
-    sizes, st, qit, values = temp_table("v_sizes"), temp_table("v_st"), temp_table("v_qit"), temp_table("v_values")
-    channel = temp_table("v_channel")
-    alike, counted = temp_table("v_kinds"), _as_one(roles.sa_columns())
-    threshold_holes: Holes = {
-        "st": alike,
-        "sizes": sizes,
-        "thresholds": values,
-        "sa": roles.sa_columns(),
-        "sa_worst": roles.sa_columns("w"),
-        "sa_st": roles.sa_columns("st"),
-        "same_threshold": same_columns("w", "t", roles.sa_keys),
-        "same_value": same_columns("st", "b", roles.sa_keys),
-    }
-    channel_holes: Holes = {
-        "st": counted,
-        "sizes": sizes,
-        "channel": channel,
-        "values": values,
-        "sa_st": roles.sa_columns("st"),
-        "same_value": same_columns("p", "v", roles.sa_keys),
-        "fakes": sigma_literal(manifest),
-    }
+def make_checks(release: BucketRelease) -> list[Check]:
+    """Return the checks that need the release alone; they make ``v_kinds``, ``v_sizes`` and ``v_claimed``, too."""
+    _name_counts(release)
+    roles, query = release.roles, release.fill_query
+    st, qit, values, channel, kinds = map(release.view, ("st", "qit", "values", "channel", "kinds"))
+    counted, sigma = _as_one(roles.sa_columns()), _sigma_literal(release)
+    hold = query(
+        "verify/thresholds_hold",
+        st=kinds,
+        thresholds=values,
+        sa_worst=roles.sa_columns("w"),
+        same_threshold="w t",
+        same_value="st b",
+    )
     return [
-        *fake_checks(db, manifest, read_parameters(manifest)),
-        *group_checks(db, manifest, read_parameters(manifest)),
-        Check("every bucket obeys every threshold", fill("verify/thresholds_hold", threshold_holes)),
-        Check(
-            "thresholds are fractions in (0, 1]",
-            fill("verify/thresholds_in_range", {"thresholds": values, "sa": roles.sa_columns()}),
+        *fake_checks(release),
+        *group_checks(release),
+        *release.list_checks(
+            {
+                "every bucket obeys every threshold": hold,
+                "thresholds are fractions in (0, 1]": query("verify/thresholds_in_range", thresholds=values),
+            }
         ),
         Check(
             "thresholds follow the stated rule",
-            lambda: _differ_from_rule(db, manifest),
-            lambda: _explain_rule(manifest),
+            partial(_differ_from_rule, release),
+            partial(_explain_rule, release.params),
         ),
-        Check("values that are certain were allowed", lambda: _unallowed_certain(db, manifest)),
-        Check("values and their records are those of ST", values_true(counted, values, roles)),
-        Check("the channel agrees with ST in its sums", fill("verify/channel_sums", channel_holes)),
-        Check(
-            "the channel lists meetings of values",
-            fill("verify/channel_positive", {"channel": channel, "values": values}),
+        *release.list_checks(
+            {
+                "values that are certain were allowed": _unallowed_certain,
+                "values and their records are those of ST": query("verify/values_true", st=counted),
+                "the channel agrees with ST in its sums": query(
+                    "verify/channel_sums", st=counted, fakes=sigma, same_value="p v"
+                ),
+                "the channel lists meetings of values": query("verify/channel_positive"),
+                "the channel's rows lie in order, once each": in_order(
+                    channel, ["size", "first", "second"], strict=True
+                ),
+                "the weighted view is the one of its size": _wrong_weighting,
+                "the linear estimator follows from the channel": _wrong_estimator,
+                "the estimator's rows lie in order, once each": in_order(
+                    release.view("estimator"), ["value", "listed"], strict=True
+                ),
+                "the values' rows lie in order": in_order(values, ["code", "records"], strict=True),
+                "counts are positive": query("verify/counts_positive"),
+                "QIT and ST agree on every bucket": _bucket_by_bucket(release.facts.sizes, qit),
+                "setting is as stated": query("verify/setting_true"),
+                "QIT rows lie in canonical order": in_order(qit, ["bid", *roles.qi_keys], strict=False),
+                "ST rows lie in canonical order, once each": in_order(st, ["bid", *roles.sa_keys], strict=True),
+                "loss and bounds are as stated": _wrong_claims,
+            }
         ),
-        Check(
-            "the channel's rows lie in order, once each", in_order(channel, ["size", "first", "second"], strict=True)
-        ),
-        *_estimator_checks(db, manifest),
-        Check("the values' rows lie in order", in_order(values, ["code", "records"], strict=True)),
-        Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa_columns()})),
-        Check("QIT and ST agree on every bucket", _bucket_by_bucket(manifest.facts["setting"], qit)),
-        Check(
-            "setting is as stated",
-            fill("verify/setting_true", {"sizes": sizes, "claimed": temp_table("v_claimed")}),
-        ),
-        Check("QIT rows lie in canonical order", in_order(qit, ["bid", *roles.qi_keys], strict=False)),
-        Check("ST rows lie in canonical order, once each", in_order(st, ["bid", *roles.sa_keys], strict=True)),
-        Check("loss and bounds are as stated", lambda: _wrong_claims(manifest)),
     ]
 
 
-def _estimator_checks(db: Relations, manifest: Manifest) -> list[Check]:
-    """Whether plain SQL counts by the linear estimator follows from the sizes, and its weights from the channel."""
-    weights, facts = temp_table("v_estimator"), manifest.facts
+def _wrong_weighting(release: BucketRelease) -> list[str]:
+    """Return the stated weighting, unless it follows from the numbers of values and records."""
+    expected = choose_weighting(release.facts.sizes, len(release.list_values()))
+    stated = release.facts.weighting
+    return [] if stated == expected else [f"weighting {stated}, expected {expected}"]
 
-    def wrong_weighting() -> list[str]:
-        ((values,),) = db.rows(exp.select(exp.Count(this=exp.Star())).from_(temp_table("v_values")))
-        expected = choose_weighting(facts["setting"], int(values))
-        return [] if facts["weighting"] == expected else [f"weighting {facts['weighting']}, expected {expected}"]
 
-    checks = [Check("the weighted view is the one of its size", wrong_weighting)]
-    if not beliefs.has_estimator(facts):
-        named = exp.select("code").from_(temp_table("v_values")).where(column("deviation").is_(exp.null()).not_())
-        return [*checks, Check("no value states a deviation", named)]
-    stated, channel = all_rows(weights), all_rows(temp_table("v_channel"))
-    deviations = exp.select("deviation").from_(temp_table("v_values")).order_by("code")
-    return [
-        *checks,
-        Check(
-            "the linear estimator follows from the channel",
-            lambda: differ_from_channel(db.arrow(stated), db.arrow(deviations), db.arrow(channel), facts),
-        ),
-        Check("the estimator's rows lie in order, once each", in_order(weights, ["value", "listed"], strict=True)),
-    ]
+def _wrong_estimator(release: BucketRelease) -> list[str]:
+    """Return how the estimator and its deviations differ from the channel."""
+    deviations = exp.select("deviation").from_(release.view("values")).order_by("code")
+    estimator = find_linear_estimator(release.read_view("channel"), release.facts)
+    return differ_from_channel(release.read_view("estimator"), release.db.arrow(deviations), estimator)
 
 
 def _as_one(sensitive: list[exp.Expr]) -> exp.Subquery:
@@ -461,10 +395,10 @@ def _as_one(sensitive: list[exp.Expr]) -> exp.Subquery:
     return listed.from_(temp_table("v_kinds")).subquery("counted")
 
 
-def _bucket_by_bucket(setting: Mapping[str, int], qit: exp.Table) -> exp.Query:
+def _bucket_by_bucket(setting: Sequence[tuple[int, int]], qit: exp.Table) -> exp.Query:
     """Rows of QIT in another bucket than the setting, which ST has, has there."""
     bid, case, bucket, place = column("bid", "r"), exp.Case(), 0, 0
-    for size, buckets in sorted((int(size), buckets) for size, buckets in setting.items()):
+    for size, buckets in sorted(setting):
         within = exp.Mul(
             this=exp.paren(exp.Sub(this=bid.copy(), expression=_sql_number(bucket))), expression=_sql_number(size)
         )
@@ -477,7 +411,7 @@ def _bucket_by_bucket(setting: Mapping[str, int], qit: exp.Table) -> exp.Query:
         "qit": qit,
         "stored": [],
         "first": case,
-        "size": size_of_bucket(dict(setting), bid),
+        "size": size_of_bucket(setting, bid),
         "records": _sql_number(place),
     }
     return fill("verify/bucket_by_bucket", holes)
@@ -487,102 +421,62 @@ def _sql_number(value: int) -> exp.Expr:
     return exp.cast(exp.Literal.number(value), "BIGINT")
 
 
-def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
-    """Give the release's tables internal names: v_qit, v_st, v_values, v_channel, with v_sizes and v_claimed."""
-    roles, sa_names = manifest.roles, manifest.roles.by_sa
-    db.create_view(
-        "v_qit", exp.select(*roles.qi_in(), *roles.by_qi.select_columns("bid")).from_(table("qit", database))
-    )
-    db.create_view(
-        "v_st", exp.select(*roles.sa_in(), *sa_names.select_columns("bid", "count")).from_(table("st", database))
-    )
-    listed = exp.select(
-        *sa_names.select_columns("code"),
-        *roles.sa_in(),
-        *sa_names.select_columns("records", "numerator", "denominator", "deviation"),
-    )
-    db.create_view("v_values", listed.from_(table("privsql_values", database)))
-    for name in ("channel", "estimator")[: 2 if beliefs.has_estimator(manifest.facts) else 1]:
-        db.create_view(f"v_{name}", all_rows(table(f"privsql_{name}", database)))
-    size = size_of_bucket(manifest.facts["setting"], column("bid", "st"))
-    db.create_table(
-        "v_kinds", fill("verify/kinds", {"st": temp_table("v_st"), "sa": roles.sa_columns("st"), "size": size})
-    )
-    db.create_table(
-        "v_sizes", fill("verify/bucket_sizes", {"st": temp_table("v_st"), "fakes": sigma_literal(manifest)})
-    )
-    db.register_arrow("v_claimed", _claimed_setting(manifest.facts))
+def _name_counts(release: BucketRelease) -> None:
+    """Make what the tables imply: the kinds of rows of ST, the sizes of buckets, and the setting as it is claimed."""
+    facts = release.facts
+    size = size_of_bucket(facts.sizes, column("bid", "st"))
+    release.db.create_table("v_kinds", release.fill_query("verify/kinds", sa=release.roles.sa_columns("st"), size=size))
+    sizes = release.fill_query("verify/bucket_sizes", fakes=_sigma_literal(release))
+    release.db.create_table("v_sizes", sizes)
+    release.db.register_arrow("v_claimed", _claimed_setting(facts))
 
 
-def long_checks(manifest: Manifest) -> list[Check]:
-    """What ``verify`` checks beyond ``make_checks``: implied by the way of publishing, and longer."""
-    holes: Holes = {
-        "st": temp_table("v_st"),
-        "sizes": temp_table("v_sizes"),
-        "channel": temp_table("v_channel"),
-        "values": temp_table("v_values"),
-        "same_value": same_columns("st", "v", manifest.roles.sa_keys),
-    }
-    return [Check("the channel is that of ST in every entry", fill("verify/channel_true", holes))]
+def long_checks(release: BucketRelease) -> list[Check]:
+    """Return what ``verify`` checks beyond ``make_checks``: implied by the way of publishing, and longer."""
+    entries = release.fill_query("verify/channel_true", same_value="st v")
+    return release.list_checks({"the channel is that of ST in every entry": entries})
 
 
-def source_checks(db: Relations, manifest: Manifest, source: Records, params: Bucketize) -> list[Check]:
-    """The checks against the source, prepared as ``records``, after ``make_checks`` has named the release's tables."""
-    roles, wanted = manifest.roles, compute_thresholds(db, source, params.threshold)
-    compare = differing_combinations if params.excess == "refuse" else exceeding_combinations
-    quasi = compare(
-        roles.qi_columns(),
-        count_combinations(temp_table("records"), roles.qi_columns()),
-        count_combinations(temp_table("v_qit"), roles.qi_columns()),
-    )
+def source_checks(release: BucketRelease, source: Records, params: Bucketize) -> list[Check]:
+    """Return the checks against the source, relation ``records``."""
+    fewer = params.excess != "refuse"
+    wanted = compute_thresholds(release.db, source, params.threshold)
+    checks: dict[str, Any] = {"thresholds are those of the specification": partial(_differing_thresholds, wanted)}
+    bounds = stated_bounds(release.facts)
+    if bounds or params.is_bounding:
+        due = compute_bounds(release.db, source, params)
+        checks["bounds on groups are those of the specification"] = lambda _: _differing_bounds(bounds, due)
+    if not params.fake_values:
+        values = release.compare_source("sa", "st", column("count"), fewer=fewer)
+        checks["sensitive values are the source's"] = values
     return [
-        Check(
-            "parameters are those of the specification",
-            lambda: _differing_parameters(read_parameters(manifest), params),
-        ),
-        Check("thresholds are those of the specification", lambda: _differing_thresholds(db, wanted)),
-        *group_source_checks(db, manifest, source, params),
-        *_value_checks(manifest, source, params),
-        Check("quasi-identifiers are the source's", quasi),
-        _joint_check(db, manifest, params),
+        *release.list_checks(checks),
+        *(_check_fake_values(release, source, params) if params.fake_values else []),
+        *release.list_checks({"quasi-identifiers are the source's": release.compare_source("qi", "qit", fewer=fewer)}),
+        _joint_check(release, params),
     ]
 
 
-def _differing_parameters(stated: Bucketize, wanted: Bucketize) -> list[str]:
-    """Parameters but for the publisher's word that certain values are meant, which a flag may have given."""
-    return differ_from_spec(stated, wanted.model_copy(update={"allow_certain": stated.allow_certain}))
-
-
-def _joint_check(db: Relations, manifest: Manifest, params: Bucketize) -> Check:
-    """That the source's records can lie in these buckets, quasi-identifiers and values together."""
-    once = cache(partial(compare_jointly, db, manifest, fakes=params.fake_values, left_out=params.excess == "suppress"))
+def _joint_check(release: BucketRelease, params: Bucketize) -> Check:
+    """Return the check that the source's records can lie in these buckets, quasi-identifiers and values together."""
+    left_out = params.excess == "suppress"
+    once = cache(partial(compare_jointly, release.db, release.manifest, fakes=params.fake_values, left_out=left_out))
     name = "the buckets can have come from the source's records, quasi-identifiers and values together"
     return Check(name, lambda: once().wrong, lambda: once().compared)
 
 
-def _value_checks(manifest: Manifest, source: Records, params: Bucketize) -> list[Check]:
-    """The listed values against the source's: the same; fewer, if some are left out; or more, if some are fake."""
-    if params.fake_values:
-        return fake_source_checks(manifest, source, params)
-    roles, compare = manifest.roles, differing_combinations if params.excess == "refuse" else exceeding_combinations
-    published = count_combinations(temp_table("v_st"), roles.sa_columns(), column("count"))
-    query = compare(roles.sa_columns(), count_combinations(temp_table("records"), roles.sa_columns()), published)
-    return [Check("sensitive values are the source's", query)]
-
-
-def _differing_thresholds(db: Relations, wanted: Sequence[Fraction]) -> list[str]:
+def _differing_thresholds(wanted: Sequence[Fraction], release: BucketRelease) -> list[str]:
     """Compare the published thresholds with those that the specification gives."""
-    listed = exp.select("numerator", "denominator").from_(temp_table("v_values")).order_by("code")
-    stated = [Fraction(int(top), int(bottom)) if top and bottom else None for top, bottom in db.rows(listed)]
+    rows = release.list_values("numerator", "denominator")
+    stated = [Fraction(int(top), int(bottom)) if top and bottom else None for _, top, bottom in rows]
     if len(stated) != len(wanted):
         return [f"{len(stated)} thresholds, the source has {len(wanted)} values"]
     pairs = enumerate(zip(stated, wanted, strict=True))
     return [f"value {code}: stated {s}, asked for {a}" for code, (s, a) in pairs if s != a]
 
 
-def _claimed_setting(facts: dict[str, Any]) -> pa.Table:
-    sizes = np.array([int(size) for size in facts["setting"]], dtype=np.int64)
-    buckets = np.array(list(facts["setting"].values()), dtype=np.int64)
+def _claimed_setting(facts: BucketizeFacts) -> pa.Table:
+    sizes, buckets = np.array(facts.sizes, dtype=np.int64).T
     return pa.table({"size": sizes, "buckets": buckets, "first": np.cumsum(buckets) - buckets})
 
 
@@ -591,42 +485,38 @@ def read_parameters(manifest: Manifest) -> Bucketize:
     return read_stated_parameters(manifest, BucketizeFacts, Bucketize, "plan")
 
 
-def _unallowed_certain(db: Relations, manifest: Manifest) -> list[str]:
-    """Values that are certain, though that was neither written nor allowed."""
-    params, roles, values = read_parameters(manifest), manifest.roles, temp_table("v_values")
+def _unallowed_certain(release: BucketRelease) -> list[str]:
+    """Return values that are certain, though that was neither written nor allowed."""
+    params, st, values = release.params, release.view("st"), release.view("values")
     if beliefs.allows_certainty(params):
         return []
-    texts = [exp.cast(item, "VARCHAR") for item in roles.sa_columns()]
-    rows = db.rows(exp.select(*texts, "numerator", "denominator").from_(values).order_by("code"))
-    shares = [Fraction(int(top or 0), int(bottom or 1)) for *_, top, bottom in rows]
-    excused = beliefs.allowed_values(params, [label_value(row[:-2]) for row in rows], shares)
-    certain = beliefs.count_certain(db, temp_table("v_st"), values, manifest.facts["setting"], roles, excused)
+    rows = release.list_values("numerator", "denominator")
+    shares = [Fraction(int(top or 0), int(bottom or 1)) for _, top, bottom in rows]
+    excused = beliefs.allowed_values(params, [name for name, *_ in rows], shares)
+    certain = beliefs.count_certain(release.db, (st, values), release.facts, release.roles, excused)
     return [f"{name}: certain for {records} records" for name, records in certain.items()]
 
 
-def _explain_rule(manifest: Manifest) -> str:
-    is_queried = read_parameters(manifest).threshold.query is not None
+def _explain_rule(params: Bucketize) -> str:
+    is_queried = params.threshold.query is not None
     return "a query gave them: compared with it only where the source is given" if is_queried else ""
 
 
-def _differ_from_rule(db: Relations, manifest: Manifest) -> list[str]:
+def _differ_from_rule(release: BucketRelease) -> list[str]:
     """Recompute every threshold from the manifest's rule and the counts of ST, in fractions."""
-    params = read_parameters(manifest)
+    params, roles = release.params, release.roles
     if params.threshold.query is not None:
         return []  # given value by value; the table itself is the statement
-    roles = manifest.roles
-    labels = [
-        alias_as(exp.cast(item, "VARCHAR"), key)
-        for item, key in zip(roles.sa_columns("st"), roles.sa_keys, strict=True)
-    ]
-    holes: Holes = {
-        "st": _as_one(roles.sa_columns()),
-        "thresholds": temp_table("v_values"),
-        "labels": labels,
-        "sa": roles.sa_columns("st"),
-        "same_value": same_columns("st", "t", roles.sa_keys),
-    }
-    rows = db.rows(fill("verify/value_counts", holes))
+    texts_of = [alias_as(exp.cast(column(key, "st"), "VARCHAR"), key) for key in roles.sa_keys]
+    query = release.fill_query(
+        "verify/value_counts",
+        st=_as_one(roles.sa_columns()),
+        thresholds=release.view("values"),
+        labels=texts_of,
+        sa=roles.sa_columns("st"),
+        same_value="st t",
+    )
+    rows = release.db.rows(query)
     texts = [" ".join(str(part) for part in row[:-3]) for row in rows]
     if not rows or not all(row[-3] and row[-3] > 0 for row in rows):
         return ["a value has no records"]
@@ -647,28 +537,28 @@ def _expected_thresholds(params: Bucketize, rows: list[tuple[Any, ...]]) -> tupl
         return str(error)
 
 
-def _wrong_claims(manifest: Manifest) -> list[str]:
-    """Arithmetic of the manifest: records, loss, bounds, sizes."""
-    facts, params = manifest.facts, read_parameters(manifest)
-    setting: Mapping[int, int] = {int(size): int(buckets) for size, buckets in facts["setting"].items()}
+def _wrong_claims(release: BucketRelease) -> list[str]:
+    """Return what is wrong in the manifest's records, loss, bounds and sizes."""
+    manifest, facts, params = release.manifest, release.facts, release.params
+    setting = dict(facts.sizes)
     records = sum(size * buckets for size, buckets in setting.items())
     loss = sum(buckets * (size - 1) ** 2 for size, buckets in setting.items())
-    bound = int(facts["lower_bound"])
+    bound = int(facts.lower_bound)
     claims = {
         f"published {manifest.published}, but the buckets hold {records}": manifest.published == records,
         f"records {manifest.records} = published + suppressed": manifest.records
         == records + (manifest.suppressed or 0),
-        f"loss {facts['loss']}, but the setting has {loss}": facts["loss"] == loss,
-        f"mse {facts['mse']}": facts["mse"] == loss / max(1, records - 1),
+        f"loss {facts.loss}, but the setting has {loss}": facts.loss == loss,
+        f"mse {facts.mse}": facts.mse == loss / max(1, records - 1),
         f"lower bound {bound} exceeds the loss {loss}": bound <= loss,
-        f"gap {facts['gap']}": facts["gap"] == (0.0 if loss == bound else float(Fraction(loss - bound, max(1, bound)))),
+        f"gap {facts.gap}": facts.gap == (0.0 if loss == bound else float(Fraction(loss - bound, max(1, bound)))),
         f"bucket sizes {min(setting)}..{max(setting)} lie outside what was asked": (
             params.min_bucket_size <= min(setting)
             and max(setting) <= max(params.max_bucket_size, params.min_bucket_size)
         ),
-        f"layout {facts['layout']}": facts["layout"] == params.effective_layout,
-        f"left out {facts.get('left_out', 0)}": facts.get("left_out", 0) <= (manifest.suppressed or 0),
+        f"layout {facts.layout}": facts.layout == params.effective_layout,
+        f"left out {facts.left_out}": facts.left_out <= (manifest.suppressed or 0),
         f"algorithm {manifest.algorithm}": manifest.algorithm == params.algorithm,
-        f"fake values {facts.get('fake_values', 0)}": facts.get("fake_values", 0) == params.fake_values,
+        f"fake values {facts.fake_values}": facts.fake_values == params.fake_values,
     }
     return [wrong for wrong, holds in claims.items() if not holds]

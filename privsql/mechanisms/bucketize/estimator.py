@@ -19,9 +19,10 @@ from privsql.answers.channel import JITTER, LARGE, TINY, Channel, own_share, sin
 from privsql.answers.estimate import RecordSets, ReleaseQuestion, project_within, read_sets
 from privsql.answers.learned_prior import MOST_RECORDS, Sample, comparable_columns, encode_values
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
-from privsql.engine.sqlfiles import Holes, alias_as, all_of, all_rows, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, UsageError
-from privsql.mechanisms.bucketize.beliefs import size_of_bucket, some_buckets
+from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket, some_buckets
+from privsql.mechanisms.bucketize.parameters import BeliefFacts, ChannelFacts
 from privsql.model.manifest import Estimate, exact_estimate, same_nan
 from privsql.model.records import bounded_zeros
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.model import Ints
+    from privsql.mechanisms.bucketize.parameters import BucketFacts, Weighting
 
 # Lists with fakes -----------------------------------------------------------------------------------------------------
 # How records are seen through what their buckets list, by the law of the fakes.
@@ -76,9 +78,9 @@ class FakeValueChannel:
 
 
 def make_fake_value_channel(
-    classes: Sequence[ListedPairs], facts: dict[str, Any], listed: Floats | None = None
+    classes: Sequence[ListedPairs], real: Sequence[int] | None, listed: Floats | None = None
 ) -> FakeValueChannel:
-    """Return the channel by what a release's ``facts`` state.
+    """Return the channel; ``real`` (m,): how often each listed value is real, None where all are.
 
     ``listed`` (m,): how often each value is listed in the whole release, where ``classes`` are but some of its buckets.
     """
@@ -86,13 +88,11 @@ def make_fake_value_channel(
     matrix = reduce(add, [one.pairs * (one.size / (one.size + one.fakes) ** 2) for one in classes])
     covered = np.asarray(matrix.sum(axis=1))
     records = covered
-    if "real" in facts:
-        if len(facts["real"]) != len(listed_here):
+    if real is not None:
+        if len(real) != len(listed_here):
             raise EngineError("the release is damaged: it does not state how often each of its values is real")
         records = (
-            np.array(facts["real"], dtype=np.float64)
-            * listed_here
-            / np.maximum(listed_here if listed is None else listed, 1)
+            np.array(real, dtype=np.float64) * listed_here / np.maximum(listed_here if listed is None else listed, 1)
         )
     absent = scipy.sparse.diags_array(
         (covered == 0).astype(np.float64)
@@ -123,9 +123,12 @@ TYPICAL_SHARE, TYPICAL_STRENGTH = 0.05, 1.0
 FEW_VALUES, RECORDS_PER_WEIGHT = 128, 8  # beyond so many values a release must have so many records for each weight
 
 
-def choose_weighting(setting: dict[str, int], values: int) -> str:
-    """Return ``linear`` where a release of so many values holds the estimator's matrix, else ``share``."""
-    records = sum(int(size) * buckets for size, buckets in setting.items())
+def choose_weighting(sizes: Sequence[tuple[int, int]], values: int) -> Weighting:
+    """Return ``linear`` where a release of so many values holds the estimator's matrix, else ``share``.
+
+    ``sizes``: (size, buckets) of each size.
+    """
+    records = sum(size * buckets for size, buckets in sizes)
     fits = values**2 <= max(FEW_VALUES**2, records // RECORDS_PER_WEIGHT)
     return "linear" if fits and values <= LARGE else "share"
 
@@ -141,12 +144,18 @@ class LinearEstimator:
     deviations: Floats
 
 
-def make_linear_estimator(parts: pa.Table, facts: dict[str, Any]) -> LinearEstimator:
-    """Return the estimator of ``privsql_channel``."""
-    classes = listed_values(parts, facts["setting"], facts.get("fake_values", 0))
+def find_linear_estimator(parts: pa.Table, facts: BucketFacts) -> LinearEstimator | None:
+    """Return the estimator of ``privsql_channel``; None where the release weighs by shares."""
+    if facts.weighting == "share":
+        return None
+    return make_linear_estimator(listed_values(parts, [size for size, _ in facts.sizes], facts.fake_values), facts.real)
+
+
+def make_linear_estimator(classes: Sequence[ListedPairs], real: Sequence[int] | None = None) -> LinearEstimator:
+    """Return the estimator; ``real`` (m,): how often each listed value is real, None where all are."""
     moment = reduce(add, [one.pairs * (one.size / (one.size + one.fakes) ** 2) for one in classes])
     listed = moment.sum(axis=0)  # by rows, in their order
-    records = np.array(facts["real"], dtype=np.float64) if "real" in facts else np.rint(listed)
+    records = np.rint(listed) if real is None else np.array(real, dtype=np.float64)
     shares, seen = records / fsum(records), listed / fsum(listed)
     gain = _typical_gain(moment, moment / listed[:, None], records)
     gain += (1 - gain.T.copy().sum(axis=0))[:, None] * shares
@@ -190,23 +199,28 @@ def _solve(system: Floats, right: Floats) -> Floats:
     return np.asarray(solution)
 
 
-def estimator_table(weights: Floats) -> pa.Table:
-    """Return ``privsql_estimator`` (listed, value, weight) of W."""
-    listed, value = np.divmod(np.arange(weights.size, dtype=np.int32), np.int32(len(weights)))
+def estimator_table(estimator: LinearEstimator | None) -> pa.Table:
+    """Return ``privsql_estimator`` (listed, value, weight); empty where a release weighs by shares."""
+    weights = estimator.weights if estimator else np.zeros((0, 0))
+    listed, value = np.divmod(np.arange(weights.size, dtype=np.int32), np.int32(max(1, len(weights))))
     return pa.table({"listed": listed, "value": value, "weight": weights.ravel()})
 
 
-def differ_from_channel(stated: pa.Table, deviations: pa.Table, parts: pa.Table, facts: dict[str, Any]) -> list[str]:
+def differ_from_channel(stated: pa.Table, deviations: pa.Table, estimator: LinearEstimator | None) -> list[str]:
     """Return how ``privsql_estimator`` and the deviations (code, deviation) differ from what the channel gives."""
-    expected = make_linear_estimator(parts, facts)
+    if estimator is None:
+        named = deviations.num_rows - deviations["deviation"].null_count
+        return [f"{stated.num_rows + named:,} weights and deviations, where weights are shares"] * (
+            stated.num_rows + named > 0
+        )
     listed, value, weight = (stated[name].to_numpy() for name in ("listed", "value", "weight"))
-    weights = expected.weights.ravel()
-    places = listed.astype(np.int64) * len(expected.weights) + value
+    weights = estimator.weights.ravel()
+    places = listed.astype(np.int64) * len(estimator.weights) + value
     if len(places) != weights.size or not np.array_equal(np.sort(places), np.arange(weights.size)):
         return ["not one weight for each pair of values"]
     wrong = {
         "weights": _count_different(weight, weights[places]),
-        "deviations": _count_different(deviations["deviation"].to_numpy(), expected.deviations),
+        "deviations": _count_different(deviations["deviation"].to_numpy(), estimator.deviations),
     }
     return [f"{number:,} {what} are not those of the channel" for what, number in wrong.items() if number]
 
@@ -232,9 +246,9 @@ BASELINE_FORMULA = (
 )
 
 
-def baseline_statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Query:
-    """The SQL statement that an answer needs."""
-    fakes = facts.get("fake_values", 0)
+def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
+    """Return the SQL statement that an answer needs."""
+    fakes = facts.fake_values
     holes: Holes = {
         "qit": query.join_lookups(table("qit")),
         "st": _with_expected(roles) if fakes else table("st"),
@@ -242,7 +256,7 @@ def baseline_statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -
         "qit_bid": roles.by_qi.as_column("bid"),
         "st_bid": roles.by_sa.as_column("bid"),
         "count": roles.by_sa.as_column("count"),
-        "size": size_of_bucket(facts["setting"], exp.column("bid", table="s")),
+        "size": size_of_bucket(facts.sizes, exp.column("bid", table="s")),
         "groups": [column(f"g_{i}") for i in range(len(query.groups))],
         "predicate": query.predicate or exp.true(),
         "fakes": exp.Literal.number(fakes),
@@ -267,7 +281,7 @@ def _with_expected(roles: Roles) -> exp.Subquery:
     return joined.join(temp_table("expected").as_("e"), on=met).subquery()
 
 
-def estimate_baseline(db: Relations, query: CountQuery, roles: Roles, facts: dict[str, Any]) -> list[Estimate]:
+def estimate_baseline(db: Relations, query: CountQuery, roles: Roles, facts: BucketFacts) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
     if query.measure.kind != "count":
         raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
@@ -277,25 +291,16 @@ def estimate_baseline(db: Relations, query: CountQuery, roles: Roles, facts: dic
     return estimates if estimates or query.groups else [exact_estimate((), 0.0)]
 
 
-def expected_records(db: Relations, roles: Roles, facts: dict[str, Any], law: FakeValueChannel) -> pa.Table:
+def expected_records(db: Relations, roles: Roles, facts: BucketFacts, law: FakeValueChannel) -> pa.Table:
     """Return how many records of a bucket have each value that it lists, on average over what may be fake.
 
     By the law of the fakes, moved so that a bucket's values add up to its size and none has more records than places:
     then estimates lie within their bounds, and those of groups add up.
     """
-    sa_names = roles.by_sa
-    holes: Holes = {
-        "st": exp.select(*sa_names.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
-        "values": exp.select(*sa_names.select_columns("code"), *roles.sa_in())
-        .from_(table("privsql_values"))
-        .subquery(),
-        "same_value": same_columns("s", "v", roles.sa_keys),
-        "filter": exp.true(),
-    }
-    rows = db.arrow(fill("query/composed", holes))
+    rows = db.arrow(fill_lists(roles, exp.true()))
     bid, code, places = (rows[name].to_numpy() for name in ("bid", "code", "records"))
-    ends = np.cumsum(list(facts["setting"].values()))
-    sizes = np.array([int(size) for size in facts["setting"]])
+    sizes, numbers = np.array(facts.sizes).T
+    ends = np.cumsum(numbers)
     bids, member = np.unique(bid, return_inverse=True)
     order = np.argsort(member, kind="stable")
     rank = np.empty(len(bid), dtype=np.int64)
@@ -337,18 +342,16 @@ CHANNEL_FORMULA = (
 )
 
 
-def listed_values(parts: pa.Table, setting: dict[str, int], fakes: int = 0) -> list[ListedPairs]:
-    """``privsql_channel`` by bucket size; every value is listed somewhere, so all codes are there."""
+def listed_values(parts: pa.Table, sizes: Sequence[int], fakes: int = 0) -> list[ListedPairs]:
+    """Return ``privsql_channel`` by bucket size; every value is listed somewhere, so all codes are there."""
     size, first, second, pairs = (parts[name].to_numpy() for name in ("size", "first", "second", "pairs"))
     values = int(second.max()) + 1
-    if set(np.unique(size).tolist()) != {int(bucket_size) for bucket_size in setting}:
+    if set(np.unique(size).tolist()) != set(sizes):
         raise EngineError("the release is damaged: its channel is not one of its bucket sizes")
     by_size = []
-    for bucket_size in setting:
-        rows = size == int(bucket_size)
-        by_size.append(
-            ListedPairs(int(bucket_size), make_symmetric(values, first[rows], second[rows], pairs[rows]), fakes)
-        )
+    for bucket_size in sizes:
+        rows = size == bucket_size
+        by_size.append(ListedPairs(bucket_size, make_symmetric(values, first[rows], second[rows], pairs[rows]), fakes))
     return by_size
 
 
@@ -362,42 +365,32 @@ def make_symmetric(values: int, first: Ints, second: Ints, pairs: Ints) -> Matri
     return np.triu(square) + np.triu(square, 1).T
 
 
-def make_channel(parts: pa.Table, facts: dict[str, Any]) -> Channel:
-    """The channel of ``privsql_channel``."""
-    return make_fake_value_channel(listed_values(parts, facts["setting"], facts.get("fake_values", 0)), facts).channel
+def make_channel(parts: pa.Table, facts: BucketFacts) -> FakeValueChannel:
+    """Return the channel of ``privsql_channel``."""
+    listed = listed_values(parts, [size for size, _ in facts.sizes], facts.fake_values)
+    return make_fake_value_channel(listed, facts.real)
 
 
-def channel_facts(channel: Channel) -> dict[str, Any]:
-    """The facts ``mean_belief``, of all records in their own value, and ``channel``; not where values are very many.
+def channel_facts(channel: Channel) -> BeliefFacts:
+    """Return ``mean_belief``, of all records in their own value, and ``channel``; not where values are very many.
 
     The belief in a listed value is its share of the list.
     """
-    mean = {"mean_belief": own_share(channel)}
-    return mean | {"channel": singular_values(channel)} if len(channel.records) <= LARGE else mean
+    mean = own_share(channel)
+    if len(channel.records) > LARGE:
+        return BeliefFacts(mean_belief=mean)
+    return BeliefFacts(mean_belief=mean, channel=ChannelFacts(**singular_values(channel)))
 
 
-def compute_channel_facts(parts: pa.Table, facts: dict[str, Any]) -> dict[str, Any]:
-    """The same from ``privsql_channel``."""
-    return channel_facts(make_channel(parts, facts))
-
-
-def read_channel(db: Relations, facts: dict[str, Any]) -> FakeValueChannel:
-    """How records are seen in an open release."""
-    parts = db.arrow(all_rows(table("privsql_channel")))
-    return make_fake_value_channel(listed_values(parts, facts["setting"], facts.get("fake_values", 0)), facts)
-
-
-def channel_statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) -> exp.Query:
-    """The SQL statement that reads the release for an answer."""
+def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
+    """Return the SQL statement that reads the release for an answer."""
     keys = [name for name, _ in group_terms(query, "qi")]
     amount, sa_names = query.measure.amount, roles.by_sa
     holes: Holes = {
         "qit": query.join_lookups(table("qit")),
         "bid": roles.by_qi.as_column("bid"),
         "st": exp.select(*sa_names.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
-        "values": exp.select(*sa_names.select_columns("code"), *roles.sa_in())
-        .from_(table("privsql_values"))
-        .subquery(),
+        "values": list_values(roles, table("privsql_values")),
         "terms": select_terms(query, "qi"),
         "keys": [expression for _, expression in group_terms(query, "qi")],
         "filter": all_of(query.filters["qi"]),
@@ -406,13 +399,13 @@ def channel_statement(query: CountQuery, roles: Roles, facts: dict[str, Any]) ->
         "amount": [exp.column("amounts", "sums")] if amount else [],
         "groups": [column(key) for key in keys],
         "sa": roles.sa_columns("s"),
-        "size": size_of_bucket(facts["setting"], exp.column("bid", table="s")),
+        "size": size_of_bucket(facts.sizes, exp.column("bid", table="s")),
         "same_value": same_columns("sums", "v", roles.sa_keys),
     }
     return fill("query/observed", holes)
 
 
-def observe_sets(question: ReleaseQuestion, roles: Roles, facts: dict[str, Any], law: FakeValueChannel) -> RecordSets:
+def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, law: FakeValueChannel) -> RecordSets:
     """Return e of every set: what the buckets of its records list, by the law of the fakes."""
     rows = question.db.arrow(channel_statement(question.query, roles, facts))
     size = rows["size"].to_numpy()
@@ -441,27 +434,19 @@ def split_certain(db: Relations, query: CountQuery, roles: Roles, law: FakeValue
 # The records of some buckets of an open release as arrays, to learn from (``privsql.answers.learnt``).
 
 
-def sample_buckets(db: Relations, roles: Roles, setting: dict[str, int], law: FakeValueChannel) -> Sample:
+def sample_buckets(db: Relations, roles: Roles, setting: Sequence[tuple[int, int]], law: FakeValueChannel) -> Sample:
     """Whole buckets with about ``MOST`` records, the same ones every time; all of a release that is no larger."""
-    sizes, buckets = np.array([int(size) for size in setting]), np.array(list(setting.values()))
+    sizes, buckets = np.array(setting).T
     share = min(1.0, MOST_RECORDS / float(sizes @ buckets))
-    sa_names, bid = roles.by_sa, roles.by_qi.as_column("bid")
+    bid = roles.by_qi.as_column("bid")
     placed: Holes = {
         "qit": table("qit"), "bid": bid, "columns": comparable_columns(roles), "filter": some_buckets(share, bid)
     }  # fmt: skip
     rows = db.arrow(fill("query/placed", placed))
-    holes: Holes = {
-        "st": exp.select(*sa_names.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
-        "values": exp.select(*sa_names.select_columns("code"), *roles.sa_in())
-        .from_(table("privsql_values"))
-        .subquery(),
-        "same_value": same_columns("s", "v", roles.sa_keys),
-        "filter": some_buckets(share, column("bid", "s")),
-    }
-    listed = db.arrow(fill("query/composed", holes))
+    listed = db.arrow(fill_lists(roles, some_buckets(share, column("bid", "s"))))
     bids, code, records = (listed[name].to_numpy() for name in ("bid", "code", "records"))
     known = np.unique(bids)
-    scale = np.array([law.scale[int(size)] for size in setting])
+    scale = np.array([law.scale[size] for size, _ in setting])
     amounts = records * scale[np.searchsorted(np.cumsum(buckets), bids, side="right")]
     at = np.searchsorted(known, bids), code
     weights = scipy.sparse.coo_array((amounts, at), shape=(len(known), len(law.channel.records))).tocsr()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from privsql.mechanisms.bucketize.beliefs import size_of_bucket
 from privsql.mechanisms.bucketize.fake_chances import Entries, scale_chances, times_listed
 from privsql.mechanisms.bucketize.informative import draw_bids
 from privsql.mechanisms.bucketize.model import Plan, Setting
+from privsql.mechanisms.bucketize.parameters import CertaintyFacts, FakeFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -313,7 +314,7 @@ class HiddenValues:
 
 
 def plan_lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
-    """What is to be listed, as a plan of its own: buckets of |g| + sigma values, and how often each is in them."""
+    """Return the plan of what is listed: buckets of |g| + sigma values, and how often each is in them."""
     setting = Setting.from_counts({size + sigma: buckets for size, buckets in plan.setting.items})
     return Plan(plan.algorithm, setting, times_listed(counts, plan.setting.items, sigma))
 
@@ -385,21 +386,18 @@ def _fake_chances(entries: Entries, real: Floats, counts: Ints) -> Floats:
 DIGITS = 10**4  # to which a probability is rounded up
 
 
-def certainty_facts(counts: Ints, listed: Ints, labels: Sequence[str], setting: Setting, sigma: int) -> dict[str, Any]:
-    """The facts of a plan: ``counts`` o (m,), ``listed`` L (m,)."""
+def certainty_facts(counts: Ints, listed: Ints, labels: Sequence[str], setting: Setting, sigma: int) -> FakeFacts:
+    """Return the facts of a plan: ``counts`` o (m,), ``listed`` L (m,)."""
     each = {x: Fraction(int(counts[x]), int(listed[x])) for x in np.flatnonzero(listed).tolist()}
     of_values = [each[x] for x in each if counts[x]]
     uneven = {labels[x]: fraction_text(each[x]) for x in find_too_frequent(counts, setting, sigma)}
-    return {
-        "fake_values": sigma,
-        "real": [int(count) for count in counts],
-        "certainty": {
-            "mean": fraction_text(Fraction(int(counts.sum()), int(listed.sum()))),
-            "lowest": fraction_text(min(of_values)),
-            "highest": fraction_text(max(of_values)),
-        },
-        **({"uneven": uneven} if uneven else {}),
-    }
+    certainty = CertaintyFacts(
+        mean=fraction_text(Fraction(int(counts.sum()), int(listed.sum()))),
+        lowest=fraction_text(min(of_values)),
+        highest=fraction_text(max(of_values)),
+    )
+    real = [int(count) for count in counts]
+    return FakeFacts(fake_values=sigma, real=real, certainty=certainty, uneven=uneven)
 
 
 def round_up(probability: float) -> float:
@@ -416,26 +414,6 @@ def refuse_certain(counts: Ints, listed: Ints, labels: Sequence[str]) -> None:
             "hide all values evenly; uneven_fakes = 'state' publishes how certain each is",
             {"certain": certain},
         )
-
-
-def describe_fakes(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """For a person: the fakes, and what they leave certain."""
-    if not facts.get("fake_values"):
-        return []
-    lines = [("fake values", f"{facts['fake_values']} in every bucket")]
-    if facts.get("certainty"):
-        certainty = {name: float(Fraction(value)) for name, value in facts["certainty"].items() if value is not None}
-        anywhere = f"; in one bucket at most {certainty['anywhere']:.4f}" if "anywhere" in certainty else ""
-        ends = f"{certainty['lowest']:.4f} to {certainty['highest']:.4f}"
-        spans = f"{certainty['mean']:.4f} of what is listed, {ends} by value"
-        lines.append(("real", spans + anywhere))
-    if facts.get("uneven"):
-        of = (f"{float(Fraction(value)):.4f} of what is listed of {label}" for label, value in facts["uneven"].items())
-        lines.append(("too frequent", f"real: {', '.join(of)}"))
-    if facts.get("excluded_real") is not None:
-        number = facts["excluded_real"]
-        lines.append(("real for sure", f"{number:,} listed values that associations exclude for somebody there"))
-    return lines
 
 
 # Exclusion ------------------------------------------------------------------------------------------------------------
@@ -540,7 +518,7 @@ def refuse_weak(weak: int, policy: str) -> None:
         )
 
 
-def find_excluded(db: Relations, roles: Roles, setting: dict[str, int], channel: Channel) -> Ints:
+def find_excluded(db: Relations, roles: Roles, setting: Sequence[tuple[int, int]], channel: Channel) -> Ints:
     """Buckets and codes (e, 2) that negative associations exclude for a record of the bucket.
 
     Reads ``qit`` of database ``release`` and relation ``composition``, the buckets without fakes.
@@ -565,7 +543,7 @@ def find_excluded(db: Relations, roles: Roles, setting: dict[str, int], channel:
 
 
 def _find_negative(
-    db: Relations, names: tuple[str, str], setting: dict[str, int], channel: Channel
+    db: Relations, names: tuple[str, str], setting: Sequence[tuple[int, int]], channel: Channel
 ) -> tuple[pa.Array, Ints]:
     """Values of a column and codes that hardly occur with them; ``names``: of the column, and of that of buckets."""
     name, bid = names

@@ -12,8 +12,9 @@ import numpy as np
 
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize.beliefs import Beliefs, SureCounts
+from privsql.mechanisms.bucketize.beliefs import Beliefs
 from privsql.mechanisms.bucketize.optimal import Relaxation, search_optimum
+from privsql.mechanisms.bucketize.parameters import SureFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +51,7 @@ class PlannedAssignment:
         return np.minimum(most, self.plan.allocation)
 
     def is_dealt_evenly(self, group: Ints) -> Flags:
-        """Whether the values of each group are dealt evenly together (v,); ``group`` (m,): in which a value is."""
+        """Return whether values of each group are dealt evenly together (v,); ``group`` (m,): in which a value is."""
         size = np.bincount(group)
         flags = size == 1
         for tree in self.problem.trees:
@@ -86,23 +87,20 @@ def imply_beliefs(assignment: PlannedAssignment, columns: Mapping[str, Sequence[
     combined = _imply_column_beliefs(assignment, [str(code) for code in range(len(assignment.problem.counts))])[0]
     by_column = {name: _imply_column_beliefs(assignment, texts) for name, texts in columns.items()}
     sure = {name: of[1] for name, of in by_column.items()}
-    total = [min(assignment.problem.records, sum(counts)) for counts in zip(*map(_as_pair, sure.values()), strict=True)]
+    certain, above_half = (
+        min(assignment.problem.records, sum(getattr(one, name) for one in sure.values()))
+        for name in ("certain", "above_half")
+    )
     return Beliefs(
         max(combined.values()),
-        SureCounts(*total),
+        SureFacts(certain=certain, above_half=above_half),
         {name: of[0] for name, of in by_column.items()},
         sure,
         assignment.bound_group_beliefs(),
     )
 
 
-def _as_pair(sure: SureCounts) -> tuple[int, int]:
-    return sure.certain, sure.above_half
-
-
-def _imply_column_beliefs(
-    assignment: PlannedAssignment, texts: Sequence[str]
-) -> tuple[dict[str, Fraction], SureCounts]:
+def _imply_column_beliefs(assignment: PlannedAssignment, texts: Sequence[str]) -> tuple[dict[str, Fraction], SureFacts]:
     """The highest belief in each of the ``texts`` (m,), and of how many records one can be sure."""
     values, group = np.unique(np.array(texts), return_inverse=True)
     sizes, buckets = np.array(assignment.plan.setting.sizes), np.array(assignment.plan.setting.buckets)
@@ -113,8 +111,8 @@ def _imply_column_beliefs(
     most = np.where(known[:, None], -(-records // buckets), np.minimum(most, sizes))
     highest = [max(Fraction(c, s) for c, s in zip(row, sizes.tolist(), strict=True)) for row in most.tolist()]
     reached = (assignment.count_reaching(records, most, need, known).sum(axis=0) for need in (sizes, sizes // 2 + 1))
-    sure = SureCounts(*(int(sizes @ np.minimum(buckets, number)) for number in reached))
-    return dict(zip(values.tolist(), highest, strict=True)), sure
+    certain, above_half = (int(sizes @ np.minimum(buckets, number)) for number in reached)
+    return dict(zip(values.tolist(), highest, strict=True)), SureFacts(certain=certain, above_half=above_half)
 
 
 # Infeasible -----------------------------------------------------------------------------------------------------------
@@ -165,7 +163,7 @@ def _rare_threshold(problem: BucketProblem, details: dict[str, object]) -> str |
 
 
 def _rare_group(problem: BucketProblem, details: dict[str, object]) -> str | None:
-    """The same for a set of values with a bound of its own."""
+    """Explain a set of values with a bound of its own that is too frequent."""
     n = problem.records
     worst = max(problem.bounds, key=lambda one: _group_frequency(problem, one) / one.threshold, default=None)
     if worst is None or _group_frequency(problem, worst) <= worst.threshold:
@@ -183,7 +181,7 @@ def _group_frequency(problem: BucketProblem, bound: GroupBound) -> Fraction:
 def _remedy_by_groups(
     problem: BucketProblem, exists: Callable[[BucketProblem], bool], details: dict[str, object]
 ) -> str | None:
-    """What would work if bounds on sets of values stand in the way: the nearest threshold for one, or for all.
+    """Return what would work if bounds on sets of values stand in the way: the nearest threshold for one, or for all.
 
     None if there are no such bounds, or the values' own thresholds stand in the way as well.
     """
@@ -213,7 +211,7 @@ def _shift_bounds(problem: BucketProblem, shift: Fraction) -> BucketProblem:
 def _exists_with(
     problem: BucketProblem, exists: Callable[[BucketProblem], bool], bound: GroupBound, threshold: Fraction
 ) -> bool:
-    """Whether there is a plan with another threshold for one of the bounds."""
+    """Return whether there is a plan with another threshold for one of the bounds."""
     bounds = tuple(replace(one, threshold=threshold) if one is bound else one for one in problem.bounds)
     return exists(replace(problem, bounds=bounds))
 
@@ -269,7 +267,7 @@ def _explain_sizes(problem: BucketProblem, algorithm: str) -> str:
 def _describe_remedy(
     problem: BucketProblem, algorithm: str, exists: Callable[[BucketProblem], bool], details: dict[str, object]
 ) -> str:
-    """What would work: wider bounds or thresholds, larger buckets, another algorithm."""
+    """Return what would work: wider bounds or thresholds, larger buckets, another algorithm."""
     groups = _remedy_by_groups(problem, exists, details)
     offers = [groups] if groups else []
     shift = None if groups else _nearest_shift(problem, exists)

@@ -56,7 +56,7 @@ class FlowNetwork:
             left = 2 * len(capacity) << shift  # each arc of the smallest cut so far has less than 2^shift left
 
     def _residual_graph(self, forward: Ints, backward: Ints) -> scipy.sparse.csr_array:
-        """What may still be sent along the arcs and back."""
+        """Return what may still be sent along the arcs and back."""
         rows, columns = np.concatenate((self.tails, self.heads)), np.concatenate((self.heads, self.tails))
         amounts = np.concatenate((forward, backward))
         some = amounts > 0
@@ -380,7 +380,7 @@ def find_violation(problem: BucketProblem, plan: Plan) -> str | None:
 
 
 def _beyond_limits(problem: BucketProblem, plan: Plan) -> str | None:
-    """The same for what a layout may put into one bucket."""
+    """Return such rows for what a layout may put into one bucket."""
     if plan.most is None:
         return None
     for j, (size, buckets) in enumerate(plan.setting.items):
@@ -392,7 +392,7 @@ def _beyond_limits(problem: BucketProblem, plan: Plan) -> str | None:
 
 
 def _beyond_bounds(problem: BucketProblem, plan: Plan) -> str | None:
-    """The same for sets of values."""
+    """Return such rows for sets of values."""
     for j, (size, buckets) in enumerate(plan.setting.items):
         for one in problem.bounds:
             held = sum(int(plan.allocation[i, j]) for i in one.members)

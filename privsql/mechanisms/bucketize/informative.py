@@ -126,8 +126,6 @@ def _draw_value(ends: Ints, noise: Shuffler) -> int:
 # Arrangement ----------------------------------------------------------------------------------------------------------
 # Which values meet in which bucket: from a plan to a layout, by its name.
 
-LAYOUTS = ("blocks", "round-robin", "largest-first", "lumps")
-
 
 def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> BucketLayout:
     """The layout of a plan: a bucket of size S gets at most F_iS records of x_i.
@@ -160,7 +158,7 @@ def _ordered_line(plan: Plan, trees: Sequence[GroupTree], noise: Shuffler) -> In
 
 
 def _lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Singles:
-    """The same where bounded sets cross each other."""
+    """Lay out a plan whose bounded sets cross each other."""
     values, bids, base = [], [], 0
     for j, buckets in enumerate(plan.setting.buckets):
         assigned = assign_across(plan.allocation[:, j], buckets, pair, noise)

@@ -1,4 +1,4 @@
-"""Whether a release can have come from its source: quasi-identifiers and sensitive values compared together.
+"""Check that a release can have come from its source: quasi-identifiers and sensitive values compared together.
 
 With n(q, x) records of the source by quasi-identifiers q and value x, c(q, g) rows of bucket g that have q, and
 l(g, x) values that it lists, there must be whole numbers y(q, x, g) >= 0, how many records with q and x lie in g:
@@ -51,7 +51,7 @@ FIRST = ("by_value", "by_bucket")  # what is joined first: the first two kinds, 
 
 @dataclass(frozen=True)
 class MarginRows:
-    """What one kind of sums is of: two numbers (k,), such as q and x, and between what (k,) each sum lies."""
+    """One kind of sums: two numbers (k,), such as q and x, and between what (k,) each sum lies."""
 
     first: Ints
     second: Ints
@@ -104,7 +104,7 @@ def compare_jointly(db: Relations, manifest: Manifest, *, fakes: int, left_out: 
 
 
 def _count_margins(db: Relations, manifest: Manifest) -> dict[str, MarginRows]:
-    roles, size = manifest.roles, max(int(source_holes) for source_holes in manifest.facts["setting"])
+    roles, size = manifest.roles, max(map(int, manifest.facts["setting"]))
     records, values, kinds = temp_table("records"), temp_table("v_values"), temp_table("j_kinds")
     limits: Holes = {"size": exp.Literal.number(size), "most": exp.Literal.number(MOST)}
     db.create_table("j_kinds", fill("verify/combinations", {"records": records, "qi": roles.qi_columns(), **limits}))

@@ -52,11 +52,6 @@ class SizeClass:
         times = np.diff(np.append(at, new.size)).astype(np.int32)
         return at // max(1, listed), self.codes.ravel()[at], times
 
-    @property
-    def listed_size(self) -> int:
-        """How many values each bucket lists."""
-        return int(self.codes.shape[1])
-
 
 @dataclass(frozen=True)
 class BucketRuns:

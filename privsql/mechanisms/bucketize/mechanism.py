@@ -20,13 +20,13 @@ from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_stat
 from privsql.attacks import adversaries, suite
 from privsql.attacks.suite import Suite
 from privsql.engine.files import label_value
-from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text, parse_linear
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize import attacks, beliefs, fakes
+from privsql.mechanisms.bucketize import attacks, beliefs
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
-from privsql.mechanisms.bucketize.beliefs import make_views, release_tables
+from privsql.mechanisms.bucketize.beliefs import TABLES, make_views
 from privsql.mechanisms.bucketize.checks import (
     SQL,
     long_checks,
@@ -41,29 +41,26 @@ from privsql.mechanisms.bucketize.estimator import (
     baseline_statement,
     channel_facts,
     channel_statement,
-    compute_channel_facts,
     estimate_baseline,
     expected_records,
     make_channel,
     observe_sets,
-    read_channel,
     sample_buckets,
     split_certain,
 )
 from privsql.mechanisms.bucketize.fakes import plan_lists
 from privsql.mechanisms.bucketize.feasibility import PlannedAssignment, imply_beliefs
 from privsql.mechanisms.bucketize.informative import make_layout
-from privsql.mechanisms.bucketize.parameters import Bucketize
-from privsql.mechanisms.bucketize.publish import fake_facts, plan_facts, publish, reserve_memory
+from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts, BucketizePlan
+from privsql.mechanisms.bucketize.publish import plan_facts, publish, reserve_memory
 from privsql.mechanisms.bucketize.search import ALGORITHMS, find_plan, search
 from privsql.mechanisms.contract import (
     Alternative,
     AlternativeMeasure,
     Alternatives,
-    Mechanism,
-    NoComposition,
     Proposal,
     TableShape,
+    TabularMechanism,
 )
 from privsql.model.manifest import LEARNT, SEVERAL, ReleasePromises, Structure, VerifiedBound
 from privsql.model.manifest import make_structure as part
@@ -79,7 +76,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.estimator import FakeValueChannel
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Plan
-    from privsql.mechanisms.contract import Figure, ProfiledSource
+    from privsql.mechanisms.bucketize.parameters import BucketFacts
+    from privsql.mechanisms.contract import CheckedRelease, Figure, ProfiledSource
     from privsql.model.manifest import Estimate, Manifest
     from privsql.model.records import Records
 
@@ -100,8 +98,12 @@ class BucketizedAnswers(answer.Answers):
         return self._fake_value_channel.channel
 
     @cached_property
+    def _facts(self) -> BucketizeFacts:
+        return BucketizeFacts.model_validate(self._manifest.facts)
+
+    @cached_property
     def _fake_value_channel(self) -> FakeValueChannel:
-        return read_channel(self._db, self._facts)
+        return make_channel(self._db.arrow(all_rows(table("privsql_channel"))), self._facts)
 
     @cached_property
     def _expected_records(self) -> pa.Table:
@@ -113,7 +115,7 @@ class BucketizedAnswers(answer.Answers):
         if not can_teach(self.channel, self._manifest.published_records):
             return None
         return find_or_learn_prior(
-            self.channel, sample_buckets(self._db, self._roles, self._facts["setting"], self._fake_value_channel)
+            self.channel, sample_buckets(self._db, self._roles, self._facts.sizes, self._fake_value_channel)
         )
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
@@ -130,7 +132,7 @@ class BucketizedAnswers(answer.Answers):
         if query.is_exact:
             return exact_answer(self._db, query, table("qit"))
         if estimator == "baseline":
-            if self._facts.get("fake_values"):
+            if self._facts.fake_values:
                 self._db.register_arrow("expected", self._expected_records)
             return estimate_baseline(self._db, query, self._roles, self._facts)
         question = replace(
@@ -146,33 +148,33 @@ class BucketizedAnswers(answer.Answers):
 MOST = 1_000_000  # records of which a plan draws a layout bucket by bucket
 
 
-def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> dict[str, Any]:
-    """The facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
+def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
+    """Return the facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
     facts, _, problem = preview_release(db, source, params)
-    return facts | _make_remarks(facts, problem, params)
+    return BucketizePlan.join_parts(facts, remarks=_list_remarks(facts, problem, params))
 
 
 def preview_release(
     db: Relations, source: Records, params: Bucketize
-) -> tuple[dict[str, Any], Channel | None, BucketProblem]:
-    """The facts, the channel of a trial layout if that is drawn, and the problem that is solved."""
+) -> tuple[BucketizePlan, Channel | None, BucketProblem]:
+    """Return the facts, the channel of a trial layout if that is drawn, and the problem that is solved."""
     plan, problem = search(db, source, params)
     even = params.effective_layout in ("blocks", "round-robin")
     assignment = PlannedAssignment(plan, problem, even=even, fakes=bool(params.fake_values))
-    facts = plan_facts(plan, problem, sum(source.counts)) | fake_facts(plan, problem, params)
-    facts |= {"search_seconds": round(plan.seconds, 6)} | imply_beliefs(
-        assignment, _column_texts(db, source.roles)
-    ).as_facts()
+    facts = plan_facts(plan, problem, params, sum(source.counts))
+    implied = imply_beliefs(assignment, _column_texts(db, source.roles)).as_facts()
     runs = _draw_runs(plan, problem, params)
     if runs is not None:
         reserve_memory(db, runs)
-    channel = _preview_channel(runs, plan, problem, params)
-    facts |= channel_facts(channel) if channel is not None else {}
-    return facts | _not_allowed(facts, problem, params), channel, problem
+    channel = _preview_channel(runs, facts)
+    through = [channel_facts(channel)] if channel is not None else []
+    planned = BucketizePlan.join_parts(facts, *through, implied, search_seconds=round(plan.seconds, 6))
+    planned = BucketizePlan.join_parts(planned, not_allowed=_not_allowed(planned, problem, params))
+    return planned, channel, problem
 
 
 def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketRuns | None:
-    """What buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
+    """Return what buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
     if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
         return None
     laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan
@@ -181,35 +183,34 @@ def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketR
     )
 
 
-def _preview_channel(runs: BucketRuns | None, plan: Plan, problem: BucketProblem, params: Bucketize) -> Channel | None:
-    """The channel of such a layout; None where there is none, or values are very many."""
+def _preview_channel(runs: BucketRuns | None, facts: BucketFacts) -> Channel | None:
+    """Return the channel of such a layout; None where there is none, or values are very many."""
     if runs is None or runs.values > LARGE:
         return None
-    facts = plan_facts(plan, problem, problem.records) | fake_facts(plan, problem, params)
-    return make_channel(runs.count_meetings(params.fake_values), facts)
+    return make_channel(runs.count_meetings(facts.fake_values), facts).channel
 
 
-def _make_remarks(facts: dict[str, Any], problem: BucketProblem, params: Bucketize) -> dict[str, Any]:
-    """What to know of ``informative`` before it is published."""
+def _list_remarks(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
+    """Return what to know of ``informative`` before it is published."""
     if params.algorithm != "informative":
-        return {}
+        return []
     if len(set(problem.thresholds)) == 1:
-        return {"remarks": ["thresholds are the same for every value: nothing is to be gained from 'informative'"]}
+        return ["thresholds are the same for every value: nothing is to be gained from 'informative'"]
     plainly = params.model_copy(update={"algorithm": "two-size", "layout": None})
     try:
         other = find_plan(problem, "two-size")
-        less = _preview_channel(_draw_runs(other, problem, plainly), other, problem, plainly)
+        stated = plan_facts(other, problem, plainly, problem.records)
+        less = _preview_channel(_draw_runs(other, problem, plainly), stated)
     except InfeasibleError:
-        return {}
-    if less is None or "mean_belief" not in facts:
-        return {}
-    means = f"mean belief {facts['mean_belief']:.3f}, {own_share(less):.3f} with 'two-size'"
-    return {"remarks": [f"it uses thresholds up: {means}"]}
+        return []
+    if less is None or facts.mean_belief is None:
+        return []
+    return [f"it uses thresholds up: mean belief {facts.mean_belief:.3f}, {own_share(less):.3f} with 'two-size'"]
 
 
-def _not_allowed(facts: dict[str, Any], problem: BucketProblem, params: Bucketize) -> dict[str, Any]:
-    """The values that publishing would refuse, as they would be certain, of plans that have some."""
-    columns = facts["highest_belief"]["components"]
+def _not_allowed(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
+    """Return the values that publishing would refuse, as they would be certain."""
+    columns = facts.highest_belief.components if facts.highest_belief else {}
     excused = {problem.label(code) for code in beliefs.allowed_values(params, problem.labels, problem.thresholds)}
     names = [
         value if len(columns) == 1 else f"{name}: {value}"
@@ -217,7 +218,7 @@ def _not_allowed(facts: dict[str, Any], problem: BucketProblem, params: Bucketiz
         for value, most in of.items()
         if most == "1" and value not in excused
     ]
-    return {"not_allowed": names} if names and not beliefs.allows_certainty(params) else {}
+    return [] if beliefs.allows_certainty(params) else names
 
 
 def _column_texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
@@ -267,24 +268,25 @@ def _preview_alternative(db: Relations, source: Records, params: Bucketize, name
         return Alternative(name, {}, str(error.errors()[0]["msg"]).removeprefix("Value error, "))
     except (InfeasibleError, UsageError) as error:
         return Alternative(name, {}, str(error))
-    if "not_allowed" in facts:
-        return Alternative(name, {}, f"makes values certain: {', '.join(facts['not_allowed'])}")
+    if facts.not_allowed:
+        return Alternative(name, {}, f"makes values certain: {', '.join(facts.not_allowed)}")
     return Alternative(name, _alternative_figures(facts, channel, problem))
 
 
-def _alternative_figures(facts: dict[str, Any], channel: Channel | None, problem: BucketProblem) -> dict[str, Figure]:
-    figures: dict[str, Figure] = {
-        "loss": facts["loss"],
-        "highest_belief": float(Fraction(facts["highest_belief"]["overall"])),
-    }
+def _alternative_figures(facts: BucketizePlan, channel: Channel | None, problem: BucketProblem) -> dict[str, Figure]:
+    highest = facts.highest_belief.overall if facts.highest_belief else "1"
+    figures: dict[str, Figure] = {"loss": facts.loss, "highest_belief": float(Fraction(highest))}
     if channel is None:
         return figures
     allowed = float(sum(problem.thresholds))
-    figures |= {"mean_belief": facts["mean_belief"], "information": float(np.trace(channel.mean)) / allowed}
-    if len(channel.records) > LARGE:
+    figures |= {"mean_belief": facts.mean_belief, "information": float(np.trace(channel.mean)) / allowed}
+    if facts.channel is None:
         return figures
-    singular_values: dict[str, Figure] = facts["channel"]
-    return figures | singular_values | {key: relative_error(channel, share, count) for key, count, share in QUESTIONS}
+    return (
+        figures
+        | facts.channel.as_json()
+        | {key: relative_error(channel, share, count) for key, count, share in QUESTIONS}
+    )
 
 
 def _advise_algorithm(rows: list[Alternative], chosen: str) -> str:
@@ -349,9 +351,9 @@ def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> 
             facts, channel, _ = preview_release(db, records, Bucketize.model_validate({"algorithm": name, **rule}))
         except InfeasibleError:
             return "optimal", ()
-        if channel is None or "not_allowed" in facts:
+        if channel is None or facts.not_allowed:
             return "optimal", ()
-        outcomes[name] = remaining_variance(channel), facts["mean_belief"]
+        outcomes[name] = remaining_variance(channel), facts.mean_belief or 0.0
     (left, belief), (less, more) = outcomes["optimal"], outcomes["informative"]
     if less > CLEARLY * left:
         return "optimal", ()
@@ -412,7 +414,7 @@ def explain_guarantee(params: Bucketize) -> ReleasePromises:
 
 def describe_structure(_: Relations, manifest: Manifest) -> list[Structure]:
     """Buckets by size, as ``make_checks`` compared them with the tables."""
-    setting = sorted((int(size), int(number)) for size, number in manifest.facts["setting"].items())
+    setting = sorted(BucketizeFacts.model_validate(manifest.facts).sizes)
     rows: list[tuple[Any, ...]] = [(f"{size:,} records", number, size * number) for size, number in setting]
     buckets, records = sum(number for _, number in setting), sum(size * number for size, number in setting)
     many = f"{buckets:,} buckets" if buckets != 1 else "one bucket"
@@ -424,42 +426,37 @@ def describe_structure(_: Relations, manifest: Manifest) -> list[Structure]:
 # What the tables of a bucketized release tell of it, after ``checks`` has named them.
 
 
-def measure_release(db: Relations, manifest: Manifest) -> dict[str, Any]:
-    """How far beliefs go, from ST, and what gets through."""
-    facts = beliefs.measure_beliefs(
-        db, temp_table("v_st"), temp_table("v_values"), manifest.facts, manifest.roles
-    ).as_facts()
-    return facts | compute_channel_facts(db.arrow(all_rows(temp_table("v_channel"))), manifest.facts)
+def measure_release(release: CheckedRelease[Bucketize, BucketizeFacts]) -> BeliefFacts:
+    """Return how far beliefs go, from ST, and what gets through."""
+    facts, st, values = release.facts, release.view("st"), release.view("values")
+    measured = beliefs.measure_beliefs(release.db, st, values, facts, release.roles).as_facts()
+    return BeliefFacts.join_parts(measured, channel_facts(make_channel(release.read_view("channel"), facts).channel))
 
 
-def list_bounds(db: Relations, manifest: Manifest) -> list[VerifiedBound]:
-    """Every group's bound, then every value's threshold, and the largest share of a bucket that has it."""
-    keys = manifest.roles.sa_keys
-    holes: Holes = {
-        "st": temp_table("v_kinds"),
-        "sizes": temp_table("v_sizes"),
-        "values": temp_table("v_values"),
-        "sa": manifest.roles.sa_columns("st"),
-        "labels": [alias_as(exp.cast(column(key, "v"), "VARCHAR"), key) for key in keys],
-        "same_value": same_columns("v", "w", keys),
-    }
+def list_bounds(release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[VerifiedBound]:
+    """Return every group's bound, then every value's threshold, and the largest share of a bucket that has it."""
+    keys = release.roles.sa_keys
+    query = release.fill_query(
+        "verify/bounds",
+        st=release.view("kinds"),
+        sa=release.roles.sa_columns("st"),
+        labels=[alias_as(exp.cast(column(key, "v"), "VARCHAR"), key) for key in keys],
+        same_value="v w",
+    )
     promised: dict[int, VerifiedBound] = {}
-    listed = (
-        db.arrow(all_rows(temp_table("v_values"))) if not manifest.facts.get("fake_values") else None
-    )  # fakes count, too
+    fakes_count = release.facts.fake_values  # records of values are not stated then
+    listed = None if fakes_count else release.read_view("values")
     records = (
         {} if listed is None else dict(zip(*(listed[name].to_pylist() for name in ("code", "records")), strict=True))
     )
     most: dict[int, Fraction] = {}
-    for code, *value_parts, top, bottom, size, held in db.rows(fill("verify/bounds", holes)):
+    for code, *value_parts, top, bottom, size, held in release.db.rows(query):
         most[code] = max(most.get(code, Fraction(0)), min(Fraction(1), Fraction(int(held), int(size))))
+        threshold = fraction_text(Fraction(int(top), int(bottom)))
         promised[code] = VerifiedBound(
-            label_value(value_parts),
-            fraction_text(Fraction(int(top), int(bottom))),
-            fraction_text(most[code]),
-            records.get(code),
+            label_value(value_parts), threshold, fraction_text(most[code]), records.get(code)
         )
-    return [*promise_group_bounds(db, manifest), *promised.values()]
+    return [*promise_group_bounds(release), *promised.values()]
 
 
 # The mechanism --------------------------------------------------------------------------------------------------------
@@ -484,41 +481,16 @@ def describe_bound(params: Bucketize) -> str:
     return f"<= {threshold.default or 'as queried'}{exceptions}{''.join(set_bounds)}{absent}"
 
 
-def describe_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Buckets, loss and its bound."""
-    buckets = ", ".join(f"{number:,} x {size}" for size, number in facts["setting"].items())
-    layout = [("layout", facts["layout"])] if "layout" in facts else []
-    return [
-        ("buckets", f"{buckets}  (number x size)"),
-        ("loss", f"{facts['loss']:,}  (MSE {facts['mse']:.4g})"),
-        ("lower bound", f"{facts['lower_bound']:,}  (gap {facts['gap']:.2%})"),
-        *layout,
-        *_describe_channel(facts.get("channel")),
-        *beliefs.describe_beliefs(facts),
-        *(("mind", remark) for remark in facts.get("remarks", ())),
-        *([("refused", f"as certain: {', '.join(facts['not_allowed'])}")] if facts.get("not_allowed") else []),
-        *fakes.describe_fakes(facts),
-    ]
-
-
-def _describe_channel(directions: dict[str, float] | None) -> list[tuple[str, str]]:
-    if not directions:
-        return []
-    singular_values = ", ".join(f"{name} {value:.3g}" for name, value in directions.items())
-    return [("channel", f"{singular_values}  (singular values: what gets through of a direction, of 1)")]
-
-
-MECHANISM = Mechanism(
+MECHANISM = TabularMechanism(
     parameters=Bucketize,
+    facts=BucketizeFacts,
     shape=TableShape(numeric=False, most_numbers=500),
-    composition=NoComposition(),
     sql=SQL,
-    relations=("qit", "st", "privsql_values", "privsql_channel", "privsql_estimator"),
     read=read_parameters,
     plan=make_plan_facts,
     algorithms=compare_algorithms,
     publish=publish,
-    tables=release_tables,
+    layout=TABLES,
     views=make_views,
     checks=make_checks,
     long_checks=long_checks,
@@ -553,6 +525,4 @@ MECHANISM = Mechanism(
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
     propose=propose_parameters,
-    warnings=lambda _: [],
-    figures=describe_facts,
 )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from privsql.keyed_random import Shuffler
     from privsql.mechanisms.bucketize.beliefs import GroupBound
+    from privsql.mechanisms.bucketize.parameters import Proof
 
 # Families -------------------------------------------------------------------------------------------------------------
 # Families of bounded sets of values: one or two trees of sets that are nested or disjoint.
@@ -221,7 +222,7 @@ class BucketProblem:
         return self._let_through(held, self.sizes)
 
     def _let_through(self, held: Ints, sizes: Ints) -> Ints:
-        """What trees let through of so much of each value (m, K) in one bucket of each size (K,)."""
+        """Return what trees let through of so much of each value (m, K) in one bucket of each size (K,)."""
         each = [tree.rank(held, self.bound_floors(tree.bounds, sizes)) for tree in self.trees] or [held.sum(axis=0)]
         return np.asarray(np.minimum(sizes, np.min(each, axis=0)))
 
@@ -297,7 +298,7 @@ class Plan:
     setting: Setting
     allocation: Ints  # (m, k)
     lower_bound: int = 0
-    proof: str = "none"
+    proof: Proof = "none"
     most: Ints | None = None
     seconds: float = 0.0
 

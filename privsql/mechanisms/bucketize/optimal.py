@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.mechanisms.bucketize.group_flows import Flags
+    from privsql.mechanisms.bucketize.parameters import Proof
 
 # Relaxation -----------------------------------------------------------------------------------------------------------
 # The linear program over the numbers of buckets: Hall's cuts as they are needed, and a bound that is exact.
@@ -189,7 +190,7 @@ class Optimum:
 
     setting: Setting
     lower_bound: int
-    proof: str
+    proof: Proof
 
 
 def search_optimum(problem: BucketProblem, start: Setting | None, seconds: float) -> Optimum | None:

@@ -18,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from privsql.exact import Linear, parse_linear
-from privsql.model.parameters import NUMBER, Parameters, Share
+from privsql.exact import Linear, fraction_text, parse_linear
+from privsql.model.parameters import NUMBER, Facts, Parameters, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ class Threshold(BaseModel):
 
     @property
     def is_constant(self) -> bool:
-        """Whether all values have the same threshold whatever their frequency."""
+        """Return whether all values have the same threshold whatever their frequency."""
         return self.query is None and not self.values and self.default is not None and self.default.slope == 0
 
     def thresholds_for(self, labels: Sequence[str], counts: Sequence[int]) -> tuple[Fraction, ...]:
@@ -252,7 +252,7 @@ class Bucketize(Parameters):
 
     @property
     def is_bounding(self) -> bool:
-        """Whether sets of values are bounded."""
+        """Return whether sets of values are bounded."""
         return bool(self.components or self.groups)
 
     def _refuse_with_bounds(self) -> None:
@@ -273,13 +273,7 @@ class Bucketize(Parameters):
         return self.layout or defaults.get(self.algorithm, "blocks")
 
 
-class BucketizeFactsPart(BaseModel):
-    """A part of what a release's manifest states."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class HighestBeliefFacts(BucketizeFactsPart):
+class HighestBeliefFacts(Facts):
     """The highest belief in a whole sensitive value, in each value of each single sensitive column, and in each bounded
     set of values: exact texts.
     """
@@ -289,7 +283,7 @@ class HighestBeliefFacts(BucketizeFactsPart):
     bounded: dict[str, str] = Field(default_factory=dict)
 
 
-class SureFacts(BucketizeFactsPart):
+class SureFacts(Facts):
     """How many records have a value that is certain, or believed with more than 1/2."""
 
     certain: int = Field(ge=0)
@@ -297,12 +291,12 @@ class SureFacts(BucketizeFactsPart):
 
 
 class SureFactsByColumn(SureFacts):
-    """The same in any single sensitive column, and by column."""
+    """Such records in any single sensitive column, and by column."""
 
     components: dict[str, SureFacts]
 
 
-class ChannelFacts(BucketizeFactsPart):
+class ChannelFacts(Facts):
     """How much of a direction gets through the release: singular values of its channel, of which the first is 1."""
 
     second: float = Field(ge=0)
@@ -310,7 +304,7 @@ class ChannelFacts(BucketizeFactsPart):
     smallest: float = Field(ge=0)
 
 
-class CertaintyFacts(BucketizeFactsPart):
+class CertaintyFacts(Facts):
     """How certain it is that a listed value is real: exact texts, and the highest in one bucket, rounded up."""
 
     mean: str
@@ -319,7 +313,7 @@ class CertaintyFacts(BucketizeFactsPart):
     anywhere: float | None = Field(default=None, ge=0, le=1)
 
 
-class GroupBoundFacts(BucketizeFactsPart):
+class GroupBoundFacts(Facts):
     """A set of values, by their ranks, and its threshold as an exact fraction."""
 
     name: str
@@ -327,29 +321,149 @@ class GroupBoundFacts(BucketizeFactsPart):
     threshold: str = Field(pattern="^[1-9][0-9]{0,37}(/[1-9][0-9]{0,37})?$")
 
 
-class BucketizeFacts(BucketizeFactsPart):
-    """What a release's manifest states of its plan."""
+Proof = Literal["certificate", "solver", "none"]
+Weighting = Literal["linear", "share"]
+Layout = Literal["blocks", "round-robin", "largest-first", "lumps"]
+SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
+
+
+class BucketFacts(Facts):
+    """Facts that a plan and a release have in common; what one without fakes or bounds lacks has a default."""
 
     loss: int = Field(ge=0)
     mse: float = Field(ge=0)
     lower_bound: int = Field(ge=0)
     gap: float = Field(ge=0)
-    proof: Literal["certificate", "solver", "none"]
+    proof: Proof
     setting: dict[Annotated[str, Field(pattern="^[1-9][0-9]{0,8}$")], Annotated[int, Field(ge=1)]] = Field(min_length=1)
-    layout: Literal["blocks", "round-robin", "largest-first", "lumps"]
+    weighting: Weighting
     left_out: int = Field(default=0, ge=0)
+    bounds: list[GroupBoundFacts] = Field(default_factory=list)
+    layout: Layout | None = None
     fake_values: int = Field(default=0, ge=0)
-    weak_fakes: int = Field(default=0, ge=0)
-    highest_belief: HighestBeliefFacts | None = None
-    certain: SureFactsByColumn | None = None
     real: list[Annotated[int, Field(ge=0, le=2**53)]] | None = None
     certainty: CertaintyFacts | None = None
     uneven: dict[str, str] = Field(default_factory=dict)
+    weak_fakes: int | None = Field(default=None, ge=0)
     excluded_real: int | None = Field(default=None, ge=0)
-    bounds: list[GroupBoundFacts] = Field(default_factory=list)
-    channel: ChannelFacts | None = None
     mean_belief: float | None = Field(default=None, ge=0, le=1 + 1e-9)
-    weighting: Literal["linear", "share"]
+    channel: ChannelFacts | None = None
+    highest_belief: HighestBeliefFacts | None = None
+    certain: SureFactsByColumn | None = None
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """Return the setting: sizes of buckets, and how many have each."""
+        return [(int(size), number) for size, number in self.setting.items()]
+
+    @property
+    def reaches_certainty(self) -> bool:
+        """Return True where a belief is 1."""
+        columns = self.highest_belief.components if self.highest_belief else {}
+        return any("1" in of.values() for of in columns.values())
+
+    def count_left_out(self) -> int:
+        """Return the number of records that no bucket has room for."""
+        return self.left_out
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return buckets, loss and its bound, what gets through, beliefs and fakes."""
+        through = self.channel.as_json().items() if self.channel else ()
+        values = ", ".join(f"{name} {value:.3g}" for name, value in through)
+        return [
+            ("buckets", ", ".join(f"{number:,} x {size}" for size, number in self.sizes) + "  (number x size)"),
+            ("loss", f"{self.loss:,}  (MSE {self.mse:.4g})"),
+            ("lower bound", f"{self.lower_bound:,}  (gap {self.gap:.2%})"),
+            *([("layout", self.layout)] if self.layout else []),
+            *([("channel", f"{values}  (singular values: what gets through of a direction, of 1)")] if values else []),
+            *self._describe_beliefs(),
+            *self._list_remarks(),
+            *(self._describe_fakes() if self.fake_values else []),
+        ]
+
+    def _list_remarks(self) -> list[tuple[str, str]]:
+        return []
+
+    def _describe_beliefs(self) -> list[tuple[str, str]]:
+        """Return the highest belief, where it is, and whose value is known too well."""
+        highest, certain, mean = self.highest_belief, self.certain, self.mean_belief
+        if highest is None or certain is None:
+            return []
+        tops = [(name, *max(of.items(), key=lambda item: Fraction(item[1]))) for name, of in highest.components.items()]
+        by_column = [f"{most} ({name}: {value})" for name, value, most in tops[:SHOWN_COLUMNS]]
+        combined = [f"{highest.overall} (together)"] if len(tops) > 1 else []
+        return [
+            ("highest belief", ", ".join([*by_column, *combined])),
+            *self._describe_bounded(highest.bounded),
+            ("certain", f"{certain.certain:,} records; {certain.above_half:,} above 1/2"),
+            *([("mean belief", f"{mean:.3f}  (of all records, in their own value)")] if mean is not None else []),
+        ]
+
+    def _describe_bounded(self, highest: dict[str, str]) -> list[tuple[str, str]]:
+        """Return the sets of values with a bound that is nearly reached, and how many more there are."""
+        stated = [(one.name, Fraction(one.threshold)) for one in self.bounds if one.name in highest]
+        nearest = sorted(stated, key=lambda one: -Fraction(highest[one[0]]) / one[1])
+        texts = [f"{name} {highest[name]} (at most {fraction_text(most)})" for name, most in nearest[:SHOWN_COLUMNS]]
+        more = f", and {len(nearest) - SHOWN_COLUMNS} more" if len(nearest) > SHOWN_COLUMNS else ""
+        return [("bounded", ", ".join(texts) + more)] if texts else []
+
+    def _describe_fakes(self) -> list[tuple[str, str]]:
+        """Return the fakes, and what they leave certain."""
+        lines = [("fake values", f"{self.fake_values} in every bucket")]
+        if self.certainty:
+            mean, low, high = (float(Fraction(getattr(self.certainty, name))) for name in ("mean", "lowest", "highest"))
+            anywhere = self.certainty.anywhere
+            most = f"; in one bucket at most {anywhere:.4f}" if anywhere is not None else ""
+            lines.append(("real", f"{mean:.4f} of what is listed, {low:.4f} to {high:.4f} by value{most}"))
+        if self.uneven:
+            of = (f"{float(Fraction(share)):.4f} of what is listed of {label}" for label, share in self.uneven.items())
+            lines.append(("too frequent", f"real: {', '.join(of)}"))
+        if self.excluded_real is not None:
+            number = f"{self.excluded_real:,} listed values"
+            lines.append(("real for sure", f"{number} that associations exclude for somebody there"))
+        return lines
+
+
+class BucketizeFacts(BucketFacts):
+    """The facts of a release."""
+
+    layout: Layout
+
+
+class BucketizePlan(BucketFacts):
+    """The facts of a plan, with remarks, and the values that publishing would refuse, as they would be certain."""
+
+    search_seconds: float = Field(default=0.0, exclude=True)
+    not_allowed: list[str] = Field(default_factory=list)
+    remarks: list[str] = Field(default_factory=list)
+
+    def _list_remarks(self) -> list[tuple[str, str]]:
+        refused = [("refused", f"as certain: {', '.join(self.not_allowed)}")] if self.not_allowed else []
+        return [*(("mind", remark) for remark in self.remarks), *refused]
+
+    def count_search_seconds(self) -> float:
+        """Return the seconds of a processor that the search took."""
+        return self.search_seconds
+
+
+class BeliefFacts(Facts):
+    """Those facts that the tables of a release tell: how far beliefs go, and what gets through."""
+
+    highest_belief: HighestBeliefFacts | None = None
+    certain: SureFactsByColumn | None = None
+    mean_belief: float | None = None
+    channel: ChannelFacts | None = None
+
+
+class FakeFacts(Facts):
+    """The facts on fakes."""
+
+    fake_values: int = 0
+    real: list[int] | None = None
+    certainty: CertaintyFacts | None = None
+    uneven: dict[str, str] = Field(default_factory=dict)
+    weak_fakes: int | None = None
+    excluded_real: int | None = None
 
 
 PARAMETERS = Bucketize

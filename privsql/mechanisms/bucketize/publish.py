@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +14,18 @@ from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table, temp_table
 from privsql.mechanisms.bucketize import beliefs, fakes
 from privsql.mechanisms.bucketize.estimator import (
+    channel_facts,
     choose_weighting,
-    compute_channel_facts,
     estimator_table,
+    find_linear_estimator,
     listed_values,
+    make_channel,
     make_fake_value_channel,
-    make_linear_estimator,
 )
 from privsql.mechanisms.bucketize.fake_chances import times_listed
 from privsql.mechanisms.bucketize.informative import make_layout
 from privsql.mechanisms.bucketize.layout import Singles, runs_from_entries
+from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts, CertaintyFacts, FakeFacts
 from privsql.mechanisms.bucketize.search import search, spread_left_out
 from privsql.mechanisms.private import RankAssignment, RecordParts
 from privsql.model.records import source_changed_error
@@ -33,10 +35,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.keyed_random import Key, Shuffler
+    from privsql.mechanisms.bucketize.estimator import LinearEstimator
     from privsql.mechanisms.bucketize.layout import BucketLayout, BucketRuns
     from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan
     from privsql.mechanisms.bucketize.parameters import Bucketize
@@ -195,23 +197,19 @@ class DrawnAssignment:
 
 @dataclass(frozen=True)
 class BucketListing:
-    """What the buckets list, and how values meet in them."""
+    """Lists of the buckets, and how values meet in them."""
 
     runs: BucketRuns
     meetings: pa.Table
 
 
-def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> dict[str, Any]:
+def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
     plan, problem = search(db, source, params)
     together = (tuple((one.members, str(one.threshold)) for one in problem.bounds),) if problem.bounds else ()
     noise = key.random_generator("bucketize", plan.setting.items, tuple(source.counts), tuple(source.labels), *together)
     roles = source.roles
-    facts = (
-        plan_facts(plan, problem, sum(source.counts))
-        | {"layout": params.effective_layout}
-        | fake_facts(plan, problem, params)
-    )
+    facts = plan_facts(plan, problem, params, sum(source.counts))
     assignment = draw_assignment(plan, problem, params, noise)
     reserve_memory(db, assignment.runs)
     values = read_domain_values(db, roles)
@@ -228,27 +226,30 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> dict
     fake: tuple[Ints, Ints] = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     if assignment.hidden is not None:
         codes, more = _admit_fakes(db, roles, params, (plan, assignment.hidden, listing), noise)
-        facts |= {**more, "certainty": facts["certainty"] | more["certainty"]}
+        if not params.exclude_negative and facts.certainty is not None:
+            anywhere = fakes.round_up(assignment.hidden.highest)
+            more = FakeFacts.join_parts(more, certainty=CertaintyFacts.join_parts(facts.certainty, anywhere=anywhere))
+        facts = BucketFacts.join_parts(facts, more)
         listing = _add_fakes(listing, assignment.hidden, codes, plan, params.fake_values)
         fake = assignment.hidden.fake_bids, codes
         if db.keeps_order:
             write_values(db, roles, listing.runs, values)
     if not db.keeps_order:
         write_counted(db, roles, fake)
-    facts |= compute_channel_facts(listing.meetings, facts)
     _write_channel(db, roles, listing, problem, facts)
+    through = channel_facts(make_channel(listing.meetings, facts).channel)
     db.create_view(
         "published",
         exp.select(*roles.sa_in(), *roles.by_sa.select_columns("bid", "count")).from_(table("st", "release")),
     )
-    facts |= beliefs.measure_beliefs(db, temp_table("published"), temp_table("domain"), facts, roles).as_facts()
-    if beliefs.reaches_certainty(facts) and not beliefs.allows_certainty(params):
+    measured = beliefs.measure_beliefs(db, temp_table("published"), temp_table("domain"), facts, roles).as_facts()
+    stated = BucketizeFacts.join_parts(facts, through, measured, layout=params.effective_layout)
+    if stated.reaches_certainty and not beliefs.allows_certainty(params):
         excused = beliefs.allowed_values(params, problem.labels, problem.thresholds)
         values = beliefs.list_values(roles, table("privsql_values", "release"))
-        beliefs.refuse_certainty(
-            beliefs.count_certain(db, temp_table("published"), values, facts["setting"], roles, excused)
-        )
-    return facts
+        certain = beliefs.count_certain(db, (temp_table("published"), values), facts, roles, excused)
+        beliefs.refuse_certainty(certain)
+    return stated
 
 
 def draw_assignment(plan: Plan, problem: BucketProblem, params: Bucketize, noise: Shuffler) -> DrawnAssignment:
@@ -271,35 +272,31 @@ def reserve_memory(db: Relations, runs: BucketRuns) -> None:
 
 
 def _make_listing(db: Relations, roles: Roles, assignment: DrawnAssignment, values: pa.Table) -> BucketListing:
-    """What the buckets list without fakes, and ST, if that is all."""
+    """Return what the buckets list without fakes, and ST, if that is all."""
     if assignment.hidden is None and db.keeps_order:
         write_values(db, roles, assignment.runs, values)
     return BucketListing(assignment.runs, assignment.runs.count_meetings())
 
 
 def _write_channel(
-    db: Relations, roles: Roles, listing: BucketListing, problem: BucketProblem, facts: dict[str, Any]
+    db: Relations, roles: Roles, listing: BucketListing, problem: BucketProblem, facts: BucketFacts
 ) -> None:
-    """The values, the channel, and the linear estimator where the release holds it."""
-    deviations = None
-    if beliefs.has_estimator(facts):
-        estimator = make_linear_estimator(listing.meetings, facts)
-        db.register_arrow("weights", estimator_table(estimator.weights))
-        weights: Holes = {"weights": temp_table("weights")}
-        db.create_table("privsql_estimator", fill("bucketize/estimator", weights), into="release")
-        db.drop("weights")
-        deviations = estimator.deviations
-    db.register_arrow("fractions", _make_fractions(listing.runs, problem, deviations))
+    """The values, the channel, and the linear estimator, which is empty where weights are shares."""
+    estimator = find_linear_estimator(listing.meetings, facts)
+    db.register_arrow("weights", estimator_table(estimator))
+    weights: Holes = {"weights": temp_table("weights")}
+    db.create_table("privsql_estimator", fill("bucketize/estimator", weights), into="release")
+    db.register_arrow("fractions", _make_fractions(listing.runs, problem, estimator))
     holes: Holes = {"fractions": temp_table("fractions"), "domain": temp_table("domain"), "sa": roles.sa_out("d")}
     holes |= roles.by_sa.alias_holes("code", "records", "numerator", "denominator", "deviation")
     db.create_table("privsql_values", fill("bucketize/values", holes), into="release")
     db.register_arrow("meetings", listing.meetings)
     db.create_table("privsql_channel", fill("bucketize/channel", {"meetings": temp_table("meetings")}), into="release")
-    db.drop("fractions", "meetings")
+    db.drop("weights", "fractions", "meetings")
 
 
 def _add_fakes(real: BucketListing, hidden: fakes.HiddenValues, codes: Ints, plan: Plan, sigma: int) -> BucketListing:
-    """What buckets list with fakes ``codes``."""
+    """Return what buckets list with fakes ``codes``."""
     bids, values = real.runs.listed_pairs
     every = np.concatenate((bids, hidden.fake_bids)), np.concatenate((values, codes))
     runs = runs_from_entries(*every, real.runs.values, plan.setting.items, sigma)
@@ -312,48 +309,44 @@ def _admit_fakes(
     params: Bucketize,
     drawn: tuple[Plan, fakes.HiddenValues, BucketListing],
     noise: Shuffler,
-) -> tuple[Ints, dict[str, Any]]:
+) -> tuple[Ints, FakeFacts]:
     """The fakes, exchanged where negative associations exclude them, and what is stated of them."""
     plan, hidden, real = drawn
     if not params.exclude_negative:
-        anywhere = fakes.round_up(hidden.highest)
-        return hidden.fake_codes, {"weak_fakes": 0, "certainty": {"anywhere": anywhere}}
-    setting = {str(size): buckets for size, buckets in plan.setting.items}
-    plainly = make_fake_value_channel(listed_values(real.meetings, setting), {})
+        return hidden.fake_codes, FakeFacts(weak_fakes=0)
+    plainly = make_fake_value_channel(listed_values(real.meetings, plan.setting.sizes), None)
     db.register_arrow("composition", real.runs.as_stream().read_all())
-    known = fakes.find_excluded(db, roles, setting, plainly.channel)
+    known = fakes.find_excluded(db, roles, plan.setting.items, plainly.channel)
     db.drop("composition")
     after = fakes.avoid_excluded(real.runs, hidden.fake_bids, hidden.fake_codes, known, noise)
     fakes.refuse_weak(after.weak, params.no_admissible_fake)
-    return after.codes, {"weak_fakes": after.weak, "excluded_real": after.certain, "certainty": {}}
+    return after.codes, FakeFacts(weak_fakes=after.weak, excluded_real=after.certain)
 
 
-def plan_facts(plan: Plan, problem: BucketProblem, records: int) -> dict[str, Any]:
-    """The facts of a plan for manifest and output; ``records`` of the source."""
-    left_out = records - problem.records
-    setting = {str(size): buckets for size, buckets in plan.setting.items}
-    return {
-        "loss": plan.loss,
-        "mse": plan.mse,
-        "lower_bound": plan.lower_bound,
-        "gap": plan.gap,
-        "proof": plan.proof,
-        "setting": setting,
-        "weighting": choose_weighting(setting, len(problem.counts)),
-        **({"left_out": left_out} if left_out else {}),
-        **({"bounds": [one.as_fact() for one in problem.bounds]} if problem.bounds else {}),
-    }
+def plan_facts(plan: Plan, problem: BucketProblem, params: Bucketize, records: int) -> BucketFacts:
+    """Return the facts of a plan, and those of its fakes before they are drawn; ``records`` of the source."""
+    facts = BucketFacts(
+        loss=plan.loss,
+        mse=plan.mse,
+        lower_bound=plan.lower_bound,
+        gap=plan.gap,
+        proof=plan.proof,
+        setting={str(size): buckets for size, buckets in plan.setting.items},
+        weighting=choose_weighting(plan.setting.items, len(problem.counts)),
+        left_out=records - problem.records,
+        bounds=[one.as_fact() for one in problem.bounds],
+    )
+    return BucketFacts.join_parts(facts, _state_fakes(plan, problem, params))
 
 
-def fake_facts(plan: Plan, problem: BucketProblem, params: Bucketize) -> dict[str, Any]:
-    """What is stated of the fakes before they are drawn."""
+def _state_fakes(plan: Plan, problem: BucketProblem, params: Bucketize) -> FakeFacts:
     if not params.fake_values:
-        return {}
+        return FakeFacts()
     times = times_listed(problem.counts, plan.setting.items, params.fake_values).sum(axis=1)
     return fakes.certainty_facts(problem.counts, times, problem.labels, plan.setting, params.fake_values)
 
 
-def _make_fractions(runs: BucketRuns, problem: BucketProblem, deviations: Floats | None) -> pa.Table:
+def _make_fractions(runs: BucketRuns, problem: BucketProblem, estimator: LinearEstimator | None) -> pa.Table:
     values = problem.thresholds
     return pa.table(
         {
@@ -361,6 +354,6 @@ def _make_fractions(runs: BucketRuns, problem: BucketProblem, deviations: Floats
             "records": runs.listed_counts,
             "numerator": [str(value.numerator) for value in values],
             "denominator": [str(value.denominator) for value in values],
-            "deviation": pa.array(deviations if deviations is not None else [None] * len(values), pa.float64()),
+            "deviation": pa.array(estimator.deviations if estimator else [None] * len(values), pa.float64()),
         }
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.keyed_random import Shuffler
     from privsql.mechanisms.bucketize.model import Bids
-    from privsql.mechanisms.bucketize.parameters import Bucketize
+    from privsql.mechanisms.bucketize.parameters import Bucketize, Proof
     from privsql.model.records import Records
 
 # Heuristics -----------------------------------------------------------------------------------------------------------
@@ -117,7 +117,8 @@ def find_plan(problem: BucketProblem, algorithm: str, *, seconds: float = 1.0) -
     _refuse_unbounded(problem, algorithm)
     solve, clock = _choose_solver(algorithm), time.thread_time()
     setting = solve(problem) if len(problem.sizes) else None
-    lower_bound, proof, lasted = 0, "none", time.thread_time() - clock
+    proof: Proof = "none"
+    lower_bound, lasted = 0, time.thread_time() - clock
     if algorithm == "optimal" and len(problem.sizes):
         best = optimal.search_optimum(problem, setting, seconds)
         if best is not None:
@@ -173,7 +174,7 @@ def _choose_solver(algorithm: str) -> Callable[[BucketProblem], Setting | None]:
 def _make_plan_test(
     algorithm: str, solve: Callable[[BucketProblem], Setting | None]
 ) -> Callable[[BucketProblem], bool]:
-    """Whether a problem has any plan of this algorithm, quickly."""
+    """Return whether a problem has any plan of this algorithm, quickly."""
     clock = time.monotonic()
 
     def has_plan(problem: BucketProblem) -> bool:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sqlglot import exp
 
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import all_rows, column, fill, table, temp_table
+from privsql.engine.sqlfiles import column
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.contingency import diffpart_tree, domains
@@ -28,8 +28,6 @@ from privsql.mechanisms.contingency.diffpart_tree import (
 )
 from privsql.mechanisms.contingency.domains import other_value
 from privsql.mechanisms.contingency.marginals import (
-    DOMAINS,
-    ROWS,
     Rule,
     codes_of,
     domains_table,
@@ -40,21 +38,25 @@ from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts
 from privsql.mechanisms.contract import read_stated_parameters
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.noisy_tables import Model
-from privsql.mechanisms.dp.noisy_tables_release import read_noisy_tables
-from privsql.model.manifest import Check, VerifiedBound, count_combinations, differing_combinations, in_order
+from privsql.mechanisms.dp.noisy_tables_release import TABLE_ORDERS, read_noisy_tables
+from privsql.model.manifest import count_combinations, differing_combinations, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from fractions import Fraction
 
-    from privsql.engine.database import Relations
     from privsql.mechanisms.contingency.diffpart_tree import CellTree, ColumnTaxonomy
+    from privsql.mechanisms.contract import CheckedRelease
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.dp.noisy_tree import Ints
-    from privsql.model.manifest import Manifest
+    from privsql.model.manifest import Check, Manifest
+    from privsql.model.parameters import Facts
     from privsql.model.records import Records
 
-    TreeCheck = Callable[[CellTree, ColumnTaxonomy, Contingency], list[str]]
+    CellRelease = CheckedRelease[Contingency, TreeFacts]
+    MarginalRelease = CheckedRelease[Contingency, MarginalFacts]
+    MarginalCheck = Callable[[MarginalRelease, "PublishedMarginals"], list[str]]
+    TreeCheck = Callable[[CellRelease, CellTree, ColumnTaxonomy], list[str]]
 
 # Marginals ------------------------------------------------------------------------------------------------------------
 # The checks of marginals: exact fractions and integers of the published tables, and rows that fit them.
@@ -63,11 +65,29 @@ SQL: tuple[str, ...] = ("core/", "contingency/", "verify/")
 CLOSE = 1e-6  # of figures that doubles come to
 
 
+def read_marginal_parameters(manifest: Manifest) -> Contingency:
+    """Return the parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
+    return _read_parameters(manifest, MarginalFacts, "marginals")
+
+
+def read_tree_parameters(manifest: Manifest) -> Contingency:
+    """Return those of a release of a tree."""
+    return _read_parameters(manifest, TreeFacts, "tree")
+
+
+def _read_parameters(manifest: Manifest, facts: type[Facts], what: str) -> Contingency:
+    params = read_stated_parameters(manifest, facts, Contingency, what)
+    names = {fold_name(field.name) for field in manifest.sensitive}
+    strange = manifest.roles.hold_sets or manifest.quasi_identifiers
+    if not names or strange or names != set(map(fold_name, params.domains)):
+        raise UsageError("its manifest states other columns than those of its domains")
+    return params
+
+
 @dataclass(frozen=True)
 class PublishedMarginals:
-    """What a release holds: its parameters, its rule, its noisy tables and its model."""
+    """A release read from its tables: its rule, its noisy tables and its model."""
 
-    params: Contingency
     rule: Rule
     tables: list[NoisyTable]
 
@@ -77,81 +97,50 @@ class PublishedMarginals:
         return Model(self.tables, self.rule.sizes)
 
 
-def read_marginal_parameters(manifest: Manifest) -> Contingency:
-    """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    params = read_stated_parameters(manifest, MarginalFacts, Contingency, "marginals")
-    names = {fold_name(field.name) for field in manifest.sensitive}
-    if (
-        not names
-        or manifest.roles.hold_sets
-        or manifest.quasi_identifiers
-        or names != set(map(fold_name, params.domains))
-    ):
-        raise UsageError("its manifest states other columns than those of its domains")
-    if params.algorithm != manifest.algorithm:
-        raise UsageError("its manifest states two algorithms")
-    return params
-
-
-def marginal_checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
-    """The checks that need the release alone; its tables are read from ``database``."""
-    roles = manifest.roles
-    checks.name_views(db, database, DOMAINS)
-    db.create_view(
-        "v_rows", exp.select(*roles.sa_in(), *roles.by_sa.select_columns("weight")).from_(table(ROWS, database))
-    )
-    named: dict[str, Callable[[PublishedMarginals], list[str]]] = {
-        "tables and choices spend epsilon together": _wrong_total_budget,
-        "tables are those of the public rule": lambda found: checks.differ_from_due(
+def marginal_checks(release: MarginalRelease) -> list[Check]:
+    """Return the checks that need the release alone."""
+    named: dict[str, MarginalCheck] = {
+        "tables and choices spend epsilon together": lambda release, found: checks.wrong_total_budget(
+            release, found.tables
+        ),
+        "tables are those of the public rule": lambda _, found: checks.differ_from_due(
             found.tables, found.rule.due_tables(found.tables)
         ),
-        "scales are those of the budgets": lambda found: checks.wrong_table_scales(db, found.tables),
-        "domains are those of the parameters": partial(_wrong_domains, db, manifest),
-        "facts are those of the tables": partial(_wrong_facts, manifest),
-        "rows fit the tables": partial(_wrong_rows, db, manifest),
+        "scales are those of the budgets": lambda release, found: checks.wrong_table_scales(release, found.tables),
+        "domains are those of the parameters": _wrong_domains,
+        "facts are those of the tables": _wrong_facts,
+        "rows fit the tables": _wrong_rows,
     }
     return [
-        *checks.check_tables(partial(_read_marginals, db, manifest), named),
-        Check("rows of domains lie in order", in_order(temp_table("v_domains"), ["place", "code"], strict=False)),
-        Check("rows lie in order, once each", in_order(temp_table("v_rows"), roles.sa_keys, strict=True)),
-        private.known_opendp(manifest),
-    ]
-
-
-def marginal_bounds(_db: Relations, manifest: Manifest) -> list[VerifiedBound]:
-    """What all tables spend."""
-    return private.list_epsilon_bound(read_marginal_parameters(manifest).epsilon)
-
-
-def marginal_source_checks(db: Relations, manifest: Manifest, source: Records, params: Contingency) -> list[Check]:
-    """The checks against the source: of its records a private release tells nothing that could be checked."""
-    return [
-        Check(
-            "parameters are those of the specification",
-            partial(private.differ_from_spec, read_marginal_parameters(manifest), params),
+        *checks.check_published(release, "tables", _read_marginals, named),
+        *release.check_orders(TABLE_ORDERS),
+        *release.list_checks(
+            {
+                "rows of domains lie in order": in_order(release.view("domains"), ["place", "code"], strict=False),
+                "rows lie in order, once each": in_order(release.view("rows"), release.roles.sa_keys, strict=True),
+                private.OPENDP_CHECK: private.unknown_opendp,
+            }
         ),
-        Check("domains are the specification's", partial(_other_domains, db, source, params)),
     ]
 
 
-def _wrong_total_budget(published: PublishedMarginals) -> list[str]:
-    return checks.wrong_total_budget(published.tables, published.params.epsilon)
+def marginal_source_checks(release: MarginalRelease, source: Records, params: Contingency) -> list[Check]:
+    """Return the checks against the source: of its records a private release tells nothing that could be checked."""
+    return release.list_checks({"domains are the specification's": partial(_other_domains, source, params)})
 
 
-def _read_marginals(db: Relations, manifest: Manifest) -> PublishedMarginals:
-    params, names = read_marginal_parameters(manifest), tuple(field.name for field in manifest.sensitive)
-    sizes = read_domains(db.arrow(all_rows(temp_table("v_domains"))), len(names))
-    tables = read_noisy_tables(
-        db.arrow(all_rows(temp_table("v_cliques"))), db.arrow(all_rows(temp_table("v_marginals"))), names, sizes
-    )
-    return PublishedMarginals(params, Rule(params, names, sizes), tables)
+def _read_marginals(release: MarginalRelease) -> tuple[PublishedMarginals]:
+    names = tuple(field.name for field in release.manifest.sensitive)
+    sizes = read_domains(release.read_view("domains"), len(names))
+    tables = read_noisy_tables(release.read_view("cliques"), release.read_view("marginals"), names, sizes)
+    return (PublishedMarginals(Rule(release.params, names, sizes), tables),)
 
 
-def _wrong_domains(db: Relations, manifest: Manifest, published: PublishedMarginals) -> list[str]:
-    """Columns whose published values are not those that the parameters list, if they do."""
-    rows, wrong = db.arrow(all_rows(temp_table("v_domains"))).to_pylist(), []
-    for place, field in enumerate(manifest.sensitive):
-        stated_domain = published.params.domain(field.name)
+def _wrong_domains(release: MarginalRelease, published: PublishedMarginals) -> list[str]:
+    """Return columns whose published values are not those that the parameters list, if they do."""
+    rows, wrong = release.read_view("domains").to_pylist(), []
+    for place, field in enumerate(release.manifest.sensitive):
+        stated_domain = release.params.domain(field.name)
         published_rows = [row for row in rows if row["place"] == place]
         if stated_domain is not None and stated_domain.bins is not None:
             column_ = domains.ContingencyColumn(field, None, (), stated_domain.bins)
@@ -167,37 +156,35 @@ def _wrong_domains(db: Relations, manifest: Manifest, published: PublishedMargin
     return wrong
 
 
-def _wrong_facts(manifest: Manifest, published: PublishedMarginals) -> list[str]:
-    """Facts that are not those of the tables."""
+def _wrong_facts(release: MarginalRelease, published: PublishedMarginals) -> list[str]:
+    """Return facts that are not those of the tables."""
     extra = {
-        "not_covered": published.params.not_covered(field.name for field in manifest.sensitive),
+        "not_covered": release.params.not_covered(field.name for field in release.manifest.sensitive),
         "estimated_records": rounded_total(published.model),
     }
-    return private.wrong_facts(manifest, state_marginal_facts(published.rule, published.tables) | extra)
+    return private.wrong_facts(release, count_tables(published.rule, published.tables) | extra)
 
 
-def _wrong_rows(db: Relations, manifest: Manifest, published: PublishedMarginals) -> list[str]:
-    """Whether the rows hold what is in no domain, or fit the tables otherwise than the facts say."""
-    rows, model = db.arrow(all_rows(temp_table("v_rows"))), published.model
+def _wrong_rows(release: MarginalRelease, published: PublishedMarginals) -> list[str]:
+    """Return whether the rows hold what is in no domain, or fit the tables otherwise than the facts say."""
+    rows, model, facts = release.read_view("rows"), published.model, release.facts
     weights = rows["weight"].to_numpy()
-    if len(rows) != manifest.facts["synthetic"] or not np.isfinite(weights).all() or (weights < 0).any():
-        return [f"{len(rows)} rows, stated {manifest.facts['synthetic']}; or a weight that is none"]
-    codes = codes_of(db, manifest, temp_table("v_rows"), temp_table("v_domains"))
+    if len(rows) != facts.synthetic or not np.isfinite(weights).all() or (weights < 0).any():
+        return [f"{len(rows)} rows, stated {facts.synthetic}; or a weight that is none"]
+    codes = codes_of(release.db, release.manifest, release.view("rows"), release.view("domains"))
     if (codes < 0).any():
         return ["a row holds a value that is in no domain"]
     wrong = []
     if abs(float(weights.sum()) - model.total) > max(CLOSE * model.total, CLOSE):
         wrong.append(f"the rows weigh {weights.sum():.1f}, the tables {model.total:.1f}")
-    measured_distance, stated_distance = mean_total_variation(model, codes, weights), manifest.facts["distance"]
-    return (
-        wrong
-        if abs(measured_distance - stated_distance) <= CLOSE
-        else [*wrong, f"distance: stated {stated_distance}, found {measured_distance}"]
-    )
+    measured = mean_total_variation(model, codes, weights)
+    if abs(measured - facts.distance) > CLOSE:
+        wrong.append(f"distance: stated {facts.distance}, found {measured}")
+    return wrong
 
 
-def state_marginal_facts(rule: Rule, tables: Sequence[NoisyTable]) -> dict[str, Any]:
-    """What the manifest states of the tables."""
+def count_tables(rule: Rule, tables: Sequence[NoisyTable]) -> dict[str, int]:
+    """Return what the manifest states of the tables."""
     return {
         "values": sum(rule.sizes),
         "cliques": len(tables),
@@ -211,10 +198,9 @@ def rounded_total(model: Model) -> float:
     return round(model.total, 1)
 
 
-def _other_domains(db: Relations, source: Records, params: Contingency) -> list[str]:
-    columns = domains.read_columns(db, source, params)
-    expected = domains_table(columns).to_pylist()
-    result = db.arrow(all_rows(temp_table("v_domains"))).to_pylist()
+def _other_domains(source: Records, params: Contingency, release: MarginalRelease) -> list[str]:
+    expected = domains_table(domains.read_columns(release.db, source, params)).to_pylist()
+    result = release.read_view("domains").to_pylist()
     return [] if result == expected else [f"stated {len(result)} values, the specification has {len(expected)}"]
 
 
@@ -222,98 +208,65 @@ def _other_domains(db: Relations, source: Records, params: Contingency) -> list[
 # The checks of a contingency table. They rest on the published tables alone: exact fractions, integers and SQL.
 
 
-def read_tree_parameters(manifest: Manifest) -> Contingency:
-    """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    params = read_stated_parameters(manifest, TreeFacts, Contingency, "tree")
-    names = {fold_name(field.name) for field in manifest.sensitive}
-    if (
-        not names
-        or manifest.roles.hold_sets
-        or manifest.quasi_identifiers
-        or names != set(map(fold_name, params.domains))
-    ):
-        raise UsageError("its manifest states other columns than those of its domains")
-    return params
-
-
-def tree_checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
-    """The checks that need the release alone; its tables are read from ``database``."""
-    roles, keys = manifest.roles, manifest.roles.sa_keys
-    for view, name, own in (("counts", "cells", ["count"]), ("cells", "privsql_cells", ["part", "weight"])):
-        rows = exp.select(*roles.sa_in(), *roles.by_sa.select_columns(*own))
-        db.create_view(f"v_{view}", rows.from_(table(name, database)))
-    for name in ("tree", "taxonomy"):
-        db.create_view(f"v_{name}", all_rows(table(f"privsql_{name}", database)))
+def tree_checks(release: CellRelease) -> list[Check]:
+    """Return the checks that need the release alone."""
+    roles, keys = release.roles, release.roles.sa_keys
     named: dict[str, TreeCheck] = {
         "choices and counts of every path spend at most epsilon": _wrong_paths,
-        "sizes reach thresholds that depend on no data": partial(_wrong_thresholds, db),
-        "scales are those of the budgets": partial(checks.wrong_tree_scales, db),
-        "taxonomies are stated, or group their values by fan-out": partial(_wrong_taxonomies, db, manifest),
-        "facts are those of the tree": partial(_wrong_tree_facts, manifest),
-        "cells are leaves of the tree, or stand for what a part lost": partial(_wrong_cells, db, manifest),
-        "weights are those of the fitted tree": partial(_wrong_weights, db, manifest),
+        "sizes reach thresholds that depend on no data": _wrong_thresholds,
+        "scales are those of the budgets": checks.wrong_tree_scales,
+        "taxonomies are stated, or group their values by fan-out": _wrong_taxonomies,
+        "facts are those of the tree": _wrong_tree_facts,
+        "cells are leaves of the tree, or stand for what a part lost": _wrong_cells,
+        "weights are those of the fitted tree": _wrong_weights,
     }
-    cells, leaf = temp_table("v_cells"), roles.sa_columns("c")
-    db.create_view(
-        "v_leaf_cells", fill("contingency/leaf_cells", {"cells": cells, "tree": temp_table("v_tree"), "columns": leaf})
-    )
+    release.db.create_view("v_leaf_cells", release.fill_query("contingency/leaf_cells", columns=roles.sa_columns("c")))
     columns = [*roles.sa_columns(), column("count")]
-    counts = differing_combinations(
-        columns,
-        count_combinations(temp_table("v_counts"), columns),
-        count_combinations(temp_table("v_leaf_cells"), columns),
-    )
-    lie = [Check("cells lie in order", in_order(cells, ["part", *keys, "weight"], strict=False))]
-    orders = {"tree": ["part"], "taxonomy": ["node"], "counts": list(keys)}
+    published, leaves = (count_combinations(release.view(name), columns) for name in ("counts", "leaf_cells"))
     return [
-        *checks.check_tree(partial(_read_tree, db, manifest), named),
-        *checks.check_tree_tables(manifest, counts, lie, orders),
-    ]
-
-
-def tree_bounds(_db: Relations, manifest: Manifest) -> list[VerifiedBound]:
-    """What a path of the tree spends."""
-    return private.list_epsilon_bound(read_tree_parameters(manifest).epsilon)
-
-
-def tree_source_checks(db: Relations, manifest: Manifest, source: Records, params: Contingency) -> list[Check]:
-    """The checks against the source: of its records a private release tells nothing that could be checked."""
-    return [
-        Check(
-            "parameters are those of the specification",
-            partial(private.differ_from_spec, read_tree_parameters(manifest), params),
+        *checks.check_published(release, "tree", _read_tree, named),
+        *release.list_checks(
+            {
+                "counts are those of the tree": differing_combinations(columns, published, leaves),
+                "cells lie in order": in_order(release.view("cells"), ["part", *keys, "weight"], strict=False),
+            }
         ),
-        Check("taxonomies are the specification's", partial(_same_taxonomies, db, source, params)),
+        *release.check_orders({"tree": ["part"], "taxonomy": ["node"], "counts": list(keys)}),
+        *release.list_checks({private.OPENDP_CHECK: private.unknown_opendp}),
     ]
 
 
-def _read_tree(db: Relations, manifest: Manifest) -> tuple[CellTree, ColumnTaxonomy, Contingency]:
-    taxonomy = read_taxonomy(db.arrow(all_rows(temp_table("v_taxonomy"))))
-    if len(taxonomy.roots) != len(manifest.sensitive):
+def tree_source_checks(release: CellRelease, source: Records, params: Contingency) -> list[Check]:
+    """Return the checks against the source: of its records a private release tells nothing that could be checked."""
+    return release.list_checks({"taxonomies are the specification's": partial(_same_taxonomies, source, params)})
+
+
+def _read_tree(release: CellRelease) -> tuple[CellTree, ColumnTaxonomy]:
+    taxonomy = read_taxonomy(release.read_view("taxonomy"))
+    if len(taxonomy.roots) != len(release.manifest.sensitive):
         raise ValueError("there is not one taxonomy for each column")
-    return read_tree(db.arrow(all_rows(temp_table("v_tree"))), taxonomy), taxonomy, read_tree_parameters(manifest)
+    return read_tree(release.read_view("tree"), taxonomy), taxonomy
 
 
-def _wrong_paths(tree: CellTree, taxonomy: ColumnTaxonomy, params: Contingency) -> list[str]:
-    return [f"part {row} {what}" for row, what in find_violations(tree, taxonomy, params)]
+def _wrong_paths(release: CellRelease, tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
+    return [f"part {row} {what}" for row, what in find_violations(tree, taxonomy, release.params)]
 
 
-def _wrong_thresholds(db: Relations, tree: CellTree, taxonomy: ColumnTaxonomy, params: Contingency) -> list[str]:
-    """Rows whose threshold is not what parameters, budget and taxonomy make it, or whose size is below it."""
+def _wrong_thresholds(release: CellRelease, tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
+    """Return rows whose threshold is not what parameters, budget and taxonomy make it, or whose size is below it."""
+    params = release.params
 
     def is_least(least: int, spent: Fraction, node: int, last: bool) -> bool:
         return checks.is_cutoff(least, int(taxonomy.degree[node]), params.tau_cells if last else params.tau, spent)
 
-    return checks.wrong_thresholds(db, tree, is_least)
+    return checks.wrong_thresholds(release, tree, is_least)
 
 
-def _wrong_taxonomies(
-    db: Relations, manifest: Manifest, _tree: CellTree, taxonomy: ColumnTaxonomy, params: Contingency
-) -> list[str]:
-    """Columns whose taxonomy has other groups or unnamed nodes; a stated one has a name for every node."""
-    names, wrong = checks.read_published(db, "value", "v_taxonomy"), []
-    for number, field in enumerate(manifest.sensitive):
-        domain, nodes = params.domain(field.name), np.flatnonzero(taxonomy.column == number)
+def _wrong_taxonomies(release: CellRelease, _tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
+    """Return columns whose taxonomy has other groups or unnamed nodes; a stated one has a name for every node."""
+    names, wrong = checks.read_published(release, "value", "taxonomy"), []
+    for number, field in enumerate(release.manifest.sensitive):
+        domain, nodes = release.params.domain(field.name), np.flatnonzero(taxonomy.column == number)
         values = taxonomy.values(number)
         named = [names[node] is not None for node in nodes.tolist()]
         texts = [names[node] for node in values.tolist()]
@@ -321,7 +274,7 @@ def _wrong_taxonomies(
         if domain is not None and domain.taxonomy is not None:
             right = all(named)
         else:
-            expected = context_free_parents(len(values), params.fan_out)
+            expected = context_free_parents(len(values), release.params.fan_out)
             shifted = np.where(expected < 0, -1, expected + nodes[0])
             right = np.array_equal(shifted, taxonomy.parent[nodes]) and sum(named) == len(values)
         if not right or None in texts[:-1] or len(set(texts)) < len(texts):
@@ -329,31 +282,30 @@ def _wrong_taxonomies(
     return wrong
 
 
-def _wrong_tree_facts(manifest: Manifest, tree: CellTree, taxonomy: ColumnTaxonomy, params: Contingency) -> list[str]:
-    extra = {
+def _wrong_tree_facts(release: CellRelease, tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
+    computed = {
         "values": int((taxonomy.height == 0).sum()),
         "cells": int(tree.leaf.sum()),
-        "not_covered": params.not_covered(field.name for field in manifest.sensitive),
+        "not_covered": release.params.not_covered(field.name for field in release.manifest.sensitive),
+        "partitions": len(tree) - 1,
     }
-    return checks.wrong_facts(manifest, tree, params.algorithm, extra)
+    return private.wrong_facts(release, computed)
 
 
-def _read_cell_nodes(db: Relations, manifest: Manifest, taxonomy: ColumnTaxonomy) -> tuple[Ints, Ints]:
-    """Part and value nodes of every row of ``privsql_cells``: (n,), (n, d); ``KeyError`` for a value without a node."""
-    names = checks.read_published(db, "value", "v_taxonomy")
-    texts = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa_columns()]
-    rows = db.rows(exp.select(column("part"), *texts).from_(temp_table("v_cells")))
+def _read_cell_nodes(release: CellRelease, taxonomy: ColumnTaxonomy) -> tuple[Ints, Ints]:
+    """Return part and value nodes of every published cell: (n,), (n, d); ``KeyError`` for a value without a node."""
+    names = checks.read_published(release, "value", "taxonomy")
+    texts = [exp.cast(item, "VARCHAR") for item in release.roles.sa_columns()]
+    rows = release.db.rows(exp.select(column("part"), *texts).from_(release.view("cells")))
     known = [{names[node]: node for node in taxonomy.values(n).tolist()} for n in range(len(texts))]
     nodes = [[one[value] for one, value in zip(known, row[1:], strict=True)] for row in rows]
     part = np.array([-1 if row[0] is None else row[0] for row in rows], dtype=np.int64)
     return part, np.array(nodes, dtype=np.int64).reshape(-1, len(texts))
 
 
-def _wrong_cells(
-    db: Relations, manifest: Manifest, tree: CellTree, taxonomy: ColumnTaxonomy, _asked: Contingency
-) -> list[str]:
-    """Cells that are not their leaf's, or lie outside of the part for which they stand, or in one that it kept."""
-    part, nodes = _read_cell_nodes(db, manifest, taxonomy)
+def _wrong_cells(release: CellRelease, tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
+    """Return cells that are not their leaf's, or lie outside of the part for which they stand, or in one it kept."""
+    part, nodes = _read_cell_nodes(release, taxonomy)
     at = partition_nodes(tree, taxonomy)
     if len(part) and not 0 <= part.min() <= part.max() < len(tree):
         return ["a cell belongs to no part of the tree"]
@@ -371,16 +323,14 @@ def _wrong_cells(
     ]
 
 
-def _wrong_weights(
-    db: Relations, manifest: Manifest, tree: CellTree, taxonomy: ColumnTaxonomy, _asked: Contingency
-) -> list[str]:
-    """Parts whose cells do not weigh what the fitted tree has there."""
-    rows = db.rows(fill("contingency/numbers", {"cells": temp_table("v_cells")}))
-    return checks.wrong_weights(manifest, tree, fit_estimator(tree, taxonomy).fit.sizes, rows)
+def _wrong_weights(release: CellRelease, tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
+    """Return parts whose cells do not weigh what the fitted tree has there."""
+    rows = release.db.rows(release.fill_query("contingency/numbers"))
+    return checks.wrong_weights(release, tree, fit_estimator(tree, taxonomy).fit.sizes, rows)
 
 
-def _same_taxonomies(db: Relations, source: Records, params: Contingency) -> list[str]:
-    result = diffpart_tree.read_tree_domains(db, source, params)
+def _same_taxonomies(source: Records, params: Contingency, release: CellRelease) -> list[str]:
+    result = diffpart_tree.read_tree_domains(release.db, source, params)
     expected = taxonomy_table(result.taxonomy, result.names).to_pylist()
-    stated = db.arrow(all_rows(temp_table("v_taxonomy"))).to_pylist()
+    stated = release.read_view("taxonomy").to_pylist()
     return [] if stated == expected else [f"stated {len(stated)} nodes, the specification has {len(expected)}"]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from privsql.engine.sqlfiles import column, fill, table
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.contingency import domains
+from privsql.mechanisms.contract import SENSITIVE, ReleaseTable
 from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.noisy_tree import (
     BudgetCodes,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.mechanisms.contingency.domains import ContingencyColumn
     from privsql.mechanisms.contingency.parameters import Contingency
-    from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.dp.noisy_tree import Fit, Flags, Ints, Reals
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -471,7 +471,7 @@ def find_violations(tree: CellTree, taxonomy: ColumnTaxonomy, params: Contingenc
 def _find_expansion_errors(
     tree: CellTree, row: int, nodes: tuple[int, ...], taxonomy: ColumnTaxonomy, choice: Fraction
 ) -> Iterator[tuple[int, str]]:
-    """What is wrong with how a row is expanded, or that it is, or is not."""
+    """Return what is wrong with how a row is expanded, or that it is, or is not."""
     if bool(tree.leaf[row]) != (not _count_expansions_left(nodes, taxonomy)):
         yield row, "is not a cell, or should be one"
     elif not tree.leaf[row] and (int(tree.next[row]) not in nodes or not taxonomy.height[tree.next[row]]):
@@ -492,7 +492,7 @@ def _choice_budget(tree: CellTree, row: int) -> Fraction:
 def _due_choice_budget(
     params: Contingency, nodes: tuple[int, ...], taxonomy: ColumnTaxonomy, used: Fraction
 ) -> Fraction:
-    """What is due for the choice of the column, if there is one."""
+    """Return what is due for the choice of the column, if there is one."""
     several = sum(bool(taxonomy.height[node]) for node in nodes) > 1
     return (params.epsilon / 2 - used) / _count_expansions_left(nodes, taxonomy) * params.choice if several else NOTHING
 
@@ -500,7 +500,7 @@ def _due_choice_budget(
 def _due_count_budget(
     params: Contingency, nodes: tuple[int, ...], taxonomy: ColumnTaxonomy, used: Fraction, *, cell: bool
 ) -> Fraction:
-    """What the count of a sub-partition of these nodes spends, after ``used``."""
+    """Return what the count of a sub-partition of these nodes spends, after ``used``."""
     choice = _due_choice_budget(params, nodes, taxonomy, used)
     return (
         params.epsilon - used - choice
@@ -513,21 +513,12 @@ def _due_count_budget(
 # The tables of a contingency table's release and its view: columns, a tree and its taxonomies as tables, and back.
 
 
-def tree_tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    fields, by_sa = [(field.name, field.type) for field in manifest.sensitive], manifest.roles.by_sa
-    return {
-        "cells": [*fields, *by_sa.typed_columns(("count", "BIGINT"))],
-        "privsql_cells": [
-            *by_sa.typed_columns(("part", "INTEGER")),
-            *fields,
-            *by_sa.typed_columns(("weight", "DOUBLE")),
-        ],
-        "privsql_tree": [*FIRST, ("node", "INTEGER"), ("expanded", "INTEGER"), ("choice", "VARCHAR"), *LAST],
-        "privsql_taxonomy": [
-            ("node", "INTEGER"), ("attribute", "INTEGER"), ("parent", "INTEGER"), ("value", "VARCHAR"),
-        ],
-    }  # fmt: skip
+TABLES = {
+    "cells": ReleaseTable((SENSITIVE, "count BIGINT"), view="counts"),
+    "privsql_cells": ReleaseTable(("part INTEGER", SENSITIVE, "weight DOUBLE")),
+    "privsql_tree": ReleaseTable((*FIRST, "node INTEGER", "expanded INTEGER", "choice VARCHAR", *LAST)),
+    "privsql_taxonomy": ReleaseTable(("node INTEGER", "attribute INTEGER", "parent INTEGER", "value VARCHAR")),
+}
 
 
 def tree_view(manifest: Manifest) -> exp.Query:

@@ -255,7 +255,7 @@ class QuestionColumn:
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Whether it makes sense to ask for a range of it."""
+        """Return whether it makes sense to ask for a range of it."""
         return len(self.values) > 2 and any(part in self.field.type for part in ORDERED)
 
     def draw_range(self, draw: np.random.Generator) -> exp.Expr:

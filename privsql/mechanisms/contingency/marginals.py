@@ -18,10 +18,10 @@ from privsql.engine.roles import Roles
 from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.contingency.parameters import Contingency, is_number, is_whole
-from privsql.mechanisms.contract import Proposal
+from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number, is_whole
+from privsql.mechanisms.contract import SENSITIVE, Proposal, ReleaseTable
 from privsql.mechanisms.dp.noisy_tables import Model, budget_weight, divide_budget, measure_table, strongest_pairs
-from privsql.mechanisms.dp.noisy_tables_release import COLUMNS
+from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES
 from privsql.mechanisms.private import RECORD, write_release_table
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
     from privsql.mechanisms.contingency.domains import ContingencyColumn
-    from privsql.mechanisms.contract import Columns, ProfiledSource
+    from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
     from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 # ratio)^(1/4) rounds: as many as columns where the noise just begins to be too much, fewer where it is more.
 
 SINGLES, WORKLOAD, CHOOSING = Fraction(1, 8), Fraction(7, 10), Fraction(15, 100)
-NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen
 Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choosing them spent
 
 
@@ -63,7 +62,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a specification asks for over columns with ``sizes`` values, called ``names``."""
+    """The rule of a specification over columns with ``sizes`` values, called ``names``."""
 
     params: Contingency
     names: tuple[str, ...]
@@ -85,7 +84,7 @@ class Rule:
         return prod(self.sizes[i] for i in clique)
 
     def fixed_tables(self) -> list[Due]:
-        """What is measured first, whatever it tells: the columns, and the workload.
+        """Return what is measured first, whatever it tells: the columns, and the workload.
 
         Raises ``UsageError`` where these have more cells than are allowed.
         """
@@ -133,12 +132,12 @@ class Rule:
 
     @property
     def column_noise(self) -> Fraction:
-        """What the noise of a column's own table comes to, in records, on average over the columns: public."""
+        """Return what the noise of a column's own table comes to, in records, on average over the columns: public."""
         parts = [self.count_cells(clique) / spent for clique, spent, _ in self.fixed_tables() if len(clique) == 1]
         return sum(parts, start=Fraction(0)) / len(parts)
 
     def relative_noise(self, fixed: Sequence[NoisyTable]) -> Fraction:
-        """What the noise of the columns' own tables comes to beside the noisy total, on average over the columns."""
+        """Return the noise of the columns' own tables beside the noisy total, on average over the columns."""
         parts = [one.counts.size / one.epsilon for one in fixed if len(one.columns) == 1]
         return sum(parts, start=Fraction(0)) / len(parts) / self.noisy_total(fixed)
 
@@ -148,7 +147,7 @@ class Rule:
         return max(Fraction(sum(sums), len(sums)), Fraction(1))
 
     def due_tables(self, tables: Sequence[NoisyTable]) -> list[Due]:
-        """What should have been measured: the choices are the release's, all else follows from the rule."""
+        """Return what should have been measured: the choices are the release's, all else follows from the rule."""
         fixed = self.fixed_tables()
         rest = self.remaining_tables(tables[: len(fixed)])
         if not isinstance(rest, Rounds):
@@ -215,14 +214,11 @@ def _choose_worst_pair(model: Model, counts: dict[Clique, Ints], rounds: Rounds,
 DOMAINS, ROWS = "privsql_domains", "privsql_rows"
 
 
-def marginal_tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    fields, by_sa = [(field.name, field.type) for field in manifest.sensitive], manifest.roles.by_sa
-    return {
-        **COLUMNS,
-        DOMAINS: [("place", "INTEGER"), ("code", "INTEGER"), ("value", "VARCHAR"), ("share", "DOUBLE")],
-        ROWS: [*fields, *by_sa.typed_columns(("weight", "DOUBLE"))],
-    }
+TABLES = {
+    **NOISY_TABLES,
+    DOMAINS: ReleaseTable(("place INTEGER", "code INTEGER", "value VARCHAR", "share DOUBLE")),
+    ROWS: ReleaseTable((SENSITIVE, "weight DOUBLE")),
+}
 
 
 def marginal_view(manifest: Manifest) -> exp.Query:
@@ -314,7 +310,7 @@ FEW = (
 
 @dataclass(frozen=True)
 class ProposedDomain:
-    """What is proposed of a column: the values that occur, or bins; and how many there are."""
+    """The proposal for a column: the values that occur, or bins; and how many there are."""
 
     name: str
     number: int
@@ -349,7 +345,7 @@ def _proposed_parameters(domains: list[ProposedDomain]) -> dict[str, Any]:
 
 
 def _has_little_noise(domains: list[ProposedDomain], records: int) -> bool:
-    """Whether the noise of the columns' own tables is little enough."""
+    """Return whether the noise of the columns' own tables is little enough."""
     names, sizes = tuple(one.name for one in domains), tuple(one.number + 1 for one in domains)  # and all other values
     return (
         Rule(Contingency.model_validate(_proposed_parameters(domains)), names, sizes).column_noise <= ENOUGH * records

@@ -355,7 +355,7 @@ class MarginalQuestion:
         return whole.subquery("points")
 
     def _bin_parts(self, place: int) -> list[Point]:
-        """What stands for the bins of a column that the question cuts."""
+        """Return what stands for the bins of a column that the question cuts."""
         if place not in self.known.coarse_columns:
             return []
         field, expressions = self.known.fields[place], (*self.conditions, *self.groups, *self.alone.get(place, ()))

@@ -13,20 +13,19 @@ from sqlglot import exp
 
 from privsql.answers.question import group_terms, select_terms
 from privsql.attacks.suite import Suite
-from privsql.dp_random import noise_for
+from privsql.dp_random import noise_for, opendp_version
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, is_null, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
+from privsql.mechanisms.contingency import diffpart_tree, marginals
 from privsql.mechanisms.contingency.checks import (
     SQL,
-    marginal_bounds,
+    count_tables,
     marginal_checks,
     marginal_source_checks,
     read_marginal_parameters,
     read_tree_parameters,
     rounded_total,
-    state_marginal_facts,
-    tree_bounds,
     tree_checks,
     tree_source_checks,
 )
@@ -42,18 +41,14 @@ from privsql.mechanisms.contingency.diffpart_tree import (
     read_tree_domains,
     taxonomy_table,
     tree_table,
-    tree_tables,
     tree_view,
 )
 from privsql.mechanisms.contingency.domains import evaluate_answers, read_coded_cells, read_columns
 from privsql.mechanisms.contingency.marginals import (
     DOMAINS,
-    NOISE,
-    ROWS,
     Due,
     Rule,
     domains_table,
-    marginal_tables,
     marginal_view,
     mean_total_variation,
     measure_marginals,
@@ -62,32 +57,27 @@ from privsql.mechanisms.contingency.marginals import (
     write_rows,
 )
 from privsql.mechanisms.contingency.marginals_answers import MarginalAnswers
-from privsql.mechanisms.contingency.parameters import Contingency
-from privsql.mechanisms.contract import (
-    BudgetComposition,
-    CategoricalShape,
-    Mechanism,
-    Proposal,
-    join_variants,
-    weighted_only,
+from privsql.mechanisms.contingency.parameters import (
+    CellTreePlan,
+    Contingency,
+    MarginalFacts,
+    MarginalPlan,
+    TreeFacts,
 )
+from privsql.mechanisms.contract import CategoricalShape, Proposal, join_variants, weighted_only
 from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.noisy_tables import Model
-from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, tables_structure, write_noisy_tables
+from privsql.mechanisms.dp.noisy_tables_release import tables_structure, write_noisy_tables
 from privsql.mechanisms.dp.noisy_tree_release import tree_structure
 from privsql.mechanisms.private import (
     DAMAGED,
-    NOT_PLANNED,
     RECORD,
-    describe_noise,
-    explain_epsilon,
-    format_epsilon,
-    noise_facts,
+    PrivateMechanism,
     refuse_damaged,
     write_release_table,
 )
-from privsql.model.manifest import nothing_longer, same_nan
+from privsql.model.manifest import same_nan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,26 +100,26 @@ if TYPE_CHECKING:
 # Differentially private marginals of a table as a mechanism (``contract``).
 
 
-def plan_marginals(db: Relations, source: Records, params: Contingency) -> dict[str, Any]:
-    """What is known without looking at the records: tables, cells and budgets."""
+def plan_marginals(db: Relations, source: Records, params: Contingency) -> MarginalPlan:
+    """Return what is known without looking at the records: tables, cells and budgets."""
     columns = read_columns(db, source, params)
     rule = _make_rule(columns, params)
     fixed = rule.fixed_tables()
-    return {
-        "epsilon": fraction_text(params.epsilon),
-        "values": sum(rule.sizes),
-        "columns": len(rule.sizes),
-        "workload": len(rule.workload_cliques),
-        "pairs": len(rule.candidate_pairs),
-        "cells": sum(map(rule.count_cells, [*(clique for clique, _, _ in fixed), *rule.candidate_pairs])),
-        "columns_budget": fraction_text(_sum_budgets(fixed, 1)),
-        "workload_budget": fraction_text(_sum_budgets(fixed, 2)),
-        "noise_of_columns": float(rule.column_noise),
-        "not_covered": params.not_covered(field.name for field in source.roles.sensitive),
-    }
+    return MarginalPlan(
+        epsilon=fraction_text(params.epsilon),
+        values=sum(rule.sizes),
+        columns=len(rule.sizes),
+        workload=len(rule.workload_cliques),
+        pairs=len(rule.candidate_pairs),
+        cells=sum(map(rule.count_cells, [*(clique for clique, _, _ in fixed), *rule.candidate_pairs])),
+        columns_budget=fraction_text(_sum_budgets(fixed, 1)),
+        workload_budget=fraction_text(_sum_budgets(fixed, 2)),
+        noise_of_columns=float(rule.column_noise),
+        not_covered=params.not_covered(field.name for field in source.roles.sensitive),
+    )
 
 
-def publish_marginals(db: Relations, source: Records, params: Contingency, key: Key) -> dict[str, Any]:
+def publish_marginals(db: Relations, source: Records, params: Contingency, key: Key) -> MarginalFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
     noise = noise_for(key)
     columns = read_columns(db, source, params)
@@ -141,14 +131,15 @@ def publish_marginals(db: Relations, source: Records, params: Contingency, key: 
     write_noisy_tables(db, measured, rule.names)
     write_release_table(db, DOMAINS, domains_table(columns))
     write_rows(db, source.roles.sensitive, columns, synthetic)
-    return {
-        **state_marginal_facts(rule, measured),
-        "synthetic": len(synthetic[1]),
-        "distance": round(mean_total_variation(model, *synthetic), 6),
-        "estimated_records": rounded_total(model),
-        "not_covered": params.not_covered(field.name for field in source.roles.sensitive),
-        **noise_facts(noise),
-    }
+    return MarginalFacts(
+        **count_tables(rule, measured),
+        synthetic=len(synthetic[1]),
+        distance=round(mean_total_variation(model, *synthetic), 6),
+        estimated_records=rounded_total(model),
+        not_covered=params.not_covered(field.name for field in source.roles.sensitive),
+        noise=noise.origin,
+        opendp=opendp_version(),
+    )
 
 
 def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
@@ -165,7 +156,7 @@ def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
 
 
 def _sum_budgets(fixed: Sequence[Due], columns: int) -> Fraction:
-    """What tables of one column, or of more, spend together."""
+    """Return what tables of one column, or of more, spend together."""
     return sum((spent for clique, spent, _ in fixed if min(len(clique), 2) == columns), start=Fraction(0))
 
 
@@ -173,50 +164,24 @@ def _make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> Rul
     return Rule(params, tuple(one.field.name for one in columns), tuple(map(len, columns)))
 
 
-def marginal_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a plan or a release says of itself."""
-    leak = ", ".join(facts["not_covered"])
-    covered = f"those that occur (not covered by the guarantee) in {leak}" if leak else "public"
-    lines = [("values", f"{facts['values']:,}, {covered}")]
-    if "cliques" not in facts:
-        asked = f"{facts['columns']} columns for {facts['columns_budget']}, {facts['pairs']} pairs of them"
-        more = f", {facts['workload']} declared for {facts['workload_budget']}" if facts["workload"] else ""
-        rule = f"pairs are chosen where their noise is above {fraction_text(NOISE)} of the records"
-        noise = f"about {facts['noise_of_columns']:,.0f} records in a column's own table; refused where there are fewer"
-        return [*lines, ("tables", f"{asked}{more}; {facts['cells']:,} cells"), ("rule", rule), ("noise", noise)]
-    chosen = f", {facts['chosen']} of them chosen" if facts["chosen"] else ""
-    tables = f"{facts['cliques']:,} of {facts['cells']:,} cells{chosen}"
-    synthetic = f"{facts['synthetic']:,} synthetic ones, {facts['distance']:.2%} from the tables of two columns"
-    return [*lines, ("tables", tables), ("rows", synthetic), describe_noise(facts)]
-
-
-MARGINAL_MECHANISM = Mechanism(
+MARGINAL_MECHANISM = PrivateMechanism(
     parameters=Contingency,
-    shape=CategoricalShape(lambda asked: asked.domains),
-    composition=BudgetComposition(lambda asked: asked.epsilon),
+    facts=MarginalFacts,
+    shape=CategoricalShape(lambda params: params.domains),
     sql=SQL,
-    relations=(CLIQUES, MARGINALS, DOMAINS, ROWS),
     read=read_marginal_parameters,
     plan=plan_marginals,
-    algorithms=NOT_PLANNED,
     publish=publish_marginals,
-    tables=marginal_tables,
+    layout=marginals.TABLES,
     views=weighted_only(marginal_view),
     checks=marginal_checks,
-    long_checks=nothing_longer,
-    measured=lambda _db, _manifest: {},
-    bounds=marginal_bounds,
     source_checks=marginal_source_checks,
     answers=MarginalAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(scene=None, adversaries=(noisy_tables_adversary(),), combining=(), quick=None),
-    promise=format_epsilon,
-    words=explain_epsilon,
+    adversaries=Suite(adversaries=(noisy_tables_adversary(),)),
     structure=tables_structure,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose_marginals,
-    warnings=lambda _facts: [],
-    figures=marginal_figures,
 )
 
 
@@ -297,22 +262,22 @@ class CellTreeAnswers(noisy_tree_release.NoisyTreeAnswers):
 LEAVES = noisy_tree_release.Leaves("cells", is_null(column("expanded")), column("choice"))
 
 
-def plan_tree(db: Relations, source: Records, params: Contingency) -> dict[str, Any]:
-    """What is known without looking at the records: values, expansions and the budget of the first one."""
+def plan_tree(db: Relations, source: Records, params: Contingency) -> CellTreePlan:
+    """Return what is known without looking at the records: values, expansions and the budget of the first one."""
     domains = read_tree_domains(db, source, params)
     height = domains.taxonomy.height[domains.taxonomy.roots]
     first = budget_shares(params, params.epsilon / 2, int(height.sum()), several=len(height) > 1)
-    return {
-        "epsilon": fraction_text(params.epsilon),
-        "values": sum(len(one.labels) for one in domains.columns),
-        "expansions": int(height.sum()),
-        "first_choice": fraction_text(first.choice),
-        "first_budget": fraction_text(first.inner),
-        "not_covered": params.not_covered(field.name for field in source.roles.sensitive),
-    }
+    return CellTreePlan(
+        epsilon=fraction_text(params.epsilon),
+        values=sum(len(one.labels) for one in domains.columns),
+        expansions=int(height.sum()),
+        first_choice=fraction_text(first.choice),
+        first_budget=fraction_text(first.inner),
+        not_covered=params.not_covered(field.name for field in source.roles.sensitive),
+    )
 
 
-def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
+def propose_parameters(_: Relations, source: ProfiledSource) -> Proposal:
     """An epsilon of 1, the values that occur as the domains."""
     return Proposal(
         {
@@ -325,29 +290,30 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:  # no
     )
 
 
-def publish_tree(db: Relations, source: Records, params: Contingency, key: Key) -> dict[str, Any]:
+def publish_tree(db: Relations, source: Records, params: Contingency, key: Key) -> TreeFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
     noise = noise_for(key)
     domains = read_tree_domains(db, source, params)
     tree = grow_tree(read_cells(db, source, domains), domains.taxonomy, params, noise)
     fitted = fit_estimator(tree, domains.taxonomy)
-    stated = noisy_tree.enough_remaining(fitted, params, "cell", "coarser domains")
+    remaining = noisy_tree.require_remaining(fitted, params, "cell", "coarser domains")
     stand_ins = impute_cells(
         tree, domains.taxonomy, fitted.fit, key.random_generator("contingency", fraction_text(params.epsilon))
     )
     _write_cells(db, source.roles, domains, (tree, fitted.fit.sizes.size, stand_ins))
     write_release_table(db, "privsql_tree", tree_table(tree, domains.taxonomy, params))
     write_release_table(db, "privsql_taxonomy", taxonomy_table(domains.taxonomy, domains.names))
-    return {
-        "values": sum(len(one.labels) for one in domains.columns),
-        "partitions": len(tree) - 1,
-        "cells": int(tree.leaf.sum()),
-        "imputed": len(stand_ins.row),
-        "estimated_records": round(float(fitted.fit.sizes.size[0]), 1),
-        **stated,
-        "not_covered": params.not_covered(field.name for field in source.roles.sensitive),
-        **noise_facts(noise),
-    }
+    return TreeFacts(
+        values=sum(len(one.labels) for one in domains.columns),
+        partitions=len(tree) - 1,
+        cells=int(tree.leaf.sum()),
+        imputed=len(stand_ins.row),
+        estimated_records=round(float(fitted.fit.sizes.size[0]), 1),
+        kept_records=remaining,
+        not_covered=params.not_covered(field.name for field in source.roles.sensitive),
+        noise=noise.origin,
+        opendp=opendp_version(),
+    )
 
 
 def _write_cells(
@@ -381,47 +347,24 @@ def _typed_values(domains: Domains, keys: list[str], nodes: Ints) -> dict[str, p
     }
 
 
-def tree_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a plan or a release says of itself."""
-    leak = ", ".join(facts["not_covered"])
-    covered = f"those that occur (not covered by the guarantee) in {leak}" if leak else "public"
-    lines = [("values", f"{facts['values']:,}, {covered}")]
-    if "partitions" not in facts:
-        first = f"choice {facts['first_choice']}, counts {facts['first_budget']} of at most {facts['expansions']}"
-        return [*lines, ("first expansion", first)]
-    cells = f"{facts['cells']:,} in {facts['partitions']:,} partitions; {facts['imputed']:,} stand for pruned ones"
-    return [*lines, ("cells", cells), describe_noise(facts)]
-
-
-DIFFPART = Mechanism(
+DIFFPART = PrivateMechanism(
     parameters=Contingency,
-    shape=CategoricalShape(lambda asked: asked.domains),
-    composition=BudgetComposition(lambda asked: asked.epsilon),
+    facts=TreeFacts,
+    shape=CategoricalShape(lambda params: params.domains),
     sql=SQL,
-    relations=("cells", "privsql_cells", "privsql_tree", "privsql_taxonomy"),
     read=read_tree_parameters,
     plan=plan_tree,
-    algorithms=NOT_PLANNED,
     publish=publish_tree,
-    tables=tree_tables,
+    layout=diffpart_tree.TABLES,
     views=weighted_only(tree_view),
     checks=tree_checks,
-    long_checks=nothing_longer,
-    measured=lambda _db, _manifest: {},
-    bounds=tree_bounds,
     source_checks=tree_source_checks,
     answers=CellTreeAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(
-        scene=None, adversaries=(noisy_tree_release.membership_adversary(LEAVES),), combining=(), quick=None
-    ),
-    promise=format_epsilon,
-    words=explain_epsilon,
+    adversaries=Suite(adversaries=(noisy_tree_release.membership_adversary(LEAVES),)),
     structure=tree_structure,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose_parameters,
-    warnings=lambda facts: noisy_tree.warn_remaining(facts, facts["cells"], "cell"),
-    figures=tree_figures,
 )
 
 

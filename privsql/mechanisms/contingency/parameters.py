@@ -1,4 +1,4 @@
-"""What a publisher asks of a contingency table: frozen, validated, exact."""
+"""Parameters and facts of contingency tables: frozen, validated, exact."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pydantic import Field, field_validator, model_validator
 
 from privsql.engine.files import fold_name
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.dp import parameters
-from privsql.mechanisms.dp.parameters import ALLOW_EMPTY
-from privsql.model.parameters import Epsilon, Exact, NoiseFacts, Parameters, Positive, Share, Universe
+from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, describe_noise, warn_remaining
+from privsql.model.parameters import Epsilon, Exact, Facts, NoiseOrigin, Parameters, Positive, Share, Universe, Version
 
 MOST_BINS = 10_000
+NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen
 WITHIN = 64  # whole numbers that stand for a bin, at most
 OWN = {"marginals": {"workload", "pairs", "max_cells"}, "diffpart": {"fan_out", "choice", "tau", "tau_cells"}}
 
@@ -74,26 +74,102 @@ class Values(Universe):
         return edges
 
 
-class ContingencyFacts(NoiseFacts):
-    """What the manifest of any such release states."""
+class CellTreePlan(Facts):
+    """The facts of a tree that are known without looking at the records."""
 
-    values: int = Field(ge=1)
-    cells: int = Field(ge=0)
+    epsilon: str
+    values: int
+    expansions: int
+    first_choice: str
+    first_budget: str
     not_covered: list[str]
 
+    def describe(self) -> list[tuple[str, str]]:
+        """Return the values and the first expansion."""
+        first = f"choice {self.first_choice}, counts {self.first_budget} of at most {self.expansions}"
+        return [_describe_values(self), ("first expansion", first)]
 
-class TreeFacts(ContingencyFacts, parameters.NoisyTreeFacts):
-    """What the manifest of a tree states."""
+
+class TreeFacts(Facts):
+    """The facts of a tree: nothing but what follows from the published tables."""
+
+    values: int = Field(ge=1)
+    partitions: int = Field(ge=0)
+    cells: int = Field(ge=0)
+    imputed: int = Field(ge=0)
+    estimated_records: float
+    kept_records: float  # of these, in what was kept
+    not_covered: list[str]
+    noise: NoiseOrigin
+    opendp: Version
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return values and cells."""
+        cells = f"{self.cells:,} in {self.partitions:,} partitions; {self.imputed:,} stand for pruned ones"
+        return [_describe_values(self), ("cells", cells), describe_noise(self)]
+
+    def list_warnings(self) -> list[str]:
+        """Return whether answers rest on a model alone."""
+        return warn_remaining(self.cells, self.kept_records, self.estimated_records - self.kept_records, "cell")
 
 
-class MarginalFacts(ContingencyFacts):
-    """What the manifest of marginals states: all of it follows from the published tables."""
+class MarginalPlan(Facts):
+    """The facts of marginals that are known without looking at the records: tables, cells and budgets."""
 
+    epsilon: str
+    values: int
+    columns: int
+    workload: int
+    pairs: int
+    cells: int
+    columns_budget: str
+    workload_budget: str
+    noise_of_columns: float
+    not_covered: list[str]
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return values, tables and noise."""
+        asked = f"{self.columns} columns for {self.columns_budget}, {self.pairs} pairs of them"
+        more = f", {self.workload} declared for {self.workload_budget}" if self.workload else ""
+        noise = f"about {self.noise_of_columns:,.0f} records in a column's own table; refused where there are fewer"
+        return [
+            _describe_values(self),
+            ("tables", f"{asked}{more}; {self.cells:,} cells"),
+            ("rule", f"pairs are chosen where their noise is above {fraction_text(NOISE)} of the records"),
+            ("noise", noise),
+        ]
+
+
+class MarginalFacts(Facts):
+    """The facts of marginals: all of them follow from the published tables."""
+
+    values: int = Field(ge=1)
     cliques: int = Field(ge=1)
     chosen: int = Field(ge=0)
+    cells: int = Field(ge=0)
     synthetic: int = Field(ge=0)
     distance: float = Field(ge=0)
     estimated_records: float
+    not_covered: list[str]
+    noise: NoiseOrigin
+    opendp: Version
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return values, tables and synthetic rows."""
+        chosen = f", {self.chosen} of them chosen" if self.chosen else ""
+        rows = f"{self.synthetic:,} synthetic ones, {self.distance:.2%} from the tables of two columns"
+        return [
+            _describe_values(self),
+            ("tables", f"{self.cliques:,} of {self.cells:,} cells{chosen}"),
+            ("rows", rows),
+            describe_noise(self),
+        ]
+
+
+def _describe_values(facts: CellTreePlan | TreeFacts | MarginalPlan | MarginalFacts) -> tuple[str, str]:
+    leak = ", ".join(facts.not_covered)
+    covered = f"those that occur (not covered by the guarantee) in {leak}" if leak else "public"
+    return "values", f"{facts.values:,}, {covered}"
 
 
 class Contingency(Parameters):
@@ -144,7 +220,7 @@ class Contingency(Parameters):
 
     @model_validator(mode="after")
     def _of_one_algorithm(self) -> Contingency:
-        """What belongs to one algorithm is not asked of another, and a workload names columns that there are."""
+        """Return what belongs to one algorithm is not asked of another, and a workload names columns that there are."""
         others = OWN["diffpart" if self.algorithm == "marginals" else "marginals"]
         for name in others & self.model_fields_set:
             if getattr(self, name) != type(self).model_fields[name].default:
@@ -169,7 +245,7 @@ class Contingency(Parameters):
         return [name for name, values in stated.items() if values is None or values.data]
 
     def is_coarse(self, name: str, kind: str) -> bool:
-        """Whether a column is published in bins that hold more values than stand for them."""
+        """Return whether a column is published in bins that hold more values than stand for them."""
         values = self.domain(name)
         if values is None or values.bins is None:
             return False
@@ -177,12 +253,12 @@ class Contingency(Parameters):
 
 
 def is_whole(kind: str) -> bool:
-    """Whether a type is of whole numbers."""
+    """Return whether a type is of whole numbers."""
     return "INT" in kind and kind != "INTERVAL"
 
 
 def is_number(kind: str) -> bool:
-    """Whether a type is of numbers."""
+    """Return whether a type is of numbers."""
     return is_whole(kind) or kind.startswith(("FLOAT", "DOUBLE", "DECIMAL"))
 
 

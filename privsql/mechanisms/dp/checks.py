@@ -6,77 +6,64 @@ import math
 from fractions import Fraction
 from functools import cache, partial
 from math import exp as e_to
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privsql.attacks.suite import Adversary
 from privsql.dp_random import noise_scale
-from privsql.engine.sqlfiles import all_rows, fill, table, temp_table
-from privsql.mechanisms import private
-from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS
+from privsql.engine.sqlfiles import fill, table
+from privsql.mechanisms.dp.noisy_tables_release import CLIQUES
 from privsql.mechanisms.private import KNOWS, MEMBERSHIP, make_membership_finding
-from privsql.model.manifest import BROKEN, Check, in_order
+from privsql.model.manifest import BROKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from sqlglot import exp
-
     from privsql.attacks.scene import Finding, ReleaseView
-    from privsql.engine.database import Relations
+    from privsql.mechanisms.contract import CheckedRelease
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.dp.noisy_tree import Consistent, NoisyTree
-    from privsql.model.manifest import Manifest
+    from privsql.model.manifest import Check
 
     IsLeast = Callable[[int, Fraction, int, bool], bool]
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 # Checks of published noisy tables, and what their adversary learns: exact fractions and integers alone.
 
-T = TypeVar("T")
 
+def check_published(
+    release: CheckedRelease[Any, Any],
+    what: str,
+    read: Callable[[CheckedRelease[Any, Any]], tuple[Any, ...]],
+    named: Mapping[str, Callable[..., list[str]]],
+) -> list[Check]:
+    """Return checks of what was published, which ``read`` reads once; where it can't be read, all have failed.
 
-def name_views(db: Relations, database: str | None, *more: str) -> None:
-    """Name the tables of a release for its checks, as v_cliques, v_marginals and so on."""
-    for name in (CLIQUES, MARGINALS, *more):
-        db.create_view(f"v_{name.removeprefix('privsql_')}", all_rows(table(name, database)))
+    ``named``: by name, functions that list what is wrong in the release and in what was read of it.
+    """
+    once = cache(partial(read, release))
 
-
-def check_tables(read: Callable[[], T], named: Mapping[str, Callable[[T], list[str]]]) -> list[Check]:
-    """Checks of what was measured, which is read once; where it can't be, all have failed."""
-    once = cache(read)
-
-    def run_check(check: Callable[[T], list[str]]) -> list[str]:
+    def run_check(check: Callable[..., list[str]], _: CheckedRelease[Any, Any]) -> list[str]:
         try:
-            return check(once())
+            return check(release, *once())
         except BROKEN as error:
-            return [f"the tables can't be read: {error}"]
+            return [f"the {what} can't be read: {error}"]
 
-    orders = {"cliques": ["clique"], "marginals": ["clique", "cell"]}
-    return [
-        *(Check(name, partial(run_check, check)) for name, check in named.items()),
-        *(
-            Check(f"rows of {name} lie in order, once each", in_order(temp_table(f"v_{name}"), keys, strict=True))
-            for name, keys in orders.items()
-        ),
-    ]
+    return release.list_checks({name: partial(run_check, check) for name, check in named.items()})
 
 
-def sum_budgets(tables: Sequence[NoisyTable]) -> Fraction:
-    """All that was spent: every table, and every choice of one."""
-    return sum((one.epsilon + (one.choice or 0) for one in tables), start=tables[0].epsilon * 0)
+def wrong_total_budget(
+    release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable], choices: Fraction = Fraction(0)
+) -> list[str]:
+    """Return what tables and choices of them, and other ``choices``, spend together, if it is anything but epsilon."""
+    total = sum((one.epsilon + (one.choice or 0) for one in tables), start=choices)
+    return [] if total == release.params.epsilon else [f"spent {total}, not {release.params.epsilon}"]
 
 
-def wrong_total_budget(tables: Sequence[NoisyTable], epsilon: Fraction) -> list[str]:
-    """Whether tables and choices spend anything but epsilon together."""
-    result = sum_budgets(tables)
-    return [] if result == epsilon else [f"spent {result}, not {epsilon}"]
-
-
-def wrong_table_scales(db: Relations, tables: Sequence[NoisyTable]) -> list[str]:
-    """Tables whose noise has another scale than the least double that spends no more than the stated budget."""
-    widths: list[Any] = db.arrow(all_rows(temp_table("v_cliques")))["scale"].to_pylist()
+def wrong_table_scales(release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable]) -> list[str]:
+    """Return tables whose noise has another scale than the least double that spends no more than the stated budget."""
+    widths: list[Any] = release.read_view("cliques")["scale"].to_pylist()
     pairs = enumerate(zip(tables, widths, strict=True))
     return [f"clique {k}: scale {width}" for k, (one, width) in pairs if width != noise_scale(one.epsilon)]
 
@@ -121,60 +108,30 @@ def attack_noisy_tables(view: ReleaseView, chosen: float) -> list[Finding]:
 # Trees ----------------------------------------------------------------------------------------------------------------
 # Checks of a published noisy tree that do not depend on what its partitions are, and share nothing with growing it.
 
-X = TypeVar("X")
-A = TypeVar("A")
 CLOSE = 1e-9  # relative difference of a threshold that doubles may make
 SAME = 1e-4  # records: sizes are fitted in doubles
 
 
-def check_tree(read: Callable[[], tuple[T, X, A]], named: Mapping[str, Callable[[T, X, A], list[str]]]) -> list[Check]:
-    """Checks of a tree, its taxonomy and the parameters, which are read once; where they can't be, all have failed."""
-    once = cache(read)
-
-    def run_check(check: Callable[[T, X, A], list[str]]) -> list[str]:
-        try:
-            return check(*once())
-        except (ValueError, IndexError, KeyError, ZeroDivisionError) as error:
-            return [f"the tree can't be read: {error}"]
-
-    return [Check(name, partial(run_check, check)) for name, check in named.items()]
-
-
-def check_tree_tables(
-    manifest: Manifest, counts: exp.Query, extra_checks: Sequence[Check], orders: Mapping[str, Sequence[str]]
-) -> list[Check]:
-    """Checks of the tables: published counts that are not the tree's, a kind's own, rows that lie out of order."""
-    return [
-        Check("counts are those of the tree", counts),
-        *extra_checks,
-        *(
-            Check(f"rows of {name} lie in order, once each", in_order(temp_table(f"v_{name}"), keys, strict=True))
-            for name, keys in orders.items()
-        ),
-        private.known_opendp(manifest),
-    ]
-
-
-def read_published(db: Relations, name: str, table: str = "v_tree") -> list[Any]:
-    """A column of a published table; parts and nodes are in order, which is a check of its own."""
-    result: list[Any] = db.arrow(all_rows(temp_table(table)))[name].to_pylist()
+def read_published(release: CheckedRelease[Any, Any], name: str, view: str = "tree") -> list[Any]:
+    """Return a column of a published table; parts and nodes are in order, which is a check of its own."""
+    result: list[Any] = release.read_view(view)[name].to_pylist()
     return result
 
 
 def is_cutoff(least: int, empty: int, passing: Fraction, spent: Fraction) -> bool:
-    """Whether ``least`` is ``budget.cutoff`` of the others, up to ``CLOSE``."""
+    """Return whether ``least`` is ``budget.cutoff`` of the others, up to ``CLOSE``."""
     alpha = float(spent)
     exact = math.log(empty / (float(passing) * (1 + math.exp(-alpha)))) / alpha
     return least >= 1 and least >= exact - CLOSE * least and (least == 1 or least - 1 < exact + CLOSE * least)
 
 
-def wrong_thresholds(db: Relations, tree: NoisyTree, is_least: IsLeast) -> list[str]:
+def wrong_thresholds(release: CheckedRelease[Any, Any], tree: NoisyTree, is_least: IsLeast) -> list[str]:
     """Rows whose threshold is not the one of their budget, node and kind, or whose size is below it.
 
     ``is_least`` tells whether a threshold is right for a budget, the node at which the parent was expanded, and
     whether the row is a leaf.
     """
-    stated = read_published(db, "threshold")
+    stated = read_published(release, "threshold")
     wrong = [] if stated[0] is None else ["part 0 was never counted"]
     right = cache(is_least)
     nodes = tree.next[tree.parent].tolist()
@@ -185,9 +142,9 @@ def wrong_thresholds(db: Relations, tree: NoisyTree, is_least: IsLeast) -> list[
     return wrong
 
 
-def wrong_tree_scales(db: Relations, tree: NoisyTree, *_others: object) -> list[str]:
+def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: NoisyTree, *_others: object) -> list[str]:
     """Rows whose noise has another scale than the least double that spends no more than the stated budget."""
-    widths = read_published(db, "scale")
+    widths = read_published(release, "scale")
     wrong = [] if widths[0] is None else ["part 0 was never counted"]
     for code, width in sorted(set(zip(tree.spent[1:].tolist(), widths[1:], strict=True)), key=str):
         budget = tree.budgets[code]
@@ -196,36 +153,33 @@ def wrong_tree_scales(db: Relations, tree: NoisyTree, *_others: object) -> list[
     return wrong
 
 
-def wrong_facts(manifest: Manifest, tree: NoisyTree, algorithm: str, extra_facts: Mapping[str, Any]) -> list[str]:
-    """Facts of the manifest that are not those of the tree; ``extra_facts``: the ones that a kind of trees adds."""
-    wrong = private.wrong_facts(manifest, {**extra_facts, "partitions": len(tree) - 1})
-    return wrong if manifest.algorithm == algorithm else [*wrong, f"algorithm {manifest.algorithm}"]
-
-
-def _wrong_remaining_records(manifest: Manifest, records: float) -> list[str]:
-    """How many records are in what was kept, as the manifest states it."""
-    stated = manifest.facts["kept_records"]
-    return [] if abs(records - stated) < 0.1 else [f"kept records: stated {stated}, found {records:.1f}"]
-
-
 def wrong_weights(
-    manifest: Manifest, tree: NoisyTree, sizes: Consistent, rows: Iterable[tuple[Any, ...]], outside: int | None = None
+    release: CheckedRelease[Any, Any],
+    tree: NoisyTree,
+    sizes: Consistent,
+    rows: Iterable[tuple[Any, ...]],
+    outside: int | None = None,
 ) -> list[str]:
-    """Parts whose rows (part, number, weight) do not weigh what the fitted tree has there, and how many stand in.
+    """Return parts whose rows (part, number, weight) do not weigh what the fitted tree has there.
 
     ``outside``: records that lie outside of the tree, as part -1; None if no part is called that.
     """
     target = np.where(tree.leaf, sizes.size, sizes.remainder)
     due = dict(enumerate(target.tolist())) | ({} if outside is None else {-1: float(outside)})
-    stated, estimated = manifest.facts["estimated_records"], float(sizes.size[0]) + (outside or 0)
-    wrong = [] if abs(estimated - stated) < 0.1 else [f"estimated records: stated {stated}, found {estimated:.1f}"]
-    wrong += _wrong_remaining_records(manifest, float(sizes.size[tree.leaf].sum()))
+    facts = release.facts
+    wrong = wrong_amount("estimated records", facts.estimated_records, float(sizes.size[0]) + (outside or 0))
+    wrong += wrong_amount("kept records", facts.kept_records, float(sizes.size[tree.leaf].sum()))
     stand_ins = 0
     for part, number, weight in rows:
         fitted = due.get(part, math.nan)
         stand_ins += number if part in due and part >= 0 and not tree.leaf[part] else 0
         if weight is None or not math.isclose(weight, fitted, rel_tol=SAME, abs_tol=SAME):
             wrong.append(f"part {part} weighs {weight}, fitted {fitted}")
-    if stand_ins != manifest.facts["imputed"]:
-        wrong.append(f"imputed: stated {manifest.facts['imputed']}, found {stand_ins}")
+    if stand_ins != facts.imputed:
+        wrong.append(f"imputed: stated {facts.imputed}, found {stand_ins}")
     return wrong
+
+
+def wrong_amount(name: str, stated: float, computed: float) -> list[str]:
+    """Return a stated number of records that differs from the computed one, which it rounds to one digit."""
+    return [] if abs(computed - stated) <= 0.1 else [f"{name}: stated {stated}, found {computed:.1f}"]

@@ -62,7 +62,7 @@ def divide_budget(total: Fraction, weights: Sequence[int]) -> list[Fraction]:
 
 
 def budget_weight(cells: int) -> int:
-    """What a table of so many cells is given of a budget, beside others: 1,000 times the square root, rounded down.
+    """Return the share of a budget for a table of so many cells: 1,000 times the square root, rounded down.
 
     With a budget of e its counts err by cells/e in all; over several tables that sum is least for the square root.
     """
@@ -153,7 +153,7 @@ class TablePrior:
         return result
 
     def believe_unmeasured(self, expected: Reals) -> BelievedTable:
-        """What is believed of a table that nothing was told of: what is expected, and all of the prior's doubt."""
+        """Return the belief in a table of which nothing is known: what is expected, and all of the prior's doubt."""
         doubt = float(self.shares @ GRID) * self.cell_variance(expected)
         return BelievedTable(expected, np.zeros_like(expected), doubt)
 
@@ -173,7 +173,7 @@ class TablePrior:
 
 
 def fit_prior(tables: Sequence[ObservedTable]) -> TablePrior:
-    """What all tables together tell of how far cells lie from what is expected of them."""
+    """Return what all tables together tell of how far cells lie from what is expected of them."""
     expected = np.concatenate([one.expected.reshape(-1) for one in tables])
     far = np.concatenate([(one.table - one.expected).reshape(-1) for one in tables])
     variance = np.concatenate([np.full(one.table.size, one.variance) for one in tables])
@@ -239,7 +239,7 @@ class LeastSquares:
     interactions: Mapping[Clique, tuple[Reals, float]]
 
     def is_measured(self, columns: Clique) -> bool:
-        """Whether some table told of all interactions among the columns."""
+        """Return whether some table told of all interactions among the columns."""
         return columns in self.interactions
 
     def estimate_table(self, columns: Clique) -> Reals:
@@ -262,7 +262,7 @@ class LeastSquares:
         )
 
     def draw_errors(self, columns: Clique, noise: np.random.Generator) -> LeastSquares:
-        """What the noise may have done to some columns and all interactions among them, as the variances have it."""
+        """Draw noise of some columns and all interactions among them, as the variances have it."""
         among = [tau for tau, _, _ in self._blocks(columns) if tau in self.interactions]
         drawn = {
             tau: (
@@ -332,7 +332,7 @@ class Tables:
 
 
 class Model:
-    """What noisy tables tell of all others. ``sizes``: the number of values of every column."""
+    """Tables that are estimated from the noisy ones. ``sizes``: the number of values of every column."""
 
     def __init__(self, tables: Sequence[NoisyTable], sizes: Sequence[int]) -> None:
         self.sizes = tuple(sizes)
@@ -435,7 +435,7 @@ class Model:
         return rake_table(table + POSSIBLE, [((axis,), one) for axis, one in enumerate(singles)], AGAIN)
 
     def _chain_pairs(self, pairs: Mapping[Clique, Reals]) -> dict[Clique, Reals]:
-        """What the tree of the strongest pairs makes of all others."""
+        """Return what the tree of the strongest pairs makes of all others."""
         tree = strongest_pairs(pairs, len(self.sizes))
         result: dict[Clique, Reals] = {}
         for start in range(len(self.sizes)):

@@ -17,6 +17,7 @@ from privsql.dp_random import deviation_of, noise_scale
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.exact import fraction_text
 from privsql.keyed_random import seed_key
+from privsql.mechanisms.contract import ReleaseTable
 from privsql.mechanisms.dp.noisy_tables import NO_CLASSES, POSSIBLE, NoisyTable, merge_values
 from privsql.mechanisms.private import write_release_table
 from privsql.model.manifest import Structure
@@ -55,7 +56,7 @@ class CellSums:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no cell is met in part."""
+        """Return whether no cell is met in part."""
         return bool(((self.weight == 0) | (self.weight == 1)).all())
 
     def round_weights(self, *, up: bool) -> CellSums:
@@ -149,7 +150,7 @@ class SumEstimator:
         return np.stack([first, *(self.model.draw_replicate(columns, noise, classes) for _ in range(number - 1))])
 
     def _of_pairs(self, sums: CellSums, table: Reals) -> Reals:
-        """What the errors of pairs of columns do to sums over tables of more, each cell in proportion to its pair's.
+        """Return the variance that pairs of columns add to sums over tables of more, each cell by that of its pair.
 
         Tables that are drawn are few, and of a cell that a pair has next to nobody in most of them say nothing.
         """
@@ -172,7 +173,7 @@ class SumEstimator:
         return result
 
     def _of_nobody(self, sums: CellSums, table: Reals) -> Reals:
-        """What values that are estimated to be nobody's may hold after all, shared out by the other columns alone."""
+        """Return the variance of values that are estimated to be nobody's, shared out by the other columns alone."""
         codes, result = np.unravel_index(sums.cell, table.shape), np.zeros(sums.number)
         total = max(self.model.total, 1.0)
         singles = [
@@ -210,7 +211,7 @@ class SumEstimator:
         return result
 
     def _variance_beyond_pairs(self, sums: CellSums, table: Reals) -> Reals:
-        """What three columns and more deviate from their pairs, whose own sums don't change by it.
+        """Return what three columns and more deviate from their pairs, whose own sums don't change by it.
 
         mu, as a sample does, and ``Model.beyond`` of mu^2, where neighbouring cells deviate together to a part: between
         the sum of squares and the square of the sum. A sum over all values of a column does not deviate, so each column
@@ -233,13 +234,12 @@ class SumEstimator:
 # columns.
 
 CLIQUES, MARGINALS = "privsql_cliques", "privsql_marginals"
-COLUMNS = {
-    CLIQUES: [
-        ("clique", "INTEGER"), ("columns", "VARCHAR[]"), ("epsilon", "VARCHAR"), ("scale", "DOUBLE"),
-        ("choice", "VARCHAR"),
-    ],
-    MARGINALS: [("clique", "INTEGER"), ("cell", "BIGINT"), ("count", "BIGINT")],
-}  # fmt: skip
+NOISY_TABLES = {
+    CLIQUES: ReleaseTable(("clique INTEGER", "columns VARCHAR[]", "epsilon VARCHAR", "scale DOUBLE", "choice VARCHAR")),
+    MARGINALS: ReleaseTable(("clique INTEGER", "cell BIGINT", "count BIGINT")),
+}
+CELL_COLUMNS = ("clique", "cell", "count")
+TABLE_ORDERS = {"cliques": ["clique"], "marginals": ["clique", "cell"]}  # by view the columns that order its rows
 SMALLEST_BUDGET = Fraction(1, 10**15)
 MOST_CELLS = 50_000_000  # that are read
 
@@ -268,7 +268,7 @@ def write_noisy_tables(db: Relations, tables: Sequence[NoisyTable], names: Seque
 def read_noisy_tables(
     cliques: pa.Table, marginals: pa.Table, names: Sequence[str], sizes: Sequence[int]
 ) -> list[NoisyTable]:
-    """What was measured; ``ValueError`` unless every cell of every clique is there once, in order."""
+    """Return what was measured; ``ValueError`` unless every cell of every clique is there once, in order."""
     if cliques["clique"].to_pylist() != list(range(len(cliques))):
         raise ValueError("cliques are not numbered 0, 1, ..")
     places = {name: place for place, name in enumerate(names)}
@@ -279,10 +279,10 @@ def read_noisy_tables(
     cells = [prod(shape) for shape in shapes]
     if sum(cells) != len(marginals) or sum(cells) > MOST_CELLS:
         raise ValueError(f"{len(marginals):,} cells are published, the cliques have {sum(cells):,}")
-    if any(marginals[name].null_count for name, _ in COLUMNS[MARGINALS]):
+    if any(marginals[name].null_count for name in CELL_COLUMNS):
         raise ValueError("a count is missing")
     edges = np.cumsum([0, *cells])
-    clique, cell, count = (marginals[name].to_numpy().astype(np.int64) for name, _ in COLUMNS[MARGINALS])
+    clique, cell, count = (marginals[name].to_numpy().astype(np.int64) for name in CELL_COLUMNS)
     whose = np.repeat(np.arange(len(cells)), cells)
     if not np.array_equal(clique, whose) or not np.array_equal(cell, np.arange(len(cell)) - edges[whose]):
         raise ValueError("cells are missing, or out of order")

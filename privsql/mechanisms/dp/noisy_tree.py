@@ -16,7 +16,7 @@ from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from fractions import Fraction
 
 # Budget ---------------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def fit_sizes(tree: NoisyTree, candidates: Candidates, anywhere: Callable[[Reals
 
 
 def fit_all_candidates(tree: NoisyTree, candidates: Candidates) -> Fit:
-    """The same where every candidate was kept, whatever its count was: nothing is lost, and errors are the noise's."""
+    """Fit a tree of which every candidate was kept: nothing is lost, and errors are the noise's."""
     none = np.zeros(len(tree))
     sizes = make_consistent(tree, noise_variance(tree), Remainder(none, none + 1))
     return Fit(candidates, _remaining_records(candidates, np.maximum(sizes.size, 0)), sizes)
@@ -346,7 +346,7 @@ def _pruned_records(tree: NoisyTree, candidates: Candidates, frequency: Reals, r
 
 @dataclass(frozen=True)
 class Lost:
-    """What stands for pruned records: ``row`` (G,), ascending: the expanded row that lost them; ``candidate`` (G,):
+    """Stand-ins for pruned records: ``row`` (G,), ascending: the expanded row that lost them; ``candidate`` (G,):
     in which of the sub-partitions that it did not keep; ``weight`` (G,): an equal share of the row's remainder, which
     may be negative where the noise is.
     """
@@ -427,7 +427,7 @@ class Estimator:
 
     @property
     def is_mostly_lost(self) -> bool:
-        """Whether nothing was kept, or less than was pruned. It is told from the noisy tree alone."""
+        """Return whether nothing was kept, or less than was pruned. It is told from the noisy tree alone."""
         return not self.tree.leaf.any() or self.lost_records > self.remaining_records
 
     def estimate_baseline(self, shares: Reals) -> tuple[float, float]:
@@ -462,19 +462,17 @@ class Estimator:
 # Remaining records ----------------------------------------------------------------------------------------------------
 # Whether a noisy tree kept enough to be published: where more was pruned, its answers rest on a model alone.
 
-ALONE = "whatever is asked of less than all records rests on stand-ins alone and has no interval"
 
-
-def enough_remaining(fitted: Estimator, params: Any, what: str, helps: str) -> dict[str, Any]:
-    """The fact that a release states of what was kept: ``kept_records``, as the consistent sizes have them.
+def require_remaining(fitted: Estimator, params: Any, what: str, helps: str) -> float:
+    """Return the records in what was kept, as the consistent sizes have them.
 
     ``InfeasibleError`` if nothing was kept or more was pruned, unless the publisher said that it may be. Only the
     publisher learns of that, and what was drawn stays spent: who repeats until something passes tells more than
     epsilon. ``what``: was kept, ``helps``: what keeps more, in words.
     """
-    result: dict[str, object] = {"kept_records": round(fitted.remaining_records, 1)}
+    remaining = round(fitted.remaining_records, 1)
     if params.allow_empty or not fitted.is_mostly_lost:
-        return result
+        return remaining
     number = int(fitted.tree.leaf.sum())
     pruned = (
         f"more was pruned (about {fitted.lost_records:,.0f} records) than is in the {number:,} {what}s that were kept"
@@ -484,15 +482,5 @@ def enough_remaining(fitted: Estimator, params: Any, what: str, helps: str) -> d
         "rest on a model "
         f"alone; a larger epsilon or {helps} would keep more, and --allow-empty (allow_empty = true) publishes it all "
         f"the same; epsilon {fraction_text(params.epsilon)} was drawn and is spent",
-        result | {"kept": number, "pruned_records": round(fitted.lost_records, 1)},
+        {"kept_records": remaining, "kept": number, "pruned_records": round(fitted.lost_records, 1)},
     )
-
-
-def warn_remaining(facts: Mapping[str, Any], number: int, what: str) -> list[str]:
-    """What to say of a release that was published all the same; ``number``: what was kept."""
-    if not number:
-        return [f"no {what} was kept: {ALONE}; a larger epsilon keeps more"]
-    remaining = facts["kept_records"]
-    pruned = facts["estimated_records"] - (facts.get("without_items") or 0) - remaining
-    message = f"more was pruned (about {pruned:,.0f} records) than kept ({remaining:,.0f})"
-    return [f"{message}: {ALONE}; a larger epsilon keeps more"] if pruned > remaining else []

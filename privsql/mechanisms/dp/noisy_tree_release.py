@@ -101,7 +101,7 @@ class NoisyTreeAnswers(private.PrivateAnswers):
 
 @dataclass(frozen=True)
 class Leaves:
-    """What the leaves of a tree are: ``unit``, in words; ``is_leaf``: a row of ``privsql_tree`` is one.
+    """The leaves of a tree: ``unit``, in words; ``is_leaf``: a row of ``privsql_tree`` is one.
 
     ``choice``: the column with the budget of choosing how a row is divided, None where nothing is chosen.
     """
@@ -141,8 +141,8 @@ def membership_adversary(leaves: Leaves) -> Adversary[AttackView]:
 # The table in which a noisy tree is published, and back; how a release's tables are made from arrays.
 
 SMALLEST_BUDGET = Fraction(1, 10**15)
-FIRST = [("part", "INTEGER"), ("parent", "INTEGER")]  # columns before a kind's own, and after them
-LAST = [("size", "BIGINT"), ("budget", "VARCHAR"), ("scale", "DOUBLE"), ("threshold", "BIGINT")]
+FIRST = ("part INTEGER", "parent INTEGER")  # columns before a kind's own, and after them
+LAST = ("size BIGINT", "budget VARCHAR", "scale DOUBLE", "threshold BIGINT")
 
 
 def tree_table(tree: NoisyTree, extra_columns: dict[str, pa.Array], thresholds: Sequence[int | None]) -> pa.Table:

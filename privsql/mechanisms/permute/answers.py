@@ -60,7 +60,7 @@ class ChosenValues:
 
     @cached_property
     def running_sums(self) -> Floats:
-        """The same for sums of values."""
+        """Return them for sums of values."""
         return np.concatenate(([0.0], np.cumsum(self.records * self.values[self.rank])))
 
     @cached_property
@@ -75,7 +75,7 @@ class ChosenValues:
 
     @cached_property
     def negated_values(self) -> ChosenValues:
-        """The same with all values negated."""
+        """Return the records with all values negated."""
         back = np.lexsort((-self.rank, self.group))
         top = len(self.values) - 1
         return ChosenValues(self.group[back], top - self.rank[back], self.records[back], -self.values[::-1], self.sizes)
@@ -257,7 +257,7 @@ MOST_GROUPS = 2000  # beyond which nothing of groups^3 operations is done
 
 @dataclass(frozen=True)
 class Contents:
-    """What ST tells: rows (group, code, records), in order."""
+    """ST as rows (group, code, records), in order."""
 
     group: Ints
     code: Ints
@@ -284,7 +284,7 @@ class Contents:
 
     @property
     def is_small(self) -> bool:
-        """Whether the channel's matrix can be held."""
+        """Return whether the channel's matrix can be held."""
         return self.groups * self.values <= LARGE and self.groups <= MOST_GROUPS
 
 
@@ -398,7 +398,7 @@ def unlike(held: Contents, met: Floats) -> GroupDifference:
 
 
 def unlike_amounts(held: Contents, met: Floats, deviations: Floats, variance: Floats) -> GroupDifference:
-    """The same of sums ``deviations`` (R, B) of what is added up, less its mean, with ``variance`` (R,)."""
+    """Return the variances of sums ``deviations`` (R, B) of what is added up, less its mean, with ``variance`` (R,)."""
 
     def squared_differences(
         _: Sizes, here: Floats, there: Floats, sum_here: Floats, sum_there: Floats, v: Floats, __: Floats

@@ -54,7 +54,7 @@ def write_records(db: Relations, source: Records, groups: Ints, ranks: Ints, noi
 
 
 def write_ranked(db: Relations, source: Records, groups: Ints, ranks: Ints, key: Key) -> None:
-    """The same in the portable order: the records' ranks in their groups take these groups' values one after the other.
+    """Write QIT in the portable order: by rank, the records of a group take its values one after the other.
 
     The group follows from the value in a first release, from the record in later ones, whose records have names.
     """
@@ -144,7 +144,7 @@ class PermutedView(AttackView):
 
     @cached_property
     def group_contents(self) -> Contents:
-        """What every group holds; ``GuaranteeError`` if the tables do not agree on it."""
+        """Return what every group holds; ``GuaranteeError`` if the tables do not agree on it."""
         held = read_contents(self.db, self.roles, self.given.database)
         stated = self.read_values(["records"])["records"].to_numpy()
         if not np.array_equal(held.value_totals, stated) or held.groups <= self.record_parts.max(initial=0):

@@ -2,122 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 from sqlglot import exp
 
 from privsql.attacks.scene import Finding
 from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import read_stated_parameters
+from privsql.mechanisms.contract import QUASI, SENSITIVE, ReleaseTable, read_stated_parameters
 from privsql.mechanisms.permute.grouping import FLOATS, find_scale, narrow_condition, width_expression
-from privsql.mechanisms.permute.parameters import Permute
-from privsql.model.manifest import (
-    Check,
-    VerifiedBound,
-    count_combinations,
-    differing_combinations,
-    exceeding_combinations,
-    in_order,
-    run_checks,
-    values_true,
-)
+from privsql.mechanisms.permute.parameters import Permute, PermuteFacts
+from privsql.model.manifest import Check, VerifiedBound, in_order, run_checks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from privsql.attacks.suite import ReleaseSeries
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.contract import LedgerRelease
-    from privsql.mechanisms.permute.grouping import Axis, Ints
+    from privsql.mechanisms.contract import CheckedRelease, LedgerRelease
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
-
-# Breach ---------------------------------------------------------------------------------------------------------------
-# What an adversary finds who has several releases: Definition 5 pair by pair, and every Boolean combination.
-#
-# The reference in its plainest form. All sets of records are compared as they are, in O(pairs of groups * records).
-
-Kind = Literal["earlier minus later", "later minus earlier", "intersection"]
-
-
-@dataclass(frozen=True)
-class Breach:
-    """Records that two groups of two releases together expose."""
-
-    kind: Kind
-    releases: tuple[int, int]
-    groups: tuple[int, int]
-    records: tuple[int, ...]  # positions
-
-
-def find_pairwise_breaches(axis: Axis, ranks: Ints, releases: Ints) -> Iterator[Breach]:
-    r"""Every breach of Definition 5: a\b, b\a or a∩b is not empty and not fine, a of an earlier, b of a later release.
-
-    ``ranks`` (n,), ``releases`` (m, n): group of every record in every release, -1 where it is not in it.
-    """
-    for later in range(len(releases)):
-        for earlier in range(later):
-            for a in np.unique(releases[earlier][releases[earlier] >= 0]).tolist():
-                for b in np.unique(releases[later][releases[later] >= 0]).tolist():
-                    for kind, exposed in _exposed_records(axis, ranks, releases[earlier] == a, releases[later] == b):
-                        yield Breach(kind, (earlier, later), (a, b), tuple(np.flatnonzero(exposed).tolist()))
-
-
-Members = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-
-
-def _exposed_records(axis: Axis, ranks: Ints, a: Members, b: Members) -> Iterator[tuple[Kind, Members]]:
-    sets: tuple[tuple[Kind, Members], ...] = (
-        ("earlier minus later", a & ~b),
-        ("later minus earlier", b & ~a),
-        ("intersection", a & b),
-    )
-    for kind, members in sets:
-        if members.any() and not axis.is_fine(ranks[members]):
-            yield kind, members
-
-
-def find_closure_breaches(axis: Axis, ranks: Ints, releases: Ints) -> list[Ints]:
-    """The atoms of the common refinement of all releases that are not fine, each as positions of its records.
-
-    An atom holds the records that no release tells apart; every Boolean combination of groups is a union of atoms. If
-    none is listed, whatever is subtracted and intersected is fine or empty. Records of no release are in no atom.
-    """
-    published = np.flatnonzero((releases >= 0).any(axis=0))
-    _, atom = np.unique(releases[:, published], axis=1, return_inverse=True)
-    order = np.argsort(atom, kind="stable")
-    cuts = np.flatnonzero(np.diff(atom[order])) + 1
-    members = np.split(published[order], cuts) if len(published) else []
-    return [result for result in members if not axis.is_fine(ranks[result])]
-
 
 # Checks ---------------------------------------------------------------------------------------------------------------
 # The checks of a (k,e)-anonymous release. They share nothing with the search: only the published tables, the manifest's
 # claims, SQL, and exact numbers.
 
 SQL: tuple[str, ...] = ("core/", "permute/", "verify/")  # what makes and checks a release
-
-
-class PermuteFacts(BaseModel):
-    """What a release's manifest states of its groups."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    loss: float = Field(ge=0)
-    error: str
-    groups: int = Field(ge=1)
-    smallest: int = Field(ge=1)
-    largest: int = Field(ge=1)
-    mean_width: float = Field(ge=0)
-    held_back: int = Field(ge=0)
-    left_out: int = Field(ge=0)
 
 
 def read_parameters(manifest: Manifest) -> Permute:
@@ -127,24 +40,32 @@ def read_parameters(manifest: Manifest) -> Permute:
     return params
 
 
-def release_checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
-    """The checks that need the release alone; its tables are read from ``database``."""
-    roles, params = manifest.roles, read_parameters(manifest)
-    _name_tables(db, manifest, database)
-    st, qit, values, sizes = temp_table("v_st"), temp_table("v_qit"), temp_table("v_values"), temp_table("v_sizes")
-    dealt: Holes = {"qit": qit, "st": st, "values": values, "same_value": same_columns("st", "v", roles.sa_keys)}
-    return [
-        Check("every group has k sensitive values over a range of e", unfine_groups_query(st, roles, params)),
-        Check("values and their records are those of ST", values_true(st, values, roles)),
-        Check("the values' rows lie in order", in_order(values, ["code", "records"], strict=True)),
-        Check("counts are positive", fill("verify/counts_positive", {"st": st, "sa": roles.sa_columns()})),
-        Check("QIT and ST agree on every group", fill("verify/sizes_agree", {"qit": qit, "sizes": sizes})),
-        Check("groups are numbered", fill("verify/numbered", {"table": sizes, "number": column("bid")})),
-        Check("the shuffle deals out the values of ST", fill("verify/dealt_true", dealt)),
-        Check("QIT rows lie in canonical order", in_order(qit, ["bid", *roles.qi_keys, "code"], strict=False)),
-        Check("ST rows lie in canonical order, once each", in_order(st, ["bid", *roles.sa_keys], strict=True)),
-        Check("groups and error are as stated", lambda: _wrong_claims(db, manifest, params)),
-    ]
+TABLES = {
+    "qit": ReleaseTable((QUASI, "bid INTEGER", "code INTEGER")),
+    "st": ReleaseTable(("bid INTEGER", SENSITIVE, "count INTEGER")),
+    "privsql_values": ReleaseTable(("code INTEGER", SENSITIVE, "records BIGINT")),
+}
+
+
+def release_checks(release: CheckedRelease[Permute, PermuteFacts]) -> list[Check]:
+    """Return the checks that need the release alone."""
+    roles, query = release.roles, release.fill_query
+    st, qit, values, sizes = map(release.view, ("st", "qit", "values", "sizes"))
+    release.db.create_table("v_sizes", query("verify/bucket_sizes", fakes=exp.Literal.number(0)))
+    return release.list_checks(
+        {
+            "every group has k sensitive values over a range of e": unfine_groups_query(st, roles, release.params),
+            "values and their records are those of ST": query("verify/values_true"),
+            "the values' rows lie in order": in_order(values, ["code", "records"], strict=True),
+            "counts are positive": query("verify/counts_positive"),
+            "QIT and ST agree on every group": query("verify/sizes_agree"),
+            "groups are numbered": query("verify/numbered", table=sizes, number=column("bid")),
+            "the shuffle deals out the values of ST": query("verify/dealt_true", same_value="st v"),
+            "QIT rows lie in canonical order": in_order(qit, ["bid", *roles.qi_keys, "code"], strict=False),
+            "ST rows lie in canonical order, once each": in_order(st, ["bid", *roles.sa_keys], strict=True),
+            "groups and error are as stated": _wrong_claims,
+        }
+    )
 
 
 def unfine_groups_query(st: exp.Expr, roles: Roles, params: Permute) -> exp.Query:
@@ -159,117 +80,73 @@ def unfine_groups_query(st: exp.Expr, roles: Roles, params: Permute) -> exp.Quer
     return fill("verify/groups_fine", holes)
 
 
-def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
-    """Give the release's tables internal names: v_qit, v_st, v_values, with v_sizes."""
-    roles, by_sa = manifest.roles, manifest.roles.by_sa
-    db.create_view(
-        "v_qit", exp.select(*roles.qi_in(), *roles.by_qi.select_columns("bid", "code")).from_(table("qit", database))
-    )
-    db.create_view(
-        "v_st", exp.select(*roles.sa_in(), *by_sa.select_columns("bid", "count")).from_(table("st", database))
-    )
-    listed = exp.select(*by_sa.select_columns("code"), *roles.sa_in(), *by_sa.select_columns("records"))
-    db.create_view("v_values", listed.from_(table("privsql_values", database)))
-    db.create_table("v_sizes", fill("verify/bucket_sizes", {"st": temp_table("v_st"), "fakes": exp.Literal.number(0)}))
-
-
-def _wrong_claims(db: Relations, manifest: Manifest, params: Permute) -> list[str]:
-    """Recompute what the manifest states from ST."""
-    field, stated = manifest.sensitive[0], manifest.facts
-    widths, _ = _read_group_ranges(db, manifest, params)
-    sizes = dict(db.rows(exp.select("bid", "size").from_(temp_table("v_sizes"))))
+def _wrong_claims(release: CheckedRelease[Permute, PermuteFacts]) -> list[str]:
+    """Return facts that differ from those recomputed from ST."""
+    manifest, stated = release.manifest, release.facts
+    widths, _ = _read_group_ranges(release)
+    sizes = dict(release.db.rows(exp.select("bid", "size").from_(release.view("sizes"))))
     whole = sum(widths.values(), Fraction(0))
     records = sum(sizes.values())
     mean = sum((widths[bid] * size for bid, size in sizes.items()), Fraction(0)) / records
     result = {
         "loss": float(whole),
-        "error": find_scale([field], params.e).format_width(whole),
+        "error": find_scale(manifest.sensitive, release.params.e).format_width(whole),
         "groups": len(widths),
         "smallest": min(sizes.values()),
         "largest": max(sizes.values()),
         "mean_width": float(mean),
     }
-    wrong = [f"{key}: stated {stated[key]}, found {actual}" for key, actual in result.items() if stated[key] != actual]
+    pairs = [(key, getattr(stated, key), actual) for key, actual in result.items()]
+    wrong = [f"{key}: stated {was}, found {actual}" for key, was, actual in pairs if was != actual]
     counted = [] if records == manifest.published else [f"published: stated {manifest.published}, found {records}"]
-    held, left = stated["held_back"], stated["left_out"]  # nobody else is left out
+    held, left = stated.held_back, stated.left_out  # nobody else is left out
     others = [] if held == left <= (manifest.suppressed or 0) else [f"held back: {held}, left out: {left}"]
     return wrong + counted + others
 
 
-def _read_group_ranges(db: Relations, manifest: Manifest, params: Permute) -> tuple[dict[int, Fraction], int]:
-    """The exact range of every group, and the fewest different values of one."""
-    field, value = manifest.sensitive[0], column(manifest.roles.sa_keys[0])
-    ends = width_expression(field, exp.column("low"), exp.column("high"))
-    rows = db.rows(fill("verify/groups_wide", {"st": temp_table("v_st"), "value": value, "width": ends}))
+def _read_group_ranges(release: CheckedRelease[Permute, PermuteFacts]) -> tuple[dict[int, Fraction], int]:
+    """Return the exact range of every group, and the fewest different values of one."""
+    field = release.manifest.sensitive[0]
+    width = width_expression(field, exp.column("low"), exp.column("high"))
+    query = release.fill_query("verify/groups_wide", value=column(release.roles.sa_keys[0]), width=width)
+    rows = release.db.rows(query)
     fewest = min((int(row[-1]) for row in rows), default=0)
     if field.type in FLOATS:
         return {bid: Fraction(high) - Fraction(low) for bid, low, high, *_ in rows}, fewest
-    step = find_scale([field], params.e).sql_step
+    step = find_scale([field], release.params.e).sql_step
     return {bid: Fraction(result) * step for bid, _, _, result, _ in rows}, fewest
 
 
-def measured_bounds(db: Relations, manifest: Manifest) -> list[VerifiedBound]:
-    """The different values and the range of the groups that have least of them."""
-    params = read_parameters(manifest)
-    widths, fewest = _read_group_ranges(db, manifest, params)
-    narrowest = find_scale(manifest.sensitive, params.e).format_width(min(widths.values(), default=Fraction(0)))
+def measured_bounds(release: CheckedRelease[Permute, PermuteFacts]) -> list[VerifiedBound]:
+    """Return the different values and the range of the groups that have least of them."""
+    params = release.params
+    widths, fewest = _read_group_ranges(release)
+    scale = find_scale(release.manifest.sensitive, params.e)
+    narrowest = scale.format_width(min(widths.values(), default=Fraction(0)))
     return [
         VerifiedBound("different values of every group", f">= {params.k}", str(fewest), belief=False),
         VerifiedBound("range of every group", f">= {params.e}", narrowest, belief=False),
     ]
 
 
-def long_checks(manifest: Manifest) -> list[Check]:  # noqa: ARG001 (all mechanisms take it)
-    """Nothing is left to ``verify`` alone."""
-    return []
-
-
-def source_checks(db: Relations, manifest: Manifest, source: Records, params: Permute) -> list[Check]:  # noqa: ARG001
-    """Return the checks against the source, ``records``; ``release_checks`` has named the release's tables."""
-    roles = manifest.roles
-    holes: Holes = {
-        "records": temp_table("records"),
-        "qit": temp_table("v_qit"),
-        "st": temp_table("v_st"),
-        "value": roles.sa_columns(),
-        "qi": roles.qi_columns(),
-        "qi_records": roles.qi_columns("r"),
-        "qi_expected": roles.qi_columns("expected"),
-        "same_value": same_columns("r", "sole", roles.sa_keys),
-        "same_qi": same_columns("expected", "found", roles.qi_keys),
-    }
-    compared = (
-        exceeding_combinations if manifest.facts["held_back"] else differing_combinations
-    )  # who is held back is not in the release
-    sensitive = compared(
-        roles.sa_columns(),
-        count_combinations(temp_table("records"), roles.sa_columns()),
-        count_combinations(temp_table("v_st"), roles.sa_columns(), column("count")),
+def source_checks(release: CheckedRelease[Permute, PermuteFacts], _source: Records, _params: Permute) -> list[Check]:
+    """Return the checks against the source, relation ``records``; who is held back is not in the release."""
+    roles, held = release.roles, release.facts.held_back
+    in_groups = release.fill_query(
+        "verify/groups_true",
+        records=temp_table("records"),
+        value=roles.sa_columns(),
+        qi_records=roles.qi_columns("r"),
+        same_value="r sole",
+        same_qi="expected found",
     )
-    quasi = compared(
-        roles.qi_columns(),
-        count_combinations(temp_table("records"), roles.qi_columns()),
-        count_combinations(temp_table("v_qit"), roles.qi_columns()),
+    return release.list_checks(
+        {
+            "sensitive values are the source's": release.compare_source("sa", "st", column("count"), fewer=bool(held)),
+            "quasi-identifiers are the source's": release.compare_source("qi", "qit", fewer=bool(held)),
+            **({} if held else {"records are in the groups of their values": in_groups}),
+        }
     )
-    result = [
-        Check(
-            "parameters are those of the specification", lambda: _differ_from_spec(read_parameters(manifest), params)
-        ),
-        Check("sensitive values are the source's", sensitive),
-        Check("quasi-identifiers are the source's", quasi),
-    ]
-    if not manifest.facts["held_back"]:
-        result.append(Check("records are in the groups of their values", fill("verify/groups_true", holes)))
-    return result
-
-
-def _differ_from_spec(stated: Permute, params: Permute) -> list[str]:
-    pairs = (
-        ("k", stated.k, params.k),
-        ("e", stated.e.amount, params.e.amount),
-        ("algorithm", stated.algorithm, params.algorithm),
-    )
-    return [f"{name}: stated {result}, asked for {wanted}" for name, result, wanted in pairs if result != wanted]
 
 
 # Several releases together --------------------------------------------------------------------------------------------
@@ -299,12 +176,9 @@ def comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
 def published(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
     """The adversary's view of every pair; release i is attached as database ``r<i>``."""
     for i, manifest in enumerate(manifests):
-        roles = manifest.roles
-        db.create_view(
-            f"qit{i}", exp.select(*roles.qi_in(), *roles.by_qi.select_columns("bid")).from_(table("qit", f"r{i}"))
-        )
-        listed = exp.select(*roles.sa_in(), *roles.by_sa.select_columns("bid", "count"))
-        db.create_view(f"st{i}", listed.from_(table("st", f"r{i}")))
+        for name in ("qit", "st"):
+            rows = TABLES[name].select_inside(manifest.roles, table(name, f"r{i}"))
+            db.create_view(f"{name}{i}", rows)
     result = []
     for first, second in combinations(range(len(names)), 2):
         result += _pair_of_files(db, manifests[second], names, (first, second))

@@ -47,7 +47,7 @@ class Axis:
     k: int
 
     def is_fine(self, ranks: Ints) -> bool:
-        """Whether records with these ranks (any order, with repeats) have >= k values and max - min >= e."""
+        """Return whether records with these ranks (any order, with repeats) have >= k values and max - min >= e."""
         if not len(ranks):
             return False
         return len(np.unique(ranks)) >= self.k and int(self.reach[ranks.max()]) >= int(ranks.min())
@@ -156,7 +156,7 @@ class Scale:
 
     @property
     def sql_step(self) -> Fraction:
-        """What a width of 1 in SQL (``width_expression``) stands for."""
+        """Return what a width of 1 in SQL (``width_expression``) stands for."""
         if self.step is None or DECIMAL.fullmatch(self.field.type):
             return Fraction(1)
         return Fraction(1, 10**6) if self.field.type == "TIMESTAMP_S" else self.step
@@ -258,7 +258,7 @@ def _infinity_code(array: pa.Array) -> int:
 
 
 def _unit_of_doubles(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], units: list[int]) -> Fraction:
-    """What one integer of ``as_integers`` stands for."""
+    """Return what one integer of ``as_integers`` stands for."""
     at = next((i for i, u in enumerate(units) if u), None)
     return Fraction(1) if at is None else Fraction(float(values[at])) / units[at]
 
@@ -287,7 +287,7 @@ def _time_as_integer(field: Field, moment: exp.Expr) -> exp.Expr:
 
 
 def narrow_condition(field: Field, e: Extent, low: exp.Expr, high: exp.Expr) -> exp.Expr:
-    """Whether high - low < e, in exact SQL.
+    """Return whether high - low < e, in exact SQL.
 
     Doubles: with s = fl(high - low), s <> e decides, for rounding is monotone; if s = e, the error of the
     subtraction, which is itself a double (Dekker), does.

@@ -46,7 +46,7 @@ class GroupingHistory:
         return np.asarray(self.groups[-1] < 0) if len(self.groups) else np.ones(len(self.ranks), dtype=bool)
 
     def last_releases(self, releases: int) -> GroupingHistory:
-        """The same records with the last so many releases alone."""
+        """Return the records with the last so many releases alone."""
         return GroupingHistory(self.axis, self.ranks, self.groups[max(len(self.groups) - releases, 0) :])
 
 
@@ -199,7 +199,7 @@ def _runs_by_number(numbers: Ints, count: int) -> list[slice]:
 
 
 def _number_groups(old: Spans, new: Arrivals, group_old: Ints, group_new: Ints) -> Grouping:
-    """The same groups, numbered 0, 1, .. by lowest, then highest value, then the first of their old groups."""
+    """Return the groups numbered 0, 1, .. by lowest, then highest value, then the first of their old groups."""
     every = np.concatenate((group_old, group_new))
     _, first, group = np.unique(every, return_index=True, return_inverse=True)
     low, high = np.full(len(first), np.iinfo(np.int64).max), np.full(len(first), -1)
@@ -241,7 +241,7 @@ def reapply(history: GroupingHistory) -> list[int] | None:
 
 
 def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
-    """Whether the records first..last are fine and breach no group of any given release (Definition 5)."""
+    """Return whether the records first..last are fine and breach no group of any given release (Definition 5)."""
     axis, ranks = history.axis, history.ranks
     inside = np.zeros(len(ranks), dtype=bool)
     inside[first : last + 1] = True
@@ -277,7 +277,7 @@ def _is_unbreached(axis: Axis, ranks: Ints, b: np.ndarray, a: np.ndarray) -> boo
 
 @dataclass(frozen=True)
 class LeftEndBounds:
-    """What one release asks: j <= cap[i], j not in (avoid[i], until[i]], a ``dead`` j only while no member follows."""
+    """Conditions of one release: j <= cap[i], j not in (avoid[i], until[i]], a ``dead`` j if no member follows."""
 
     cap: Ints  # (n,)
     avoid: Ints  # (n,)

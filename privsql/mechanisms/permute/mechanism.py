@@ -29,14 +29,14 @@ from privsql.attacks.suite import Suite
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms import contract
-from privsql.mechanisms.contract import GroupComposition, Mechanism, Proposal, TableShape, weighted_only
+from privsql.mechanisms.contract import GroupComposition, Proposal, TableShape, TabularMechanism, weighted_only
 from privsql.mechanisms.permute import answers, attacks
 from privsql.mechanisms.permute import checks as together
 from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
 from privsql.mechanisms.permute.attacks import PermutedView, tabulate_contents, write_ranked, write_records
 from privsql.mechanisms.permute.checks import (
     SQL,
-    long_checks,
+    TABLES,
     measured_bounds,
     read_parameters,
     release_checks,
@@ -44,7 +44,7 @@ from privsql.mechanisms.permute.checks import (
 )
 from privsql.mechanisms.permute.grouping import DAY, STEPS, MeasuredAxis, make_axis, measure_axis, static_optimum
 from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release, label_records
-from privsql.mechanisms.permute.parameters import Permute, parse_extent
+from privsql.mechanisms.permute.parameters import GroupFacts, Permute, PermuteFacts, parse_extent
 from privsql.model.manifest import LEARNT, Estimate, ReleasePromises, Structure, by_range
 from privsql.model.manifest import make_structure as part
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from privsql.answers.estimate import RecordSets
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Columns, ProfiledSource
+    from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.permute.grouping import Axis, Ints
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -135,7 +135,7 @@ class PermuteAnswers(answer.Answers):
 
     @cached_property
     def group_contents(self) -> Contents:
-        """What every group holds."""
+        """Return what every group holds."""
         return read_contents(self._db, self._roles, None)
 
     @cached_property
@@ -304,25 +304,7 @@ def describe_structure(db: Relations, manifest: Manifest) -> list[Structure]:
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# The tables of a (k,e)-anonymous release: their columns, and the shuffled single table as a view.
-
-
-def release_tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    roles, by_sa = manifest.roles, manifest.roles.by_sa
-    sensitive = [(f.name, f.type) for f in roles.sensitive]
-    return {
-        "qit": [
-            *((f.name, f.type) for f in roles.quasi_identifiers),
-            *roles.by_qi.typed_columns(("bid", "INTEGER"), ("code", "INTEGER")),
-        ],
-        "st": [*by_sa.typed_columns(("bid", "INTEGER")), *sensitive, *by_sa.typed_columns(("count", "INTEGER"))],
-        "privsql_values": [
-            *by_sa.typed_columns(("code", "INTEGER")),
-            *sensitive,
-            *by_sa.typed_columns(("records", "BIGINT")),
-        ],
-    }
+# The shuffled single table as a view.
 
 
 def release_view(manifest: Manifest) -> exp.Query:
@@ -349,14 +331,14 @@ NESTED, LAST = "nested", "reapply-last"
 K, PARTS = 5, (10, 5, 4, 3, 2, 1)  # proposed: k, and the first e of these parts of the middle half's range that will do
 
 
-def plan_release(db: Relations, source: Records, params: Permute) -> dict[str, Any]:
+def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
     """The facts of the next release: of the static optimum, if it is the first one."""
     measured_axis = measure_axis(db, source, params.k, params.e)
     starts = _require_static_optimum(measured_axis, source, params)
     if source.history.releases:
         source.sort_records()
         codes, groups = _assign_groups(measured_axis, source, params, starts)
-        return _state_facts(measured_axis, groups[groups >= 0], codes[groups >= 0], None) | _count_held_back(groups)
+        return _state_release(measured_axis, groups, codes)
     codes = np.arange(len(source.counts), dtype=np.int64)
     return _state_facts(measured_axis, label_records(starts, len(codes)), codes, source.counts)
 
@@ -374,7 +356,7 @@ def _require_static_optimum(measured_axis: MeasuredAxis, source: Records, params
     )
 
 
-def publish_release(db: Relations, source: Records, params: Permute, key: Key) -> dict[str, Any]:
+def publish_release(db: Relations, source: Records, params: Permute, key: Key) -> PermuteFacts:
     """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; returns the facts."""
     measured_axis = measure_axis(db, source, params.k, params.e)
     starts = _require_static_optimum(measured_axis, source, params)
@@ -397,7 +379,7 @@ def publish_release(db: Relations, source: Records, params: Permute, key: Key) -
     listed |= roles.by_sa.alias_holes("code", "records")
     db.create_table("privsql_values", fill("permute/values", listed), into="release")
     db.drop("composition", "published")
-    return _state_facts(measured_axis, groups[published], codes[published], None) | _count_held_back(groups)
+    return _state_release(measured_axis, groups, codes)
 
 
 def _assign_groups(
@@ -409,12 +391,6 @@ def _assign_groups(
         return codes, np.asarray(label_records(starts, len(measured_axis.axis.units))[codes])
     needed = source.history.releases if params.algorithm in ("exact", "reapply-all") else 1
     return codes, group_records(measured_axis, codes, source.history.earlier_groups(needed, source.records), params)
-
-
-def _count_held_back(groups: Ints) -> dict[str, Any]:
-    """How many records wait, and so are left out."""
-    held = int((groups < 0).sum())
-    return {"held_back": held, "left_out": held}
 
 
 def _published_values(codes: Ints, counts: Sequence[int]) -> tuple[Ints, Ints, Ints]:
@@ -437,8 +413,16 @@ def group_records(measured_axis: MeasuredAxis, codes: Ints, earlier: Ints, param
     return groups
 
 
-def _state_facts(measured_axis: MeasuredAxis, groups: Ints, codes: Ints, weights: Any) -> dict[str, Any]:
-    """Groups and widths; ``weights``: how many records each entry stands for."""
+def _state_release(measured_axis: MeasuredAxis, groups: Ints, codes: Ints) -> PermuteFacts:
+    """Return the facts of a release from value and group of every record, -1 where it waits."""
+    published = groups >= 0
+    held = int((~published).sum())
+    facts = _state_facts(measured_axis, groups[published], codes[published], None)
+    return PermuteFacts.join_parts(facts, held_back=held, left_out=held)
+
+
+def _state_facts(measured_axis: MeasuredAxis, groups: Ints, codes: Ints, weights: Any) -> GroupFacts:
+    """Return groups and widths; ``weights``: how many records each entry stands for."""
     number = int(groups.max()) + 1
     low, high = np.full(number, len(measured_axis.axis.units)), np.full(number, -1)
     np.minimum.at(low, groups, codes)
@@ -446,14 +430,14 @@ def _state_facts(measured_axis: MeasuredAxis, groups: Ints, codes: Ints, weights
     sizes = np.bincount(groups, weights=weights, minlength=number)
     widths = [measured_axis.axis.width(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
     spread = sum(width * int(size) for width, size in zip(widths, sizes.tolist(), strict=True))
-    return {
-        "loss": float(sum(widths) * measured_axis.unit),
-        "error": measured_axis.format_width(sum(widths)),
-        "groups": number,
-        "smallest": int(sizes.min()),
-        "largest": int(sizes.max()),
-        "mean_width": float(spread * measured_axis.unit / int(sizes.sum())),
-    }
+    return GroupFacts(
+        loss=float(sum(widths) * measured_axis.unit),
+        error=measured_axis.format_width(sum(widths)),
+        groups=number,
+        smallest=int(sizes.min()),
+        largest=int(sizes.max()),
+        mean_width=float(spread * measured_axis.unit / int(sizes.sum())),
+    )
 
 
 def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
@@ -497,12 +481,12 @@ def _share_guessed(line: Axis, counts: Sequence[int]) -> Fraction:
 
 
 def agreed_terms(params: Permute) -> tuple[int, str]:
-    """What releases must agree in for a guarantee over all of them, besides the columns."""
+    """Return what releases must agree in for a guarantee over all of them, besides the columns."""
     return params.k, str(params.e)
 
 
 def joint_guarantee(algorithms: Sequence[str]) -> str | None:
-    """What releases of the same subjects guarantee together; the first one has nothing to breach.
+    """Return what releases of the same subjects guarantee together; the first one has nothing to breach.
 
     ``exact`` and ``reapply-all`` look at every earlier release. ``nested`` unites groups of the last one, so that what
     it leaves and shares with a group of any earlier release is a union of what the last one did. ``reapply-last`` sees
@@ -523,33 +507,21 @@ def promise_text(params: Permute) -> str:
     return f"{params.k} values over {params.e}"
 
 
-def release_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Groups and widths."""
-    held = [("held back", f"{facts['held_back']:,} new records")] if facts.get("held_back") else []
-    return [
-        ("groups", f"{facts['groups']:,}  (of {facts['smallest']:,} to {facts['largest']:,} records)"),
-        ("error", f"{facts['error']}  (sum of max - min; {facts['mean_width']:.6g} around a record)"),
-        *held,
-    ]
-
-
-MECHANISM = Mechanism(
+MECHANISM = TabularMechanism(
     parameters=Permute,
+    facts=PermuteFacts,
     shape=TableShape(numeric=True, most_numbers=None),
     composition=GroupComposition(agreed_terms, joint_guarantee, together),
     sql=SQL,
-    relations=("qit", "st", "privsql_values"),
     read=read_parameters,
     plan=plan_release,
     algorithms=contract.refuse_comparison(
         "its algorithms differ in what they do with rows that are added later, not in what they tell of a table"
     ),
     publish=publish_release,
-    tables=release_tables,
+    layout=TABLES,
     views=weighted_only(release_view),
     checks=release_checks,
-    long_checks=long_checks,
-    measured=lambda _db, _manifest: {},
     bounds=measured_bounds,
     source_checks=source_checks,
     answers=PermuteAnswers,
@@ -558,7 +530,6 @@ MECHANISM = Mechanism(
         scene=PermutedView,
         adversaries=attacks.ADVERSARIES,
         combining=(adversaries.attack_by_intersection, together.attack_together),
-        quick=None,
     ),
     promise=promise_text,
     words=explain_guarantee,
@@ -568,6 +539,4 @@ MECHANISM = Mechanism(
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
     propose=propose_parameters,
-    warnings=lambda _: [],
-    figures=release_figures,
 )

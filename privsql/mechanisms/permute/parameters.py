@@ -1,16 +1,16 @@
-"""What a publisher asks of (k,e)-anonymity: frozen, validated, exact."""
+"""Parameters and facts of (k,e)-anonymity: frozen, validated, exact."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from privsql.exact import as_fraction, fraction_text
-from privsql.model.parameters import Parameters
+from privsql.model.parameters import Facts, Parameters
 
 SECONDS = {"microsecond": Fraction(1, 10**6), "millisecond": Fraction(1, 10**3), "second": Fraction(1)} | {
     name: Fraction(length) for name, length in (("minute", 60), ("hour", 3600), ("day", 86400), ("week", 604800))
@@ -25,7 +25,7 @@ class Extent:
 
     amount: Fraction
     is_time: bool = False
-    written: str = ""
+    written: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return self.written or fraction_text(self.amount)
@@ -79,6 +79,44 @@ class Permute(Parameters):
     algorithm: Algorithm = "nested"
     k: int = Field(ge=1, strict=True, description="Least number of different sensitive values in a group.")
     e: Range = Field(description="Least range of a group: in the column's unit, or a length of time such as '30 days'.")
+
+
+class GroupFacts(Facts):
+    """The facts of a plan: the groups of a release."""
+
+    loss: float = Field(ge=0)
+    error: str
+    groups: int = Field(ge=1)
+    smallest: int = Field(ge=1)
+    largest: int = Field(ge=1)
+    mean_width: float = Field(ge=0)
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return groups and widths."""
+        return [
+            ("groups", f"{self.groups:,}  (of {self.smallest:,} to {self.largest:,} records)"),
+            ("error", f"{self.error}  (sum of max - min; {self.mean_width:.6g} around a record)"),
+        ]
+
+
+class PermuteFacts(GroupFacts):
+    """The facts of a release: its groups, and the records that wait for a later release."""
+
+    held_back: int = Field(ge=0)
+    left_out: int = Field(ge=0)
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return groups and widths, and who waits."""
+        held = [("held back", f"{self.held_back:,} new records")] if self.held_back else []
+        return [*super().describe(), *held]
+
+    def count_left_out(self) -> int:
+        """Return the number of records that are held back."""
+        return self.left_out
+
+    def count_waiting(self) -> int:
+        """Return the same: nobody else is left out."""
+        return self.held_back
 
 
 PARAMETERS = Permute

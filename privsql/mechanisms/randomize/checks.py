@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from math import isclose, log, sqrt
 from typing import TYPE_CHECKING
 
@@ -12,26 +12,22 @@ import numpy as np
 import scipy
 from sqlglot import exp
 
-from privsql.engine.files import label_value
-from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Holes, column, fill, same_columns, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.contract import read_stated_parameters
 from privsql.mechanisms.randomize import partition
 from privsql.mechanisms.randomize.parameters import Randomize, RandomizeFacts
 from privsql.mechanisms.randomize.publish import FRACTIONS, PublicParameters, read_public
-from privsql.model.manifest import (
-    Check,
-    VerifiedBound,
-    count_combinations,
-    differ_from_spec,
-    differing_combinations,
-    in_order,
-)
+from privsql.model.manifest import Check, VerifiedBound, in_order
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
+    from privsql.mechanisms.contract import CheckedRelease
     from privsql.mechanisms.randomize.publish import Ints
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -76,7 +72,7 @@ def improbable_cells(public: PublicParameters) -> list[str]:
 
 
 def is_possible(public: PublicParameters, counts: Ints) -> bool:
-    """Whether values with ``counts`` (m,) records can be spread over the sub-tables as stated: an integral flow.
+    """Return whether values with ``counts`` (m,) records can be spread over the sub-tables as stated: an integral flow.
 
     Every cell holds at least 1 record, and at most rho1_j |T_j| where its value is protected.
     """
@@ -193,12 +189,12 @@ class LikelihoodRatio:
 
     @property
     def holds(self) -> bool:
-        """Whether T is one of the stated matrices'."""
+        """Return whether T is one of the stated matrices'."""
         return not self.strangers and abs(self.statistic - self.stated.mean) <= self.stated.margin
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether a shuffled column would have been found, but with probability ``SIGNIFICANCE``."""
+        """Return whether a shuffled column would have been found, but with probability ``SIGNIFICANCE``."""
         return self.shuffled.mean + self.shuffled.margin < self.stated.mean - self.stated.margin
 
     @property
@@ -208,7 +204,7 @@ class LikelihoodRatio:
         return 2 * self.stated.margin / slope if slope > 0 else float("inf")
 
     def __str__(self) -> str:
-        """What was compared, and what that tells."""
+        """Return what was compared, and what that tells."""
         text = (
             f"{self.records:,} records whose quasi-identifiers have one value in the source: log-likelihood ratio "
             f"{self.statistic:.1f}, by the stated matrices {self.stated.mean:.1f} +- {self.stated.margin:.1f}, of a "
@@ -280,117 +276,81 @@ def read_parameters(manifest: Manifest) -> Randomize:
     return read_stated_parameters(manifest, RandomizeFacts, Randomize, "partition")
 
 
-def release_checks(db: Relations, manifest: Manifest, database: str | None) -> list[Check]:
-    """The checks that need the release alone; its tables are read from ``database``."""
-    roles = manifest.roles
-    _name_tables(db, manifest, database)
-    perturbed, subtables, domains = temp_table("v_perturbed"), temp_table("v_subtables"), temp_table("v_domains")
-    values, cells = temp_table("v_values"), temp_table("v_cells")
-    stated: Holes = {"perturbed": perturbed, "subtables": subtables, "domains": domains, "values": values}
-    outside: Holes = {
-        "perturbed": perturbed,
-        "cells": cells,
-        "sa": roles.sa_columns("p"),
-        "same_value": same_columns("p", "c", roles.sa_keys),
-    }
-    return [
-        Check("every sub-table keeps posteriors within rho2", lambda: _excessive_posteriors(db, manifest)),
-        Check("sub-tables hold the stated records and values", fill("verify/subtables_true", stated)),
-        Check("perturbed values belong to their domains", fill("verify/outside_domain", outside)),
-        Check(
-            "domains hold the listed values, and all of them",
-            fill("verify/domains_known", {"domains": domains, "values": values}),
-        ),
-        Check("values are numbered in canonical order", _check_ranks_query(values, "code", roles.sa_columns())),
-        Check(
-            "cells are numbered in canonical order",
-            _check_ranks_query(domains, "cell", [column("sub_table"), column("code")]),
-        ),
-        Check("sub-tables are numbered in order", _check_ranks_query(subtables, "sub_table", [column("sub_table")])),
-        Check("the values' rows lie in order", in_order(values, ["code"], strict=True)),
-        Check("the domains' rows lie in order, once each", in_order(domains, ["sub_table", "code"], strict=True)),
-        Check("the sub-tables' rows lie in order", in_order(subtables, ["sub_table"], strict=True)),
-        Check(
-            "perturbed rows lie in canonical order",
-            in_order(perturbed, ["sub_table", *roles.qi_keys, *roles.sa_keys], strict=False),
-        ),
-        Check(
-            f"published frequencies are possible under the stated matrices (significance {SIGNIFICANCE:g})",
-            lambda: improbable_cells(_read_public(db)),
-        ),
-        Check("bound, retention and records are as stated", lambda: _wrong_claims(db, manifest)),
-    ]
+def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:
+    """Return the checks that need the release alone."""
+    roles, query = release.roles, release.fill_query
+    release.db.create_view("v_cells", query("randomize/cells_stated", sa=roles.sa_columns("v")))
+    values, domains, subtables = map(release.view, ("values", "domains", "subtables"))
+    outside = query("verify/outside_domain", sa=roles.sa_columns("p"), same_value="p c")
+    cell_order: list[exp.Expr] = [column("sub_table"), column("code")]
+    canonical = ["sub_table", *roles.qi_keys, *roles.sa_keys]
+    return release.list_checks(
+        {
+            "every sub-table keeps posteriors within rho2": _excessive_posteriors,
+            "sub-tables hold the stated records and values": query("verify/subtables_true"),
+            "perturbed values belong to their domains": outside,
+            "domains hold the listed values, and all of them": query("verify/domains_known"),
+            "values are numbered in canonical order": _check_ranks_query(values, "code", roles.sa_columns()),
+            "cells are numbered in canonical order": _check_ranks_query(domains, "cell", cell_order),
+            "sub-tables are numbered in order": _check_ranks_query(subtables, "sub_table", [column("sub_table")]),
+            "the values' rows lie in order": in_order(values, ["code"], strict=True),
+            "the domains' rows lie in order, once each": in_order(domains, ["sub_table", "code"], strict=True),
+            "the sub-tables' rows lie in order": in_order(subtables, ["sub_table"], strict=True),
+            "perturbed rows lie in canonical order": in_order(release.view("perturbed"), canonical, strict=False),
+            f"published frequencies are possible under the stated matrices (significance {SIGNIFICANCE:g})": (
+                lambda one: improbable_cells(_read_public(one.db))
+            ),
+            "bound, retention and records are as stated": _wrong_claims,
+        }
+    )
 
 
-def _name_tables(db: Relations, manifest: Manifest, database: str | None) -> None:
-    """Give the release's tables internal names: v_perturbed, v_subtables, v_domains, v_values, with v_cells."""
-    roles = manifest.roles
-    own = exp.select(*roles.qi_in(), *roles.sa_in(), *roles.by_all.select_columns("sub_table"))
-    db.create_view("v_perturbed", own.from_(table("perturbed", database)))
-    db.create_view("v_subtables", exp.select("*").from_(table("privsql_subtables", database)))
-    db.create_view("v_domains", exp.select("*").from_(table("privsql_domains", database)))
-    listed = exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in(), *roles.by_sa.select_columns("protected"))
-    db.create_view("v_values", listed.from_(table("privsql_values", database)))
-    holes: Holes = {"domains": temp_table("v_domains"), "values": temp_table("v_values"), "sa": roles.sa_columns("v")}
-    db.create_view("v_cells", fill("randomize/cells_stated", holes))
-
-
-def posterior_bounds(db: Relations, manifest: Manifest) -> list[VerifiedBound]:
-    """Of every protected value what belief in it may reach, and what it does with the largest stated prior."""
-    rho2, stated = read_parameters(manifest).rho2, _read_public(db)
-    highest = {j: gamma * rho1 / (gamma * rho1 + 1 - rho1) for j, _, _, rho1, gamma in _read_exact_parameters(db)}
-    labels = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa_columns()]
-    rows = db.rows(exp.select(*labels, column("protected")).from_(temp_table("v_values")).order_by("code"))
+def posterior_bounds(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[VerifiedBound]:
+    """Return what belief in each protected value may reach, and what it does with the largest stated prior."""
+    rho2, stated = release.params.rho2, _read_public(release.db)
+    rows = _read_exact_parameters(release.db)
+    highest = {j: gamma * rho1 / (gamma * rho1 + 1 - rho1) for j, _, _, rho1, gamma in rows}
     result = []
-    for code, (*names, protected) in enumerate(rows):
+    for code, (name, protected) in enumerate(release.list_values("protected")):
         reached = max(highest[int(j)] for j in stated.sub_tables[stated.code == code])
         known = (fraction_text(rho2), fraction_text(reached)) if protected else ("none: not protected", "-")
-        result.append(VerifiedBound(label_value(names), *known))
+        result.append(VerifiedBound(name, *known))
     return result
 
 
-def source_checks(db: Relations, manifest: Manifest, source: Records, params: Randomize) -> list[Check]:
-    """Return the checks against the source, ``records``; ``release_checks`` has named the release's tables."""
-    roles = manifest.roles
-    quasi = differing_combinations(
-        roles.qi_columns(),
-        count_combinations(temp_table("records"), roles.qi_columns()),
-        count_combinations(temp_table("v_perturbed"), roles.qi_columns()),
-    )
-    return [
-        Check("parameters are those of the specification", lambda: differ_from_spec(read_parameters(manifest), params)),
-        Check("the partition is the specification's", lambda: _wrong_partition(manifest, source, params)),
-        Check(
-            "bound and retention of the whole table are as stated", lambda: _wrong_whole_table(manifest, source, params)
+def source_checks(
+    release: CheckedRelease[Randomize, RandomizeFacts], source: Records, params: Randomize
+) -> list[Check]:
+    """Return the checks against the source, relation ``records``."""
+    facts = release.facts
+    checks: dict[str, exp.Query | Callable[[CheckedRelease[Randomize, RandomizeFacts]], list[str]]] = {
+        "the partition is the specification's": lambda _: _wrong_partition(facts, source, params),
+        "bound and retention of the whole table are as stated": lambda _: _wrong_whole_table(facts, source, params),
+        "sensitive values and who is protected are the source's": partial(_wrong_values, source, params),
+        "quasi-identifiers are the source's": release.compare_source("qi", "perturbed"),
+        "the source's values fit the stated sub-tables": partial(_wrong_spread, source),
+        f"perturbed frequencies agree with the stated matrices (chi-square, significance {SIGNIFICANCE:g})": (
+            _wrong_frequencies
         ),
-        Check("sensitive values and who is protected are the source's", lambda: _wrong_values(db, source, params)),
-        Check("quasi-identifiers are the source's", quasi),
-        Check("the source's values fit the stated sub-tables", lambda: _wrong_spread(db, source)),
-        Check(
-            f"perturbed frequencies agree with the stated matrices (chi-square, significance {SIGNIFICANCE:g})",
-            lambda: _wrong_frequencies(db, manifest),
-        ),
-        _likelihood_check(db, manifest),
-    ]
-
-
-def _likelihood_check(db: Relations, manifest: Manifest) -> Check:
-    """That published values go with the source's, by the stated matrices."""
-    keys = manifest.roles
-    holes: Holes = {
-        "records": temp_table("records"),
-        "perturbed": temp_table("v_perturbed"),
-        "values": temp_table("v_values"),
-        "qi": keys.qi_columns("r"),
-        "same_value": same_columns("r", "v", keys.sa_keys),
-        "same_qi": same_columns("p", "k", keys.qi_keys),
-        "same_seen": same_columns("p", "y", keys.sa_keys),
     }
+    return [*release.list_checks(checks), _likelihood_check(release)]
+
+
+def _likelihood_check(release: CheckedRelease[Randomize, RandomizeFacts]) -> Check:
+    """Return the check that published values go with the source's, by the stated matrices."""
+    pinned = release.fill_query(
+        "verify/pinned",
+        records=temp_table("records"),
+        qi=release.roles.qi_columns("r"),
+        same_value="r v",
+        same_qi="p k",
+        same_seen="p y",
+    )
 
     @cache
     def measure_ratio() -> LikelihoodRatio:
-        columns = db.arrow(fill("verify/pinned", holes)).columns
-        return likelihood_ratio(_read_public(db), *(one.to_numpy().astype(np.int64) for one in columns))
+        columns = release.db.arrow(pinned).columns
+        return likelihood_ratio(_read_public(release.db), *(one.to_numpy().astype(np.int64) for one in columns))
 
     name = "values go with quasi-identifiers as in the source, by the stated matrices"
     strange = "records of the source are in sub-tables that do not have their value"
@@ -423,14 +383,14 @@ def _read_exact_parameters(db: Relations) -> list[Row]:
     ]
 
 
-def _excessive_posteriors(db: Relations, manifest: Manifest) -> list[str]:
-    """Sub-tables in which a protected value with the stated largest prior would get a posterior above rho2.
+def _excessive_posteriors(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
+    """Return sub-tables in which a protected value with the stated largest prior would get a posterior above rho2.
 
     Posterior of x after Y = x: gamma f/(gamma f + 1 - f), increasing in f, so f = rho1_j is the worst prior; any other
     y gives less. The amplification bound gamma_j <= rho2 (1 - rho1_j)/(rho1_j (1 - rho2)) says the same.
     """
-    rho2, wrong = read_parameters(manifest).rho2, []
-    for j, records, _, rho1, gamma in _read_exact_parameters(db):
+    rho2, wrong = release.params.rho2, []
+    for j, records, _, rho1, gamma in _read_exact_parameters(release.db):
         held = rho1 * records
         if not (0 < rho1 < rho2 and gamma > 1 and held.denominator == 1):
             wrong.append(f"sub-table {j}: rho1 {rho1}, gamma {gamma} are no parameters for rho2 {rho2}")
@@ -445,10 +405,11 @@ def _read_public(db: Relations, condition: exp.Expr | None = None) -> PublicPara
     return stated.with_totals(db.arrow(_observed_query(db, condition)))
 
 
-def _wrong_claims(db: Relations, manifest: Manifest) -> list[str]:
-    """Arithmetic of the manifest: records, number of sub-tables, bound and retention."""
-    facts, params, rows = manifest.facts, read_parameters(manifest), _read_exact_parameters(db)
-    _read_public(db)  # what follows divides by these numbers
+def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
+    """Return what is wrong in the manifest's records, number of sub-tables, bound and retention."""
+    manifest, params, rows = release.manifest, release.params, _read_exact_parameters(release.db)
+    facts = release.facts
+    _read_public(release.db)  # what follows divides by these numbers
     n = sum(records for _, records, _, _, _ in rows)
     scale = 2 * sqrt(log(2 / float(params.delta)))
     bound = sum(sqrt(t) / n * scale * (m / (float(gamma) - 1) + 1) for _, t, m, _, gamma in rows)
@@ -457,34 +418,34 @@ def _wrong_claims(db: Relations, manifest: Manifest) -> list[str]:
     claims = {
         f"published {manifest.published}, but the sub-tables hold {n}": manifest.published == n,
         f"records {manifest.records} = published + suppressed": manifest.records == n + (manifest.suppressed or 0),
-        f"{facts['subtables']} sub-tables, but {len(rows)} are listed": facts["subtables"] == len(rows),
-        f"{facts['groups']} groups make {len(rows)} sub-tables": facts["groups"] >= len(rows),
-        f"bound {facts['bound']}": isclose(facts["bound"], bound, rel_tol=1e-9),
-        f"bound {facts['bound']} exceeds that of the whole table": facts["bound"] <= facts["bound_up"] * (1 + 1e-12),
-        f"retention {facts['retention']}": isclose(facts["retention"], float(retention), rel_tol=1e-9),
+        f"{facts.subtables} sub-tables, but {len(rows)} are listed": facts.subtables == len(rows),
+        f"{facts.groups} groups make {len(rows)} sub-tables": facts.groups >= len(rows),
+        f"bound {facts.bound}": isclose(facts.bound, bound, rel_tol=1e-9),
+        f"bound {facts.bound} exceeds that of the whole table": facts.bound <= facts.bound_up * (1 + 1e-12),
+        f"retention {facts.retention}": isclose(facts.retention, float(retention), rel_tol=1e-9),
         "algorithm up has one sub-table, and its bound is that of the whole table": not up
-        or (len(rows), facts["bound"], facts["retention"]) == (1, facts["bound_up"], facts["retention_up"]),
+        or (len(rows), facts.bound, facts.retention) == (1, facts.bound_up, facts.retention_up),
         f"algorithm {manifest.algorithm}": manifest.algorithm == params.algorithm,
     }
     return [wrong for wrong, holds in claims.items() if not holds]
 
 
-def _wrong_partition(manifest: Manifest, source: Records, params: Randomize) -> list[str]:
+def _wrong_partition(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:
     """Groups of the partition, and whether it is the optimum: what another run of the search says of the source."""
     solution = partition.find_partition(
         partition.state_problem(source.counts, source.labels, params), params.algorithm, params.objective
     )
     pairs = {"groups": solution.groups, "optimal": solution.optimal, "subtables": len(solution.parts)}
     return [
-        f"{name}: stated {manifest.facts[name]}, found {value}"
+        f"{name}: stated {getattr(facts, name)}, found {value}"
         for name, value in pairs.items()
-        if manifest.facts[name] != value
+        if getattr(facts, name) != value
     ]
 
 
-def _wrong_whole_table(manifest: Manifest, source: Records, params: Randomize) -> list[str]:
-    """What uniform perturbation of the whole table would have, from the source's counts."""
-    facts, n, m = manifest.facts, sum(source.counts), len(source.counts)
+def _wrong_whole_table(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:
+    """Return what uniform perturbation of the whole table would have, from the source's counts."""
+    n, m = sum(source.counts), len(source.counts)
     rho1 = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= params.rho1), default=Fraction(0))
     if not 0 < rho1 < params.rho2:
         return ["the source has no protected value"]
@@ -492,40 +453,32 @@ def _wrong_whole_table(manifest: Manifest, source: Records, params: Randomize) -
     bound = 2 * sqrt(log(2 / float(params.delta)) / n) * float(m / (gamma - 1) + 1)
     result = {"bound_up": bound, "retention_up": float((gamma - 1) / (m - 1 + gamma))}
     return [
-        f"{name} {facts[name]}, from the source {value}"
+        f"{name} {getattr(facts, name)}, from the source {value}"
         for name, value in result.items()
-        if not isclose(facts[name], value, rel_tol=1e-5)  # an amplification may be rounded
+        if not isclose(getattr(facts, name), value, rel_tol=1e-5)  # an amplification may be rounded
     ]
 
 
-def _wrong_values(db: Relations, source: Records, params: Randomize) -> list[str]:
+def _wrong_values(source: Records, params: Randomize, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     """Compare the listed values and their protection with the source's frequencies."""
-    labels = [exp.cast(item, "VARCHAR") for item in source.roles.sa_columns()]
-    rows = db.rows(exp.select(*labels, column("protected")).from_(temp_table("v_values")).order_by("code"))
-    stated = [(label_value(row[:-1]), bool(row[-1])) for row in rows]
-    n = sum(source.counts)
+    stated, n = {(name, bool(flag)) for name, flag in release.list_values("protected")}, sum(source.counts)
     result = [(name, Fraction(o, n) <= params.rho1) for name, o in zip(source.labels, source.counts, strict=True)]
-    return [f"value {name}: protected is {flag}" for name, flag in sorted(set(stated) ^ set(result))]
+    return [f"value {name}: protected is {flag}" for name, flag in sorted(stated ^ set(result))]
 
 
-def _wrong_spread(db: Relations, source: Records) -> list[str]:
-    fits = is_possible(_read_public(db), np.array(source.counts, dtype=np.int64))
+def _wrong_spread(source: Records, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
+    fits = is_possible(_read_public(release.db), np.array(source.counts, dtype=np.int64))
     return [] if fits else ["no spread of the source's records over the sub-tables meets their sizes and rho1"]
 
 
-def _wrong_frequencies(db: Relations, manifest: Manifest) -> list[str]:
+def _wrong_frequencies(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     """All records, and for every quasi-identifier those with its most frequent value, against the source."""
-    stated, sets = _read_public(db), _checked_sets(manifest)
+    db, stated, sets = release.db, _read_public(release.db), _checked_sets(release.roles)
     wrong = []
     for name, condition in sets.items():
         truth = np.zeros(len(stated.protected))
-        holes: Holes = {
-            "records": temp_table("records"),
-            "values": temp_table("v_values"),
-            "filter": condition or exp.true(),
-            "same_value": same_columns("r", "v", manifest.roles.sa_keys),
-        }
-        for code, records in db.rows(fill("verify/source_values", holes)):
+        holes: Holes = {"records": temp_table("records"), "filter": condition or exp.true()}
+        for code, records in db.rows(release.fill_query("verify/source_values", **holes, same_value="r v")):
             truth[int(code)] = records
         result = deviation_p_value(stated, _read_public(db, condition).totals, truth)
         if result is not None and result < SIGNIFICANCE / len(sets):
@@ -533,10 +486,10 @@ def _wrong_frequencies(db: Relations, manifest: Manifest) -> list[str]:
     return wrong
 
 
-def _checked_sets(manifest: Manifest) -> dict[str, exp.Expr | None]:
+def _checked_sets(roles: Roles) -> dict[str, exp.Expr | None]:
     """Conditions on quasi-identifiers under internal names."""
     sets: dict[str, exp.Expr | None] = {"all records": None}
-    for key, field in zip(manifest.roles.qi_keys, manifest.roles.quasi_identifiers, strict=True):
+    for key, field in zip(roles.qi_keys, roles.quasi_identifiers, strict=True):
         most = fill("verify/most_frequent", {"table": temp_table("records"), "column": column(key)})
         sets[f"most frequent {field.name}"] = exp.NullSafeEQ(this=column(key), expression=most.subquery())
     return sets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -37,20 +37,20 @@ from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import contract
-from privsql.mechanisms.contract import Mechanism, NoComposition, Proposal, TableShape, weighted_only
+from privsql.mechanisms.contract import Proposal, TableShape, TabularMechanism, weighted_only
 from privsql.mechanisms.randomize import partition
 from privsql.mechanisms.randomize.checks import SQL, posterior_bounds, read_parameters, release_checks, source_checks
-from privsql.mechanisms.randomize.parameters import Randomize
+from privsql.mechanisms.randomize.parameters import PlannedSubTable, Randomize, RandomizeFacts, RandomizePlan
 from privsql.mechanisms.randomize.publish import (
+    TABLES,
     PerturbedView,
     PublicParameters,
     read_public,
-    release_tables,
     release_view,
     write_ranked,
     write_records,
 )
-from privsql.model.manifest import LEARNT, SEVERAL, ReleasePromises, Structure, nothing_longer
+from privsql.model.manifest import LEARNT, SEVERAL, ReleasePromises, Structure
 from privsql.model.manifest import make_structure as part
 
 if TYPE_CHECKING:
@@ -273,39 +273,37 @@ def describe_structure(db: Relations, _: Manifest) -> list[Structure]:
 # Randomization as a mechanism (``mechanisms.contract``): partition over counts, perturb and publish through SQL.
 
 
-def plan_release(db: Relations, source: Records, params: Randomize) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
-    """The facts of the partition, and for the publisher alone the partition itself."""
+def plan_release(_: Relations, source: Records, params: Randomize) -> RandomizePlan:
+    """Return the facts of the partition, and for the publisher alone the partition itself."""
     problem = partition.state_problem(source.counts, source.labels, params)
     solution = partition.find_partition(problem, params.algorithm, params.objective)
     subtables = partition.check_partition(problem, solution)
-    return _state_facts(problem, solution, subtables) | {
-        "partition": _describe_partition(solution, subtables, source.labels)
-    }
+    facts = _state_facts(problem, solution, subtables)
+    return RandomizePlan.join_parts(facts, partition=_list_subtables(solution, subtables, source.labels))
 
 
-def _describe_partition(
+def _list_subtables(
     partition_: Partition, subtables: Sequence[SubTable], labels: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Every sub-table: public parameters, and the records of each value in the initial groups that it unites."""
+) -> list[PlannedSubTable]:
     groups = partition_.united or partition_.parts[:, None]
 
     def counts_by_label(group: Ints) -> dict[str, int]:
         return {labels[code]: int(group[code]) for code in np.flatnonzero(group).tolist()}
 
     return [
-        {
-            "records": one.records,
-            "values": one.size,
-            "rho1": fraction_text(one.rho1),
-            "gamma": fraction_text(one.gamma),
-            "retention": float(one.retention),
-            "groups": [counts_by_label(group) for group in united],
-        }
+        PlannedSubTable(
+            records=one.records,
+            values=one.size,
+            rho1=fraction_text(one.rho1),
+            gamma=fraction_text(one.gamma),
+            retention=float(one.retention),
+            groups=[counts_by_label(group) for group in united],
+        )
         for one, united in zip(subtables, groups, strict=True)
     ]
 
 
-def publish_release(db: Relations, source: Records, params: Randomize, key: Key) -> dict[str, Any]:
+def publish_release(db: Relations, source: Records, params: Randomize, key: Key) -> RandomizeFacts:
     """Make ``perturbed`` and the tables of public parameters in database ``release``; returns the facts."""
     problem = partition.state_problem(source.counts, source.labels, params)
     solution = partition.find_partition(problem, params.algorithm, params.objective)
@@ -354,18 +352,17 @@ def _parameters_table(subtables: Sequence[SubTable]) -> pa.Table:
     )
 
 
-def _state_facts(problem: PartitionProblem, partition_: Partition, subtables: Sequence[SubTable]) -> dict[str, Any]:
-    """What manifest and output state of a partition."""
+def _state_facts(problem: PartitionProblem, partition_: Partition, subtables: Sequence[SubTable]) -> RandomizeFacts:
     whole, n = partition.check_partition(problem, partition.find_partition(problem, "up")), problem.records
-    return {
-        "subtables": len(subtables),
-        "groups": partition_.groups,
-        "bound": sum(subtable.error_bound(n, problem.delta) for subtable in subtables),
-        "bound_up": sum(subtable.error_bound(n, problem.delta) for subtable in whole),
-        "retention": average_retention(subtables),
-        "retention_up": average_retention(whole),
-        "optimal": partition_.optimal,
-    }
+    return RandomizeFacts(
+        subtables=len(subtables),
+        groups=partition_.groups,
+        bound=sum(subtable.error_bound(n, problem.delta) for subtable in subtables),
+        bound_up=sum(subtable.error_bound(n, problem.delta) for subtable in whole),
+        retention=average_retention(subtables),
+        retention_up=average_retention(whole),
+        optimal=partition_.optimal,
+    )
 
 
 def average_retention(subtables: Sequence[SubTable]) -> float:
@@ -374,7 +371,7 @@ def average_retention(subtables: Sequence[SubTable]) -> float:
     return float(retained / sum(t.records for t in subtables))
 
 
-def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
+def propose_parameters(_: Relations, source: ProfiledSource) -> Proposal:
     """Protect every value that is not more frequent than all others together, up to three times its prior."""
     counts = source.records().counts
     n = sum(counts)
@@ -390,33 +387,20 @@ def promise_text(params: Randomize) -> str:
     return f"<= {params.rho2} if f <= {params.rho1}"
 
 
-def release_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Sub-tables, retention and bound beside those of the whole table."""
-    summary = f"{facts['subtables']} of {facts['groups']} groups{', the best possible' if facts['optimal'] else ''}"
-    return [
-        ("sub-tables", summary),
-        ("retention", f"{facts['retention']:.1%}  (whole table {facts['retention_up']:.1%})"),
-        ("error bound", f"{facts['bound']:.4g}  (whole table {facts['bound_up']:.4g})"),
-    ]
-
-
-MECHANISM = Mechanism(
+MECHANISM = TabularMechanism(
     parameters=Randomize,
+    facts=RandomizeFacts,
     shape=TableShape(numeric=False, most_numbers=None),
-    composition=NoComposition(),
     sql=SQL,
-    relations=("perturbed", "privsql_subtables", "privsql_domains", "privsql_values"),
     read=read_parameters,
     plan=plan_release,
     algorithms=contract.refuse_comparison(
         "'up' and 'pp' keep different shares of the values as they are; compare with privsql compare"
     ),
     publish=publish_release,
-    tables=release_tables,
+    layout=TABLES,
     views=weighted_only(release_view),
     checks=release_checks,
-    long_checks=nothing_longer,
-    measured=lambda _db, _manifest: {},
     bounds=posterior_bounds,
     source_checks=source_checks,
     answers=RandomizeAnswers,
@@ -432,7 +416,6 @@ MECHANISM = Mechanism(
             suite.LEARNING_ADVERSARY,
             adversaries.DETERMINATION_ADVERSARY,
         ),
-        combining=(),
         quick=PerturbedView,
     ),
     promise=promise_text,
@@ -444,6 +427,4 @@ MECHANISM = Mechanism(
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
     propose=propose_parameters,
-    warnings=lambda _: [],
-    figures=release_figures,
 )

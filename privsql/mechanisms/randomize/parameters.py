@@ -1,13 +1,13 @@
-"""What a publisher asks of randomization, and what a release states of it: frozen, validated, exact."""
+"""Parameters and facts of randomization: frozen, validated, exact."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from privsql.model.parameters import Parameters, Share
+from privsql.model.parameters import Facts, Parameters, Share
 
 
 class Randomize(Parameters):
@@ -41,14 +41,14 @@ class Randomize(Parameters):
         return self
 
 
-class RandomizeFacts(BaseModel):
-    """What a release's manifest states of its partition.
+class RandomizeFacts(Facts):
+    """The facts of a release: its partition.
 
     ``bound`` is the weighted error bound sum_j (|T_j|/n) eps_j, ``bound_up`` that of the whole table, ``retention``
     the average probability sum_j (|T_j|/n) p_j that a value is retained, ``subtables`` their number.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     subtables: int = Field(ge=1)
     groups: int = Field(ge=1)
@@ -57,6 +57,31 @@ class RandomizeFacts(BaseModel):
     retention: float = Field(gt=0, lt=1)
     retention_up: float = Field(gt=0, lt=1)
     optimal: bool
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return sub-tables, retention and bound beside those of the whole table."""
+        return [
+            ("sub-tables", f"{self.subtables} of {self.groups} groups{', the best possible' if self.optimal else ''}"),
+            ("retention", f"{self.retention:.1%}  (whole table {self.retention_up:.1%})"),
+            ("error bound", f"{self.bound:.4g}  (whole table {self.bound_up:.4g})"),
+        ]
+
+
+class PlannedSubTable(Facts):
+    """A sub-table of a plan: public parameters, and the records of each value in the initial groups that it unites."""
+
+    records: int
+    values: int
+    rho1: str
+    gamma: str
+    retention: float
+    groups: list[dict[str, int]]
+
+
+class RandomizePlan(RandomizeFacts):
+    """The facts of a partition, and for the publisher alone the partition itself."""
+
+    partition: list[PlannedSubTable]
 
 
 PARAMETERS = Randomize

@@ -457,7 +457,7 @@ def _renumber_labels(labels: Labels) -> Labels:
 
 
 def state_problem(counts: Sequence[int], labels: Sequence[str], params: Randomize) -> PartitionProblem:
-    """What is to be partitioned; ``InfeasibleError`` if no value is protected, or one value is all there is."""
+    """Return what is to be partitioned; ``InfeasibleError`` if no value is protected, or one value is all there is."""
     n = sum(counts)
     if len(counts) < 2:
         raise InfeasibleError("randomization needs at least 2 sensitive values", {"values": len(counts)})

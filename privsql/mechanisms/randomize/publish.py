@@ -21,6 +21,7 @@ from privsql.engine.remote import stream_positions
 from privsql.engine.roles import BITS
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, GuaranteeError
+from privsql.mechanisms.contract import QUASI, SENSITIVE, ReleaseTable
 from privsql.mechanisms.private import RankAssignment, RecordParts, Segments
 from privsql.model.records import bounded_zeros
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key, Shuffler
-    from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.randomize.partition import SubTable
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -121,7 +121,7 @@ def _first_numbers(subtables: Sequence[SubTable]) -> Ints:
 # counts c are not published: they are themselves estimated, per sub-table and from all its records, with a flat prior.
 
 Ints = NDArray[np.int64]
-TABLES = (table("privsql_subtables"), table("privsql_domains"), table("privsql_values"))
+PUBLIC = (table("privsql_subtables"), table("privsql_domains"), table("privsql_values"))
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class PublicParameters:
         return Channel(mean, np.diag(records @ mean), records)
 
 
-def read_public(db: Relations, named: Sequence[exp.Table] = TABLES) -> PublicParameters:
+def read_public(db: Relations, named: Sequence[exp.Table] = PUBLIC) -> PublicParameters:
     """The parameters of an open release, its totals still 0; ``named``: where its tables are.
 
     ``EngineError`` unless these are parameters: nothing is computed from others.
@@ -388,7 +388,7 @@ def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequen
 
 
 def write_ranked(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], key: Key) -> None:
-    """The same in the portable order: a record's rank has its sub-table, a hash of its own how far its value moves."""
+    """Write the table in portable order: a record's rank has its sub-table, a hash how far its value moves."""
     columns = [*source.roles.qi_columns("r"), column("code", "r")]
     remaining = [*source.roles.qi_keys, "code", "copy"]
     dealing = RankAssignment(db, source, key, RecordParts(np.array(source.counts, dtype=np.int64)), remaining)
@@ -431,28 +431,14 @@ def _write_perturbed(db: Relations, source: Records, assigned: exp.Query, same_v
 # The tables of a randomized release: their columns, and its weighted view.
 
 FRACTIONS = ("rho1_numerator", "rho1_denominator", "gamma_numerator", "gamma_denominator")
-
-
-def release_tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    roles, by_sa = manifest.roles, manifest.roles.by_sa
-    sensitive = [(f.name, f.type) for f in roles.sensitive]
-    quasi = [(f.name, f.type) for f in roles.quasi_identifiers]
-    return {
-        "perturbed": [*quasi, *sensitive, *roles.by_all.typed_columns(("sub_table", "INTEGER"))],
-        "privsql_subtables": [
-            ("sub_table", "INTEGER"),
-            ("records", "BIGINT"),
-            ("size", "INTEGER"),
-            *((name, "DECIMAL(38,0)") for name in FRACTIONS),
-        ],
-        "privsql_domains": [("cell", "INTEGER"), ("sub_table", "INTEGER"), ("code", "INTEGER")],
-        "privsql_values": [
-            *by_sa.typed_columns(("code", "INTEGER")),
-            *sensitive,
-            *by_sa.typed_columns(("protected", "BOOLEAN")),
-        ],
-    }
+TABLES = {
+    "perturbed": ReleaseTable((QUASI, SENSITIVE, "sub_table INTEGER")),
+    "privsql_subtables": ReleaseTable(
+        ("sub_table INTEGER", "records BIGINT", "size INTEGER", *(f"{name} DECIMAL(38,0)" for name in FRACTIONS))
+    ),
+    "privsql_domains": ReleaseTable(("cell INTEGER", "sub_table INTEGER", "code INTEGER")),
+    "privsql_values": ReleaseTable(("code INTEGER", SENSITIVE, "protected BOOLEAN")),
+}
 
 
 def release_view(manifest: Manifest) -> exp.Query:

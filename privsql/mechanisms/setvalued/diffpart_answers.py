@@ -15,6 +15,7 @@ from sqlglot import exp
 from privsql.dp_random import variance_of
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
 from privsql.errors import UsageError
+from privsql.mechanisms.contract import ReleaseTable
 from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.noisy_tree import Candidates, Estimator, distinct_rows, rows_by_depth
 from privsql.mechanisms.dp.noisy_tree_release import FIRST, LAST, NOTHING, as_integers
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from privsql.answers.aggregates import Statement
     from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
-    from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.dp.noisy_tree import Fit, Flags, Ints, Reals
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.model.manifest import Estimate, Manifest
@@ -164,16 +164,13 @@ def _repeat_sets(which: Ints, item: Ints, owner: Ints) -> tuple[list[Ints], list
 WITHOUT = -1  # the part of the records without items, which lie outside the tree
 
 
-def tree_tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    kind = manifest.sensitive[0].type
-    return {
-        "itemsets": [("items", kind), ("count", "BIGINT")],
-        "privsql_tree": [*FIRST, ("mask", "BIGINT"), ("node", "INTEGER"), *LAST],
-        "privsql_taxonomy": [("node", "INTEGER"), ("parent", "INTEGER"), ("place", "INTEGER"), ("height", "INTEGER")],
-        "privsql_universe": [("code", "INTEGER"), ("item", kind[:-2]), ("node", "INTEGER"), ("place", "INTEGER")],
-        "privsql_sets": [("part", "INTEGER"), ("items", kind), ("weight", "DOUBLE")],
-    }
+TABLES = {
+    "itemsets": ReleaseTable(("items LIST", "count BIGINT")),
+    "privsql_tree": ReleaseTable((*FIRST, "mask BIGINT", "node INTEGER", *LAST)),
+    "privsql_taxonomy": ReleaseTable(("node INTEGER", "parent INTEGER", "place INTEGER", "height INTEGER")),
+    "privsql_universe": ReleaseTable(("code INTEGER", "item ITEM", "node INTEGER", "place INTEGER")),
+    "privsql_sets": ReleaseTable(("part INTEGER", "items LIST", "weight DOUBLE")),
+}
 
 
 def tree_view(manifest: Manifest) -> exp.Query:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def expansion_budget(epsilon: Fraction, rest: Fraction, inner: int) -> Fraction:
-    """What one expansion spends: rest/N, or for the last one epsilon/2 + rest."""
+    """Return what one expansion spends: rest/N, or for the last one epsilon/2 + rest."""
     return rest / inner if inner > 1 else epsilon / 2 + rest
 
 
@@ -258,7 +258,7 @@ class RecordMoves:
 
 @dataclass(frozen=True)
 class ExpansionRun:
-    """What stays the same in all rounds: the records, what is asked for, and where noise and choices come from."""
+    """The records, the parameters, and the source of noise: the same in all rounds."""
 
     weights: Ints
     entries: Generalized
@@ -535,7 +535,7 @@ def find_violations(tree: ItemSetTree, taxonomy: ItemTaxonomy, epsilon: Fraction
 
 @dataclass
 class _Paths:
-    """What was spent on the way to each expanded row, whose cut is in ``cuts``."""
+    """The budget that was spent on the way to each expanded row, whose cut is in ``cuts``."""
 
     budgets: Sequence[Fraction]
     taxonomy: ItemTaxonomy
@@ -545,7 +545,7 @@ class _Paths:
     known: dict[tuple[int, int], list[str]] = field(default_factory=dict)
 
     def check_count(self, parent: int, spent: int) -> list[str]:
-        """What is wrong with the budget of a count below ``parent``; the same for all of one budget."""
+        """Return what is wrong with the budget of a count below ``parent``; the same for all of one budget."""
         if (parent, spent) not in self.known:
             budget = self.budgets[spent]
             due = _due_budget(self.taxonomy, self.cuts[parent], self.epsilon, self.used[parent])
@@ -570,6 +570,6 @@ def _inner_children(taxonomy: ItemTaxonomy, node: int, mask: int) -> frozenset[i
 
 
 def _due_budget(taxonomy: ItemTaxonomy, cut: frozenset[int], epsilon: Fraction, used: Fraction) -> Fraction:
-    """What the counts of an expansion of this cut spend."""
+    """Return what the counts of an expansion of this cut spend."""
     expansions = sum(int(taxonomy.inner[node]) for node in cut)
     return epsilon - used if expansions == 1 else (epsilon / 2 - used) / expansions

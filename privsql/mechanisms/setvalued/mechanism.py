@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from privsql.attacks.suite import Suite
-from privsql.dp_random import noise_for
+from privsql.dp_random import noise_for, opendp_version
 from privsql.engine.sqlfiles import all_rows, column, fill, is_null, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contract import (
-    BudgetComposition,
-    ItemSetShape,
-    Mechanism,
-    Proposal,
-    join_variants,
-    weighted_only,
-)
+from privsql.mechanisms.contract import ItemSetShape, Proposal, join_variants, weighted_only
 from privsql.mechanisms.dp import noisy_tables_release, noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure
 from privsql.mechanisms.dp.noisy_tree_release import tree_structure
 from privsql.mechanisms.private import (
-    NOT_PLANNED,
     RECORD,
-    describe_noise,
-    explain_epsilon,
-    format_epsilon,
-    noise_facts,
+    PrivateMechanism,
     write_release_table,
 )
-from privsql.mechanisms.setvalued import views, views_model
+from privsql.mechanisms.setvalued import diffpart_answers, views, views_model
 from privsql.mechanisms.setvalued.checks import (
     SQL,
     read_tree_parameters,
     read_view_parameters,
-    tree_bounds,
     tree_checks,
-    tree_source_checks,
-    view_bounds,
     view_checks,
-    view_source_checks,
 )
 from privsql.mechanisms.setvalued.diffpart_answers import (
     WITHOUT,
@@ -53,7 +39,6 @@ from privsql.mechanisms.setvalued.diffpart_answers import (
     impute_sets,
     taxonomy_table,
     tree_table,
-    tree_tables,
     tree_view,
 )
 from privsql.mechanisms.setvalued.diffpart_tree import (
@@ -67,11 +52,17 @@ from privsql.mechanisms.setvalued.diffpart_tree import (
     least_noisy_size,
     without_items,
 )
-from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, SetValued
-from privsql.mechanisms.setvalued.questions import evaluate_answers
+from privsql.mechanisms.setvalued.parameters import (
+    TINY_UNIVERSE,
+    ItemSetTreeFacts,
+    ItemSetTreePlan,
+    SetValued,
+    ViewFacts,
+    ViewPlan,
+)
+from privsql.mechanisms.setvalued.questions import evaluate_answers, set_source_checks
 from privsql.mechanisms.setvalued.views import ViewBudgets
 from privsql.mechanisms.setvalued.views_answers import ViewAnswers
-from privsql.model.manifest import nothing_longer
 
 if TYPE_CHECKING:
     from privsql.attacks.scene import ReleaseView
@@ -124,24 +115,24 @@ def count_all(baskets: Baskets, taxonomy: ItemTaxonomy, params: SetValued, noise
 LEAVES = noisy_tree_release.Leaves("item sets", is_null(column("node")))
 
 
-def plan_tree(db: Relations, source: Records, params: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
-    """What is known without looking at the records: taxonomy, budgets and thresholds at the root."""
+def plan_tree(_: Relations, source: Records, params: SetValued) -> ItemSetTreePlan:
+    """Return what is known without looking at the records: taxonomy, budgets and thresholds at the root."""
     taxonomy = _make_taxonomy(len(source.labels), params, None)
     first = expansion_budget(params.epsilon, params.epsilon / 2, int(taxonomy.inner[0]))
     last = taxonomy.node_count == 1
     degree, height = int(taxonomy.degree[0]), int(taxonomy.height[0])
     least = least_noisy_size(params, first, degree=degree, height=height, last=last, nodes=taxonomy.node_count)
-    return {
-        "epsilon": fraction_text(params.epsilon),
-        "items": taxonomy.item_count,
-        "inner_nodes": taxonomy.node_count,
-        "height": height,
-        "first_budget": fraction_text(first),
-        "first_threshold": 0 if params.algorithm == "basic" else least,
-    }
+    return ItemSetTreePlan(
+        epsilon=fraction_text(params.epsilon),
+        items=taxonomy.item_count,
+        inner_nodes=taxonomy.node_count,
+        height=height,
+        first_budget=fraction_text(first),
+        first_threshold=0 if params.algorithm == "basic" else least,
+    )
 
 
-def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:  # noqa: ARG001 (all mechanisms take it)
+def propose_parameters(_db: Relations, _source: ProfiledSource) -> Proposal:
     """An epsilon of 1, the items that occur as the universe."""
     return Proposal(
         {"kind": "setvalued", "epsilon": "1", "universe": "data"},
@@ -149,7 +140,7 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:  # no
     )
 
 
-def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) -> dict[str, Any]:
+def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) -> ItemSetTreeFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
     draw = key.random_generator("setvalued", len(source.labels), fraction_text(params.epsilon))
     noise = noise_for(key)
@@ -162,21 +153,22 @@ def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) ->
     else:
         tree = grow_tree(baskets, taxonomy, params, noise, draw)
     fitted = fit_estimator(tree, taxonomy, pruning=params.algorithm != "basic")
-    stated = noisy_tree.enough_remaining(fitted, params, "item set", "fewer items")
+    remaining = noisy_tree.require_remaining(fitted, params, "item set", "fewer items")
     imputed = impute_sets(tree, taxonomy, fitted.fit, draw)
     _write_tree(db, tree, taxonomy, params, (fitted.fit.sizes.size, imputed))
-    return {
-        "items": taxonomy.item_count,
-        "inner_nodes": taxonomy.node_count,
-        "partitions": len(tree) - 1,
-        "item_sets": int(tree.leaf.sum()),
-        "imputed": len(imputed.row),
-        "without_items": tree.empty,
-        "estimated_records": round(float(fitted.fit.sizes.size[0]) + (tree.empty or 0), 1),
-        **stated,
-        "universe_is_public": not params.universe.data,
-        **noise_facts(noise),
-    }
+    return ItemSetTreeFacts(
+        items=taxonomy.item_count,
+        inner_nodes=taxonomy.node_count,
+        partitions=len(tree) - 1,
+        item_sets=int(tree.leaf.sum()),
+        imputed=len(imputed.row),
+        without_items=tree.empty,
+        estimated_records=round(float(fitted.fit.sizes.size[0]) + (tree.empty or 0), 1),
+        kept_records=remaining,
+        universe_is_public=not params.universe.data,
+        noise=noise.origin,
+        opendp=opendp_version(),
+    )
 
 
 def _make_taxonomy(items: int, params: SetValued, noise: Shuffler | None) -> ItemTaxonomy:
@@ -233,47 +225,24 @@ def _write_tree(
     write_release_table(db, "privsql_universe", columns, fill("setvalued/universe", holes))
 
 
-def tree_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a plan or a release says of itself."""
-    lines = [("taxonomy", f"{facts['items']:,} items, {facts['inner_nodes']:,} inner nodes")]
-    if "partitions" not in facts:
-        return [*lines, ("first expansion", f"budget {facts['first_budget']}, threshold {facts['first_threshold']:,}")]
-    item_sets = (
-        f"{facts['item_sets']:,} in {facts['partitions']:,} partitions; {facts['imputed']:,} stand for pruned ones"
-    )
-    leak = "public" if facts["universe_is_public"] else "the items that occur (not covered by the guarantee)"
-    return [*lines, ("item sets", item_sets), ("universe", leak), describe_noise(facts)]
-
-
-DIFFPART = Mechanism(
+DIFFPART = PrivateMechanism(
     parameters=SetValued,
-    shape=ItemSetShape(lambda asked: asked.universe),
-    composition=BudgetComposition(lambda asked: asked.epsilon),
+    facts=ItemSetTreeFacts,
+    shape=ItemSetShape(lambda params: params.universe),
     sql=SQL,
-    relations=("itemsets", "privsql_tree", "privsql_taxonomy", "privsql_universe", "privsql_sets"),
     read=read_tree_parameters,
     plan=plan_tree,
-    algorithms=NOT_PLANNED,
     publish=publish_tree,
-    tables=tree_tables,
+    layout=diffpart_answers.TABLES,
     views=weighted_only(tree_view),
     checks=tree_checks,
-    long_checks=nothing_longer,
-    measured=lambda _db, _manifest: {},
-    bounds=tree_bounds,
-    source_checks=tree_source_checks,
+    source_checks=set_source_checks,
     answers=ItemSetTreeAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(
-        scene=None, adversaries=(noisy_tree_release.membership_adversary(LEAVES),), combining=(), quick=None
-    ),
-    promise=format_epsilon,
-    words=explain_epsilon,
+    adversaries=Suite(adversaries=(noisy_tree_release.membership_adversary(LEAVES),)),
     structure=tree_structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose_parameters,
-    warnings=lambda facts: noisy_tree.warn_remaining(facts, facts["item_sets"], "item set"),
-    figures=tree_figures,
 )
 
 
@@ -281,21 +250,26 @@ DIFFPART = Mechanism(
 # Differentially private item sets by views as a mechanism (``contract``).
 
 
-def plan_views(db: Relations, source: Records, params: SetValued) -> dict[str, Any]:  # noqa: ARG001 (all mechanisms take it)
-    """What is known without looking at the records: what is measured, at most, and with which budgets."""
+def plan_views(_: Relations, source: Records, params: SetValued) -> ViewPlan:
+    """Return what is known without looking at the records: what is measured, at most, and with which budgets."""
     items = len(source.labels)
     wanted = views.declared_sets(params, source.labels)
-    facts = {"epsilon": fraction_text(params.epsilon), "items": items, "measured_at_most": min(items, TINY_UNIVERSE)}
+    make_plan = partial(
+        ViewPlan, epsilon=fraction_text(params.epsilon), items=items, measured_at_most=min(items, TINY_UNIVERSE)
+    )
     if items > TINY_UNIVERSE:
         budgets = ViewBudgets.from_epsilon(params.epsilon, choosing=len(views.named_first(wanted)) < TINY_UNIVERSE)
-        parts = {"records_budget": budgets.total, "choice_budget": budgets.choice, "tables_budget": budgets.tables}
-        return facts | {name: fraction_text(value) for name, value in parts.items()}
+        return make_plan(
+            records_budget=fraction_text(budgets.total),
+            choice_budget=fraction_text(budgets.choice),
+            tables_budget=fraction_text(budgets.tables),
+        )
     due = views.lay_out_all(items, params.epsilon, wanted)
     cells = sum(1 << len(places) for places, _ in due)
-    return facts | {"tables": len(due), "cells": cells, "tables_budget": fraction_text(params.epsilon)}
+    return make_plan(tables=len(due), cells=cells, tables_budget=fraction_text(params.epsilon))
 
 
-def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -> dict[str, Any]:
+def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -> ViewFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
     noise = noise_for(key)
     wanted = views.declared_sets(params, source.labels)
@@ -310,16 +284,17 @@ def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -
     fitted = views_model.fit_squares(measured, len(choice.codes))
     _require_information(fitted, params)
     written = _write_views(db, source, choice, measured, views_model.fit_population(fitted))
-    return {
-        "items": len(source.labels),
-        "measured": len(choice.codes),
-        "tables": len(measured),
-        "cells": sum(one.counts.size for one in measured),
-        "sets": written,
-        "estimated_records": round(fitted.total, 1),
-        "universe_is_public": not params.universe.data,
-        **noise_facts(noise),
-    }
+    return ViewFacts(
+        items=len(source.labels),
+        measured=len(choice.codes),
+        tables=len(measured),
+        cells=sum(one.counts.size for one in measured),
+        sets=written,
+        estimated_records=round(fitted.total, 1),
+        universe_is_public=not params.universe.data,
+        noise=noise.origin,
+        opendp=opendp_version(),
+    )
 
 
 def _require_information(fitted: ParitySquares, params: SetValued) -> None:
@@ -355,62 +330,29 @@ def _write_views(
 
 
 def choice_shift(view: ReleaseView) -> float:
-    """What a record may shift all choices of items by: the sum of 1/s over their scales s."""
+    """Return what a record may shift all choices of items by: the sum of 1/s over their scales s."""
     widths = view.db.arrow(all_rows(table(views.CHOSEN, view.database)))["scale"].to_pylist()
     return sum(1 / float(width) for width in widths if width)
 
 
-def view_figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a plan or a release says of itself."""
-    if "measured" not in facts:
-        lines = [("items", f"{facts['items']:,}, at most {facts['measured_at_most']} of them measured")]
-        if "choice_budget" in facts:
-            return [*lines, ("budgets", f"choice {facts['choice_budget']}, tables {facts['tables_budget']}")]
-        return [*lines, ("tables", f"{facts['tables']:,} with {facts['cells']:,} counts")]
-    leak = "public" if facts["universe_is_public"] else "the items that occur (not covered by the guarantee)"
-    return [
-        ("items", f"{facts['measured']:,} of {facts['items']:,} measured, in {facts['tables']:,} tables"),
-        ("counts", f"{facts['cells']:,}; about {facts['estimated_records']:,.0f} records"),
-        ("synthetic", f"{facts['sets']:,} different sets"),
-        ("universe", leak),
-        describe_noise(facts),
-    ]
-
-
-def warn_unmeasured(facts: dict[str, Any]) -> list[str]:
-    """What is not known of items that were not measured."""
-    left = facts["items"] - facts["measured"]
-    advice = "of them a release tells a bound; declare what matters as workload, or name fewer items as the universe"
-    return [f"{left:,} of {facts['items']:,} items were not measured: {advice}"] if left else []
-
-
-VIEWS = Mechanism(
+VIEWS = PrivateMechanism(
     parameters=SetValued,
-    shape=ItemSetShape(lambda asked: asked.universe),
-    composition=BudgetComposition(lambda asked: asked.epsilon),
+    facts=ViewFacts,
+    shape=ItemSetShape(lambda params: params.universe),
     sql=SQL,
-    relations=views.NAMES,
     read=read_view_parameters,
     plan=plan_views,
-    algorithms=NOT_PLANNED,
     publish=publish_views,
-    tables=views.view_tables,
+    layout=views.TABLES,
     views=weighted_only(views.view_query),
     checks=view_checks,
-    long_checks=nothing_longer,
-    measured=lambda _db, _manifest: {},
-    bounds=view_bounds,
-    source_checks=view_source_checks,
+    source_checks=set_source_checks,
     answers=ViewAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(scene=None, adversaries=(noisy_tables_adversary(choice_shift),), combining=(), quick=None),
-    promise=format_epsilon,
-    words=explain_epsilon,
+    adversaries=Suite(adversaries=(noisy_tables_adversary(choice_shift),)),
     structure=tables_structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose_parameters,
-    warnings=warn_unmeasured,
-    figures=view_figures,
 )
 
 

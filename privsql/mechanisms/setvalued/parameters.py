@@ -1,4 +1,4 @@
-"""What a publisher asks of a set-valued release: frozen, validated, exact."""
+"""Parameters and facts of set-valued releases: frozen, validated, exact."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from privsql.mechanisms.dp import parameters
-from privsql.mechanisms.dp.parameters import ALLOW_EMPTY
-from privsql.model.parameters import Epsilon, NoiseFacts, Parameters, Positive, Universe
+from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, describe_noise, warn_remaining
+from privsql.model.parameters import Epsilon, Facts, NoiseOrigin, Parameters, Positive, Universe, Version
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
 TINY_UNIVERSE = 20  # items of which every set may be counted
@@ -17,18 +16,70 @@ MOST_DECLARED = 1_000  # sets of a workload
 OF_TREES = ("fan_out", "c1", "c2", "tau", "tau_sets")  # fields of 'diffpart'
 
 
-class ItemSetTreeFacts(parameters.NoisyTreeFacts):
-    """What the manifest of such a release states of its tree."""
+class ItemSetTreePlan(Facts):
+    """The facts of a tree that are known without looking at the records."""
+
+    epsilon: str
+    items: int
+    inner_nodes: int
+    height: int
+    first_budget: str
+    first_threshold: int
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return the taxonomy and the first expansion."""
+        first = f"budget {self.first_budget}, threshold {self.first_threshold:,}"
+        return [_describe_taxonomy(self), ("first expansion", first)]
+
+
+class ItemSetTreeFacts(Facts):
+    """The facts of a tree: nothing but what follows from the published tables."""
 
     items: int = Field(ge=1)
     inner_nodes: int = Field(ge=1)
+    partitions: int = Field(ge=0)
     item_sets: int = Field(ge=0)
+    imputed: int = Field(ge=0)
     without_items: int | None
+    estimated_records: float
+    kept_records: float  # of these, in what was kept
     universe_is_public: bool
+    noise: NoiseOrigin
+    opendp: Version
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return the taxonomy, the item sets and what is not covered."""
+        sets = f"{self.item_sets:,} in {self.partitions:,} partitions; {self.imputed:,} stand for pruned ones"
+        return [_describe_taxonomy(self), ("item sets", sets), _describe_universe(self), describe_noise(self)]
+
+    def list_warnings(self) -> list[str]:
+        """Return whether answers rest on a model alone."""
+        pruned = self.estimated_records - (self.without_items or 0) - self.kept_records
+        return warn_remaining(self.item_sets, self.kept_records, pruned, "item set")
 
 
-class ViewFacts(NoiseFacts):
-    """What the manifest of a release of views states.
+class ViewPlan(Facts):
+    """The facts of views that are known without the records: what is measured, and with which budgets."""
+
+    epsilon: str
+    items: int
+    measured_at_most: int
+    records_budget: str = ""
+    choice_budget: str = ""
+    tables: int = 0
+    cells: int = 0
+    tables_budget: str = ""
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return the items, and tables or budgets."""
+        lines = [("items", f"{self.items:,}, at most {self.measured_at_most} of them measured")]
+        if self.choice_budget:
+            return [*lines, ("budgets", f"choice {self.choice_budget}, tables {self.tables_budget}")]
+        return [*lines, ("tables", f"{self.tables:,} with {self.cells:,} counts")]
+
+
+class ViewFacts(Facts):
+    """The facts of a release of views.
 
     ``measured``: items of which there are counts; ``tables`` and ``cells`` of counts; ``sets``: different sets of
     synthetic records.
@@ -41,6 +92,34 @@ class ViewFacts(NoiseFacts):
     sets: int = Field(ge=0)
     estimated_records: float
     universe_is_public: bool
+    noise: NoiseOrigin
+    opendp: Version
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return what was measured, and what is not covered."""
+        return [
+            ("items", f"{self.measured:,} of {self.items:,} measured, in {self.tables:,} tables"),
+            ("counts", f"{self.cells:,}; about {self.estimated_records:,.0f} records"),
+            ("synthetic", f"{self.sets:,} different sets"),
+            _describe_universe(self),
+            describe_noise(self),
+        ]
+
+    def list_warnings(self) -> list[str]:
+        """Return how many items were not measured."""
+        left = self.items - self.measured
+        advice = (
+            "of them a release tells a bound; declare what matters as workload, or name fewer items as the universe"
+        )
+        return [f"{left:,} of {self.items:,} items were not measured: {advice}"] if left else []
+
+
+def _describe_taxonomy(facts: ItemSetTreePlan | ItemSetTreeFacts) -> tuple[str, str]:
+    return "taxonomy", f"{facts.items:,} items, {facts.inner_nodes:,} inner nodes"
+
+
+def _describe_universe(facts: ItemSetTreeFacts | ViewFacts) -> tuple[str, str]:
+    return "universe", "public" if facts.universe_is_public else "the items that occur (not covered by the guarantee)"
 
 
 class SetValued(Parameters):

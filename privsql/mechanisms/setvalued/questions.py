@@ -27,8 +27,6 @@ from privsql.engine.progress import report_steps
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.private import differ_from_spec
-from privsql.model.manifest import Check
 from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
@@ -36,11 +34,11 @@ if TYPE_CHECKING:
 
     from privsql.answers.accuracy import EvaluationContext
     from privsql.answers.aggregates import Statement
-    from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
+    from privsql.mechanisms.contract import CheckedRelease
     from privsql.mechanisms.dp.noisy_tree import Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
-    from privsql.model.manifest import Estimate, Manifest
+    from privsql.model.manifest import Check, Estimate, Manifest
     from privsql.model.records import Records
 
 # Holdings -------------------------------------------------------------------------------------------------------------
@@ -345,20 +343,14 @@ def read_sets(source: Records) -> WeightedSets:
 # A release of item sets against its source, whatever algorithm made it.
 
 
-def set_source_checks(db: Relations, stated: SetValued, source: Records, params: SetValued) -> list[Check]:
-    """The checks against the source: of its records a private release tells nothing that could be checked.
-
-    ``stated``: the release's parameters; its universe lies in relation ``v_universe``.
-    """
-    return [
-        Check("parameters are those of the specification", partial(differ_from_spec, stated, params)),
-        Check("the universe is the specification's", partial(_same_universe, db, source)),
-    ]
+def set_source_checks(release: CheckedRelease[SetValued, Any], source: Records, _params: SetValued) -> list[Check]:
+    """Return the checks against the source: of its records a private release tells nothing that could be checked."""
+    return release.list_checks({"the universe is the specification's": partial(_same_universe, source)})
 
 
-def _same_universe(db: Relations, source: Records) -> list[str]:
+def _same_universe(source: Records, release: CheckedRelease[SetValued, Any]) -> list[str]:
     labels = [exp.cast(column("item"), "VARCHAR")]
-    rows = db.rows(fill("core/labels", {"domain": temp_table("v_universe"), "labels": labels}))
+    rows = release.db.rows(fill("core/labels", {"domain": release.view("universe"), "labels": labels}))
     stated = [row[0] for row in rows]
     return [] if stated == list(source.labels) else [f"stated {len(stated)} items, the source has {len(source.labels)}"]
 

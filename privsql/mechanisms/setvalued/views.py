@@ -17,8 +17,9 @@ from privsql.dp_random import noise_scale, variance_of
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
+from privsql.mechanisms.contract import ReleaseTable
 from privsql.mechanisms.dp.noisy_tables import measure_table
-from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, COLUMNS, MARGINALS, read_noisy_tables
+from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES, TABLE_ORDERS, read_noisy_tables
 from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
 from privsql.mechanisms.setvalued.questions import weight_of
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from privsql.dp_random import SelectionNoise
     from privsql.engine.database import Relations
-    from privsql.mechanisms.contract import Columns
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.views_model import ParitySquares
@@ -192,7 +192,7 @@ def lay_out_all(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) 
 
 
 def lay_out_chosen(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) -> Layout:
-    """The same over items chosen from a large universe: half for declared sets, if any, the rest for views."""
+    """Return the layout over items chosen from a large universe: half for declared sets, if any, the rest for views."""
     declared_tables = tables_of(declared)
     return _split_budget(
         items, epsilon, declared_tables, Split(Fraction(1, 2) if declared_tables else Fraction(0), Fraction(1))
@@ -227,18 +227,12 @@ def _split_budget(items: int, epsilon: Fraction, declared: Sequence[Clique], spl
 # The tables of a release of views: their columns, what was chosen and synthetic records as tables.
 
 UNIVERSE, CHOSEN, SETS = "privsql_universe", "privsql_chosen", "privsql_sets"
-NAMES = (UNIVERSE, CHOSEN, CLIQUES, MARGINALS, SETS)
-
-
-def view_tables(manifest: Manifest) -> Columns:
-    """The tables that a release holds, with their columns and types."""
-    kind = manifest.sensitive[0].type
-    return {
-        UNIVERSE: [("code", "INTEGER"), ("item", kind[:-2])],
-        CHOSEN: [("place", "INTEGER"), ("item", kind[:-2]), ("budget", "VARCHAR"), ("scale", "DOUBLE")],
-        **COLUMNS,
-        SETS: [("items", kind), ("weight", "BIGINT")],
-    }
+TABLES = {
+    UNIVERSE: ReleaseTable(("code INTEGER", "item ITEM")),
+    CHOSEN: ReleaseTable(("place INTEGER", "item ITEM", "budget VARCHAR", "scale DOUBLE")),
+    **NOISY_TABLES,
+    SETS: ReleaseTable(("items LIST", "weight BIGINT")),
+}
 
 
 def view_query(manifest: Manifest) -> exp.Query:
@@ -340,7 +334,7 @@ def on_places(wanted: Sequence[Sequence[int]], codes: Ints) -> list[Clique]:
 def measure_views(
     source: SourceSets, epsilon: Fraction, wanted: Sequence[tuple[int, ...]], noise: SelectionNoise
 ) -> tuple[ItemChoice, list[NoisyTable]]:
-    """What is measured of a source, and the tables with noise. Epsilon-differentially private.
+    """Return what is measured of a source, and the tables with noise. Epsilon-differentially private.
 
     A record lies in one cell of each table, so a table spends its budget; choices spend theirs (``choosing``); layouts
     and numbers follow from public parameters and from what was measured before.
@@ -375,7 +369,7 @@ def _measure_tables(source: SourceSets, codes: Ints, tables: Layout, noise: Sele
 # Open releases --------------------------------------------------------------------------------------------------------
 # An open release of views as arrays, read from its tables.
 
-ORDER = {"universe": "code", "chosen": "place", "cliques": "clique", "sets": "items"}
+ORDERS = {**TABLE_ORDERS, "universe": ["code"], "chosen": ["place"], "sets": ["items"]}
 
 
 @dataclass(frozen=True)
@@ -447,12 +441,10 @@ class PublishedViews:
 
 def read_views(db: Relations, database: str | None) -> PublishedViews:
     """The tables of a release that lies in ``database``."""
-    rows = {}
-    for name in NAMES:
-        own = table(name, database)
-        short = name.removeprefix("privsql_")
-        by = ["clique", "cell"] if short == "marginals" else [ORDER[short]]
-        rows[short] = db.arrow(all_rows(own).order_by(*map(column, by)))
+    rows = {
+        name: db.arrow(all_rows(table(f"privsql_{name}", database)).order_by(*map(column, keys)))
+        for name, keys in ORDERS.items()
+    }
     holes: Holes = {"domain": table(UNIVERSE, database), "labels": [exp.cast(column("item"), "VARCHAR")]}
     result = db.rows(fill("core/labels", holes))
     return PublishedViews(rows, tuple(str(row[0]) for row in result))

@@ -69,7 +69,7 @@ class ConditionPart:
         return result
 
     def truth_values(self, met: Flags) -> pa.Array:
-        """What it is, where it is met and elsewhere."""
+        """Return what it is, where it is met and elsewhere."""
         result = [self.met if one else self.unmet for one in met.tolist()]
         return pa.array(result, pa.bool_())
 
@@ -148,7 +148,7 @@ def _needs_all(part: exp.Expr) -> bool:
 
 
 def _overlap_condition(part: exp.Expr) -> exp.Expr:
-    """Whether any of the items that a part is about is in the list."""
+    """Return whether any of the items that a part is about is in the list."""
     if not _needs_all(part):
         return part
     wanted = part.expressions[1] if isinstance(part, exp.Anonymous) else part.expression

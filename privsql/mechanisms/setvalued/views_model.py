@@ -50,7 +50,7 @@ def patterns_among(chosen: Sequence[int], items: int) -> Ints:
 
 
 def restrict_patterns(patterns: Ints, chosen: Sequence[int], items: int) -> Ints:
-    """What patterns of all items are as patterns of those at ``chosen`` alone."""
+    """Return what patterns of all items are as patterns of those at ``chosen`` alone."""
     result = np.zeros_like(patterns)
     for place in chosen:
         result = result << 1 | patterns >> (items - 1 - place) & 1
@@ -130,7 +130,7 @@ ZERO = 1e-9  # of a coefficient of a question, relative to the largest: doubles
 
 @dataclass(frozen=True)
 class NoiseError:
-    """What the noise does to an answer: its standard deviation, and the largest weight of one count.
+    """The error of an answer by noise: its standard deviation, and the largest weight of one count.
 
     Both are infinite where a parity that is needed was not told.
     """
@@ -161,10 +161,6 @@ class ParitySquares:
     def total(self) -> float:
         """The estimated number of records."""
         return float(self.value[0])
-
-    def has_all_parities(self, chosen: Sequence[int]) -> bool:
-        """Whether all parities of the items at some places were told."""
-        return bool(self.precision[patterns_among(chosen, self.items)].all())
 
     def answer_error(self, chosen: Sequence[int], question: Reals) -> NoiseError:
         """Of the answer to a question over the patterns of the items at ``chosen``."""
@@ -390,7 +386,7 @@ def _rake_population(start: Reals, margins: Margins, rounds: int) -> Reals:
 
 
 def _fit_items(start: Reals, squares: ParitySquares) -> Reals:
-    """The same to the number of records with each item."""
+    """Return what noise does to the number of records with each item."""
     result = start.copy()
     for _ in range(LAST_ROUNDS):
         for place in range(squares.items):

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
-    from privsql.model.parameters import Parameters
+    from privsql.model.parameters import Facts, Parameters
     from privsql.releases.ledger.book import Book, Event, LedgerEntry
     from privsql.releases.ledger.evidence import Verdict
     from privsql.source.spec import Spec
@@ -177,7 +177,7 @@ class BudgetLedger(Publication):
             self.subjects.names.write_marks(self.entry.number)
             write_events(self.db, book, *events)
 
-    def record_release(self, path: Path, facts: dict[str, Any]) -> None:  # noqa: ARG002 (of any composition)
+    def record_release(self, path: Path, facts: Facts) -> None:  # noqa: ARG002 (of any composition)
         """Write down the digest of its file."""
         if self.entry is None:
             raise TypeError("nothing was spent")
@@ -353,9 +353,9 @@ class GroupLedger(Publication):
         """Take a fingerprint of every table: the same release again has the same."""
         self.content = fingerprint_tables(self.db, tables, "release")
 
-    def record_release(self, path: Path, facts: dict[str, Any]) -> None:
+    def record_release(self, path: Path, facts: Facts) -> None:
         """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""
-        held, groups = int(facts.get("held_back", 0)), self.source.history.groups
+        held, groups = facts.count_waiting(), self.source.history.groups
         fields = {
             "digest": self.request.digest_target(path),
             "key": self.key.reference,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import EngineSession
     from privsql.keyed_random import Key
     from privsql.model.manifest import Manifest
+    from privsql.model.parameters import Facts
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Book, LedgerEntry
     from privsql.releases.ledger.publication import PublicationRequest
@@ -72,7 +73,7 @@ class NoLedger(Publication):
         """State that there is no ledger."""
         self.compare_earlier()
 
-    def record_release(self, path: Path, facts: dict[str, Any]) -> None:
+    def record_release(self, path: Path, facts: Facts) -> None:
         """Write nothing down."""
 
     def as_facts(self) -> dict[str, Any]:

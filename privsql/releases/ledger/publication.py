@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import EngineSession, Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
+    from privsql.model.parameters import Facts
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Book, Event
     from privsql.source.spec import Spec
@@ -255,7 +256,7 @@ class Publication(ABC):
         """Take what identifies the tables of the release, which lie in database ``release``."""
 
     @abstractmethod
-    def record_release(self, path: Path, facts: dict[str, Any]) -> None:
+    def record_release(self, path: Path, facts: Facts) -> None:
         """Write the release down, before it comes into place."""
 
     def record_refusal(self) -> None:
@@ -273,7 +274,7 @@ class Publication(ABC):
         return facts
 
     @contextmanager
-    def record_commit(self, path: Path, facts: dict[str, Any]) -> Iterator[None]:
+    def record_commit(self, path: Path, facts: Facts) -> Iterator[None]:
         """Write the release down; inside it comes into place, in which case the one that it replaces is withdrawn.
 
         What fails to come into place is withdrawn itself.

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter, defaultdict
 from fractions import Fraction
 from math import factorial, floor, lcm
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
@@ -19,8 +19,9 @@ from privsql.mechanisms.bucketize import informative, search
 from privsql.mechanisms.bucketize import informative as layouts
 from privsql.mechanisms.bucketize import layout as blocks
 from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
-from privsql.mechanisms.bucketize.informative import LAYOUTS, draw_bids
+from privsql.mechanisms.bucketize.informative import draw_bids
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
+from privsql.mechanisms.bucketize.parameters import Layout
 from privsql.mechanisms.bucketize.search import ALGORITHMS, find_plan
 from support.enumeration import Enumerator
 from support.loops import each, rest_slow
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 HALF, ONE, THIRD = Fraction(1, 2), Fraction(1), Fraction(1, 3)
 OWN = {"largest-first": "anatomy", "lumps": "informative"}  # layouts of one algorithm
+LAYOUTS = get_args(Layout)
 CASES = [(a, layout) for a in ALGORITHMS for layout in LAYOUTS if OWN.get(layout, a) == a]
 
 

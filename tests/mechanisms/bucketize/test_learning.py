@@ -69,7 +69,7 @@ def opened(release: Path) -> Iterator[BucketizedAnswers]:
 
 def sample_of(answers: BucketizedAnswers) -> Sample:
     """Its records."""
-    return sampling.sample_buckets(answers._db, answers._roles, answers._facts["setting"], answers._fake_value_channel)
+    return sampling.sample_buckets(answers._db, answers._roles, answers._facts.sizes, answers._fake_value_channel)
 
 
 @each("column", COLUMNS)
@@ -95,7 +95,7 @@ def test_a_sample_has_whole_buckets(opened: BucketizedAnswers, monkeypatch: pyte
     found, again = sample_of(opened), sample_of(opened)
     assert found.digest == again.digest
     assert 350 < found.record_count < 650
-    sizes = {int(size) for size in opened._facts["setting"]}
+    sizes = {size for size, _ in opened._facts.sizes}
     held = np.bincount(found.places, minlength=found.contributions.shape[0])
     assert set(held.tolist()) <= sizes
     np.testing.assert_allclose(found.contributions.sum(axis=1), 1)
@@ -103,13 +103,8 @@ def test_a_sample_has_whole_buckets(opened: BucketizedAnswers, monkeypatch: pyte
 
 def test_a_bucket_that_is_not_listed_is_refused(opened: BucketizedAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
     """QIT and ST must agree."""
-    listed = sampling.fill
-
-    def without(name: str, holes: dict[str, object]) -> object:
-        tree = listed(name, holes)
-        return tree.where("s.bid <> 3") if name == "query/composed" else tree
-
-    monkeypatch.setattr(sampling, "fill", without)
+    listed = sampling.fill_lists
+    monkeypatch.setattr(sampling, "fill_lists", lambda *holes: listed(*holes).where("s.bid <> 3"))
     with pytest.raises(EngineError, match="QIT has a bucket that ST does not list"):
         sample_of(opened)
 

@@ -15,7 +15,9 @@ from privsql.answers.channel import JITTER, TINY
 from privsql.mechanisms.bucketize.estimator import (
     TYPICAL_SHARE,
     TYPICAL_STRENGTH,
+    LinearEstimator,
     choose_weighting,
+    listed_values,
     make_linear_estimator,
 )
 from support.commands import rows, run, succeeded
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 SHOWN = "the linear estimator follows from the channel"
 
 
-def channel_of(lists: NDArray[np.int64]) -> tuple[pa.Table, dict[str, int]]:
-    """``privsql_channel`` and the setting of buckets (b, m): how often each of them lists each value."""
+def estimator_of(lists: NDArray[np.int64]) -> LinearEstimator:
+    """The estimator of buckets (b, m): how often each of them lists each value."""
     parts = []
     sizes = lists.sum(axis=1)
     for size in np.unique(sizes).tolist():
@@ -41,8 +43,8 @@ def channel_of(lists: NDArray[np.int64]) -> tuple[pa.Table, dict[str, int]]:
         first, second = np.nonzero(np.triu(pairs))
         parts.append((np.full(len(first), size), first, second, pairs[first, second]))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    setting = {str(size): int((sizes == size).sum()) for size in np.unique(sizes).tolist()}
-    return pa.table(dict(zip(("size", "first", "second", "pairs"), columns, strict=True))), setting
+    channel = pa.table(dict(zip(("size", "first", "second", "pairs"), columns, strict=True)))
+    return make_linear_estimator(listed_values(channel, np.unique(sizes).tolist()))
 
 
 def random_lists(seed: int, values: int, buckets: int, size: int) -> NDArray[np.int64]:
@@ -77,8 +79,7 @@ def weigh_by_algebra(lists: NDArray[np.int64]) -> Reals:
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 30), st.integers(1, 6))
 def test_weights_add_up_and_are_those_of_the_formula(seed: int, values: int, buckets: int, size: int) -> None:
     lists = random_lists(seed, values, buckets, size)
-    parts, setting = channel_of(lists)
-    found = make_linear_estimator(parts, {"setting": setting})
+    found = estimator_of(lists)
     sizes = lists.sum(axis=1)
     by_bucket = lists / sizes[:, None] @ found.weights  # (b, m), of each of its records
     assert np.abs(by_bucket.sum(axis=1) - 1).max() < 1e-9
@@ -89,12 +90,12 @@ def test_weights_add_up_and_are_those_of_the_formula(seed: int, values: int, buc
 
 
 def test_a_release_holds_the_matrix_where_it_is_small_beside_the_records() -> None:
-    assert choose_weighting({"4": 1}, 128) == "linear"
-    assert choose_weighting({"4": 1}, 129) == "share"
-    assert choose_weighting({"4": 33_282}, 129) == "linear"  # 8 records for each of 129^2 weights
-    assert choose_weighting({"4": 33_281}, 129) == "share"
-    assert choose_weighting({"4": 10**8}, 1000) == "linear"
-    assert choose_weighting({"4": 10**8}, 1001) == "share"
+    assert choose_weighting([(4, 1)], 128) == "linear"
+    assert choose_weighting([(4, 1)], 129) == "share"
+    assert choose_weighting([(4, 33_282)], 129) == "linear"  # 8 records for each of 129^2 weights
+    assert choose_weighting([(4, 33_281)], 129) == "share"
+    assert choose_weighting([(4, 10**8)], 1000) == "linear"
+    assert choose_weighting([(4, 10**8)], 1001) == "share"
 
 
 def simulate(questions: int, seed: int) -> tuple[Reals, Reals, Reals, Reals]:
@@ -106,8 +107,7 @@ def simulate(questions: int, seed: int) -> tuple[Reals, Reals, Reals, Reals]:
     np.put_along_axis(lists, order, 1, axis=1)
     holds = order.ravel()  # the value of each record; records of a value take its places in random order
     place = np.repeat(np.arange(buckets), size)
-    parts, setting = channel_of(lists)
-    linear = make_linear_estimator(parts, {"setting": setting})
+    linear = estimator_of(lists)
     by_record = (lists / size)[place]
     weights = by_record @ linear.weights
     truth, found, literature, errors = [], [], [], []

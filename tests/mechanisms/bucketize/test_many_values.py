@@ -35,9 +35,7 @@ def made(values: int) -> tuple[Channel, Plan]:
     counts[0] += -counts.sum() % 4
     plan = Plan("one", Setting.from_counts({4: int(counts.sum()) // 4}), counts[:, None])
     runs = make_layout(plan, "blocks", seed_key(1).random_generator("many")).list_runs(plan.setting)
-    return make_fake_value_channel(
-        seen.listed_values(runs.count_meetings(), {"4": plan.setting.buckets[0]}), {}
-    ).channel, plan
+    return make_fake_value_channel(seen.listed_values(runs.count_meetings(), [4]), None).channel, plan
 
 
 def dense(matrix: object) -> Floats:

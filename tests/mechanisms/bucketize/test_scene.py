@@ -39,6 +39,6 @@ def test_the_learning_risk_of_a_sample_of_buckets(tmp_path: Path, monkeypatch: p
 
 def test_a_value_that_no_bucket_of_a_sample_holds_is_seen_as_itself() -> None:
     pairs = np.array([[4.0, 2.0, 0.0], [2.0, 6.0, 0.0], [0.0, 0.0, 0.0]])
-    found = make_fake_value_channel([ListedPairs(2, pairs, 0)], {}).channel
+    found = make_fake_value_channel([ListedPairs(2, pairs, 0)], None).channel
     assert found.mean.tolist() == [[4 / 6, 2 / 6, 0.0], [2 / 8, 6 / 8, 0.0], [0.0, 0.0, 1.0]]
     assert found.records[2] < 1e-5

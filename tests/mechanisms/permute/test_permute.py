@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.permute.checks import find_closure_breaches, find_pairwise_breaches
 from privsql.mechanisms.permute.grouping import (
     LOCAL,
     Arrivals,
@@ -39,6 +38,7 @@ from privsql.mechanisms.permute.incremental import (
     reapply,
 )
 from privsql.mechanisms.permute.parameters import Permute, parse_extent
+from support.breaches import find_closure_breaches, find_pairwise_breaches
 from support.loops import each
 
 if TYPE_CHECKING:

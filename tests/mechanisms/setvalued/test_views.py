@@ -201,8 +201,8 @@ def test_what_no_table_tells_has_no_error() -> None:
     found = views_model.fit_squares(tables, 3)
     assert found.answer_error([0, 1, 2], np.eye(8)[7]).deviation == np.inf
     assert np.isfinite(found.answer_error([0, 1, 2], np.repeat([0.0, 1.0], 4)).deviation)  # item 0 alone
-    assert not found.has_all_parities([0, 1, 2])
-    assert found.has_all_parities([1, 2])
+    assert not found.precision[views_model.patterns_among([0, 1, 2], found.items)].all()
+    assert found.precision[views_model.patterns_among([1, 2], found.items)].all()
 
 
 # Budgets ---
