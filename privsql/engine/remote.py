@@ -103,7 +103,9 @@ def stream_positions(bids: NDArray[Any]) -> pa.RecordBatchReader:
 # Filled trees as the SQL of an engine other than DuckDB: checked again, and written in its dialect.
 
 TRANSLATED = frozenset({"encode", "decode", "regexp_replace"})  # how trees spell what an engine has its own words for
-ALIKE = frozenset({"Avg", "DPipe", "Length", "Substring"})  # outside the subset, and the same or made the same
+ALIKE = frozenset(
+    {"Avg", "DPipe", "Length", "Lower", "Substring", "Trim"}
+)  # outside the subset, and the same or made the same
 
 
 @dataclass(frozen=True)

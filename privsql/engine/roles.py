@@ -244,6 +244,22 @@ def comparable_text(value: exp.Expr, kind: str) -> exp.Expr:
     return exp.Coalesce(this=text, expressions=[exp.Literal.string("")])
 
 
+UUID_TEXT = "-?".join(f"([0-9a-f]{{{digits}}})" for digits in (8, 4, 4, 4, 12))
+NAME_FORMS = {f"^[{{]?{UUID_TEXT}[}}]?$": "\\1\\2\\3\\4\\5", "^[+]?0*([0-9]+)([.]0*)?$": "\\1"}
+
+
+def normal_name(name: exp.Expr) -> exp.Expr:
+    """The form in which names are compared, whatever spells them: 1, 001 and 1.0 are one, and so are A-1 and a-1.
+
+    Small letters, no blanks around them, no zeros before a whole number or behind its point, and no dashes and braces
+    of a UUID.
+    """
+    text: exp.Expr = exp.Lower(this=exp.Trim(this=name))
+    for pattern, replacement in NAME_FORMS.items():
+        text = _replace_pattern(text, pattern, replacement)
+    return text
+
+
 def _replace_pattern(text: exp.Expr, pattern: str, replacement: str) -> exp.Expr:
     arguments = [text, exp.Literal.string(pattern), exp.Literal.string(replacement)]
     return exp.Anonymous(this="regexp_replace", expressions=arguments)

@@ -105,7 +105,7 @@ def _translate_node(node: exp.Expr) -> exp.Expr:
             raise EngineError(f"Spark has no type {node.sql(dialect='duckdb')}; cast the column in the source's query")
         case exp.Anonymous() if node.name.lower() == "regexp_replace":
             *arguments, replacement = node.expressions
-            node.set("expressions", [*arguments, exp.Literal.string(replacement.name.replace("\\1", "$1"))])
+            node.set("expressions", [*arguments, exp.Literal.string(replacement.name.replace("\\", "$"))])
     return node
 
 

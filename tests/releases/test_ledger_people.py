@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
+from sqlglot import exp
 
+from privsql.engine.open import open_scratch
+from privsql.engine.roles import normal_name
+from privsql.engine.sqlfiles import column, temp_table
 from privsql.releases.ledger.evidence import EqualCounts, RecordSummary, exceeds_chance
 from support.commands import Outcome, manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow
@@ -304,6 +309,13 @@ SAME = {
     "one of them among others": ("uid", f"SELECT * FROM one WHERE nr = 1 UNION ALL ({MORE})"),
     "numbers for ids, older by a year": ("nr", "SELECT * REPLACE (age + 1 AS age) FROM one"),
     "numbers for ids, older by a year, renamed": ("nr", "SELECT nr, age + 1 AS a, gender AS g, salary AS s FROM one"),
+    "ids in capitals, between blanks": ("uid", f"SELECT * REPLACE (' ' || upper(uid) AS uid, {NEW}) FROM one"),
+    "ids as UUIDs": (
+        "uid",
+        f"SELECT * REPLACE ('{{' || uid::UUID || '}}' AS uid, {NEW}) FROM one",
+    ),
+    "numbers as texts, older by a year": ("nr", "SELECT * REPLACE (printf('%04d', nr) AS nr, age + 1 AS age) FROM one"),
+    "numbers as floats, older by a year": ("nr", "SELECT * REPLACE (nr || '.0' AS nr, age + 1 AS age) FROM one"),
     "new ids": ("uid", "SELECT * REPLACE (md5(uid) AS uid) FROM one"),
     "columns in another order under other names": ("", "SELECT gender AS a, age AS b, salary AS x FROM one"),
     "the same without some rows": ("", "SELECT * FROM one WHERE nr > 30"),
@@ -328,6 +340,26 @@ def publish_as(folder: Path, name: str, query: str, *flags: str) -> Outcome:
     sensitive = next(one for one in ("salary", "x", "s") if one in shown)
     roles = ["--qi", ",".join(one for one in shown if one != sensitive), "--sensitive", sensitive]
     return run("publish", file, *roles, *flags, "--threshold", 0.5, "--to", folder / f"{name}.duckdb")
+
+
+SPELLINGS = [
+    ("1", "001", "1.0", " +1 ", "01."),
+    ("0", "000", "0.0"),
+    ("A-1", " a-1"),
+    ("550e8400-e29b-41d4-a716-446655440000", "{550E8400-E29B-41D4-A716-446655440000}"),
+    ("01234567-89ab-cdef-0123-456789abcdef", "0123456789abcdef0123456789abcdef"),
+    ("10",), ("1.5",), ("p-01",), ("p-1",), ("-1",), ("a1",), ("",),
+]  # fmt: skip
+
+
+def test_names_are_compared_however_they_are_spelled() -> None:
+    rows = [(group, spelling) for group, alike in enumerate(SPELLINGS) for spelling in alike]
+    with open_scratch() as db:
+        db.register_arrow("given", pa.table({"group": [one for one, _ in rows], "name": [two for _, two in rows]}))
+        found = db.rows(exp.select(column("group"), normal_name(column("name"))).from_(temp_table("given")))
+    forms = [{form for at, form in found if at == group} for group in range(len(SPELLINGS))]
+    assert all(len(form) == 1 for form in forms), forms
+    assert len(set.union(*forms)) == len(SPELLINGS), forms
 
 
 @pytest.mark.parametrize("attack", rest_slow(list(SAME)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlglot import exp
 
 from privsql.engine.files import fold_name
-from privsql.engine.roles import comparable_text
+from privsql.engine.roles import comparable_text, normal_name
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, temp_table
 from privsql.releases.ledger.book import LEDGER, MARKS, SUBJECTS, marks_of, select_releases, subjects_query
 from privsql.releases.ledger.evidence import (
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 # Names ----------------------------------------------------------------------------------------------------------------
 # Ids and persons that a release and a source have in common, and how values agree along them.
+#
+# They are compared as ``normal_name`` spells them. Records that are followed from release to release have names as the
+# publisher spells them.
 #
 # Names with equal letters besides their digits could be mere numbering. For such a source the ledger stores marks: 16
 # bits of every value beside the names with the smallest digests, so that tables share their samples.
@@ -99,7 +102,7 @@ class SubjectNames:
         self.numbering = tuple(kind for key, kind in self._kinds.items() if self._is_numbering_of(key))
 
     def _is_numbering_of(self, key: str) -> bool:
-        name = column(key, "t")
+        name = normal_name(column(key, "t"))
         least, greatest = self._db.rows(fill("ledger/ends", {"traces": TRACES, "name": name}))[0]
         if least is None or not is_numbering(least, greatest):
             return False
@@ -110,7 +113,7 @@ class SubjectNames:
     def _sample_names(self, key: str) -> pa.Table:
         holes: Holes = {
             "traces": TRACES,
-            "name": column(key, "t"),
+            "name": normal_name(column(key, "t")),
             "digest": self._db.digest([column("name")]),
             "most": exp.Literal.number(SAMPLE),
         }
@@ -154,8 +157,8 @@ class SubjectNames:
             "subjects": SUBJECTS,
             "traces": TRACES,
             "among": select_releases(entries),
-            "theirs": column(way.theirs, "s"),
-            "ours": column(way.ours, "t"),
+            "theirs": normal_name(column(way.theirs, "s")),
+            "ours": normal_name(column(way.ours, "t")),
         }
         return {int(number): int(known) for number, known in self._db.rows(fill("ledger/known", holes))}
 
@@ -192,8 +195,9 @@ class SubjectNames:
         self._make_marks("our_marks", way.ours, names, columns)
         ours: exp.Query = all_rows(temp_table("our_marks"))
         if way[1:3] == ("id", "id") and entry.columns == self._wish.columns:
-            ours = exp.union(ours, fill("ledger/recorded", {"traces": TRACES}), distinct=False)
-            whole = fill("ledger/recorded", {"traces": subjects_query(entry).subquery()})
+            name = normal_name(column("id", "t"))
+            ours = exp.union(ours, fill("ledger/recorded", {"traces": TRACES, "name": name}), distinct=False)
+            whole = fill("ledger/recorded", {"traces": subjects_query(entry).subquery(), "name": name})
             theirs = exp.union(theirs, whole, distinct=False)
         holes: Holes = {"theirs": theirs.subquery(), "ours": ours.subquery()}
         rows = self._db.rows(fill("ledger/agreement", holes))
@@ -211,7 +215,7 @@ class SubjectNames:
         holes: Holes = {
             "source": temp_table("source"),
             "sample": temp_table("sample"),
-            "name": self._source.known_by[key],
+            "name": normal_name(self._source.known_by[key]),
             "values": [alias_as(value, f"v{field}") for field, (value, _) in columns.items()],
             "columns": [column(f"v{field}") for field in columns],
             "keep": self._source.keep_predicate,
