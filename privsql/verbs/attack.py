@@ -252,10 +252,8 @@ def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options)
         queries = [_count_query(spec.name, part) for part in ([condition], [condition, sensitive])]
         quasi_identifiers = source.roles.quasi_identifiers
         coarse = describe_coarsening(quasi_identifiers, spec.columns)
-        for sql in queries:
-            answer.refuse_cuts(
-                parse_query(sql, source.roles, spec.name), coarse["bins"], coarse["groups"], quasi_identifiers
-            )
+        for statement in (parse_query(sql, source.roles, spec.name) for sql in queries):
+            answer.refuse_cuts(statement, coarse["bins"], coarse["groups"], quasi_identifiers)
         x, y = (int(db.run_select(sql)[0][0]) for sql in queries)
     if not x:
         raise UsageError(f"no record meets {condition!r}; choose a condition that some meet")

@@ -143,9 +143,9 @@ def _parse_workload_field(name: str, value: Any) -> Any:
         return as_range(value, "true_answers")
     if name == "estimators":
         return as_names(value, "estimators")
-    return (
-        as_share(value, name) if name == "selectivity" else as_whole_number(value, name, None if name == "seed" else 1)
-    )
+    if name == "selectivity":
+        return as_share(value, name)
+    return as_whole_number(value, name, None if name == "seed" else 1)
 
 
 def measure_answers(
@@ -450,7 +450,7 @@ def _run_trials(
             continue
         name = one.name if len(wanted) == 1 else f"{number}/{len(wanted)} {one.name}"
         reported = options if options.report is None else replace(options, report=PartReporter(options.report, name))
-        key = system_key() if trial.seed is None else seed_key(trial.seed)
+        key, refused = system_key() if trial.seed is None else seed_key(trial.seed), None
         with temporary_folder() as folder:
             try:
                 published = publish(trial.redirect_spec(one.spec, folder), key=key, options=reported)
@@ -458,11 +458,8 @@ def _run_trials(
                 if refuse:
                     error.args = (f"{one.name}: {error}", *error.args[1:])
                     raise
-                outcome: Candidate | RefusedCombination = RefusedCombination(
-                    one.name, str(error), error.exit_code, one.values
-                )
-            else:
-                outcome = trial.measure_release(one, published, key, reported)
+                refused = RefusedCombination(one.name, str(error), error.exit_code, one.values)
+            outcome = refused or trial.measure_release(one, published, key, reported)
         yield outcome
 
 

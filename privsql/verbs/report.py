@@ -91,18 +91,15 @@ def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -
     ends = find_quantiles(release, sensitive)
     case = exp.Case()
     for number, end in enumerate(dict.fromkeys(ends)):
-        case = case.when(
-            exp.LT(this=column(sensitive.name), expression=as_literal(end, sensitive)), exp.Literal.number(number)
-        )
+        below = exp.LT(this=column(sensitive.name), expression=as_literal(end, sensitive))
+        case = case.when(below, exp.Literal.number(number))
     return [case.else_(exp.Literal.number(len(ends)))] if case.args.get("ifs") else [column(sensitive.name)]
 
 
 def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUARTERS) -> list[Any]:
     """Values of a column of numbers below which such shares of the records lie, about."""
-    rows = [
-        row for row in ask_release(release, build_count_query(release, [column(field.name)])) if None not in row[:2]
-    ]
-    rows.sort(key=lambda row: row[0])
+    every = ask_release(release, build_count_query(release, [column(field.name)]))
+    rows = sorted((row for row in every if None not in row[:2]), key=lambda row: row[0])
     ends: list[Any] = []
     total, running = sum(row[1] for row in rows), 0.0
     for value, records, *_ in rows:
@@ -168,13 +165,8 @@ def as_sql(query: exp.Expr, *, plainly: bool = True) -> str:
     if plainly:
         query = query.copy()
         for one in query.find_all(exp.Identifier):
-            identifier = str(one.this)
-            if (
-                identifier.isascii()
-                and identifier.isidentifier()
-                and identifier == identifier.lower()
-                and identifier.upper() not in KEYWORDS
-            ):
+            name = str(one.this)
+            if name.isascii() and name.isidentifier() and name == name.lower() and name.upper() not in KEYWORDS:
                 one.set("quoted", False)  # noqa: FBT003 (sqlglot's own)
     return query.sql(dialect=DIALECT)
 
@@ -256,9 +248,8 @@ def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
     query = as_sql(build_count_query(release, groups, condition))
     quoted = shlex.quote(query) if QUOTING & set(query) else f'"{query}"'
     python = f"import privsql\n\nrelease = privsql.open({name!r})\nrelease.sql({query!r})"
-    return UsageSnippets(
-        form, name, f"privsql query {name} {quoted}", python, _plain_sql(release, groups, condition, form)
-    )
+    plain = _plain_sql(release, groups, condition, form)
+    return UsageSnippets(form, name, f"privsql query {name} {quoted}", python, plain)
 
 
 def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:

@@ -56,11 +56,8 @@ def list_published(columns: Mapping[str, Any]) -> tuple[str, ...]:
     for key in ("bins", "levels", "others"):
         for name, how in columns.get(key, {}).items():
             coarser.setdefault(fold_name(name), {})[key] = how
-    names = list_column_names(columns)
-    more = [
-        json.dumps(coarser[fold_name(name)], sort_keys=True) if fold_name(name) in coarser else "" for name in names
-    ]
-    return tuple(f"{name} {how}" if how else name for name, how in zip(names, more, strict=True))
+    more = {name: f" {json.dumps(how, sort_keys=True)}" for name, how in coarser.items()}
+    return tuple(f"{name}{more.get(fold_name(name), '')}" for name in list_column_names(columns))
 
 
 def list_column_names(columns: Mapping[str, Any]) -> tuple[str, ...]:

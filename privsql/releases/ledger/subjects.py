@@ -121,9 +121,8 @@ class SubjectNames:
         named, person = fold_name(self._wish.spec.source.id or ""), fold_name(self._wish.spec.source.person or "")
         pairs = []
         if entry.subject and "id" in self._kinds:
-            pairs.append(
-                ComparedColumns("ids", "id", "id", self._wish.promised_person is None and entry.promised_person is None)
-            )
+            tells = self._wish.promised_person is None and entry.promised_person is None
+            pairs.append(ComparedColumns("ids", "id", "id", tells))
         if entry.person_column and "person" in self._kinds:
             pairs.append(ComparedColumns("persons", "person", "person"))
         elif entry.person_column and named == entry.person_column:
@@ -144,10 +143,9 @@ class SubjectNames:
         for way, alike in ways.items():
             common = self._count_common(way, alike)
             for entry in alike:
-                common_names[entry.number].append(
-                    self._describe_common(entry, way, common.get(entry.number, 0), source)
-                )
-        return {number: tuple(names) for number, names in common_names.items()}
+                names = self._describe_common(entry, way, common.get(entry.number, 0), source)
+                common_names[entry.number].append(names)
+        return {number: tuple(listed) for number, listed in common_names.items()}
 
     def _count_common(self, way: ComparedColumns, entries: Sequence[LedgerEntry]) -> dict[int, int]:
         holes: Holes = {
@@ -228,9 +226,8 @@ class SubjectNames:
     def _marks_query(self, field: int, kind: str) -> exp.Query:
         digest = self._db.digest([comparable_text(column(f"v{field}"), kind)])
         mark = exp.cast(exp.Mod(this=digest, expression=exp.Literal.number(MARK)), "INTEGER")
-        return fill(
-            "ledger/marks", {"sampled": temp_table("sampled"), "field": exp.Literal.number(field), "mark": mark}
-        )
+        number = exp.Literal.number(field)
+        return fill("ledger/marks", {"sampled": temp_table("sampled"), "field": number, "mark": mark})
 
     # Writing ---
 
@@ -271,9 +268,8 @@ class Subjects:
         self._columns = [fold_name(name) for name in request.columns]
         self.named = source.has_ids
         bring_relation(db, source.db, "traces", source.subject_traces(values=values), "Reading who the records are")
-        self.rows = RecordSummary.from_row(
-            db.rows(summary_query(TRACES, once=self.named is False and not source.known_by))[0]
-        )
+        summary = summary_query(TRACES, once=not self.named and not source.known_by)
+        self.rows = RecordSummary.from_row(db.rows(summary)[0])
         self.names = SubjectNames(db, source, request)
         self.histograms = take_histograms(source, request.column_names)
 
