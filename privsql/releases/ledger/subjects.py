@@ -92,7 +92,7 @@ class SubjectNames:
     """The names of a source, in relation ``traces``, beside those of the attached ledger."""
 
     def __init__(self, db: EngineSession, source: Records, request: PublicationRequest) -> None:
-        self._db, self._source, self._wish = db, source, request
+        self._db, self._source, self._request = db, source, request
         self._samples: dict[str, pa.Table] = {}
         kinds: dict[str, Kind] = {"id": "ids", "person": "persons"}
         self._kinds = {key: kinds[key] for key in source.known_by}
@@ -118,10 +118,10 @@ class SubjectNames:
 
     def pair_columns_of(self, entry: LedgerEntry) -> list[ComparedColumns]:
         """Return which names of a release are compared with which of the source."""
-        named, person = fold_name(self._wish.spec.source.id or ""), fold_name(self._wish.spec.source.person or "")
+        named, person = fold_name(self._request.spec.source.id or ""), fold_name(self._request.spec.source.person or "")
         pairs = []
         if entry.subject and "id" in self._kinds:
-            tells = self._wish.promised_person is None and entry.promised_person is None
+            tells = self._request.promised_person is None and entry.promised_person is None
             pairs.append(ComparedColumns("ids", "id", "id", tells))
         if entry.person_column and "person" in self._kinds:
             pairs.append(ComparedColumns("persons", "person", "person"))
@@ -173,7 +173,7 @@ class SubjectNames:
 
     def _stated_space(self, key: str) -> str | None:
         """Return what the names are stated to belong to: those of records, or of persons where records have none."""
-        return self._wish.spec.source.id_space if key == "id" or "id" not in self._kinds else None
+        return self._request.spec.source.id_space if key == "id" or "id" not in self._kinds else None
 
     # How values agree ---
 
@@ -183,13 +183,13 @@ class SubjectNames:
         names = self._db.arrow(exp.select(column("name")).distinct().from_(theirs.subquery("m")))
         here = self._source.values_of(entry.column_names)
         columns = {i: here[name] for i, name in enumerate(entry.column_names) if name in here}
-        if not columns and len(self._wish.column_names) == len(entry.column_names):
-            columns = dict(enumerate(self._source.values_of(self._wish.column_names).values()))
+        if not columns and len(self._request.column_names) == len(entry.column_names):
+            columns = dict(enumerate(self._source.values_of(self._request.column_names).values()))
         if not columns:
             return ()
         self._make_marks("our_marks", way.ours, names, columns)
         ours: exp.Query = all_rows(temp_table("our_marks"))
-        if way[1:3] == ("id", "id") and entry.columns == self._wish.columns:
+        if way[1:3] == ("id", "id") and entry.columns == self._request.columns:
             ours = exp.union(ours, fill("ledger/recorded", {"traces": TRACES}), distinct=False)
             whole = fill("ledger/recorded", {"traces": subjects_query(entry).subquery()})
             theirs = exp.union(theirs, whole, distinct=False)
@@ -233,7 +233,7 @@ class SubjectNames:
 
     def prepare_marks(self) -> None:
         """Make relations ``marks_of_ids`` and ``marks_of_persons`` of names that could be mere numbering."""
-        columns = dict(enumerate(self._source.values_of(self._wish.column_names).values()))
+        columns = dict(enumerate(self._source.values_of(self._request.column_names).values()))
         for key, kind in self._kinds.items():
             if kind in self.numbering and columns:
                 self._make_marks(f"marks_of_{kind}", key, self._samples[key], columns)
@@ -241,7 +241,7 @@ class SubjectNames:
     def write_marks(self, number: int) -> None:
         """Add these marks to the attached ledger."""
         for kind in self.numbering:
-            if self._source.values_of(self._wish.column_names):
+            if self._source.values_of(self._request.column_names):
                 what = (exp.Literal.number(number), exp.Literal.string(kind), *map(column, ("name", "field", "mark")))
                 self._db.append_rows(MARKS.name, exp.select(*what).from_(temp_table(f"marks_of_{kind}")), into=LEDGER)
                 self._db.drop(f"marks_of_{kind}")
@@ -264,7 +264,7 @@ class Subjects:
 
     def __init__(self, db: EngineSession, source: Records, request: PublicationRequest, *, values: bool) -> None:
         """Read who the records are; ``values``: with the sensitive value."""
-        self._db, self._source, self._wish = db, source, request
+        self._db, self._source, self._request = db, source, request
         self._columns = [fold_name(name) for name in request.columns]
         self.named = source.has_ids
         bring_relation(db, source.db, "traces", source.subject_traces(values=values), "Reading who the records are")
@@ -292,10 +292,10 @@ class Subjects:
 
     def judge_entries(self, entries: Sequence[LedgerEntry]) -> dict[int, Verdict]:
         """Return by release whether it holds people of this source, under whatever name."""
-        names = self.names.compare_entries(entries, self._wish.source_names)
+        names = self.names.compare_entries(entries, self._request.source_names)
         evidence = {
             entry.number: Evidence(
-                entry.is_of(self._wish.source_names),
+                entry.is_of(self._request.source_names),
                 named=bool(self._source.known_by) and bool(entry.subject or entry.person_column),
                 names=names[entry.number],
             )
