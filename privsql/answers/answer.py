@@ -499,7 +499,7 @@ class Answers(ABC):
     @property
     @abstractmethod
     def channel(self) -> Channel | None:
-        """Return the channel through which the release is seen (``answers.channel``); None if there is none."""
+        """Return the channel of the release (``answers.channel``); None if there is none."""
 
     @abstractmethod
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:

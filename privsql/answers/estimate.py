@@ -297,7 +297,7 @@ def estimate_counts(question: ReleaseQuestion, record_sets: RecordSets, function
 def _reconstruct_sets(
     question: ReleaseQuestion, observed: Floats, functionals: Floats
 ) -> tuple[Observation, Posterior]:
-    """Return the sets as they were seen, and their posterior where counts can be."""
+    """Return the observation of the sets, and their posterior within the bounds of counts."""
     totals = observed.sum(axis=1)
     weight = question.noise_weight(totals / question.channel.records.sum())
     counts = Observation(observed, totals, totals, totals, weight)

@@ -82,7 +82,7 @@ class AggregateEstimate:
 
     @property
     def side_widths(self) -> Range:
-        """Return how far it reaches below and above the estimate, among those who are in the release."""
+        """Return how far the bounds lie below and above the estimate, without missing records."""
         low, high = self.low or 0.0, (self.high or 0.0) - self.missing
         return max(self.estimate - low, 0.0), max(high - self.estimate, 0.0)
 
@@ -449,7 +449,7 @@ class SelectEvaluation:
 
     @cached_property
     def typed_scope(self) -> Scope:
-        """Return the records asked about, with the types of the groups as the engine has them."""
+        """Return the scope with the types of the groups in the engine."""
         scope = self.statement.scope
         types: dict[int, str] = {}
         for side, place in (("qi", self.answers.records), ("sa", self.answers.values)):
@@ -463,13 +463,13 @@ class SelectEvaluation:
 
     @cached_property
     def grouped_questions(self) -> list[CountQuery]:
-        """Return the questions by all groups; ``UsageError`` for what can't be told of them."""
+        """Return the questions by all groups; ``UsageError`` for aggregates that can't be estimated."""
         questions = [one.as_question(self.typed_scope) for one in self.statement.calls]
         for one, question in zip(self.statement.calls, questions, strict=True):
             if not self.answers.holds_exactly(question) and one.measure.side == "qi" and one.measure.kind in EXACT_ONLY:
                 raise UsageError(
-                    f"{one.written}: it can be told only where no sensitive column is in the question; COUNT, SUM and "
-                    "AVG can be estimated"
+                    f"{one.written} is only available where the query uses no sensitive column; COUNT, SUM and AVG can "
+                    "be estimated"
                 )
             amount = one.measure.amount
             if amount is not None and not self.answers.holds_exactly(question):

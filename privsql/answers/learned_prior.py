@@ -161,7 +161,7 @@ def encode_values(column: pa.ChunkedArray) -> Codes:
 
 
 def comparable_columns(roles: Roles) -> list[exp.Expr]:
-    """Return the quasi-identifiers under internal names as Arrow can tell their values apart: rare types as text."""
+    """Return the quasi-identifiers under internal names, rare types as text, which Arrow can compare."""
     fields = zip(roles.qi_keys, roles.quasi_identifiers, strict=True)
     return [
         alias_as(item if field.type.removeprefix("U") in PLAIN else exp.cast(item, "VARCHAR"), key)

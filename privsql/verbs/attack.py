@@ -58,12 +58,12 @@ class Attacked:
 
     @property
     def measured(self) -> list[Finding]:
-        """Return the findings of those who had something to attack."""
+        """Return the findings of adversaries that had something to attack."""
         return [one for one in self.findings if one.applies and one.attacked]
 
     @property
     def promised(self) -> list[Finding]:
-        """Return the findings of those whom the mechanism promises to resist."""
+        """Return the findings of adversaries that the mechanism promises to resist."""
         return [one for one in self.findings if one.promised]
 
     @property
@@ -73,7 +73,7 @@ class Attacked:
 
     @property
     def verdict(self) -> str:
-        """Return the outcome in words. That every promise holds is only said where every promise was measured."""
+        """Return the outcome in words; "every promise holds" only if every promise was measured."""
         if not self.measured:
             return "NOTHING WAS MEASURED: no adversary of this mechanism had anything to attack"
         broken = [one for one in self.promised if one.exceeded]
@@ -134,8 +134,7 @@ def attack(
 
     With its source (as of ``verify``), what is believed is compared with what is true. ``seed``: which records a
     corrupting adversary knows; ``within``: how near a guess of a number or date has to come; ``key_file``: as of
-    ``verify``. Raises
-    ``GuaranteeError`` if the file does not hold what a release holds.
+    ``verify``. Raises ``GuaranteeError`` if the file does not hold what its manifest states.
     """
     target, others = as_target(release), [Target.parse(one) for one in as_paths(against, "against")]
     clock, drawn = time.monotonic(), seed_key(as_whole_number(seed, "seed", None)).random_generator("attack")

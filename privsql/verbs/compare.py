@@ -123,7 +123,7 @@ def evaluate(
 def make_workload(
     workload: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]
 ) -> Workload:
-    """Return the workload that is meant; ``UsageError`` for keywords that neither it nor a verb has."""
+    """Return the workload of a verb's keywords; ``UsageError`` for unknown ones."""
     keywords = [one.name for one in fields(Workload) if one.name not in ("kind", "file")]
     refuse_unknown_keywords(how, [*keywords, *RUNNING], verb)
     chosen = {name: _parse_workload_field(name, how[name]) for name in keywords if name in how}
@@ -337,7 +337,7 @@ class Comparison(list[Candidate]):
 
     @property
     def refused(self) -> list[RefusedCombination]:
-        """Return the combinations of a grid that there can't be."""
+        """Return the combinations of a grid that can't be published."""
         return [one for one in self.rows if isinstance(one, RefusedCombination)]
 
     def as_json(self, *, points: bool = False) -> dict[str, Any]:

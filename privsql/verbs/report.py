@@ -238,7 +238,7 @@ QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
 
 
 def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
-    """Return the lines for one question, which the release can be asked."""
+    """Return the lines for one question that the release can answer."""
     name, form = FILE, "file"
     if location.is_folder:
         name, form = FOLDER, "folder"
@@ -323,14 +323,13 @@ def report(
     key_file: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> Report:
-    """Return all that can be said of a release to whoever gets it, and with ``to`` a page of HTML that says it.
+    """Return the report on a release, and with ``to`` write it as a page of HTML.
 
     Without ``source`` it follows from the release alone, is the same whoever makes it, and may be handed out with it.
     With the source (``source`` and ``key_file`` as of ``verify``) it is internal: it shows true counts. Checks that do
     not hold are part of what it returns, and nothing else is said of such a release. Raises ``UsageError`` for a page
     that does not end in .html and for a source of other columns, ``EngineError`` for files that can't be read or
-    written, and where what makes pages
-    pages is not installed.
+    written, and where the extra for pages is not installed.
     """
     target, page = as_target(release), as_optional_path(to, "to")
     if page is not None:

@@ -166,7 +166,7 @@ class Book:
 
     @property
     def live_entries(self) -> list[LedgerEntry]:
-        """Return the releases that are out."""
+        """Return the releases that are not withdrawn."""
         return [entry for entry in self.entries if not entry.withdrawn]
 
     def with_events(self, events: Iterable[Event]) -> Book:
@@ -510,5 +510,5 @@ def select_releases(entries: Sequence[LedgerEntry]) -> exp.Expr:
 
 
 def as_plain_json(value: Any) -> Any:
-    """Return a value as JSON keeps it, so that what was asked can be compared with what was written down."""
+    """Return a value as JSON stores it, for comparison with a stored one."""
     return json.loads(json.dumps(value))

@@ -242,7 +242,7 @@ class GroupLedger(Publication):
 
     @property
     def key(self) -> Key:
-        """Return the publisher's, or one for these records and this request: made again, it is the same release."""
+        """Return the publisher's key, or one derived from records and request, which repeats the release."""
         return self.request.key or self._derive_key()
 
     def _derive_key(self) -> Key:
@@ -293,7 +293,7 @@ class GroupLedger(Publication):
         return self.request.promised_person is None and any(entry.promised_person is not None for entry in same)
 
     def _is_repeat(self, entry: LedgerEntry) -> bool:
-        """Return whether it was made of the same records by the same key, as the same was asked for."""
+        """Return whether a release has the same records, key and request."""
         if entry.rows != self.subjects.rows or extract_request(entry.spec) != extract_request(self.request.plain_spec):
             return False
         if self.request.key is None and not key_of(self.request.ledger_path).exists():
