@@ -122,10 +122,8 @@ class Score:
         """Return the figures of ``--json``; true answers of 0 are left out of relative errors."""
         every = self._relative_band(-np.inf, np.inf)
         bands = [self._relative_band(low, high) | {"low": low, "high": high} for low, high in pairwise(BANDS)]
-        nonempty = [
-            {**band, "high": None if band["high"] == np.inf else band["high"]} for band in bands if band["queries"]
-        ]
-        return {**every, "bands": nonempty}
+        some = [band for band in bands if band["queries"]]
+        return {**every, "bands": [band | {"high": None if np.isinf(band["high"]) else band["high"]} for band in some]}
 
     def _relative_band(self, low: float, high: float) -> dict[str, Any]:
         truth, estimate = np.array(self.truth), np.array(self.estimate)
@@ -271,19 +269,13 @@ def _draw_conditions(db: OrderedRelations, roles: Roles, number: int, noise: np.
     records = int(db.rows(fill("core/size", {"table": temp_table("records")}))[0][0])
     for row in sample_rows(db, roles.qi_columns("r"), records, number * TRIES, noise):
         chosen = noise.choice(len(roles.quasi_identifiers), noise.integers(1, min(3, len(row)) + 1), replace=False)
-        inner = exp.and_(
-            *(make_equality(column(roles.qi_keys[i]), row[i], roles.quasi_identifiers[i].type) for i in chosen)
-        )
+        kinds = [field.type for field in roles.quasi_identifiers]
+        inner = exp.and_(*(make_equality(column(roles.qi_keys[i]), row[i], kinds[i]) for i in chosen))
         selected = int(db.rows(fill("core/matching", {"table": temp_table("records"), "filter": inner}))[0][0])
         if selected <= LEAST_SHARE * records:
             continue
-        yield exp.and_(
-            *(
-                make_equality(column(f.name), row[i], f.type)
-                for i, f in enumerate(roles.quasi_identifiers)
-                if i in chosen
-            )
-        )
+        fields = [(i, field) for i, field in enumerate(roles.quasi_identifiers) if i in chosen]
+        yield exp.and_(*(make_equality(column(field.name), row[i], field.type) for i, field in fields))
         number -= 1
         if not number:
             return
@@ -299,12 +291,10 @@ def draw_random(
     ceil(|A| s^(1/(qd+1))) random values.
     """
     queries, attributes, selectivity = shape
-    domains = {
-        f.name: [
-            row[0] for row in db.rows(fill("core/values", {"domain": _distinct_values(key), "columns": [column(key)]}))
-        ]
-        for key, f in zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True)
-    }
+    domains: dict[str, list[Any]] = {}
+    for key, f in zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True):
+        holes: Holes = {"domain": _distinct_values(key), "columns": [column(key)]}
+        domains[f.name] = [row[0] for row in db.rows(fill("core/values", holes))]
     qd = min(attributes, len(roles.quasi_identifiers))
     part = selectivity ** (1 / (qd + len(roles.sensitive)))
     for _ in range(queries):
@@ -423,9 +413,7 @@ class Evaluated:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
-        summaries = {
-            name: estimator_score.summary() | self.extras.get(name, {}) for name, estimator_score in self.scores.items()
-        }
+        summaries = {name: score.summary() | self.extras.get(name, {}) for name, score in self.scores.items()}
         return {**summaries, "channel": self.channel, "confidence": self.confidence}
 
 
@@ -499,12 +487,10 @@ def score_estimators(questions: Iterable[Question], number: int, context: Evalua
     scores = {name: Score() for name in sorted(context.estimators)}
     context.report.start_step("Answering the workload")
     for question in report_steps(context.report, questions, number):
-        true = context.truth(question.sql)
-        if question.groups is None or any(
-            context.workload.is_wanted(true.get(group, 0.0)) for group in question.groups
-        ):
-            for estimator, estimator_score in scores.items():
-                estimator_score.extend(_score_question(context, question, true, estimator))
+        true, wanted = context.truth(question.sql), context.workload.is_wanted
+        if question.groups is None or any(wanted(true.get(group, 0.0)) for group in question.groups):
+            for estimator, score in scores.items():
+                score.extend(_score_question(context, question, true, estimator))
     return scores
 
 

@@ -99,9 +99,7 @@ class Answer:
     explained: tuple[tuple[exp.Query, str], ...]
     """The statements that read the release, each with a formula in words."""
     missing: int | None = None  # records of the source that are not in the release; None where that is not stated
-    may_be_empty: tuple[
-        bool, ...
-    ] = ()  # of every row: whether there may be no record that it, or a figure of it, is of
+    may_be_empty: tuple[bool, ...] = ()  # of every row: whether it, or a figure of it, may be of no record
     hints: tuple[str, ...] = ()  # on values that the question names
 
     @cached_property
@@ -225,12 +223,9 @@ class Answer:
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
         figures = {at for one in self.figures for at in range(one.at, one.at + 4)}
+        places = [(name, at, at in figures) for at, name in enumerate(self.columns)]
         rows = [
-            {
-                c: _as_json_value(v, is_figure=at in figures)
-                for at, (c, v) in enumerate(zip(self.columns, row, strict=True))
-            }
-            for row in self.rows
+            {name: _as_json_value(row[at], is_figure=is_figure) for name, at, is_figure in places} for row in self.rows
         ]
         empty = self.may_be_empty or (False,) * len(rows)
         return {
@@ -342,9 +337,8 @@ def _list_parts(statement: Statement) -> Iterator[tuple[exp.Expr, bool]]:
     def written_out(node: exp.Expr) -> exp.Expr:
         return groups[node.name].copy() if isinstance(node, exp.Column) and node.name in groups else node
 
-    yield from (
-        (part, False) for part in (statement.scope.where, *(one.among for one in statement.calls)) if part is not None
-    )
+    conditions = (statement.scope.where, *(one.among for one in statement.calls))
+    yield from ((part, False) for part in conditions if part is not None)
     results = [*(one.expression for one in statement.outputs), *(one.this for one in statement.order)]
     yield from ((part.copy().transform(written_out), True) for part in (*groups.values(), *results))
     if statement.having is not None:
@@ -368,11 +362,9 @@ def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -
     if isinstance(node, tuple(CALENDAR)):
         return bins.unit is not None and MONTHS[CALENDAR[type(node)]] % MONTHS[bins.unit] == 0
     if isinstance(node, exp.Between):
-        ends = read_constant(node.args["low"], kind), read_constant(node.args["high"], kind)
-        is_operand = node.this.unnest() is item
-        return (
-            is_operand and _begins_bin(bins, ends[0], kind, last=False) and _begins_bin(bins, ends[1], kind, last=True)
-        )
+        low, high = (read_constant(node.args[key], kind) for key in ("low", "high"))
+        inside = _begins_bin(bins, low, kind, last=False) and _begins_bin(bins, high, kind, last=True)
+        return node.this.unnest() is item and inside
     if isinstance(node, exp.In):
         is_operand = node.this.unnest() is item and not node.args.get("query") and bool(node.expressions)
         return is_operand and all(_is_label(bins, read_constant(one, kind)) for one in node.expressions)
@@ -382,9 +374,8 @@ def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -
     value = read_constant(node.this if turned else node.expression, kind)
     if isinstance(node, EQUALITY):
         return _is_label(bins, value)
-    return _begins_bin(
-        bins, value, kind, last=TURNED.get(type(node), type(node)) in LAST if turned else type(node) in LAST
-    )
+    operator = TURNED.get(type(node), type(node)) if turned else type(node)
+    return _begins_bin(bins, value, kind, last=operator in LAST)
 
 
 def _is_label(bins: Bins, value: Decimal | date | None) -> bool:
@@ -501,16 +492,14 @@ class Answers(ABC):
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """Parse an analyst's SQL; ``UsageError`` for whatever is not supported, which is never answered."""
-        parsed, stated = (
-            parser.parse_query(sql, self._roles, self._manifest.name, lookups, self.measures),
-            self._manifest,
-        )
+        stated = self._manifest
+        parsed = parser.parse_query(sql, self._roles, stated.name, lookups, self.measures)
         return refuse_cuts(parsed, stated.bins, stated.groups, stated.quasi_identifiers)
 
     @property
     @abstractmethod
     def channel(self) -> Channel | None:
-        """Return the channel through which the release is seen (``answers.channel``); None if there is none."""
+        """Return the channel of the release (``answers.channel``); None if there is none."""
 
     @abstractmethod
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:

@@ -197,13 +197,18 @@ def remaining_variance(channel: Channel, share: float = 0.01, strength: float = 
 
     The sum of posterior over the sum of prior variances: 0 if everything gets through, 1 if nothing does.
     """
+    prior, explained = _split_variance(channel, share, strength)
+    return float(1 - explained.sum() / prior.sum())
+
+
+def _split_variance(channel: Channel, share: float, strength: float) -> tuple[Floats, Floats]:
+    """Return for each value the prior variance of its count, and the part that an answer explains."""
     total = share * float(channel.records.sum())
     drive = (strength * total) ** 2
     eigenvalues, vectors = channel.default_form.eigen_basis(1 - share)
     prior = drive * channel.prior_shape + total * channel.shares
     gains = (channel.mean @ vectors) * prior[:, None]
-    explained = (gains**2 / (1 + drive / total * eigenvalues)).sum() / total
-    return float(1 - explained / prior.sum())
+    return prior, (gains**2 / (1 + drive / total * eigenvalues)).sum(axis=1) / total
 
 
 # Expected errors ------------------------------------------------------------------------------------------------------
@@ -217,15 +222,9 @@ def relative_error(channel: Channel, share: float, count: float, strength: float
     n is normal with mean n - k_i (n - mu_i) and variance (1 - k_i) k_i P_i. The mean over the values, weighted by how
     likely each is to have n; None where none is (beyond three standard deviations).
     """
-    records = float(channel.records.sum())
-    total, drive = share * records, (strength * share * records) ** 2
-    eigenvalues, vectors = channel.default_form.eigen_basis(1 - share)
-    prior = drive * channel.prior_shape + total * channel.shares
-    explained = (((channel.mean @ vectors) * prior[:, None]) ** 2 / (1 + drive / total * eigenvalues)).sum(
-        axis=1
-    ) / total
+    prior, explained = _split_variance(channel, share, strength)
     left = (1 - explained / prior).clip(0, 1)
-    away = count - total * channel.shares
+    away = count - share * float(channel.records.sum()) * channel.shares
     logs = -(away**2 / prior + np.log(prior)) / 2
     if (np.abs(away) / np.sqrt(prior)).min() > 3:
         return None
@@ -286,20 +285,19 @@ def reconstruct(
     single = m > LARGE and _are_single(functionals)
     for members in _split_batches(channel, observation, functionals.shape[-1]):
         part, wanted = observation.select_sets(members), functionals if functionals.ndim == 2 else functionals[members]
-        solution = (
+        large = m > LARGE
+        values[members], errors[members] = (
             _reconstruct_large(channel, part, wanted, single=single)
-            if m > LARGE
+            if large
             else _reconstruct_small(prior, part, wanted)
         )
-        values[members], errors[members] = solution
     return Posterior(values, errors)
 
 
 def _noise_levels(channel: Channel, observation: Observation) -> Floats:
     """Noise levels weight N / second of the sets (G,), rounded up to a few where there are many."""
-    level = np.round(
-        observation.weight * channel.records.sum() / np.maximum(observation.second, TINY), 9
-    )  # equal ones stay equal
+    levels = observation.weight * channel.records.sum() / np.maximum(observation.second, TINY)
+    level = np.round(levels, 9)  # equal ones stay equal
     if len(np.unique(level)) <= 8:
         return np.asarray(level)
     steps = np.floor(-np.log(np.clip(level, 1e-6, None)) / np.log(LEVEL))
@@ -321,9 +319,8 @@ def strength_likelihoods(form: CovarianceForm, observation: Observation, strengt
     """Log-likelihood of every strength for every set (c, G), up to a constant of the set."""
     logs = np.zeros((len(strengths), len(observation.total)))
     for members in _split_batches(form.channel, observation, 1):
-        logs[:, members] = _log_likelihoods(
-            _RotatedSets.from_observation(form, observation.select_sets(members)), strengths
-        )
+        rotated = _RotatedSets.from_observation(form, observation.select_sets(members))
+        logs[:, members] = _log_likelihoods(rotated, strengths)
     return logs
 
 
@@ -344,9 +341,8 @@ class _RotatedSets:
         level = float((_noise_levels(channel, observation)).max(initial=0.0))
         eigenvalues, vectors = form.eigen_basis(level)
         data = (observation.observed - (observation.total[:, None] * channel.shares) @ channel.mean) @ vectors
-        return _RotatedSets(
-            form, eigenvalues, vectors, data, observation.scale, np.maximum(observation.second, TINY**0.5)
-        )
+        second = np.maximum(observation.second, TINY**0.5)
+        return _RotatedSets(form, eigenvalues, vectors, data, observation.scale, second)
 
     def squared_drive(self, strength: float) -> Floats:
         """Return (c scale)^2 (G, 1)."""
@@ -394,11 +390,8 @@ def _reconstruct_small(prior: Prior, observation: Observation, functionals: Floa
     weights /= weights.sum(axis=0)
     drives = np.array([rotated.squared_drive(strength)[:, 0] for strength in prior.strengths])
     pulled = np.einsum("cg,cgk->gk", weights * drives, explained) @ driven.T
-    mean = (
-        observation.total[:, None] * channel.shares
-        + pulled
-        + second * (np.einsum("cg,cgk->gk", weights, explained) @ sampled.T)
-    )
+    drawn = second * (np.einsum("cg,cgk->gk", weights, explained) @ sampled.T)
+    mean = observation.total[:, None] * channel.shares + pulled + drawn
     centre = np.einsum("cg,cgf->gf", weights, centres)
     deviations = (np.array(centres) - centre) ** 2
     return mean, np.sqrt(np.einsum("cg,cgf->gf", weights, np.array(variances).clip(0) + deviations))

@@ -249,10 +249,9 @@ def choose_functionals(
             functionals[code, output] = 1
         return outputs, functionals
     names = [name for name, _ in group_terms(query, "qi")]
-    columns = {
-        name: pa.array([key[i] for key in record_sets.keys]) for i, name in enumerate(names) if name.startswith("q_")
-    }
-    db.register_arrow("sets", pa.table({"set": pa.array(range(len(record_sets.keys)), pa.int32()), **columns}))
+    keys, numbered = record_sets.keys, [(i, name) for i, name in enumerate(names) if name.startswith("q_")]
+    columns = {name: pa.array([key[i] for key in keys]) for i, name in numbered}
+    db.register_arrow("sets", pa.table({"set": pa.array(range(len(keys)), pa.int32()), **columns}))
     holes = {"sets": temp_table("sets"), "chosen": listed.subquery("chosen"), "predicate": query.predicate}
     cells = np.array(db.rows(fill("query/cells", holes)), dtype=np.int64).reshape(-1, 2)
     db.drop("sets")
@@ -291,20 +290,17 @@ class CountBounds:
 def estimate_counts(question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats) -> CountBounds:
     """Counts of every set by the values that ``functionals`` (m, F), or (G, m, F), name."""
     counts, posterior = _reconstruct_sets(question, record_sets.observed, functionals)
-    parts = _rake_counts(
-        question, record_sets, functionals, _bound_counts(question, posterior, functionals, counts.total)
-    )
-    return _fit_totals(question, record_sets, functionals, parts)
+    parts = _bound_counts(question, posterior, functionals, counts.total)
+    return _fit_totals(question, record_sets, functionals, _rake_counts(question, record_sets, functionals, parts))
 
 
 def _reconstruct_sets(
     question: ReleaseQuestion, observed: Floats, functionals: Floats
 ) -> tuple[Observation, Posterior]:
-    """Return the sets as they were seen, and their posterior where counts can be."""
+    """Return the observation of the sets, and their posterior within the bounds of counts."""
     totals = observed.sum(axis=1)
-    counts = Observation(
-        observed, totals, totals, totals, question.noise_weight(totals / question.channel.records.sum())
-    )
+    weight = question.noise_weight(totals / question.channel.records.sum())
+    counts = Observation(observed, totals, totals, totals, weight)
     return counts, _move_possible(question, counts, question.reconstruct(counts, functionals))
 
 
@@ -365,9 +361,8 @@ def pool_sets(query: CountQuery, record_sets: RecordSets, functionals: Floats) -
     remaining = np.flatnonzero(functionals[first].any(axis=(1, 2)))
     wanted = functionals[first][remaining]
     names = [key[:-1] for key in rank]
-    pooled = RecordSets(
-        [names[i] for i in remaining], observed[remaining], np.zeros((len(remaining), observed.shape[1]))
-    )
+    amounts = np.zeros((len(remaining), observed.shape[1]))
+    pooled = RecordSets([names[i] for i in remaining], observed[remaining], amounts)
     same = len(remaining) and (wanted == wanted[0]).all()
     return pooled, wanted[0] if same else wanted
 
@@ -387,12 +382,10 @@ def _bound_counts(question: ReleaseQuestion, posterior: Posterior, functionals: 
     variance = posterior.std_error**2
     if question.uncertain is not None:
         share = totals / question.channel.records.sum()
-        variance = variance + share[:, None] ** 2 * np.minimum(
-            *_split_sums(question.uncertain, posterior.values.shape, functionals)
-        )
-    return CountBounds(
-        apply_functionals(posterior.values, functionals), variance, (totals[:, None] - others).clip(0), most
-    )
+        uncertain = _split_sums(question.uncertain, posterior.values.shape, functionals)
+        variance = variance + share[:, None] ** 2 * np.minimum(*uncertain)
+    mean = apply_functionals(posterior.values, functionals)
+    return CountBounds(mean, variance, (totals[:, None] - others).clip(0), most)
 
 
 def _split_sums(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:
@@ -432,9 +425,8 @@ def estimate_rows(question: ReleaseQuestion, record_sets: RecordSets, confidence
             return empty_estimates(query)
     parts = estimate_counts(question, record_sets, functionals)
     level = ConfidenceLevel(confidence, question.degrees_of_freedom)
-    return _collect_rows(
-        query, record_sets, outputs, (parts, _reconstruct_amounts(question, record_sets, functionals)), level
-    )
+    amounts = _reconstruct_amounts(question, record_sets, functionals)
+    return _collect_rows(query, record_sets, outputs, (parts, amounts), level)
 
 
 def collect_estimates(

@@ -82,7 +82,7 @@ class AggregateEstimate:
 
     @property
     def side_widths(self) -> Range:
-        """Return how far it reaches below and above the estimate, among those who are in the release."""
+        """Return how far the bounds lie below and above the estimate, without missing records."""
         low, high = self.low or 0.0, (self.high or 0.0) - self.missing
         return max(self.estimate - low, 0.0), max(high - self.estimate, 0.0)
 
@@ -449,34 +449,32 @@ class SelectEvaluation:
 
     @cached_property
     def typed_scope(self) -> Scope:
-        """Return the records asked about, with the types of the groups as the engine has them."""
+        """Return the scope with the types of the groups in the engine."""
         scope = self.statement.scope
         types: dict[int, str] = {}
         for side, place in (("qi", self.answers.records), ("sa", self.answers.values)):
             expressions = [(i, group.term) for i, group in enumerate(scope.groups) if group.side == side]
             if expressions:
                 records = scope.make_question().join_lookups(table(place)) if side == "qi" else table(place)
-                fields = self.db.list_fields(
-                    exp.select(*(alias_as(one.copy(), f"g_{i}") for i, one in expressions)).from_(records)
-                )
+                groups = (alias_as(one.copy(), f"g_{i}") for i, one in expressions)
+                fields = self.db.list_fields(exp.select(*groups).from_(records))
                 types |= {i: one.type for (i, _), one in zip(expressions, fields, strict=True)}
         return replace(scope, groups=tuple(replace(one, type=types[i]) for i, one in enumerate(scope.groups)))
 
     @cached_property
     def grouped_questions(self) -> list[CountQuery]:
-        """Return the questions by all groups; ``UsageError`` for what can't be told of them."""
+        """Return the questions by all groups; ``UsageError`` for aggregates that can't be estimated."""
         questions = [one.as_question(self.typed_scope) for one in self.statement.calls]
         for one, question in zip(self.statement.calls, questions, strict=True):
             if not self.answers.holds_exactly(question) and one.measure.side == "qi" and one.measure.kind in EXACT_ONLY:
                 raise UsageError(
-                    f"{one.written}: it can be told only where no sensitive column is in the question; COUNT, SUM and "
-                    "AVG can be estimated"
+                    f"{one.written} is only available where the query uses no sensitive column; COUNT, SUM and AVG can "
+                    "be estimated"
                 )
             amount = one.measure.amount
             if amount is not None and not self.answers.holds_exactly(question):
-                (field,) = self.db.list_fields(
-                    exp.select(amount.copy()).from_(question.join_lookups(table(self.answers.records)))
-                )
+                joined = question.join_lookups(table(self.answers.records))
+                (field,) = self.db.list_fields(exp.select(amount.copy()).from_(joined))
                 if not is_number(field.type):
                     raise UsageError(f"{one.written}: it is {field.type}, not a number")
         return questions
@@ -505,11 +503,8 @@ class GroupedBy:
         """Return the column of each aggregate function."""
         put = list(zip(self.asking.statement.calls, self.questions, strict=True))
         exact_places = [i for i, (_, question) in enumerate(put) if self.asking.answers.holds_exactly(question)]
-        exact = (
-            dict(zip(exact_places, self._read_exact([put[i] for i in exact_places]), strict=True))
-            if exact_places
-            else {}
-        )
+        read = self._read_exact([put[i] for i in exact_places]) if exact_places else []
+        exact = dict(zip(exact_places, read, strict=True))
         return [exact.get(i) or self._estimate_column(*one) for i, one in enumerate(put)]
 
     @cached_property
@@ -549,16 +544,13 @@ class GroupedBy:
         functions, everyone = [one.function.copy() for one, _ in put], self.scope.make_question()
         group_count, types = len(self.scope.groups), ["BIGINT"] * len(put)
         if any(one.measure.kind not in COUNTS for one, _ in put):
-            types = [field.type for field in db.list_fields(exact_statement(everyone, records, functions))][
-                group_count:
-            ]
+            fields = db.list_fields(exact_statement(everyone, records, functions))
+            types = [field.type for field in fields[group_count:]]
         texts = [exp.cast(f, "VARCHAR") if as_text(t) else f for f, t in zip(functions, types, strict=True)]
         rows = db.rows(exact_statement(everyone, records, texts))
-        keys = [tuple(map(same_nan, row[:group_count])) for row in rows]
+        pairs = [(tuple(map(same_nan, row[:group_count])), row[group_count:]) for row in rows]
         return [
-            self._exact_column(
-                question, {key: row[group_count + i] for key, row in zip(keys, rows, strict=True)}, types[i]
-            )
+            self._exact_column(question, {key: values[i] for key, values in pairs}, types[i])
             for i, (_, question) in enumerate(put)
         ]
 
@@ -587,9 +579,8 @@ class GroupedBy:
         scale = decimal_scale(types.get(measure.column or "", ""))
         if scale is None or measure.kind not in ("min", "max", "sum"):
             return row
-        middle, low, high = (
-            None if one is None else as_decimal(one, scale) for one in (row.estimate, row.low, row.high)
-        )
+        figures = (row.estimate, row.low, row.high)
+        middle, low, high = (None if one is None else as_decimal(one, scale) for one in figures)
         return replace(row, estimate=middle, low=low, high=high)
 
     def least_records(self, one: AggregateCall) -> dict[Key, Number]:
@@ -636,14 +627,10 @@ class GroupedBy:
         """Return the variance of a count under one more condition, compared by some columns."""
         known = (among, columns)
         if known not in self._known_variances:
-            asking, question = (
-                self.asking,
-                replace(self.scope.make_question(Measure(), among), comparison_columns=columns),
-            )
-            rows = asking.answers.answer(question, asking.estimator, asking.confidence)
-            self._known_variances[known] = {
-                row.group: None if row.std_error is None else row.std_error**2 for row in rows
-            }
+            question = replace(self.scope.make_question(Measure(), among), comparison_columns=columns)
+            rows = self.asking.answers.answer(question, self.asking.estimator, self.asking.confidence)
+            errors = {row.group: row.std_error for row in rows}
+            self._known_variances[known] = {key: one if one is None else one**2 for key, one in errors.items()}
         return self._known_variances[known].get(key, 0.0)
 
     def correlation(self, j: int, k: int, key: Key) -> float | None:
@@ -652,16 +639,10 @@ class GroupedBy:
         errors = [self.find_estimate(i, key).std_error for i in (j, k)]
         if not all(errors):
             return 0.0 if 0 in errors else None
-        if (
-            one.measure.kind != "count"
-            or other.measure.kind != "count"
-            or self._mixes_sides(one)
-            or self._mixes_sides(other)
-        ):
+        if any(part.measure.kind != "count" or self._mixes_sides(part) for part in (one, other)):
             return None
-        columns = self.asking.answers.comparison_columns(
-            [part.among for part in (one, other) if part.among is not None]
-        )
+        conditions = [part.among for part in (one, other) if part.among is not None]
+        columns = self.asking.answers.comparison_columns(conditions)
         variances: list[float | None] = [(error or 0.0) ** 2 for error in errors]
         if columns:
             variances = [self._count_variance(part.among, columns, key) for part in (one, other)]

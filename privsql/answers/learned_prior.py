@@ -145,14 +145,8 @@ class Sample:
     def digest(self) -> str:
         """Return a digest of codes and places."""
         hasher = hashlib.blake2b(digest_size=32, person=b"privsql-sample")
-        parts = [
-            self.places,
-            self.contributions.indptr,
-            self.contributions.indices,
-            self.contributions.data,
-            *self.columns.values(),
-        ]
-        for part in parts:
+        matrix = self.contributions
+        for part in (self.places, matrix.indptr, matrix.indices, matrix.data, *self.columns.values()):
             array = np.ascontiguousarray(part)
             hasher.update(f"{array.dtype.str} {array.shape} ".encode())
             hasher.update(array.data)
@@ -167,7 +161,7 @@ def encode_values(column: pa.ChunkedArray) -> Codes:
 
 
 def comparable_columns(roles: Roles) -> list[exp.Expr]:
-    """Return the quasi-identifiers under internal names as Arrow can tell their values apart: rare types as text."""
+    """Return the quasi-identifiers under internal names, rare types as text, which Arrow can compare."""
     fields = zip(roles.qi_keys, roles.quasi_identifiers, strict=True)
     return [
         alias_as(item if field.type.removeprefix("U") in PLAIN else exp.cast(item, "VARCHAR"), key)
@@ -433,10 +427,12 @@ class TaughtPrior:
         """Return for each form the weights of the column with the largest strengths."""
         weights = self.learnt.weights
         candidates = [weights[column] for column in sorted(set(columns)) if column in weights] or [weights[""]]
-        first, second = (
-            max(parts, key=lambda one: float(one @ STRENGTHS**2)) for parts in zip(*candidates, strict=True)
-        )
-        return first, second
+        learned, default = zip(*candidates, strict=True)
+        return max(learned, key=_mean_square), max(default, key=_mean_square)
+
+
+def _mean_square(weights: Floats) -> float:
+    return float(weights @ STRENGTHS**2)
 
 
 def can_teach(channel: Channel, records: int) -> bool:

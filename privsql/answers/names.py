@@ -138,9 +138,8 @@ def parse_select(sql: str) -> exp.Select:
         raise UsageError("the query can't be parsed") from error
     if len(statements) != 1 or not isinstance(statements[0], exp.Select):
         kinds = [type(statement).__name__.upper() for statement in statements] or ["nothing"]
-        raise UsageError(
-            f"only one SELECT can be answered, not {kinds[0] if len(kinds) == 1 else 'several statements'}"
-        )
+        written = kinds[0] if len(kinds) == 1 else "several statements"
+        raise UsageError(f"only one SELECT can be answered, not {written}")
     _check_depth(statements[0])
     forget_positions(statements[0])  # where in the text its parts stand
     return statements[0]
@@ -255,9 +254,8 @@ def read_limits(select: exp.Select) -> dict[str, int | None]:
     for name in ("limit", "offset"):
         clause = select.args.get(name)
         numbers[name] = whole_number(clause.expression) if clause else None
-        if clause and (
-            numbers[name] is None or any(value for key, value in clause.args.items() if key != "expression")
-        ):
+        others = clause and any(value for key, value in clause.args.items() if key != "expression")
+        if clause and (numbers[name] is None or others):
             raise UsageError(f"{name.upper()} must be a whole number")
     return numbers
 
@@ -321,9 +319,8 @@ def read_lookup(join: exp.Join, lookups: Lookups | None) -> QueryTable:
             f"{as_written(join)} is not supported; join attached tables with JOIN .. ON or LEFT JOIN .. ON"
         )
     refuse_others(join, {"this", "on", "using", "kind", "side"})
-    if target.alias_column_names or any(
-        v for key, v in target.args.items() if key not in ("this", "alias", "db", "catalog")
-    ):
+    others = [value for key, value in target.args.items() if key not in ("this", "alias", "db", "catalog")]
+    if target.alias_column_names or any(others):
         raise UsageError(f"{as_written(target)} is not supported in JOIN")
     on, using = join.args.get("on"), join.args.get("using")
     if on is None and not using:
@@ -335,11 +332,8 @@ def read_lookup(join: exp.Join, lookups: Lookups | None) -> QueryTable:
     if lookups is None:
         raise UsageError(f"JOIN: there is no lookup table {'.'.join(names)!r}; attach it with --attach")
     table, columns = lookups.find_table(names)
-    return QueryTable(
-        alias,
-        {fold_name(title): title for title in columns},
-        Lookup(table, names, alias, (), columns, keeps_unmatched=join.side == "LEFT"),
-    )
+    lookup = Lookup(table, names, alias, (), columns, keeps_unmatched=join.side == "LEFT")
+    return QueryTable(alias, {fold_name(title): title for title in columns}, lookup)
 
 
 # Names ----------------------------------------------------------------------------------------------------------------

@@ -390,9 +390,8 @@ def _make_statement(tree: exp.Select) -> Statement:
         raise UsageError(f"more than {MOST_ASKED} counts in one query are not supported")
     where = tree.args.get("where")
     scope = Scope(where=where.this if where else exp.true(), sides={ITEMS: "sa"})
-    return Statement(
-        scope, ((),), tuple(AggregateCall(Measure(), among, "COUNT(*)") for among in counts), tuple(outputs)
-    )
+    calls = tuple(AggregateCall(Measure(), among, "COUNT(*)") for among in counts)
+    return Statement(scope, ((),), calls, tuple(outputs))
 
 
 def _check_condition(node: exp.Expr, name: str) -> None:

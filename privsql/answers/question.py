@@ -298,7 +298,7 @@ class CountQuery:
 
     @property
     def is_total(self) -> bool:
-        """Return whether all records are asked for: no group and no condition but TRUE."""
+        """Return whether the question is on all records: no group and no condition but TRUE."""
         return not self.groups and all(part == exp.true() for side in self.filters.values() for part in side)
 
     def separate_null_amounts(self) -> CountQuery:

@@ -6,7 +6,7 @@ import os
 import stat
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -126,11 +126,9 @@ class AttachedRelease:
 
 def _with_placeholder_names(manifest: Manifest) -> Manifest:
     """Return a manifest whose published columns have names that no other column can have."""
-    numbers = iter(range(len(manifest.quasi_identifiers) + len(manifest.sensitive)))
-    roles = ("quasi_identifiers", "sensitive")
-    return manifest.model_copy(
-        update={role: [Field(f"column {next(numbers)}", one.type) for one in getattr(manifest, role)] for role in roles}
-    )
+    numbers, columns = count(), {"quasi_identifiers": manifest.quasi_identifiers, "sensitive": manifest.sensitive}
+    renamed = {role: [Field(f"column {next(numbers)}", one.type) for one in fields] for role, fields in columns.items()}
+    return manifest.model_copy(update=renamed)
 
 
 def _list_column_names(manifest: Manifest) -> set[str]:
@@ -201,9 +199,8 @@ def locate_release(target: Target) -> StoredRelease:
     for ending in WAL_ENDINGS:
         log = f"{log_of(place)}{ending}"
         if os.path.lexists(log):
-            raise GuaranteeError(
-                f"{target}: {log} lies beside it and may change what it holds; close the release where it is open"
-            )
+            may_change = f"{log} lies beside it and may change what it holds; close the release where it is open"
+            raise GuaranteeError(f"{target}: {may_change}")
     return StoredRelease(target, place)
 
 
@@ -419,8 +416,8 @@ def _find_numbers_beyond(release: AttachedRelease) -> list[str]:
         numbered = [called for inside, called, kind in columns if kind == "INTEGER" and inside != ITEM]
         extremes = [function(this=sqlfiles.column(one)) for one in numbered for function in (exp.Min, exp.Max)]
         holes: Holes = {"table": table(name, release.database), "ends": extremes}
-        count, *numbers = release.db.rows(fill("verify/reach", holes))[0]
-        rows = max(rows, int(count))
+        length, *numbers = release.db.rows(fill("verify/reach", holes))[0]
+        rows = max(rows, int(length))
         twice = [one for one in numbered for _ in range(2)]
         ends += [(name, one, number) for one, number in zip(twice, numbers, strict=True) if number]
     wrong = [f"{column} of {name} is {number:,}, of {rows:,} rows" for name, column, number in ends if number > rows]
@@ -446,10 +443,9 @@ def _compare_contents(release: AttachedRelease, place: tuple[str, str]) -> list[
 
 def _attach_folder(release: AttachedRelease, stored: StoredRelease) -> list[str]:
     """Make views of the stated tables of a folder and its own view; return tables that are missing or otherwise."""
-    db, database = release.db, release.database
-    wrong = [
-        line for name, columns in release.tables.items() for line in _attach_table(db, stored, name, columns, database)
-    ]
+    db, database, wrong = release.db, release.database, list[str]()
+    for name, columns in release.tables.items():
+        wrong += _attach_table(db, stored, name, columns, database)
     if not wrong:
         db.define_views(release.views, into=database)
     return wrong

@@ -90,9 +90,9 @@ class AttachedLookups:
             called = (Path(path.stem) if path.suffix.lower() in PACKED else path).stem
             return [AttachedTable(path, (called, "main", called), self._db.scan_files([path.resolve()], kind))]
         self._db.attach(path.resolve(), database, read_only=True)
-        listed = [(schema, name) for _, schema, name, _ in self._db.list_relations(database)]
         return [
-            AttachedTable(path, (path.stem, *names), all_rows(table(names[1], database, names[0]))) for names in listed
+            AttachedTable(path, (path.stem, schema, name), all_rows(table(name, database, schema)))
+            for _, schema, name, _ in self._db.list_relations(database)
         ]
 
     def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -307,10 +307,7 @@ class Release:
         """Refuse a lookup with two rows for one value of the release, which would count records twice."""
         for lookup in lookups:
             ours = list(dict.fromkeys(column_name for _, column_name in lookup.keys))
-            met = (
-                sqlfiles.column(theirs, "l").eq(sqlfiles.column(column_name, "r"))
-                for theirs, column_name in lookup.keys
-            )
+            met = (sqlfiles.column(theirs, "l").eq(sqlfiles.column(name, "r")) for theirs, name in lookup.keys)
             holes: sqlfiles.Holes = {
                 "records": table(self.answers.records),
                 "table": table(lookup.table, LOOKUPS, "main"),

@@ -310,10 +310,9 @@ def _find_unmatched(db: Relations, published: exp.Query, keys: Sequence[str], co
     pairs = db.arrow(fill("verify/options", holes))
     listed = db.arrow(exp.select("row", "records").from_(temp_table("matched_rows")).order_by("row"))
     db.drop("matched_rows")
-    rows = pairs["row"].fill_null(-1).to_numpy().astype(np.int64)
-    missing = count_unfilled(
-        pairs["person"].to_numpy().astype(np.int64), rows, listed["records"].to_numpy().astype(np.int64)
-    )
+    parts = (pairs["person"], pairs["row"].fill_null(-1), listed["records"])
+    persons, rows, records = (part.to_numpy().astype(np.int64) for part in parts)
+    missing = count_unfilled(persons, rows, records)
     return [f"{missing:,} published records that no person's can be, one of each"] if missing else []
 
 

@@ -405,11 +405,16 @@ class SpecPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def optional_key(description: str, **more: Any) -> Any:
+    """Return the field of an optional key of a specification."""
+    return Field(default=None, description=description, **more)
+
+
 class Relation(SpecPart):
     """A table, a view or a query of another engine."""
 
-    table: str | None = Field(default=None, description="Table or view.")
-    query: str | None = Field(default=None, description="Query in that engine's SQL, in place of a table.")
+    table: str | None = optional_key("Table or view.")
+    query: str | None = optional_key("Query in that engine's SQL, in place of a table.")
 
     @model_validator(mode="after")
     def _require_one(self) -> Relation:
@@ -426,7 +431,7 @@ class Relation(SpecPart):
 class Spark(Relation):
     """A table, view or query of Spark."""
 
-    remote: str | None = Field(default=None, description="Address of Spark Connect. [default: Spark on this machine]")
+    remote: str | None = optional_key("Address of Spark Connect. [default: Spark on this machine]")
 
     @property
     def address(self) -> str | None:
@@ -451,29 +456,21 @@ class Source(SpecPart):
     A ``query`` over files calls them ``source``.
     """
 
-    database: Path | None = Field(default=None, description="A DuckDB or SQLite file.")
-    file: str | tuple[str, ...] | None = Field(
-        default=None,
-        description="A Parquet or CSV file, a list of them, a pattern (data/*.parquet), a folder, or an address "
-        "(s3://.., https://..).",
+    database: Path | None = optional_key("A DuckDB or SQLite file.")
+    file: str | tuple[str, ...] | None = optional_key(
+        "A Parquet or CSV file, a list of them, a pattern (data/*.parquet), a folder, or an address (s3://.., https://..)."
     )
-    spark: Spark | None = Field(default=None, description="A table of Spark, in place of a file.")
-    postgres: ServerRelation | None = Field(
-        default=None, description="A table of a Postgres server, in place of a file."
+    spark: Spark | None = optional_key("A table of Spark, in place of a file.")
+    postgres: ServerRelation | None = optional_key("A table of a Postgres server, in place of a file.")
+    mysql: ServerRelation | None = optional_key("A table of a MySQL server, by DuckDB's extension mysql.")
+    ducklake: ServerRelation | None = optional_key("A table of a DuckLake, by DuckDB's extension ducklake.")
+    frame: SkipJsonSchema[Annotated[InstanceOf[Frame], BeforeValidator(as_frame)] | None] = optional_key(
+        "A table in Python, in place of a file.", exclude=True, repr=False
     )
-    mysql: ServerRelation | None = Field(
-        default=None, description="A table of a MySQL server, by DuckDB's extension mysql."
+    reader: Literal["parquet", "csv", "delta", "iceberg"] | None = optional_key(
+        "File format of the source. [default: by the ending]"
     )
-    ducklake: ServerRelation | None = Field(
-        default=None, description="A table of a DuckLake, by DuckDB's extension ducklake."
-    )
-    frame: SkipJsonSchema[Annotated[InstanceOf[Frame], BeforeValidator(as_frame)] | None] = Field(
-        default=None, exclude=True, repr=False, description="A table in Python, in place of a file."
-    )
-    reader: Literal["parquet", "csv", "delta", "iceberg"] | None = Field(
-        default=None, description="File format of the source. [default: by the ending]"
-    )
-    options: Csv | None = Field(default=None, description="Options of a CSV file: { encoding = 'latin-1' }.")
+    options: Csv | None = optional_key("Options of a CSV file: { encoding = 'latin-1' }.")
     union_by_name: bool = Field(
         default=False, description="Allow files with different columns; missing columns become NULL."
     )
@@ -483,23 +480,21 @@ class Source(SpecPart):
     engine: Literal["duckdb", "spark"] = Field(
         default="duckdb", description="Engine that reads a Parquet file; spark reads a folder of such files, too."
     )
-    table: str | None = Field(default=None, description="Table or view of a database file.")
-    query: str | None = Field(default=None, description="A SELECT over the source, in place of a table.")
-    id: str | None = Field(default=None, description="Column with a unique record id, for the ledger.")
-    id_space: str | None = Field(
-        default=None,
-        min_length=1,
-        description='What the ids (or persons, without ids) belong to, such as "hospital admissions". The ledger does '
+    table: str | None = optional_key("Table or view of a database file.")
+    query: str | None = optional_key("A SELECT over the source, in place of a table.")
+    id: str | None = optional_key("Column with a unique record id, for the ledger.")
+    id_space: str | None = optional_key(
+        'What the ids (or persons, without ids) belong to, such as "hospital admissions". The ledger does '
         "not compare them with ids of anything else.",
+        min_length=1,
     )
-    person: str | None = Field(default=None, description="Column that names persons, who may have several records.")
-    persons: Literal["refuse", "one", "count"] | None = Field(
-        default=None,
-        description="Persons with several records: refuse them, take one record of each, or count all (bounds are then "
-        "of a record). [default: refuse]",
+    person: str | None = optional_key("Column that names persons, who may have several records.")
+    persons: Literal["refuse", "one", "count"] | None = optional_key(
+        "Persons with several records: refuse them, take one record of each, or count all (bounds are then of a "
+        "record). [default: refuse]"
     )
-    name: str | None = Field(
-        default=None, min_length=1, description="Name of the source in the ledger. [default: its path, with its tables]"
+    name: str | None = optional_key(
+        "Name of the source in the ledger. [default: its path, with its tables]", min_length=1
     )
 
     @field_validator("file", mode="before")

@@ -213,7 +213,7 @@ def _explain_left_out(profile: Profile, sensitive: Profile) -> str:
 
 
 def _choose_list(fields: Iterable[Field], wanted: str | None) -> ChosenRoles:
-    """Return the list column that was asked for, or the only one."""
+    """Return the wanted list column, or the only one."""
     lists = [field.name for field in fields if field.is_list]
     chosen = [name for name in lists if wanted is None or fold_name(name) == fold_name(wanted)]
     if len(chosen) != 1:

@@ -19,7 +19,7 @@ from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, Shape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.model.parameters import Bins, NullPolicy, Order, Parameters, Positive
-from privsql.source.places import WHEREVER, SchemaName, Source, SpecPart, Target, is_table, join_base
+from privsql.source.places import WHEREVER, SchemaName, Source, SpecPart, Target, is_table, join_base, optional_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,9 +69,9 @@ class Columns(SpecPart):
     sensitive: tuple[str, ...] = Field(
         default=(), validate_default=False, description="Sensitive column; several form one compound attribute."
     )
-    items: str | None = Field(default=None, description="Item sets: the column with lists of items.")
-    record: str | None = Field(default=None, description="Item sets with a row per item: the column of the record.")
-    item: str | None = Field(default=None, description="Item sets with a row per item: the column of the item.")
+    items: str | None = optional_key("Item sets: the column with lists of items.")
+    record: str | None = optional_key("Item sets with a row per item: the column of the record.")
+    item: str | None = optional_key("Item sets with a row per item: the column of the item.")
     categories: tuple[str, ...] = Field(
         default=(), validate_default=False, description="Columns of a table of categories."
     )
@@ -186,36 +186,31 @@ SHAPES: dict[type[Shape], str] = {
 class ReleaseSection(SpecPart):
     """The release's name (that of its view) and target."""
 
-    name: str | None = Field(default=None, description="Name of the release and of its view.")
-    to: Path | None = Field(default=None, description="File or folder to write the release to.")
-    schema_: SchemaName | None = Field(
-        default=None,
+    name: str | None = optional_key("Name of the release and of its view.")
+    to: Path | None = optional_key("File or folder to write the release to.")
+    schema_: SchemaName | None = optional_key(
+        "Schema of database file ``to`` that becomes the release. The rest of that file is no part of the release, so "
+        "do not hand the file out. [default: the whole file]",
         alias="schema",
-        description="Schema of database file ``to`` that becomes the release. The rest of that file is no part of the "
-        "release, so do not hand the file out. [default: the whole file]",
     )
-    format: Literal["duckdb", "parquet"] | None = Field(
-        default=None,
-        description="duckdb (one file) or parquet (a folder). [default: duckdb; for tables of Spark parquet]",
+    format: Literal["duckdb", "parquet"] | None = optional_key(
+        "duckdb (one file) or parquet (a folder). [default: duckdb; for tables of Spark parquet]"
     )
-    order: Order | None = Field(
-        default=None,
-        description="Order in which records are assigned: stream (fast) or portable (by keyed hashes: the same key "
-        "gives the same release on every engine). [default: stream; for tables of Spark portable]",
+    order: Order | None = optional_key(
+        "Order in which records are assigned: stream (fast) or portable (by keyed hashes: the same key "
+        "gives the same release on every engine). [default: stream; for tables of Spark portable]"
     )
 
 
 class Ledger(SpecPart):
     """The publisher's private record of releases of all sources, in the user's state folder or at ``database``."""
 
-    database: Path | None = Field(
-        default=None,
-        description="File of the publisher's private ledger. [default: $PRIVSQL_LEDGER, or one per user]",
+    database: Path | None = optional_key(
+        "File of the publisher's private ledger. [default: $PRIVSQL_LEDGER, or one per user]"
     )
-    epsilon: Positive | None = Field(
-        default=None,
-        description="Privacy budget of all differentially private releases of the source together. It can be lowered; "
-        "only 'privsql ledger cap' raises it.",
+    epsilon: Positive | None = optional_key(
+        "Privacy budget of all differentially private releases of the source together. It can be lowered; only "
+        "'privsql ledger cap' raises it."
     )
     off: bool = Field(default=False, description="Write no ledger; the release says so.")
 

@@ -58,12 +58,12 @@ class Attacked:
 
     @property
     def measured(self) -> list[Finding]:
-        """Return the findings of those who had something to attack."""
+        """Return the findings of adversaries that had something to attack."""
         return [one for one in self.findings if one.applies and one.attacked]
 
     @property
     def promised(self) -> list[Finding]:
-        """Return the findings of those whom the mechanism promises to resist."""
+        """Return the findings of adversaries that the mechanism promises to resist."""
         return [one for one in self.findings if one.promised]
 
     @property
@@ -73,7 +73,7 @@ class Attacked:
 
     @property
     def verdict(self) -> str:
-        """Return the outcome in words. That every promise holds is only said where every promise was measured."""
+        """Return the outcome in words; "every promise holds" only if every promise was measured."""
         if not self.measured:
             return "NOTHING WAS MEASURED: no adversary of this mechanism had anything to attack"
         broken = [one for one in self.promised if one.exceeded]
@@ -129,8 +129,7 @@ def attack(
 
     With its source (as of ``verify``), what is believed is compared with what is true. ``seed``: which records a
     corrupting adversary knows; ``within``: how near a guess of a number or date has to come; ``key_file``: as of
-    ``verify``. Raises
-    ``GuaranteeError`` if the file does not hold what a release holds.
+    ``verify``. Raises ``GuaranteeError`` if the file does not hold what its manifest states.
     """
     target, others = as_target(release), [Target.parse(one) for one in as_paths(against, "against")]
     clock, drawn = time.monotonic(), seed_key(as_whole_number(seed, "seed", None)).random_generator("attack")
@@ -247,10 +246,8 @@ def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options)
         queries = [_count_query(spec.name, part) for part in ([condition], [condition, sensitive])]
         quasi_identifiers = source.roles.quasi_identifiers
         coarse = describe_coarsening(quasi_identifiers, spec.columns)
-        for sql in queries:
-            answer.refuse_cuts(
-                parse_query(sql, source.roles, spec.name), coarse["bins"], coarse["groups"], quasi_identifiers
-            )
+        for statement in (parse_query(sql, source.roles, spec.name) for sql in queries):
+            answer.refuse_cuts(statement, coarse["bins"], coarse["groups"], quasi_identifiers)
         x, y = (int(db.run_select(sql)[0][0]) for sql in queries)
     if not x:
         raise UsageError(f"no record meets {condition!r}; choose a condition that some meet")

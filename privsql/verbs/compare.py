@@ -123,7 +123,7 @@ def evaluate(
 def make_workload(
     workload: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]
 ) -> Workload:
-    """Return the workload that is meant; ``UsageError`` for keywords that neither it nor a verb has."""
+    """Return the workload of a verb's keywords; ``UsageError`` for unknown ones."""
     keywords = [one.name for one in fields(Workload) if one.name not in ("kind", "file")]
     refuse_unknown_keywords(how, [*keywords, *RUNNING], verb)
     chosen = {name: _parse_workload_field(name, how[name]) for name in keywords if name in how}
@@ -143,9 +143,9 @@ def _parse_workload_field(name: str, value: Any) -> Any:
         return as_range(value, "true_answers")
     if name == "estimators":
         return as_names(value, "estimators")
-    return (
-        as_share(value, name) if name == "selectivity" else as_whole_number(value, name, None if name == "seed" else 1)
-    )
+    if name == "selectivity":
+        return as_share(value, name)
+    return as_whole_number(value, name, None if name == "seed" else 1)
 
 
 def measure_answers(
@@ -337,7 +337,7 @@ class Comparison(list[Candidate]):
 
     @property
     def refused(self) -> list[RefusedCombination]:
-        """Return the combinations of a grid that there can't be."""
+        """Return the combinations of a grid that can't be published."""
         return [one for one in self.rows if isinstance(one, RefusedCombination)]
 
     def as_json(self, *, points: bool = False) -> dict[str, Any]:
@@ -458,7 +458,7 @@ def _run_trials(
             continue
         name = one.name if len(wanted) == 1 else f"{number}/{len(wanted)} {one.name}"
         reported = options if options.report is None else replace(options, report=PartReporter(options.report, name))
-        key = system_key() if trial.seed is None else seed_key(trial.seed)
+        key, refused = system_key() if trial.seed is None else seed_key(trial.seed), None
         choice = trial.choose_records(one.spec, key)
         with temporary_folder() as folder:
             try:
@@ -468,11 +468,8 @@ def _run_trials(
                 if refuse:
                     error.args = (f"{one.name}: {error}", *error.args[1:])
                     raise
-                outcome: Candidate | RefusedCombination = RefusedCombination(
-                    one.name, str(error), error.exit_code, one.values
-                )
-            else:
-                outcome = trial.measure_release(one, published, choice, reported)
+                refused = RefusedCombination(one.name, str(error), error.exit_code, one.values)
+            outcome = refused or trial.measure_release(one, published, choice, reported)
         yield outcome
 
 

@@ -96,17 +96,15 @@ def _propose_spec(
     with temporary_folder() as folder:
         with open_engine(folder, options) as db:
             mount_persons(db, source)
+            report = options.report or SilentReporter()
             try:
-                chosen = choose_roles(
-                    db, temp_table("source"), mechanism, (sensitive, categorical), options.report or SilentReporter()
-                )
+                chosen = choose_roles(db, temp_table("source"), mechanism, (sensitive, categorical), report)
             except UsageError as error:
                 raise UsageError(f"{called}: {error}") from error
         with open_engine(folder, options) as db:
             columns = Columns.model_validate(chosen.columns)
-            proposed = mechanism.propose(
-                db, ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
-            )
+            profiled = ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
+            proposed = mechanism.propose(db, profiled)
     private = isinstance(mechanism.composition, BudgetComposition)
     if private and source.kind == "csv":  # no record decides the types of such a release
         whole = {one.name: one.type for one in chosen.profiles if one.type == "BIGINT"}

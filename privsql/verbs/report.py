@@ -91,18 +91,15 @@ def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -
     ends = find_quantiles(release, sensitive)
     case = exp.Case()
     for number, end in enumerate(dict.fromkeys(ends)):
-        case = case.when(
-            exp.LT(this=column(sensitive.name), expression=as_literal(end, sensitive)), exp.Literal.number(number)
-        )
+        below = exp.LT(this=column(sensitive.name), expression=as_literal(end, sensitive))
+        case = case.when(below, exp.Literal.number(number))
     return [case.else_(exp.Literal.number(len(ends)))] if case.args.get("ifs") else [column(sensitive.name)]
 
 
 def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUARTERS) -> list[Any]:
     """Values of a column of numbers below which such shares of the records lie, about."""
-    rows = [
-        row for row in ask_release(release, build_count_query(release, [column(field.name)])) if None not in row[:2]
-    ]
-    rows.sort(key=lambda row: row[0])
+    every = ask_release(release, build_count_query(release, [column(field.name)]))
+    rows = sorted((row for row in every if None not in row[:2]), key=lambda row: row[0])
     ends: list[Any] = []
     total, running = sum(row[1] for row in rows), 0.0
     for value, records, *_ in rows:
@@ -168,13 +165,8 @@ def as_sql(query: exp.Expr, *, plainly: bool = True) -> str:
     if plainly:
         query = query.copy()
         for one in query.find_all(exp.Identifier):
-            identifier = str(one.this)
-            if (
-                identifier.isascii()
-                and identifier.isidentifier()
-                and identifier == identifier.lower()
-                and identifier.upper() not in KEYWORDS
-            ):
+            name = str(one.this)
+            if name.isascii() and name.isidentifier() and name == name.lower() and name.upper() not in KEYWORDS:
                 one.set("quoted", False)  # noqa: FBT003 (sqlglot's own)
     return query.sql(dialect=DIALECT)
 
@@ -246,7 +238,7 @@ QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
 
 
 def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
-    """Return the lines for one question, which the release can be asked."""
+    """Return the lines for one question that the release can answer."""
     name, form = FILE, "file"
     if location.is_folder:
         name, form = FOLDER, "folder"
@@ -256,9 +248,8 @@ def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
     query = as_sql(build_count_query(release, groups, condition))
     quoted = shlex.quote(query) if QUOTING & set(query) else f'"{query}"'
     python = f"import privsql\n\nrelease = privsql.open({name!r})\nrelease.sql({query!r})"
-    return UsageSnippets(
-        form, name, f"privsql query {name} {quoted}", python, _plain_sql(release, groups, condition, form)
-    )
+    plain = _plain_sql(release, groups, condition, form)
+    return UsageSnippets(form, name, f"privsql query {name} {quoted}", python, plain)
 
 
 def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
@@ -332,14 +323,13 @@ def report(
     key_file: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> Report:
-    """Return all that can be said of a release to whoever gets it, and with ``to`` a page of HTML that says it.
+    """Return the report on a release, and with ``to`` write it as a page of HTML.
 
     Without ``source`` it follows from the release alone, is the same whoever makes it, and may be handed out with it.
     With the source (``source`` and ``key_file`` as of ``verify``) it is internal: it shows true counts. Checks that do
     not hold are part of what it returns, and nothing else is said of such a release. Raises ``UsageError`` for a page
     that does not end in .html and for a source of other columns, ``EngineError`` for files that can't be read or
-    written, and where what makes pages
-    pages is not installed.
+    written, and where the extra for pages is not installed.
     """
     target, page = as_target(release), as_optional_path(to, "to")
     if page is not None:

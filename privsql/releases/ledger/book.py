@@ -56,11 +56,8 @@ def list_published(columns: Mapping[str, Any]) -> tuple[str, ...]:
     for key in ("bins", "levels", "others"):
         for name, how in columns.get(key, {}).items():
             coarser.setdefault(fold_name(name), {})[key] = how
-    names = list_column_names(columns)
-    more = [
-        json.dumps(coarser[fold_name(name)], sort_keys=True) if fold_name(name) in coarser else "" for name in names
-    ]
-    return tuple(f"{name} {how}" if how else name for name, how in zip(names, more, strict=True))
+    more = {name: f" {json.dumps(how, sort_keys=True)}" for name, how in coarser.items()}
+    return tuple(f"{name}{more.get(fold_name(name), '')}" for name in list_column_names(columns))
 
 
 def list_column_names(columns: Mapping[str, Any]) -> tuple[str, ...]:
@@ -169,7 +166,7 @@ class Book:
 
     @property
     def live_entries(self) -> list[LedgerEntry]:
-        """Return the releases that are out."""
+        """Return the releases that are not withdrawn."""
         return [entry for entry in self.entries if not entry.withdrawn]
 
     def with_events(self, events: Iterable[Event]) -> Book:
@@ -513,5 +510,5 @@ def select_releases(entries: Sequence[LedgerEntry]) -> exp.Expr:
 
 
 def as_plain_json(value: Any) -> Any:
-    """Return a value as JSON keeps it, so that what was asked can be compared with what was written down."""
+    """Return a value as JSON stores it, for comparison with a stored one."""
     return json.loads(json.dumps(value))

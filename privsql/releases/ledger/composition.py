@@ -118,19 +118,14 @@ class BudgetLedger(Publication):
     def _take_budget(self, book: Book) -> list[LedgerEntry]:
         """Take what was spent and the cap from a book, attached; releases of these records under another name."""
         self.replaced = self.request.find_replaced(book)
-        same_name, private = (
-            book.list_of_source(self.request.source_names),
-            [one for one in book.entries if one.epsilon is not None],
-        )
+        same_name = book.list_of_source(self.request.source_names)
+        private = [one for one in book.entries if one.epsilon is not None]
         self.verdicts = self.subjects.judge_entries([entry for entry in private if entry not in same_name])
         others = [entry for entry in private if entry.number in self.verdicts and self.verdicts[entry.number].is_same]
         self.before = sum_epsilons([*same_name, *others])
         stated_cap = self.request.spec.ledger.epsilon if self.request.spec.ledger is not None else None
-        caps = [
-            book.find_cap(self.request.source_names),
-            *(book.find_cap(entry.source) for entry in others),
-            stated_cap,
-        ]
+        sources = (self.request.source_names, *(entry.source for entry in others))
+        caps = [stated_cap, *map(book.find_cap, sources)]
         self.cap = min((cap for cap in caps if cap is not None), default=None)
         if self.cap is not None:
             require_names(self.request.spec)
@@ -161,16 +156,8 @@ class BudgetLedger(Publication):
         )
         events: list[Event] = [self.entry.as_event()]
         if self.cap is not None and self.cap != book.find_cap(self.request.source_names):
-            events.append(
-                (
-                    "cap",
-                    {
-                        "source": list(self.request.source_names),
-                        "epsilon": fraction_text(self.cap),
-                        "by": "specification",
-                    },
-                )
-            )
+            names = list(self.request.source_names)
+            events.append(("cap", {"source": names, "epsilon": fraction_text(self.cap), "by": "specification"}))
         with self.db.in_transaction():
             nothing = exp.cast(exp.null(), "INTEGER")
             write_subjects(self.db, self.entry.number, TRACES, nothing)
@@ -255,7 +242,7 @@ class GroupLedger(Publication):
 
     @property
     def key(self) -> Key:
-        """Return the publisher's, or one for these records and this request: made again, it is the same release."""
+        """Return the publisher's key, or one derived from records and request, which repeats the release."""
         return self.request.key or self._derive_key()
 
     def _derive_key(self) -> Key:
@@ -306,7 +293,7 @@ class GroupLedger(Publication):
         return self.request.promised_person is None and any(entry.promised_person is not None for entry in same)
 
     def _is_repeat(self, entry: LedgerEntry) -> bool:
-        """Return whether it was made of the same records by the same key, as the same was asked for."""
+        """Return whether a release has the same records, key and request."""
         if entry.rows != self.subjects.rows or extract_request(entry.spec) != extract_request(self.request.plain_spec):
             return False
         if self.request.key is None and not key_of(self.request.ledger_path).exists():
@@ -356,24 +343,21 @@ class GroupLedger(Publication):
     def record_release(self, path: Path, facts: Facts) -> None:
         """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""
         held, groups = facts.count_waiting(), self.source.history.groups
-        fields = {
-            "digest": self.request.digest_target(path),
-            "key": self.key.reference,
-            "content": self.content,
-            **self.subjects.summary_fields,
+        fields: dict[str, Any] = {"digest": self.request.digest_target(path), "key": self.key.reference}
+        fields["content"] = self.content
+        fields |= self.subjects.summary_fields | {
+            "records": self.source.records - held,
+            "fresh": self.findings.fresh - held,
+            "held_back": held,
         }
-        fields |= {"records": self.source.records - held, "fresh": self.findings.fresh - held, "held_back": held}
         fields |= {"composes": self.findings.composes, "allowed": self.findings.reason is not None}
         assigned: exp.Table | exp.Subquery = TRACES
         bid: exp.Expr = exp.cast(exp.null(), "INTEGER")
         if self.subjects.named and groups is not None:
             self.db.register_arrow("positions", stream_positions(groups))
             assigned, bid = self.db.with_bid(TRACES, temp_table("positions")).subquery(), column("bid", "a")
-        fields |= {
-            "replaces": self.replaced and self.replaced.number,
-            "draft": str(path.parent.resolve()),
-            "out": False,
-        }
+        replaced = self.replaced and self.replaced.number
+        fields |= {"replaces": replaced, "draft": str(path.parent.resolve()), "out": False}
         with open_for_writing(self.db, self.request.ledger_path) as book:
             late = find_unwritten_events(book)
             self._require_unchanged(book.with_events(late))

@@ -62,7 +62,7 @@ class NoLedger(Publication):
 
     @property
     def key(self) -> Key:
-        """Return the publisher's, or a fresh one."""
+        """Return the publisher's key, or a fresh one."""
         return self.request.key or self.fresh
 
     def compare_earlier(self) -> None:
@@ -180,7 +180,7 @@ def repeat_choice(
 
 
 def read_key(path: Path) -> Key:
-    """Return the key in a file; ``EngineError`` if there is none: who reads a release makes no key."""
+    """Return the key in a file; ``EngineError`` if there is none, since reading a release makes no key."""
     if not path.exists():
         raise EngineError(f"key file {path}: No such file or directory")
     return key_file(path)

@@ -139,7 +139,7 @@ class PublicationRequest:
 
     @property
     def ledger_path(self) -> Path:
-        """Return where the ledger lies, for who has one."""
+        """Return the path of the ledger; ``ValueError`` without one."""
         if self.path is None:
             raise ValueError("this publication keeps no ledger")
         return self.path
@@ -220,7 +220,7 @@ def extract_request(spec: dict[str, Any]) -> Any:
 
 @dataclass
 class Publication(ABC):
-    """A release on its way, with an engine in which its source lies. ``said``: what it has to say of itself."""
+    """A publication in progress, with an engine that has its source; ``statements``: what the release must state."""
 
     db: EngineSession
     source: Records

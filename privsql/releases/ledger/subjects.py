@@ -95,7 +95,7 @@ class SubjectNames:
     """The names of a source, in relation ``traces``, beside those of the attached ledger."""
 
     def __init__(self, db: EngineSession, source: Records, request: PublicationRequest) -> None:
-        self._db, self._source, self._wish = db, source, request
+        self._db, self._source, self._request = db, source, request
         self._samples: dict[str, pa.Table] = {}
         kinds: dict[str, Kind] = {"id": "ids", "person": "persons"}
         self._kinds = {key: kinds[key] for key in source.known_by}
@@ -121,12 +121,11 @@ class SubjectNames:
 
     def pair_columns_of(self, entry: LedgerEntry) -> list[ComparedColumns]:
         """Return which names of a release are compared with which of the source."""
-        named, person = fold_name(self._wish.spec.source.id or ""), fold_name(self._wish.spec.source.person or "")
+        named, person = fold_name(self._request.spec.source.id or ""), fold_name(self._request.spec.source.person or "")
         pairs = []
         if entry.subject and "id" in self._kinds:
-            pairs.append(
-                ComparedColumns("ids", "id", "id", self._wish.promised_person is None and entry.promised_person is None)
-            )
+            tells = self._request.promised_person is None and entry.promised_person is None
+            pairs.append(ComparedColumns("ids", "id", "id", tells))
         if entry.person_column and "person" in self._kinds:
             pairs.append(ComparedColumns("persons", "person", "person"))
         elif entry.person_column and named == entry.person_column:
@@ -147,10 +146,9 @@ class SubjectNames:
         for way, alike in ways.items():
             common = self._count_common(way, alike)
             for entry in alike:
-                common_names[entry.number].append(
-                    self._describe_common(entry, way, common.get(entry.number, 0), source)
-                )
-        return {number: tuple(names) for number, names in common_names.items()}
+                names = self._describe_common(entry, way, common.get(entry.number, 0), source)
+                common_names[entry.number].append(names)
+        return {number: tuple(listed) for number, listed in common_names.items()}
 
     def _count_common(self, way: ComparedColumns, entries: Sequence[LedgerEntry]) -> dict[int, int]:
         holes: Holes = {
@@ -178,7 +176,7 @@ class SubjectNames:
 
     def _stated_space(self, key: str) -> str | None:
         """Return what the names are stated to belong to: those of records, or of persons where records have none."""
-        return self._wish.spec.source.id_space if key == "id" or "id" not in self._kinds else None
+        return self._request.spec.source.id_space if key == "id" or "id" not in self._kinds else None
 
     # How values agree ---
 
@@ -188,13 +186,13 @@ class SubjectNames:
         names = self._db.arrow(exp.select(column("name")).distinct().from_(theirs.subquery("m")))
         here = self._source.values_of(entry.column_names)
         columns = {i: here[name] for i, name in enumerate(entry.column_names) if name in here}
-        if not columns and len(self._wish.column_names) == len(entry.column_names):
-            columns = dict(enumerate(self._source.values_of(self._wish.column_names).values()))
+        if not columns and len(self._request.column_names) == len(entry.column_names):
+            columns = dict(enumerate(self._source.values_of(self._request.column_names).values()))
         if not columns:
             return ()
         self._make_marks("our_marks", way.ours, names, columns)
         ours: exp.Query = all_rows(temp_table("our_marks"))
-        if way[1:3] == ("id", "id") and entry.columns == self._wish.columns:
+        if way[1:3] == ("id", "id") and entry.columns == self._request.columns:
             name = normal_name(column("id", "t"))
             ours = exp.union(ours, fill("ledger/recorded", {"traces": TRACES, "name": name}), distinct=False)
             whole = fill("ledger/recorded", {"traces": subjects_query(entry).subquery(), "name": name})
@@ -232,15 +230,14 @@ class SubjectNames:
     def _marks_query(self, field: int, kind: str) -> exp.Query:
         digest = self._db.digest([comparable_text(column(f"v{field}"), kind)])
         mark = exp.cast(exp.Mod(this=digest, expression=exp.Literal.number(MARK)), "INTEGER")
-        return fill(
-            "ledger/marks", {"sampled": temp_table("sampled"), "field": exp.Literal.number(field), "mark": mark}
-        )
+        number = exp.Literal.number(field)
+        return fill("ledger/marks", {"sampled": temp_table("sampled"), "field": number, "mark": mark})
 
     # Writing ---
 
     def prepare_marks(self) -> None:
         """Make relations ``marks_of_ids`` and ``marks_of_persons`` of names that could be mere numbering."""
-        columns = dict(enumerate(self._source.values_of(self._wish.column_names).values()))
+        columns = dict(enumerate(self._source.values_of(self._request.column_names).values()))
         for key, kind in self._kinds.items():
             if kind in self.numbering and columns:
                 self._make_marks(f"marks_of_{kind}", key, self._samples[key], columns)
@@ -248,7 +245,7 @@ class SubjectNames:
     def write_marks(self, number: int) -> None:
         """Add these marks to the attached ledger."""
         for kind in self.numbering:
-            if self._source.values_of(self._wish.column_names):
+            if self._source.values_of(self._request.column_names):
                 what = (exp.Literal.number(number), exp.Literal.string(kind), *map(column, ("name", "field", "mark")))
                 self._db.append_rows(MARKS.name, exp.select(*what).from_(temp_table(f"marks_of_{kind}")), into=LEDGER)
                 self._db.drop(f"marks_of_{kind}")
@@ -271,13 +268,12 @@ class Subjects:
 
     def __init__(self, db: EngineSession, source: Records, request: PublicationRequest, *, values: bool) -> None:
         """Read who the records are; ``values``: with the sensitive value."""
-        self._db, self._source, self._wish = db, source, request
+        self._db, self._source, self._request = db, source, request
         self._columns = [fold_name(name) for name in request.columns]
         self.named = source.has_ids
         bring_relation(db, source.db, "traces", source.subject_traces(values=values), "Reading who the records are")
-        self.rows = RecordSummary.from_row(
-            db.rows(summary_query(TRACES, once=self.named is False and not source.known_by))[0]
-        )
+        summary = summary_query(TRACES, once=not self.named and not source.known_by)
+        self.rows = RecordSummary.from_row(db.rows(summary)[0])
         self.names = SubjectNames(db, source, request)
         self.histograms = take_histograms(source, request.column_names)
 
@@ -300,10 +296,10 @@ class Subjects:
 
     def judge_entries(self, entries: Sequence[LedgerEntry]) -> dict[int, Verdict]:
         """Return by release whether it holds people of this source, under whatever name."""
-        names = self.names.compare_entries(entries, self._wish.source_names)
+        names = self.names.compare_entries(entries, self._request.source_names)
         evidence = {
             entry.number: Evidence(
-                entry.is_of(self._wish.source_names),
+                entry.is_of(self._request.source_names),
                 named=bool(self._source.known_by) and bool(entry.subject or entry.person_column),
                 names=names[entry.number],
             )
