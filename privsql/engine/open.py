@@ -107,7 +107,7 @@ def open_release_tables(session: object, tables: Mapping[str, Sequence[Path]]) -
 
 def _load_spark() -> ModuleType:
     try:
-        from privsql.engine import spark  # noqa: PLC0415 (an extra, and slow to load)
+        import privsql.engine.spark as spark  # noqa: PLC0415, PLR0402 (an extra, and slow to load)
     except ImportError as error:
         raise SPARK.missing_error() from error
     return spark
