@@ -361,8 +361,8 @@ class Mechanism(Generic[P]):
     """The tables that a release may hold, besides its manifest."""
     variants: Mapping[str, Mechanism[Any]]
     """The mechanisms of its algorithms, where these share no table; empty where one has them all."""
-    read: Callable[[Manifest], P]
-    """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
+    demand: Callable[[Manifest, P], None]
+    """``UsageError`` for columns that no such release has."""
     plan: Callable[[Relations, Records, P], Facts]
     """The facts of a release that ``publish`` would make; raises ``InfeasibleError`` and ``UsageError``.
 
@@ -429,11 +429,23 @@ class Mechanism(Generic[P]):
         tables = self.find_tables(manifest).items()
         return {name: [(called, kind) for _, called, kind in one.place_columns(manifest.roles)] for name, one in tables}
 
+    def read(self, manifest: Manifest) -> P:
+        """Return the parameters of a release; ``UsageError`` if these or its facts are none that it can have."""
+        try:
+            self.read_facts(manifest)
+            params = self.parameters.model_validate(manifest.parameters)
+        except (ValidationError, RecursionError, ArithmeticError) as error:
+            raise UsageError(f"its manifest states no valid {self.find_facts(manifest).title}") from error
+        self.demand(manifest, params)
+        return params
+
+    def find_facts(self, manifest: Manifest) -> type[Facts]:
+        """Return the type of the facts of a release."""
+        return self.variants[manifest.algorithm].facts if manifest.algorithm in self.variants else self.facts
+
     def read_facts(self, manifest: Manifest) -> Facts:
         """Return the facts of a release; ``ValidationError`` if it is not what ``read`` takes."""
-        algorithm = manifest.algorithm
-        facts = self.variants[algorithm].facts if algorithm in self.variants else self.facts
-        return facts.model_validate(manifest.facts)
+        return self.find_facts(manifest).model_validate(manifest.facts)
 
     def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P, Any]:
         """Return a release for its checks; ``UsageError`` as of ``read``."""
@@ -447,17 +459,9 @@ class TabularMechanism(Mechanism[P]):
 
     composition: Composition = NoComposition()
     variants: Mapping[str, Mechanism[Any]] = field(default_factory=dict)
+    demand: Callable[[Manifest, P], None] = lambda *_: None
     long_checks: Callable[[CheckedRelease[P, Any]], list[Check]] = lambda _: []
     measured: Callable[[CheckedRelease[P, Any]], Facts] = lambda _: Facts()
-
-
-def read_stated_parameters(manifest: Manifest, facts: type[Facts], parameters: type[P], what: str) -> P:
-    """The parameters that a manifest states; ``UsageError`` if these or its facts are not those of ``what``."""
-    try:
-        facts.model_validate(manifest.facts)
-        return parameters.model_validate(manifest.parameters)
-    except (ValidationError, RecursionError, ArithmeticError) as error:
-        raise UsageError(f"its manifest states no valid {what}") from error
 
 
 # Several algorithms as one mechanism ----------------------------------------------------------------------------------
@@ -468,7 +472,7 @@ def read_stated_parameters(manifest: Manifest, facts: type[Facts], parameters: t
 
 # Members that are called, and which of their arguments names the algorithm.
 BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "promise": 0, "words": 0}
-BY_MANIFEST = {"read": 0, "view": 0, "answers": 1, "structure": 1}
+BY_MANIFEST = {"demand": 0, "view": 0, "answers": 1, "structure": 1}
 BY_RELEASE = {"checks": 0, "long_checks": 0, "measured": 0, "bounds": 0, "source_checks": 0}
 
 

@@ -32,7 +32,6 @@ from privsql.mechanisms.bucketize.checks import (
     long_checks,
     make_checks,
     promise_group_bounds,
-    read_parameters,
     source_checks,
 )
 from privsql.mechanisms.bucketize.estimator import (
@@ -486,7 +485,6 @@ MECHANISM = TabularMechanism(
     facts=BucketizeFacts,
     shape=TableShape(numeric=False, most_numbers=500),
     sql=SQL,
-    read=read_parameters,
     plan=make_plan_facts,
     algorithms=compare_algorithms,
     publish=publish,
