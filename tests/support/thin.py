@@ -14,8 +14,8 @@ from privsql.mechanisms import contract
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from privsql.mechanisms.contract import CheckedRelease, Mechanism, Proposal
-    from privsql.model.manifest import Manifest
+    from privsql.mechanisms.contract import Mechanism, Proposal
+    from privsql.model.manifest import CheckedRelease, Manifest
     from privsql.model.parameters import Parameters
 
 BY_PARAMETERS = contract.BY_PARAMETERS | {"source_checks": 2, "demand": 1}

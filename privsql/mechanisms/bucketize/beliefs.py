@@ -23,7 +23,7 @@ from privsql.mechanisms.bucketize.parameters import (
     SureFacts,
     SureFactsByColumn,
 )
-from privsql.mechanisms.contract import QUASI, SENSITIVE, ReleaseTable
+from privsql.model.manifest import QUASI, SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

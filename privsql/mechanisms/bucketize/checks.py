@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizeFacts
-    from privsql.mechanisms.contract import CheckedRelease
+    from privsql.model.manifest import CheckedRelease
     from privsql.model.records import Records
 
     BucketRelease = CheckedRelease[Bucketize, BucketizeFacts]

@@ -76,8 +76,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Plan
     from privsql.mechanisms.bucketize.parameters import BucketFacts
-    from privsql.mechanisms.contract import CheckedRelease, Figure, ProfiledSource
-    from privsql.model.manifest import Estimate, Manifest
+    from privsql.mechanisms.contract import Figure, ProfiledSource
+    from privsql.model.manifest import CheckedRelease, Estimate, Manifest
     from privsql.model.records import Records
 
 # Answers --------------------------------------------------------------------------------------------------------------

@@ -45,10 +45,9 @@ if TYPE_CHECKING:
 
     from privsql.mechanisms.contingency.diffpart_tree import CellTree, ColumnTaxonomy
     from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, TreeFacts
-    from privsql.mechanisms.contract import CheckedRelease
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.dp.noisy_tree import Ints
-    from privsql.model.manifest import Check, Manifest
+    from privsql.model.manifest import Check, CheckedRelease, Manifest
     from privsql.model.records import Records
 
     CellRelease = CheckedRelease[Contingency, TreeFacts]

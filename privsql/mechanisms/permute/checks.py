@@ -11,10 +11,9 @@ from sqlglot import exp
 from privsql.attacks.scene import Finding
 from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import QUASI, SENSITIVE, ReleaseTable
 from privsql.mechanisms.permute.grouping import FLOATS, find_scale, narrow_condition, width_expression
 from privsql.mechanisms.permute.parameters import Permute, PermuteFacts
-from privsql.model.manifest import Check, VerifiedBound, in_order, run_checks
+from privsql.model.manifest import QUASI, SENSITIVE, Check, ReleaseTable, VerifiedBound, in_order, run_checks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from privsql.attacks.suite import ReleaseSeries
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.contract import CheckedRelease, LedgerRelease
-    from privsql.model.manifest import Manifest
+    from privsql.mechanisms.contract import LedgerRelease
+    from privsql.model.manifest import CheckedRelease, Manifest
     from privsql.model.records import Records
 
 # Checks ---------------------------------------------------------------------------------------------------------------

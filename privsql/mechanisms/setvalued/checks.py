@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-    from privsql.mechanisms.contract import CheckedRelease
     from privsql.mechanisms.setvalued.diffpart_tree import ItemSetTree, ItemTaxonomy
     from privsql.mechanisms.setvalued.views import Layout
-    from privsql.model.manifest import Check, Manifest
+    from privsql.model.manifest import Check, CheckedRelease, Manifest
 
     TreeRelease = CheckedRelease[SetValued, ItemSetTreeFacts]
     ViewRelease = CheckedRelease[SetValued, ViewFacts]
