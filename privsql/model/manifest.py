@@ -382,11 +382,6 @@ def differing_combinations(columns: list[exp.Expr], first: exp.Expr, second: exp
     return fill("verify/multiset_differs", {"columns": columns, "first": first, "second": second})
 
 
-def values_true(st: exp.Table | exp.Subquery, values: exp.Table, roles: Roles) -> exp.Query:
-    """Listed values whose rank or records are not those of ST."""
-    return fill("verify/values_true", {"st": st, "values": values, "sa": roles.sa_columns()})
-
-
 # The release that is checked ----------------------------------------------------------------------------------------
 # The tables of a release as data, and the views under which its checks see them.
 

@@ -108,15 +108,9 @@ def renamed_columns(manifest: Manifest) -> dict[str, dict[str, str]]:
         table: {internal: called for internal, called, _ in columns if internal != called}
         for table, columns in list_reserved_columns(manifest).items()
     }
-    view = get_mechanism(manifest.mechanism).view
-    names = zip(view(_with_placeholder_names(manifest)).named_selects, view(manifest).named_selects, strict=True)
-    others = {
-        field.name
-        for field in (
-            *_with_placeholder_names(manifest).quasi_identifiers,
-            *_with_placeholder_names(manifest).sensitive,
-        )
-    }
+    view, placeholder = get_mechanism(manifest.mechanism).view, _with_placeholder_names(manifest)
+    names = zip(view(placeholder).named_selects, view(manifest).named_selects, strict=True)
+    others = {field.name for field in (*placeholder.quasi_identifiers, *placeholder.sensitive)}
     renamed[manifest.name] = {
         internal: called for internal, called in names if internal not in others and internal != called
     }
