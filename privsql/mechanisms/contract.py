@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from pydantic import ValidationError
-from sqlglot import exp
 
 from privsql.engine.database import ViewDefinition
-from privsql.engine.files import label_value
-from privsql.engine.roles import ReservedColumns
-from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, list_holes, same_columns, table, temp_table
 from privsql.errors import UsageError
-from privsql.model.manifest import Check, count_combinations, differing_combinations, exceeding_combinations, in_order
 from privsql.model.parameters import Facts, Parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from fractions import Fraction
 
-    import pyarrow as pa
+    from sqlglot import exp
 
     from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.answer import Answers
     from privsql.attacks.scene import Finding
     from privsql.attacks.suite import Adversary, AttackContext, Suite
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
-    from privsql.engine.sqlfiles import Hole
     from privsql.keyed_random import Key
-    from privsql.model.manifest import Manifest, ReleasePromises, Structure, VerifiedBound
+    from privsql.model.manifest import (
+        Check,
+        CheckedRelease,
+        Manifest,
+        ReleasePromises,
+        Structure,
+        Tables,
+        VerifiedBound,
+    )
     from privsql.model.parameters import Universe
     from privsql.model.records import Profile, Records
 
@@ -103,7 +103,6 @@ Json = dict[str, Any]
 Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, type)
 Views = dict[str, "exp.Query"]  # views of a release, by the end of their names: NAME_weighted, NAME_pairs
 P = TypeVar("P", bound=Parameters)
-F = TypeVar("F", bound=Facts)
 
 
 WEIGHTED = "weighted"  # the view of every release whose sums of weights are counts
@@ -222,138 +221,6 @@ class ProfiledSource:
     records: Callable[[], Records]
 
 
-# The tables of a release, and the names under which its checks see them ---
-
-QUASI, SENSITIVE = "quasi-identifiers", "sensitive columns"  # the publisher's columns of a table
-
-
-@dataclass(frozen=True)
-class ReleaseTable:
-    """A table of a release: its columns in order, privsql's as ``name TYPE``, the publisher's as ``QUASI`` and
-    ``SENSITIVE``; of item sets LIST and ITEM are the types of a set and of an item. ``view``: what checks call it.
-    """
-
-    columns: tuple[str, ...]
-    view: str | None = None
-
-    def place_columns(self, roles: Roles) -> list[tuple[str, str, str]]:
-        """Return (name inside, name in the table, type) of every column."""
-        groups = {
-            QUASI: zip(roles.qi_keys, roles.quasi_identifiers, strict=True),
-            SENSITIVE: zip(roles.sa_keys, roles.sensitive, strict=True),
-        }
-        publishers = {text: list(groups[text]) for text in self.columns if text in groups}
-        reserved = ReservedColumns(tuple(one for pairs in publishers.values() for _, one in pairs))
-        kind = roles.sensitive[0].type if roles.sensitive else ""
-        placed = []
-        for text in self.columns:
-            if text in publishers:
-                placed += [(key, one.name, one.type) for key, one in publishers[text]]
-            else:
-                name, own = text.split(" ", 1)
-                placed.append((name, reserved.column_name(name), {"LIST": kind, "ITEM": kind[:-2]}.get(own, own)))
-        return placed
-
-    def list_reserved(self, roles: Roles) -> list[tuple[str, str, str]]:
-        """Return those of privsql's own columns."""
-        keys = {*roles.qi_keys, *roles.sa_keys}
-        return [one for one in self.place_columns(roles) if one[0] not in keys]
-
-    def select_inside(self, roles: Roles, rows: exp.Table) -> exp.Select:
-        """Return the rows of a table with its columns under their names inside."""
-        return exp.select(*(alias_as(column(name), inside) for inside, name, _ in self.place_columns(roles))).from_(
-            rows
-        )
-
-
-Tables = dict[str, ReleaseTable]
-
-
-@dataclass(frozen=True)
-class CheckedRelease(Generic[P, F]):
-    """A release for its checks: ``params`` is what it states, and its tables, which lie in ``database`` (None: the
-    current one), are views ``v_<name>`` with names inside.
-    """
-
-    db: Relations
-    manifest: Manifest
-    params: P
-    facts: F
-    database: str | None
-    tables: Tables
-
-    @property
-    def roles(self) -> Roles:
-        """The published columns."""
-        return self.manifest.roles
-
-    @property
-    def algorithm(self) -> str:
-        """The algorithm that the release states."""
-        return self.manifest.algorithm
-
-    def name_tables(self) -> None:
-        """Make the views of its tables."""
-        for name, one in self.tables.items():
-            rows = one.select_inside(self.roles, table(name, self.database))
-            self.db.create_view(f"v_{one.view or name.removeprefix('privsql_')}", rows)
-
-    def view(self, name: str) -> exp.Table:
-        """Return the view of a table."""
-        return temp_table(f"v_{name}")
-
-    def read_view(self, name: str) -> pa.Table:
-        """Return all rows of a table."""
-        return self.db.arrow(all_rows(self.view(name)))
-
-    def list_values(self, *columns: str) -> list[tuple[Any, ...]]:
-        """Return the text of every listed value, by code, with some columns of ``values``."""
-        labels = [exp.cast(item, "VARCHAR") for item in self.roles.sa_columns()]
-        listed = exp.select(*labels, *map(column, columns)).from_(self.view("values")).order_by("code")
-        return [(label_value(row[: len(labels)]), *row[len(labels) :]) for row in self.db.rows(listed)]
-
-    def fill_query(self, file: str, **holes: Hole | str) -> exp.Query:
-        """Return a query of ``sql/`` with its holes filled, those that ``holes`` leaves out by their names.
-
-        ``sa`` and ``qi`` hold columns, behind ``_`` of the table of that alias; any other hole the view of its name. A
-        text names two aliases whose values are compared, ``same_value="st v"``.
-        """
-        filled: dict[str, Hole] = {hole: self._fill_by_name(hole) for hole in list_holes(file) - holes.keys()}
-        for hole, filling in holes.items():
-            if isinstance(filling, str):
-                left, right = filling.split()
-                filled[hole] = same_columns(
-                    left, right, self.roles.qi_keys if hole == "same_qi" else self.roles.sa_keys
-                )
-            else:
-                filled[hole] = filling
-        return fill(file, filled)
-
-    def _fill_by_name(self, hole: str) -> Hole:
-        kind, _, alias = hole.partition("_")
-        if kind in ("sa", "qi"):
-            return self.roles.sa_columns(alias or None) if kind == "sa" else self.roles.qi_columns(alias or None)
-        return self.view(hole)
-
-    def compare_source(self, role: str, view: str, weight: exp.Expr | None = None, *, fewer: bool = False) -> exp.Query:
-        """Return the query for combinations of columns (``qi`` or ``sa``) of which a table and the source have not
-        equally many; ``fewer``: of which the table has more.
-        """
-        columns = self.roles.qi_columns() if role == "qi" else self.roles.sa_columns()
-        compare = exceeding_combinations if fewer else differing_combinations
-        source = count_combinations(temp_table("records"), columns)
-        return compare(columns, source, count_combinations(self.view(view), columns, weight))
-
-    def list_checks(self, named: Mapping[str, exp.Query | Callable[[CheckedRelease[P, F]], list[str]]]) -> list[Check]:
-        """Return checks by name: of a query for offending rows, or of a function that lists what is wrong."""
-        return [Check(name, one if isinstance(one, exp.Query) else partial(one, self)) for name, one in named.items()]
-
-    def check_orders(self, orders: Mapping[str, Sequence[str]]) -> list[Check]:
-        """Return the checks that rows of tables lie in order of some columns, once each."""
-        queries = {name: in_order(self.view(name), keys, strict=True) for name, keys in orders.items()}
-        return self.list_checks({f"rows of {name} lie in order, once each": one for name, one in queries.items()})
-
-
 NEVER_EMPTY = ("sql", "layout", "advice")  # members of a mechanism
 
 
@@ -375,8 +242,8 @@ class Mechanism(Generic[P]):
     """The tables that a release may hold, besides its manifest."""
     variants: Mapping[str, Mechanism[Any]]
     """The mechanisms of its algorithms, where these share no table; empty where one has them all."""
-    read: Callable[[Manifest], P]
-    """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
+    demand: Callable[[Manifest, P], None]
+    """``UsageError`` for columns that no such release has."""
     plan: Callable[[Relations, Records, P], Facts]
     """The facts of a release that ``publish`` would make; raises ``InfeasibleError`` and ``UsageError``.
 
@@ -450,14 +317,28 @@ class Mechanism(Generic[P]):
         tables = self.find_tables(manifest).items()
         return {name: [(called, kind) for _, called, kind in one.place_columns(manifest.roles)] for name, one in tables}
 
+    def read(self, manifest: Manifest) -> P:
+        """Return the parameters of a release; ``UsageError`` if these or its facts are none that it can have."""
+        try:
+            self.read_facts(manifest)
+            params = self.parameters.model_validate(manifest.parameters)
+        except (ValidationError, RecursionError, ArithmeticError) as error:
+            raise UsageError(f"its manifest states no valid {self.find_facts(manifest).title}") from error
+        self.demand(manifest, params)
+        return params
+
+    def find_facts(self, manifest: Manifest) -> type[Facts]:
+        """Return the type of the facts of a release."""
+        return self.variants[manifest.algorithm].facts if manifest.algorithm in self.variants else self.facts
+
     def read_facts(self, manifest: Manifest) -> Facts:
         """Return the facts of a release; ``ValidationError`` if it is not what ``read`` takes."""
-        algorithm = manifest.algorithm
-        facts = self.variants[algorithm].facts if algorithm in self.variants else self.facts
-        return facts.model_validate(manifest.facts)
+        return self.find_facts(manifest).model_validate(manifest.facts)
 
     def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P, Any]:
         """Return a release for its checks; ``UsageError`` as of ``read``."""
+        from privsql.model.manifest import CheckedRelease  # noqa: PLC0415 (SQL, which commands' help does without)
+
         params, facts = self.read(manifest), self.read_facts(manifest)
         return CheckedRelease(db, manifest, params, facts, database, self.find_tables(manifest))
 
@@ -468,17 +349,9 @@ class TabularMechanism(Mechanism[P]):
 
     composition: Composition = NoComposition()
     variants: Mapping[str, Mechanism[Any]] = field(default_factory=dict)
+    demand: Callable[[Manifest, P], None] = lambda *_: None
     long_checks: Callable[[CheckedRelease[P, Any]], list[Check]] = lambda _: []
     measured: Callable[[CheckedRelease[P, Any]], Facts] = lambda _: Facts()
-
-
-def read_stated_parameters(manifest: Manifest, facts: type[Facts], parameters: type[P], what: str) -> P:
-    """The parameters that a manifest states; ``UsageError`` if these or its facts are not those of ``what``."""
-    try:
-        facts.model_validate(manifest.facts)
-        return parameters.model_validate(manifest.parameters)
-    except (ValidationError, RecursionError, ArithmeticError) as error:
-        raise UsageError(f"its manifest states no valid {what}") from error
 
 
 # Several algorithms as one mechanism ----------------------------------------------------------------------------------
@@ -489,7 +362,7 @@ def read_stated_parameters(manifest: Manifest, facts: type[Facts], parameters: t
 
 # Members that are called, and which of their arguments names the algorithm.
 BY_PARAMETERS = {"plan": 2, "algorithms": 2, "publish": 2, "promise": 0, "words": 0}
-BY_MANIFEST = {"read": 0, "views": 0, "answers": 1, "structure": 1}
+BY_MANIFEST = {"demand": 0, "views": 0, "answers": 1, "structure": 1}
 BY_RELEASE = {"checks": 0, "long_checks": 0, "measured": 0, "bounds": 0, "source_checks": 0}
 
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from privsql.answers.names import Lookups
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Alternatives, CheckedRelease
-    from privsql.model.manifest import Check, Manifest
+    from privsql.mechanisms.contract import Alternatives
+    from privsql.model.manifest import Check, CheckedRelease, Manifest
     from privsql.model.records import Records
 
     Ints = NDArray[np.integer[Any]]

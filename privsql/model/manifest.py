@@ -7,25 +7,28 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlglot import exp
 
+from privsql.engine.files import label_value
 from privsql.engine.roles import Field as Column
-from privsql.engine.roles import Roles
-from privsql.engine.sqlfiles import Holes, alias_as, column, fill
+from privsql.engine.roles import ReservedColumns, Roles
+from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, list_holes, same_columns, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.keyed_random import Origin
-from privsql.model.parameters import Bins, NullPolicy, Version, fits_type
+from privsql.model.parameters import Bins, Facts, NullPolicy, Parameters, Version, fits_type
 from privsql.model.records import Persons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from privsql.engine.database import Relations
+    from privsql.engine.sqlfiles import Hole
 
 # Estimates ------------------------------------------------------------------------------------------------------------
 # One row of an answer, whatever mechanism it comes from.
@@ -379,9 +382,139 @@ def differing_combinations(columns: list[exp.Expr], first: exp.Expr, second: exp
     return fill("verify/multiset_differs", {"columns": columns, "first": first, "second": second})
 
 
-def values_true(st: exp.Table | exp.Subquery, values: exp.Table, roles: Roles) -> exp.Query:
-    """Listed values whose rank or records are not those of ST."""
-    return fill("verify/values_true", {"st": st, "values": values, "sa": roles.sa_columns()})
+# The release that is checked ----------------------------------------------------------------------------------------
+# The tables of a release as data, and the views under which its checks see them.
+
+P = TypeVar("P", bound=Parameters)
+F = TypeVar("F", bound=Facts)
+QUASI, SENSITIVE = "quasi-identifiers", "sensitive columns"  # the publisher's columns of a table
+
+
+@dataclass(frozen=True)
+class ReleaseTable:
+    """A table of a release: its columns in order, privsql's as ``name TYPE``, the publisher's as ``QUASI`` and
+    ``SENSITIVE``; of item sets LIST and ITEM are the types of a set and of an item. ``view``: what checks call it.
+    """
+
+    columns: tuple[str, ...]
+    view: str | None = None
+
+    def place_columns(self, roles: Roles) -> list[tuple[str, str, str]]:
+        """Return (name inside, name in the table, type) of every column."""
+        groups = {
+            QUASI: zip(roles.qi_keys, roles.quasi_identifiers, strict=True),
+            SENSITIVE: zip(roles.sa_keys, roles.sensitive, strict=True),
+        }
+        publishers = {text: list(groups[text]) for text in self.columns if text in groups}
+        reserved = ReservedColumns(tuple(one for pairs in publishers.values() for _, one in pairs))
+        kind = roles.sensitive[0].type if roles.sensitive else ""
+        placed = []
+        for text in self.columns:
+            if text in publishers:
+                placed += [(key, one.name, one.type) for key, one in publishers[text]]
+            else:
+                name, own = text.split(" ", 1)
+                placed.append((name, reserved.column_name(name), {"LIST": kind, "ITEM": kind[:-2]}.get(own, own)))
+        return placed
+
+    def list_reserved(self, roles: Roles) -> list[tuple[str, str, str]]:
+        """Return those of privsql's own columns."""
+        keys = {*roles.qi_keys, *roles.sa_keys}
+        return [one for one in self.place_columns(roles) if one[0] not in keys]
+
+    def select_inside(self, roles: Roles, rows: exp.Table) -> exp.Select:
+        """Return the rows of a table with its columns under their names inside."""
+        return exp.select(*(alias_as(column(name), inside) for inside, name, _ in self.place_columns(roles))).from_(
+            rows
+        )
+
+
+Tables = dict[str, ReleaseTable]
+
+
+@dataclass(frozen=True)
+class CheckedRelease(Generic[P, F]):
+    """A release for its checks: ``params`` is what it states, and its tables, which lie in ``database`` (None: the
+    current one), are views ``v_<name>`` with names inside.
+    """
+
+    db: Relations
+    manifest: Manifest
+    params: P
+    facts: F
+    database: str | None
+    tables: Tables
+
+    @property
+    def roles(self) -> Roles:
+        """The published columns."""
+        return self.manifest.roles
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm that the release states."""
+        return self.manifest.algorithm
+
+    def name_tables(self) -> None:
+        """Make the views of its tables."""
+        for name, one in self.tables.items():
+            rows = one.select_inside(self.roles, table(name, self.database))
+            self.db.create_view(f"v_{one.view or name.removeprefix('privsql_')}", rows)
+
+    def view(self, name: str) -> exp.Table:
+        """Return the view of a table."""
+        return temp_table(f"v_{name}")
+
+    def read_view(self, name: str) -> pa.Table:
+        """Return all rows of a table."""
+        return self.db.arrow(all_rows(self.view(name)))
+
+    def list_values(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Return the text of every listed value, by code, with some columns of ``values``."""
+        labels = [exp.cast(item, "VARCHAR") for item in self.roles.sa_columns()]
+        listed = exp.select(*labels, *map(column, columns)).from_(self.view("values")).order_by("code")
+        return [(label_value(row[: len(labels)]), *row[len(labels) :]) for row in self.db.rows(listed)]
+
+    def fill_query(self, file: str, **holes: Hole | str) -> exp.Query:
+        """Return a query of ``sql/`` with its holes filled, those that ``holes`` leaves out by their names.
+
+        ``sa`` and ``qi`` hold columns, behind ``_`` of the table of that alias; any other hole the view of its name. A
+        text names two aliases whose values are compared, ``same_value="st v"``.
+        """
+        filled: dict[str, Hole] = {hole: self._fill_by_name(hole) for hole in list_holes(file) - holes.keys()}
+        for hole, filling in holes.items():
+            if isinstance(filling, str):
+                left, right = filling.split()
+                filled[hole] = same_columns(
+                    left, right, self.roles.qi_keys if hole == "same_qi" else self.roles.sa_keys
+                )
+            else:
+                filled[hole] = filling
+        return fill(file, filled)
+
+    def _fill_by_name(self, hole: str) -> Hole:
+        kind, _, alias = hole.partition("_")
+        if kind in ("sa", "qi"):
+            return self.roles.sa_columns(alias or None) if kind == "sa" else self.roles.qi_columns(alias or None)
+        return self.view(hole)
+
+    def compare_source(self, role: str, view: str, weight: exp.Expr | None = None, *, fewer: bool = False) -> exp.Query:
+        """Return the query for combinations of columns (``qi`` or ``sa``) of which a table and the source have not
+        equally many; ``fewer``: of which the table has more.
+        """
+        columns = self.roles.qi_columns() if role == "qi" else self.roles.sa_columns()
+        compare = exceeding_combinations if fewer else differing_combinations
+        source = count_combinations(temp_table("records"), columns)
+        return compare(columns, source, count_combinations(self.view(view), columns, weight))
+
+    def list_checks(self, named: Mapping[str, exp.Query | Callable[[CheckedRelease[P, F]], list[str]]]) -> list[Check]:
+        """Return checks by name: of a query for offending rows, or of a function that lists what is wrong."""
+        return [Check(name, one if isinstance(one, exp.Query) else partial(one, self)) for name, one in named.items()]
+
+    def check_orders(self, orders: Mapping[str, Sequence[str]]) -> list[Check]:
+        """Return the checks that rows of tables lie in order of some columns, once each."""
+        queries = {name: in_order(self.view(name), keys, strict=True) for name, keys in orders.items()}
+        return self.list_checks({f"rows of {name} lie in order, once each": one for name, one in queries.items()})
 
 
 # Explanations ---------------------------------------------------------------------------------------------------------

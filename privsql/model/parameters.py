@@ -6,7 +6,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -160,6 +160,8 @@ class Parameters(BaseModel):
 
 class Facts(BaseModel):
     """Base of what a plan foresees and a release states of what its mechanism did: ``facts`` of a manifest."""
+
+    title: ClassVar[str] = "facts"  # what they are the facts of
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

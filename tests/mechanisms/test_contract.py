@@ -12,19 +12,9 @@ from privsql.engine import sqlfiles
 from privsql.engine.roles import Field, Roles
 from privsql.errors import UsageError
 from privsql.mechanisms import registry
-from privsql.mechanisms.contract import (
-    NEVER_EMPTY,
-    QUASI,
-    SENSITIVE,
-    BudgetComposition,
-    CheckedRelease,
-    GroupComposition,
-    Mechanism,
-    NoComposition,
-    ReleaseTable,
-)
+from privsql.mechanisms.contract import NEVER_EMPTY, BudgetComposition, GroupComposition, Mechanism, NoComposition
 from privsql.mechanisms.registry import PACKAGES, get_mechanism, get_parameters
-from privsql.model.manifest import Manifest
+from privsql.model.manifest import QUASI, SENSITIVE, CheckedRelease, Manifest, ReleaseTable
 from support.commands import manifest, refused, run, succeeded, write
 
 if TYPE_CHECKING:

@@ -14,13 +14,11 @@ from privsql.mechanisms import contract
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from privsql.mechanisms.contract import CheckedRelease, Mechanism, Proposal
-    from privsql.model.manifest import Manifest
+    from privsql.mechanisms.contract import Mechanism, Proposal
+    from privsql.model.manifest import CheckedRelease, Manifest
     from privsql.model.parameters import Parameters
 
-# ``read`` is of the newcomer's own parameters; the checks against a source are given parameters as well.
-BY_MANIFEST = {name: at for name, at in contract.BY_MANIFEST.items() if name != "read"}
-BY_PARAMETERS = contract.BY_PARAMETERS | {"source_checks": 2}
+BY_PARAMETERS = contract.BY_PARAMETERS | {"source_checks": 2, "demand": 1}
 
 
 def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
@@ -36,8 +34,8 @@ def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
 
     def handed(name: str, *given: Any) -> Any:
         arguments = list(given)
-        if name in BY_MANIFEST:
-            arguments[BY_MANIFEST[name]] = told(arguments[BY_MANIFEST[name]])
+        if name in contract.BY_MANIFEST:
+            arguments[contract.BY_MANIFEST[name]] = told(arguments[contract.BY_MANIFEST[name]])
         if name in BY_PARAMETERS:
             arguments[BY_PARAMETERS[name]] = asked(arguments[BY_PARAMETERS[name]])
         if name in contract.BY_RELEASE:
@@ -45,14 +43,10 @@ def thin(of: Mechanism[Any], parameters: type[Parameters]) -> Mechanism[Any]:
             arguments[0] = replace(release, manifest=told(release.manifest), params=asked(release.params))
         return getattr(of, name)(*arguments)
 
-    def read(manifest: Manifest) -> Parameters:
-        of.read(told(manifest))
-        return parameters.model_validate(manifest.parameters)
-
     def propose(*given: Any) -> Proposal:
         found = of.propose(*given)
         return replace(found, parameters=found.parameters | {"kind": kind})
 
-    handing = BY_MANIFEST | BY_PARAMETERS | contract.BY_RELEASE
+    handing = contract.BY_MANIFEST | BY_PARAMETERS | contract.BY_RELEASE
     members: dict[str, Callable[..., Any]] = {name: partial(handed, name) for name in handing}
-    return replace(of, parameters=parameters, read=read, propose=propose, **members)
+    return replace(of, parameters=parameters, propose=propose, **members)

@@ -23,7 +23,8 @@ from privsql.mechanisms.bucketize.parameters import (
     SureFacts,
     SureFactsByColumn,
 )
-from privsql.mechanisms.contract import QUASI, SENSITIVE, WEIGHTED, ReleaseTable
+from privsql.mechanisms.contract import WEIGHTED
+from privsql.model.manifest import QUASI, SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

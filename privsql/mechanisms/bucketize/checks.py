@@ -33,16 +33,14 @@ from privsql.mechanisms.bucketize.beliefs import (
 from privsql.mechanisms.bucketize.estimator import choose_weighting, differ_from_channel, find_linear_estimator
 from privsql.mechanisms.bucketize.fake_chances import Entries, scale_chances, times_listed
 from privsql.mechanisms.bucketize.joint import compare_jointly
-from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizeFacts
-from privsql.mechanisms.contract import read_stated_parameters
 from privsql.model.manifest import Check, VerifiedBound, count_combinations, exceeding_combinations, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.engine.database import Relations
-    from privsql.mechanisms.contract import CheckedRelease
-    from privsql.model.manifest import Manifest
+    from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizeFacts
+    from privsql.model.manifest import CheckedRelease
     from privsql.model.records import Records
 
     BucketRelease = CheckedRelease[Bucketize, BucketizeFacts]
@@ -478,11 +476,6 @@ def _differing_thresholds(wanted: Sequence[Fraction], release: BucketRelease) ->
 def _claimed_setting(facts: BucketizeFacts) -> pa.Table:
     sizes, buckets = np.array(facts.sizes, dtype=np.int64).T
     return pa.table({"size": sizes, "buckets": buckets, "first": np.cumsum(buckets) - buckets})
-
-
-def read_parameters(manifest: Manifest) -> Bucketize:
-    """The parameters of a release; ``UsageError`` if these or its facts are not what a bucketized release states."""
-    return read_stated_parameters(manifest, BucketizeFacts, Bucketize, "plan")
 
 
 def _unallowed_certain(release: BucketRelease) -> list[str]:

@@ -32,7 +32,6 @@ from privsql.mechanisms.bucketize.checks import (
     long_checks,
     make_checks,
     promise_group_bounds,
-    read_parameters,
     source_checks,
 )
 from privsql.mechanisms.bucketize.estimator import (
@@ -77,8 +76,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Plan
     from privsql.mechanisms.bucketize.parameters import BucketFacts
-    from privsql.mechanisms.contract import CheckedRelease, Figure, ProfiledSource
-    from privsql.model.manifest import Estimate, Manifest
+    from privsql.mechanisms.contract import Figure, ProfiledSource
+    from privsql.model.manifest import CheckedRelease, Estimate, Manifest
     from privsql.model.records import Records
 
 # Answers --------------------------------------------------------------------------------------------------------------
@@ -486,7 +485,6 @@ MECHANISM = TabularMechanism(
     facts=BucketizeFacts,
     shape=TableShape(numeric=False, most_numbers=500),
     sql=SQL,
-    read=read_parameters,
     plan=make_plan_facts,
     algorithms=compare_algorithms,
     publish=publish,

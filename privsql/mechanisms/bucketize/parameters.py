@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -329,6 +329,8 @@ SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
 
 class BucketFacts(Facts):
     """Facts that a plan and a release have in common; what one without fakes or bounds lacks has a default."""
+
+    title: ClassVar = "plan"
 
     loss: int = Field(ge=0)
     mse: float = Field(ge=0)

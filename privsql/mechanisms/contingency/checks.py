@@ -34,8 +34,6 @@ from privsql.mechanisms.contingency.marginals import (
     mean_total_variation,
     read_domains,
 )
-from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, TreeFacts
-from privsql.mechanisms.contract import read_stated_parameters
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.noisy_tables import Model
 from privsql.mechanisms.dp.noisy_tables_release import TABLE_ORDERS, read_noisy_tables
@@ -46,11 +44,10 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from privsql.mechanisms.contingency.diffpart_tree import CellTree, ColumnTaxonomy
-    from privsql.mechanisms.contract import CheckedRelease
+    from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, TreeFacts
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.dp.noisy_tree import Ints
-    from privsql.model.manifest import Check, Manifest
-    from privsql.model.parameters import Facts
+    from privsql.model.manifest import Check, CheckedRelease, Manifest
     from privsql.model.records import Records
 
     CellRelease = CheckedRelease[Contingency, TreeFacts]
@@ -65,23 +62,12 @@ SQL: tuple[str, ...] = ("core/", "contingency/", "verify/")
 CLOSE = 1e-6  # of figures that doubles come to
 
 
-def read_marginal_parameters(manifest: Manifest) -> Contingency:
-    """Return the parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    return _read_parameters(manifest, MarginalFacts, "marginals")
-
-
-def read_tree_parameters(manifest: Manifest) -> Contingency:
-    """Return those of a release of a tree."""
-    return _read_parameters(manifest, TreeFacts, "tree")
-
-
-def _read_parameters(manifest: Manifest, facts: type[Facts], what: str) -> Contingency:
-    params = read_stated_parameters(manifest, facts, Contingency, what)
+def demand_domains(manifest: Manifest, params: Contingency) -> None:
+    """``UsageError`` unless a release has the columns of its domains."""
     names = {fold_name(field.name) for field in manifest.sensitive}
     strange = manifest.roles.hold_sets or manifest.quasi_identifiers
     if not names or strange or names != set(map(fold_name, params.domains)):
         raise UsageError("its manifest states other columns than those of its domains")
-    return params
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import pyarrow as pa
 from privsql.engine.sqlfiles import column, fill, table
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.contingency import domains
-from privsql.mechanisms.contract import SENSITIVE, ReleaseTable
 from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.noisy_tree import (
     BudgetCodes,
@@ -24,6 +23,7 @@ from privsql.mechanisms.dp.noisy_tree import (
     rows_by_depth,
 )
 from privsql.mechanisms.dp.noisy_tree_release import FIRST, LAST, as_integers
+from privsql.model.manifest import SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

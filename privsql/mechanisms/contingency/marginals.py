@@ -19,10 +19,11 @@ from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, tabl
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number, is_whole
-from privsql.mechanisms.contract import SENSITIVE, Proposal, ReleaseTable
+from privsql.mechanisms.contract import Proposal
 from privsql.mechanisms.dp.noisy_tables import Model, budget_weight, divide_budget, measure_table, strongest_pairs
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES
 from privsql.mechanisms.private import RECORD, write_release_table
+from privsql.model.manifest import SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

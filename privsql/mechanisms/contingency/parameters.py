@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -93,6 +93,8 @@ class CellTreePlan(Facts):
 class TreeFacts(Facts):
     """The facts of a tree: nothing but what follows from the published tables."""
 
+    title: ClassVar = "tree"
+
     values: int = Field(ge=1)
     partitions: int = Field(ge=0)
     cells: int = Field(ge=0)
@@ -142,6 +144,8 @@ class MarginalPlan(Facts):
 
 class MarginalFacts(Facts):
     """The facts of marginals: all of them follow from the published tables."""
+
+    title: ClassVar = "marginals"
 
     values: int = Field(ge=1)
     cliques: int = Field(ge=1)

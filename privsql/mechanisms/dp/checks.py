@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from privsql.attacks.scene import Finding, ReleaseView
-    from privsql.mechanisms.contract import CheckedRelease
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.dp.noisy_tree import Consistent, NoisyTree
-    from privsql.model.manifest import Check
+    from privsql.model.manifest import Check, CheckedRelease
 
     IsLeast = Callable[[int, Fraction, int, bool], bool]
 

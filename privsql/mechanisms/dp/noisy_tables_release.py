@@ -17,10 +17,9 @@ from privsql.dp_random import deviation_of, noise_scale
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.exact import fraction_text
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.contract import ReleaseTable
 from privsql.mechanisms.dp.noisy_tables import NO_CLASSES, POSSIBLE, NoisyTable, merge_values
 from privsql.mechanisms.private import write_release_table
-from privsql.model.manifest import Structure
+from privsql.model.manifest import ReleaseTable, Structure
 from privsql.model.manifest import make_structure as part
 from privsql.model.parameters import LARGEST_EPSILON
 

@@ -17,9 +17,9 @@ from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, table, temp_table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
-from privsql.mechanisms.permute.checks import read_parameters, unfine_groups_query
+from privsql.mechanisms.permute.checks import unfine_groups_query
 from privsql.mechanisms.permute.grouping import find_scale, on_axis
-from privsql.mechanisms.permute.parameters import parse_extent
+from privsql.mechanisms.permute.parameters import Permute, parse_extent
 from privsql.mechanisms.private import RankAssignment, RecordParts, Segments
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class PermutedView(AttackView):
         """Groups that are not (k,e)-anonymous."""
         listed = exp.select(*self.roles.by_sa.select_columns("bid", "count"), *self.roles.sa_in())
         st = listed.from_(table("st", self.given.database)).subquery("st")
-        rows = self.db.rows(unfine_groups_query(st, self.roles, read_parameters(self.given.manifest)))
+        rows = self.db.rows(unfine_groups_query(st, self.roles, Permute.model_validate(self.given.manifest.parameters)))
         return np.array([int(row[0]) for row in rows], dtype=np.int64)
 
     @cached_property
@@ -259,7 +259,7 @@ def attack_exact_value(scene: PermutedView) -> list[Finding]:
 
 def attack_near_value(view: ReleaseView, scene: PermutedView) -> list[Finding]:
     """Belief that a record's value lies within the distance of the best guess; by default e."""
-    params = read_parameters(view.manifest)
+    params = Permute.model_validate(view.manifest.parameters)
     distance = params.e if view.within is None else _parse_distance(view.within)
     column_scale = find_scale(view.manifest.sensitive, distance)
     field = view.manifest.sensitive[0].name

@@ -11,10 +11,9 @@ from sqlglot import exp
 from privsql.attacks.scene import Finding
 from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import QUASI, SENSITIVE, ReleaseTable, read_stated_parameters
 from privsql.mechanisms.permute.grouping import FLOATS, find_scale, narrow_condition, width_expression
 from privsql.mechanisms.permute.parameters import Permute, PermuteFacts
-from privsql.model.manifest import Check, VerifiedBound, in_order, run_checks
+from privsql.model.manifest import QUASI, SENSITIVE, Check, ReleaseTable, VerifiedBound, in_order, run_checks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from privsql.attacks.suite import ReleaseSeries
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.contract import CheckedRelease, LedgerRelease
-    from privsql.model.manifest import Manifest
+    from privsql.mechanisms.contract import LedgerRelease
+    from privsql.model.manifest import CheckedRelease, Manifest
     from privsql.model.records import Records
 
 # Checks ---------------------------------------------------------------------------------------------------------------
@@ -33,11 +32,9 @@ if TYPE_CHECKING:
 SQL: tuple[str, ...] = ("core/", "permute/", "verify/")  # what makes and checks a release
 
 
-def read_parameters(manifest: Manifest) -> Permute:
-    """The parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    params = read_stated_parameters(manifest, PermuteFacts, Permute, "groups")
+def demand_number(manifest: Manifest, params: Permute) -> None:
+    """``UsageError`` unless the sensitive column has a range like e."""
     find_scale(manifest.sensitive, params.e)
-    return params
 
 
 TABLES = {
@@ -214,7 +211,7 @@ def _pair_of_files(db: Relations, manifest: Manifest, names: Sequence[str], pair
 
 
 def _fineness_holes(manifest: Manifest) -> Holes:
-    params = read_parameters(manifest)
+    params = Permute.model_validate(manifest.parameters)
     ends = narrow_condition(manifest.sensitive[0], params.e, exp.column("low"), exp.column("high"))
     return {"k": exp.Literal.number(params.k), "narrow": exp.paren(ends)}
 

@@ -37,8 +37,8 @@ from privsql.mechanisms.permute.attacks import PermutedView, tabulate_contents, 
 from privsql.mechanisms.permute.checks import (
     SQL,
     TABLES,
+    demand_number,
     measured_bounds,
-    read_parameters,
     release_checks,
     source_checks,
 )
@@ -513,7 +513,7 @@ MECHANISM = TabularMechanism(
     shape=TableShape(numeric=True, most_numbers=None),
     composition=GroupComposition(agreed_terms, joint_guarantee, together),
     sql=SQL,
-    read=read_parameters,
+    demand=demand_number,
     plan=plan_release,
     algorithms=contract.refuse_comparison(
         "its algorithms differ in what they do with rows that are added later, not in what they tell of a table"

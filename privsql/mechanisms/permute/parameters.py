@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
@@ -83,6 +83,8 @@ class Permute(Parameters):
 
 class GroupFacts(Facts):
     """The facts of a plan: the groups of a release."""
+
+    title: ClassVar = "groups"
 
     loss: float = Field(ge=0)
     error: str

@@ -15,9 +15,7 @@ from sqlglot import exp
 from privsql.engine.sqlfiles import Holes, column, fill, same_columns, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contract import read_stated_parameters
 from privsql.mechanisms.randomize import partition
-from privsql.mechanisms.randomize.parameters import Randomize, RandomizeFacts
 from privsql.mechanisms.randomize.publish import FRACTIONS, PublicParameters, read_public
 from privsql.model.manifest import Check, VerifiedBound, in_order
 
@@ -27,9 +25,9 @@ if TYPE_CHECKING:
     from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.contract import CheckedRelease
+    from privsql.mechanisms.randomize.parameters import Randomize, RandomizeFacts
     from privsql.mechanisms.randomize.publish import Ints
-    from privsql.model.manifest import Manifest
+    from privsql.model.manifest import CheckedRelease
     from privsql.model.records import Records
 
 # Agreement ------------------------------------------------------------------------------------------------------------
@@ -269,11 +267,6 @@ def _sum_spreads(parts: list[Spread]) -> Spread:
 # compared with another run of it.
 
 SQL: tuple[str, ...] = ("core/", "randomize/", "verify/")
-
-
-def read_parameters(manifest: Manifest) -> Randomize:
-    """The parameters of a release; ``UsageError`` if these or its facts are not what a randomized release states."""
-    return read_stated_parameters(manifest, RandomizeFacts, Randomize, "partition")
 
 
 def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:

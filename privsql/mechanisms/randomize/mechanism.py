@@ -39,7 +39,7 @@ from privsql.exact import fraction_text
 from privsql.mechanisms import contract
 from privsql.mechanisms.contract import Proposal, TableShape, TabularMechanism, weighted_only
 from privsql.mechanisms.randomize import partition
-from privsql.mechanisms.randomize.checks import SQL, posterior_bounds, read_parameters, release_checks, source_checks
+from privsql.mechanisms.randomize.checks import SQL, posterior_bounds, release_checks, source_checks
 from privsql.mechanisms.randomize.parameters import PlannedSubTable, Randomize, RandomizeFacts, RandomizePlan
 from privsql.mechanisms.randomize.publish import (
     TABLES,
@@ -392,7 +392,6 @@ MECHANISM = TabularMechanism(
     facts=RandomizeFacts,
     shape=TableShape(numeric=False, most_numbers=None),
     sql=SQL,
-    read=read_parameters,
     plan=plan_release,
     algorithms=contract.refuse_comparison(
         "'up' and 'pp' keep different shares of the values as they are; compare with privsql compare"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -49,6 +49,8 @@ class RandomizeFacts(Facts):
     """
 
     model_config = ConfigDict(allow_inf_nan=False)
+
+    title: ClassVar = "partition"
 
     subtables: int = Field(ge=1)
     groups: int = Field(ge=1)

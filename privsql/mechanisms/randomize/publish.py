@@ -21,8 +21,8 @@ from privsql.engine.remote import stream_positions
 from privsql.engine.roles import BITS
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, GuaranteeError
-from privsql.mechanisms.contract import QUASI, SENSITIVE, ReleaseTable
 from privsql.mechanisms.private import RankAssignment, RecordParts, Segments
+from privsql.model.manifest import QUASI, SENSITIVE, ReleaseTable
 from privsql.model.records import bounded_zeros
 
 if TYPE_CHECKING:

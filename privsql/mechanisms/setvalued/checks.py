@@ -14,7 +14,6 @@ from privsql.dp_random import noise_scale
 from privsql.engine.sqlfiles import column
 from privsql.errors import UsageError
 from privsql.mechanisms import private
-from privsql.mechanisms.contract import read_stated_parameters
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.setvalued import views, views_model
 from privsql.mechanisms.setvalued.diffpart_answers import fit_estimator, read_taxonomy, read_tree
@@ -38,11 +37,9 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-    from privsql.mechanisms.contract import CheckedRelease
     from privsql.mechanisms.setvalued.diffpart_tree import ItemSetTree, ItemTaxonomy
     from privsql.mechanisms.setvalued.views import Layout
-    from privsql.model.manifest import Check, Manifest
-    from privsql.model.parameters import Facts
+    from privsql.model.manifest import Check, CheckedRelease, Manifest
 
     TreeRelease = CheckedRelease[SetValued, ItemSetTreeFacts]
     ViewRelease = CheckedRelease[SetValued, ViewFacts]
@@ -55,21 +52,10 @@ if TYPE_CHECKING:
 SQL: tuple[str, ...] = ("core/", "sets/", "setvalued/", "verify/", "duckdb/")
 
 
-def read_tree_parameters(manifest: Manifest) -> SetValued:
-    """Return the parameters of a release; ``UsageError`` if these or its facts are not what such a release states."""
-    return _read_parameters(manifest, ItemSetTreeFacts, "tree")
-
-
-def read_view_parameters(manifest: Manifest) -> SetValued:
-    """Return those of a release of views."""
-    return _read_parameters(manifest, ViewFacts, "release of views")
-
-
-def _read_parameters(manifest: Manifest, facts: type[Facts], what: str) -> SetValued:
-    params = read_stated_parameters(manifest, facts, SetValued, what)
+def demand_items(manifest: Manifest, _params: SetValued) -> None:
+    """``UsageError`` unless a release has one column of items."""
     if len(manifest.sensitive) != 1 or not manifest.roles.hold_sets or manifest.quasi_identifiers:
         raise UsageError("its manifest states other columns than one of items")
-    return params
 
 
 def tree_checks(release: TreeRelease) -> list[Check]:

@@ -15,7 +15,6 @@ from sqlglot import exp
 from privsql.dp_random import variance_of
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import ReleaseTable
 from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.noisy_tree import Candidates, Estimator, distinct_rows, rows_by_depth
 from privsql.mechanisms.dp.noisy_tree_release import FIRST, LAST, NOTHING, as_integers
@@ -28,6 +27,7 @@ from privsql.mechanisms.setvalued.diffpart_tree import (
     rebuild_taxonomy,
 )
 from privsql.mechanisms.setvalued.questions import WeightedSets, parse_counted, weight_of
+from privsql.model.manifest import ReleaseTable
 from privsql.model.records import bounded_zeros
 
 if TYPE_CHECKING:

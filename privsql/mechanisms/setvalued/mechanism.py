@@ -26,8 +26,7 @@ from privsql.mechanisms.private import (
 from privsql.mechanisms.setvalued import diffpart_answers, views, views_model
 from privsql.mechanisms.setvalued.checks import (
     SQL,
-    read_tree_parameters,
-    read_view_parameters,
+    demand_items,
     tree_checks,
     view_checks,
 )
@@ -230,7 +229,7 @@ DIFFPART = PrivateMechanism(
     facts=ItemSetTreeFacts,
     shape=ItemSetShape(lambda params: params.universe),
     sql=SQL,
-    read=read_tree_parameters,
+    demand=demand_items,
     plan=plan_tree,
     publish=publish_tree,
     layout=diffpart_answers.TABLES,
@@ -340,7 +339,7 @@ VIEWS = PrivateMechanism(
     facts=ViewFacts,
     shape=ItemSetShape(lambda params: params.universe),
     sql=SQL,
-    read=read_view_parameters,
+    demand=demand_items,
     plan=plan_views,
     publish=publish_views,
     layout=views.TABLES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -34,6 +34,8 @@ class ItemSetTreePlan(Facts):
 
 class ItemSetTreeFacts(Facts):
     """The facts of a tree: nothing but what follows from the published tables."""
+
+    title: ClassVar = "tree"
 
     items: int = Field(ge=1)
     inner_nodes: int = Field(ge=1)
@@ -84,6 +86,8 @@ class ViewFacts(Facts):
     ``measured``: items of which there are counts; ``tables`` and ``cells`` of counts; ``sets``: different sets of
     synthetic records.
     """
+
+    title: ClassVar = "release of views"
 
     items: int = Field(ge=1)
     measured: int = Field(ge=1, le=TINY_UNIVERSE)

@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import EvaluationContext
     from privsql.answers.aggregates import Statement
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.contract import CheckedRelease
     from privsql.mechanisms.dp.noisy_tree import Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
-    from privsql.model.manifest import Check, Estimate, Manifest
+    from privsql.model.manifest import Check, CheckedRelease, Estimate, Manifest
     from privsql.model.records import Records
 
 # Holdings -------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from privsql.dp_random import noise_scale, variance_of
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contract import ReleaseTable
 from privsql.mechanisms.dp.noisy_tables import measure_table
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES, TABLE_ORDERS, read_noisy_tables
 from privsql.mechanisms.setvalued import views_model
@@ -30,6 +29,7 @@ from privsql.mechanisms.setvalued.views_model import (
     restrict_patterns,
     sum_subsets,
 )
+from privsql.model.manifest import ReleaseTable
 from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
