@@ -59,7 +59,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """What was collected stays, and is no longer walked through for garbage."""
     gc.collect()
+    gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+
+
+def pytest_unconfigure() -> None:
+    """What was collected goes before Python ends, as libraries expect that count what they leave behind."""
+    gc.unfreeze()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> sqllogic.File | None:

@@ -324,6 +324,8 @@ ORDERS = "orders name just the labels that it holds"
 WITHIN = "its numbers refer to what it holds"
 ITEM = "item"  # a column of items, which are the publisher's
 STATED = "stated"  # the database in memory that shows how the engine writes down what a manifest states
+REMEMBERED = 64  # definitions
+_DEFINITIONS: dict[object, dict[tuple[str, str], str]] = {}
 ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so many
 
 
@@ -507,15 +509,34 @@ def _compare_columns(name: str, columns: list[tuple[str, str]], fields: list[Fie
 def list_definitions(
     db: Container, tables: Columns, manifest: Manifest | None = None, *, schema: str = MAIN
 ) -> dict[tuple[str, str], str]:
-    """What a release of these tables and its view holds, by kind and name, as the engine writes it down."""
+    """List what a release of these tables and its view holds, by kind and name, as the engine writes it down.
+
+    The engine writes the same down in every session, so the latest are remembered.
+    """
+    view = None if manifest is None else (manifest.name, get_mechanism(manifest.mechanism).view(manifest))
+    columns = tuple((name, *map(tuple, fields)) for name, fields in tables.items())
+    key = (schema, columns, view and (view[0], sqlfiles.render_sql(view[1])))
+    definitions = _DEFINITIONS.get(key)
+    if definitions is None:
+        definitions = _write_definitions(db, tables, view, schema)
+        if len(_DEFINITIONS) >= REMEMBERED:
+            _DEFINITIONS.clear()
+        _DEFINITIONS[key] = definitions
+    return definitions
+
+
+def _write_definitions(
+    db: Container, tables: Columns, view: tuple[str, exp.Query] | None, schema: str
+) -> dict[tuple[str, str], str]:
+    """Let the engine write down empty tables and a view, in a database that is thrown away."""
     db.create_database(STATED)
     try:
         if schema != MAIN:
             db.create_schema(schema, into=STATED)
         for name, columns in tables.items():
             db.define_table(name, [Field(*column) for column in columns], into=STATED, schema=schema)
-        if manifest is not None:
-            db.create_view(manifest.name, get_mechanism(manifest.mechanism).view(manifest), into=STATED, schema=schema)
+        if view is not None:
+            db.create_view(*view, into=STATED, schema=schema)
         return {(kind, name): text for kind, _, name, text in db.list_relations(STATED)}
     finally:
         db.detach(STATED)

@@ -243,9 +243,10 @@ def _make_release(
             if not (draft.parquet_folder / f"{name}.parquet").exists():
                 db.export_parquet(table(name, "release"), draft.parquet_folder / f"{name}.parquet")
     db.detach("release")
-    written = (
-        draft.parquet_folder if spec.format == "parquet" else rewrite_without_leftovers(draft.database_file, manifest)
-    )
+    if spec.format == "parquet":
+        written = draft.parquet_folder
+    else:
+        written = rewrite_without_leftovers(db, draft.database_file, manifest)
     if written.is_dir():
         _require_checks_hold(verify(written).checks)  # what Parquet made of the types
     warnings = [risk.explain_risk()] if risk is not None and risk.exceeds_share() else []

@@ -281,9 +281,10 @@ def test_publishing_leaves_no_block_of_what_was_dropped(shelf: Path, tmp_path: P
     """A file that has free blocks is written afresh, one that has none stays."""
     release = taken(shelf, tmp_path)
     stated = privsql.inspect(release)
-    assert rewrite_without_leftovers(release, stated) == release
-    dropped(release)
-    fresh = rewrite_without_leftovers(release, stated)
+    with open_scratch() as db:
+        assert rewrite_without_leftovers(db, release, stated) == release
+        dropped(release)
+        fresh = rewrite_without_leftovers(db, release, stated)
     assert fresh != release
     assert b"Alice Example" not in fresh.read_bytes()
     assert privsql.verify(fresh)
