@@ -166,7 +166,6 @@ PAPERS = [
     for number, section in enumerate(page("papers").split("\n## ")[1:])
     for command in re.findall(r"`privsql ([^`]*)`", section)
 ]
-LONG = ("compare", "evaluate", "attack", "infer")  # verbs that take seconds
 
 
 @pytest.fixture(scope="module")
@@ -195,12 +194,9 @@ def _publish_twice(folder: Path) -> None:
         privsql.publish(folder / "growing.toml", to=folder / f"{name}.duckdb")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "command"),
-    [
-        pytest.param(*one, id=" ".join(one[1].split())[:60], marks=[pytest.mark.slow] * one[1].startswith(LONG))
-        for one in PAPERS
-    ],
+    ("number", "command"), [pytest.param(*one, id=" ".join(one[1].split())[:60]) for one in PAPERS]
 )
 def test_the_commands_on_the_papers_run(
     number: int, command: str, sections: list[Path], monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -144,6 +145,8 @@ def resolve_files(paths: Sequence[Path]) -> list[Path]:
 # unless it holds what its manifest states and no other table, view or metadata.
 
 RELEASE = "release"  # the database as which a release is attached
+LARGEST, REMEMBERED = 2**26, 32  # bytes of a file that is remembered once it was admitted, and how many of them are
+_ADMITTED: dict[str, OpenedRelease] = {}  # by their digests
 
 
 @dataclass(frozen=True)
@@ -165,10 +168,19 @@ def attach_release(
     path: Path, attach: Sequence[Path] = (), options: Options | None = None
 ) -> Iterator[tuple[LockedSession, OpenedRelease]]:
     """A release, looked at; ``attach``: files of an analyst's own that may be read besides."""
+    with _attach_located(path, attach, options) as (db, located):
+        yield db, OpenedRelease(*admit_release(db, located, RELEASE))
+
+
+@contextmanager
+def _attach_located(
+    path: Path, attach: Sequence[Path], options: Options | None
+) -> Iterator[tuple[LockedSession, StoredRelease]]:
+    """A release in a locked session, not looked at yet."""
     located, files = locate_release(path), resolve_files(attach)
     databases = {RELEASE: located.database_file, LOOKUPS: None, **name_holders([located])}
     with open_locked(databases, [*located.readable_files, *files], home=RELEASE, options=options) as db:
-        yield db, OpenedRelease(*admit_release(db, located, RELEASE))
+        yield db, located
 
 
 @contextmanager
@@ -176,9 +188,27 @@ def open_release(
     path: Path, attach: Sequence[Path] = (), options: Options | None = None
 ) -> Iterator[tuple[LockedSession, Manifest]]:
     """A release that holds what it states and no other table, view or metadata; ``GuaranteeError`` for any other."""
-    with attach_release(path, attach, options) as (db, release):
+    with _attach_located(path, attach, options) as (db, located):
+        release = _admit_again(db, located)
         release.require_intact(path)
         yield db, release.manifest
+
+
+def _admit_again(db: LockedSession, located: StoredRelease) -> OpenedRelease:
+    """Admit an attached release; a file is not searched again whose very bytes were admitted before."""
+    file = located.database_file
+    digest = ""
+    if file is not None and file.stat().st_size <= LARGEST:
+        with file.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+    if digest in _ADMITTED:
+        return _ADMITTED[digest]
+    release = OpenedRelease(*admit_release(db, located, RELEASE))
+    if digest and all(result.ok for result in release.checks):
+        if len(_ADMITTED) >= REMEMBERED:
+            _ADMITTED.clear()
+        _ADMITTED[digest] = release
+    return release
 
 
 @contextmanager

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from support.commands import MANIFEST, refused, run
+from privsql.releases import opened
+from privsql.releases.contents import admit_release
+from support.commands import MANIFEST, refused, run, succeeded
 from support.places import ROOT
 from support.shelf import MECHANISMS, all_refuse, altered, release_of, taken, uses
 from support.tampering import failed
@@ -126,6 +128,26 @@ def test_no_mechanism_takes_a_release_with_more_than_it_states(shelf: Path, tmp_
     for name in MECHANISMS:
         release = altered(shelf, tmp_path, "CREATE MACRO sum(x) AS 0", name=name)
         all_refuse(release, shelf, 1, name=name, few=name != "randomize")
+
+
+def test_a_file_is_searched_again_once_it_has_other_bytes(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who opens a release is spared the search only where a file of these very bytes was admitted, at any path."""
+    searched: list[object] = []
+    monkeypatch.setattr(opened, "_ADMITTED", {})
+    monkeypatch.setattr(opened, "admit_release", lambda *one: searched.append(one) or admit_release(*one))
+    (tmp_path / "copy").mkdir()
+    release, copy = taken(shelf, tmp_path), taken(shelf, tmp_path / "copy")
+    query = "SELECT COUNT(*) FROM people WHERE disease = 'flu'"
+    first = succeeded("query", release, query, "--json").json
+    assert succeeded("query", copy, query, "--json").json == first
+    assert len(searched) == 1
+    with duckdb.connect(str(release)) as db:
+        db.execute("CREATE MACRO more(x) AS x + 1")
+    for _ in range(2):  # what was refused is not remembered
+        refused(run("query", release, query), 1, "'more' does not belong here")
+    assert len(searched) == 3
 
 
 # The view ---
