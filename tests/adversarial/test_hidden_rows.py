@@ -252,6 +252,7 @@ def test_values_that_no_row_has_are_found(shelf: Path, tmp_path: Path, place: st
 # Copies ---
 
 
+@pytest.mark.slow
 def test_a_clean_copy_has_the_tables_alone(shelf: Path, tmp_path: Path) -> None:
     for name in ("bucketize", "folder"):
         release = taken(shelf, tmp_path, name)

@@ -370,6 +370,7 @@ def test_a_failure_of_the_commit_leaves_the_old_release(
     assert left_over(place) == []
 
 
+@pytest.mark.slow
 def test_a_draft_that_can_not_be_locked_leaves_nothing_behind(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

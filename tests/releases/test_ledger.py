@@ -184,6 +184,7 @@ def test_what_may_only_grow_may_not_change(office: Office, statement: str, words
     assert len(office.entries()) == 1
 
 
+@pytest.mark.slow
 def test_composition_is_refused_or_recorded(office: Office) -> None:
     office.publish()
     refused(run(*office.arguments(mechanism='kind = "permute"\nk = 2\ne = 2')), 1, "no guarantee covers both")

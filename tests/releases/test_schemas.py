@@ -103,6 +103,7 @@ def test_it_says_that_the_rest_is_no_part_of_it(house: Path) -> None:
     assert "also holds the source" in again.err
 
 
+@pytest.mark.slow
 def test_a_plain_view_of_sql_reads_it(house: Path) -> None:
     with duckdb.connect(str(house / "house.duckdb"), read_only=True) as db:
         (number,) = db.execute('SELECT sum(p) FROM (SELECT 1 AS p FROM "Released to".ill LIMIT 3)').fetchall()[0]

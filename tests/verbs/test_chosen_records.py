@@ -52,6 +52,7 @@ def test_the_ledger_s_key_chooses_and_is_found_again(tmp_path: Path) -> None:
     assert published(tmp_path / "r.duckdb") == published(tmp_path / "other.duckdb")
 
 
+@pytest.mark.slow
 def test_without_the_key_persons_are_matched_and_the_rest_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "v.parquet", VISITS)
     spec, own = asked(tmp_path, ledger={"off": True}), tmp_path / "own.key"
@@ -76,6 +77,7 @@ def test_without_the_key_persons_are_matched_and_the_rest_is_refused(tmp_path: P
     assert "every person can have one of the published quasi-identifiers" in failed
 
 
+@pytest.mark.slow
 def test_another_key_chooses_other_records_and_the_same_one_the_same(tmp_path: Path) -> None:
     write(tmp_path / "v.parquet", VISITS)
     found = []
