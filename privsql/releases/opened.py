@@ -156,6 +156,10 @@ class OpenedRelease:
     manifest: Manifest
     checks: list[CheckResult]
 
+    def copy(self) -> OpenedRelease:
+        """Return a copy, whose manifest its holder may change."""
+        return OpenedRelease(self.manifest.model_copy(deep=True), [*self.checks])
+
     def require_intact(self, path: Path) -> None:
         """``GuaranteeError`` unless it holds what it states and no other table, view or metadata."""
         for result in self.checks:
@@ -202,12 +206,12 @@ def _admit_again(db: LockedSession, located: StoredRelease) -> OpenedRelease:
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
     if digest in _ADMITTED:
-        return _ADMITTED[digest]
+        return _ADMITTED[digest].copy()
     release = OpenedRelease(*admit_release(db, located, RELEASE))
     if digest and all(result.ok for result in release.checks):
         if len(_ADMITTED) >= REMEMBERED:
             _ADMITTED.clear()
-        _ADMITTED[digest] = release
+        _ADMITTED[digest] = release.copy()
     return release
 
 
