@@ -12,6 +12,7 @@ import pytest
 
 import privsql as api
 from support.commands import specification, succeeded, write
+from support.loops import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,7 @@ Key = tuple[Any, ...]
 World = tuple[str, api.Release, duckdb.DuckDBPyConnection]
 
 
-@pytest.fixture(scope="module", params=MECHANISMS)
+@pytest.fixture(scope="module", params=slow_but(MECHANISMS, "bucketize", "permute", "marginals"))
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A release beside an engine that holds its source."""
     folder, kind = tmp_path_factory.mktemp("existence"), request.param

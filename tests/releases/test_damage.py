@@ -387,6 +387,7 @@ def test_a_folder_that_can_not_be_written(place: Path) -> None:
     refused(run("publish", place / "spec.toml", "--to", folder / "ill.duckdb"), 4, "shut")
 
 
+@pytest.mark.slow
 def test_too_little_memory_is_said_in_one_line(place: Path) -> None:
     before = (place / "ill.duckdb").read_bytes()
     refused(run("publish", place / "spec.toml", "--replace", "--memory-limit", "1MB"), 4, "memory")

@@ -196,6 +196,7 @@ def test_what_is_changed_there_is_found(house: Path, statement: str, check: str 
     assert check is None or check in found
 
 
+@pytest.mark.slow
 def test_a_file_that_says_it_is_a_schema(house: Path, tmp_path: Path) -> None:
     """Its tables copied into a file of their own are no release: the manifest says where they lay."""
     with duckdb.connect(str(tmp_path / "copy.duckdb")) as db:

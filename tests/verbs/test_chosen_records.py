@@ -103,7 +103,9 @@ NULLS = "SELECT i AS p, 0 AS q, CASE WHEN j = 0 THEN NULL ELSE '' END AS s FROM 
 COPIES = "SELECT i AS p, 0 AS q, CASE WHEN j = 0 THEN 'x' ELSE 'y' END AS s FROM range(2000) t(i), range(4) u(j)"
 
 
-@pytest.mark.parametrize(("query", "value", "share"), [(NULLS, "", 1 / 2), (COPIES, "y", 3 / 4)])
+@pytest.mark.parametrize(
+    ("query", "value", "share"), [(NULLS, "", 1 / 2), pytest.param(COPIES, "y", 3 / 4, marks=pytest.mark.slow)]
+)
 def test_null_is_no_empty_text_and_copies_are_records_of_their_own(
     tmp_path: Path, query: str, value: str, share: float
 ) -> None:
