@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import portalocker
 import pytest
 from hypothesis import settings
 
@@ -59,7 +60,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """What was collected stays, and is no longer walked through for garbage."""
     gc.collect()
+    gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+
+
+def pytest_unconfigure() -> None:
+    """What was collected goes before Python ends, as libraries expect that count what they leave behind."""
+    gc.unfreeze()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> sqllogic.File | None:
@@ -70,40 +77,52 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> sqllogic.F
     return None
 
 
+def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return the folder that ``make`` fills: once in a run, whichever of its workers comes first."""
+    workers = "PYTEST_XDIST_WORKER" in os.environ
+    folder = (factory.getbasetemp().parent if workers else factory.getbasetemp()) / f"shared-{name}"
+    with portalocker.Lock(folder.with_suffix(".lock"), timeout=600):
+        if not folder.with_suffix(".made").exists():
+            folder.mkdir()
+            make(folder)
+            folder.with_suffix(".made").touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Bucketized: a folder with a source, its specification and its release; read only."""
-    return support.commands.ward(tmp_path_factory.mktemp("ward"))
+    return make_once(tmp_path_factory, "ward", support.commands.ward)
 
 
 @pytest.fixture(scope="session")
 def hospital(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Randomized: a folder with a source, its specification and its release; read only."""
-    return support.hospital.made(tmp_path_factory.mktemp("hospital"))
+    return make_once(tmp_path_factory, "hospital", support.hospital.made)
 
 
 @pytest.fixture(scope="session")
 def firm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Permuted: a folder with a source, its specification and its release; read only."""
-    return support.firm.made(tmp_path_factory.mktemp("firm"))
+    return make_once(tmp_path_factory, "firm", support.firm.made)
 
 
 @pytest.fixture(scope="session")
 def census(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with a table whose numbers lie in bins, and a release of its marginals."""
-    return support.census.made(tmp_path_factory.mktemp("census"))
+    return make_once(tmp_path_factory, "census", support.census.made)
 
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Item sets: a folder with a source, its specification and its release; read only."""
-    return support.shop.made(tmp_path_factory.mktemp("shop"))
+    return make_once(tmp_path_factory, "shop", support.shop.made)
 
 
 @pytest.fixture(scope="session")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Contingency tables: a folder with a source, its specification and its release; read only."""
-    return support.town.made(tmp_path_factory.mktemp("town"))
+    return make_once(tmp_path_factory, "town", support.town.made)
 
 
 @pytest.fixture(scope="session")
@@ -115,7 +134,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Office]:
 @pytest.fixture(scope="session")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The releases of ``tests/fixtures/shelf`` beside their sources and specifications; read only."""
-    return shelves.publish_shelf(tmp_path_factory.mktemp("shelf"))
+    return make_once(tmp_path_factory, "shelf", shelves.publish_shelf)
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Small releases under fixed seeds hold what they held, state what they stated and answer what they answered.
 
-``pytest tests/test_golden.py --regenerate`` stores what is found now, and prints what changed. Contents are compared,
-never bytes of files. Of manifests, ``releases.CHANGING`` and ``releases.CHANGING_FACTS`` are left out.
+The default run makes one of every mechanism. ``pytest tests/test_golden.py --regenerate`` stores what is found of all,
+and prints what changed. Contents are compared, never bytes of files. Of manifests, ``releases.CHANGING`` and
+``releases.CHANGING_FACTS`` are left out.
 """
 
 from __future__ import annotations
@@ -41,17 +42,23 @@ ASKED = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the releases hold, state and answer now, by the name of the stored file."""
-    made = releases.publish_all(tmp_path_factory.mktemp("golden"))
+@pytest.fixture(
+    scope="module", params=[pytest.param(releases.FEW, id="few"), pytest.param(None, id="all", marks=pytest.mark.slow)]
+)
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the releases hold, state and answer now, by the name of the stored file; ``releases``: their names."""
+    names = request.param or releases.ALL
+    if request.config.getoption("regenerate"):
+        names = releases.ALL
+    made = releases.publish_recipes(tmp_path_factory.mktemp("golden"), names)
     tables, manifests = releases.read_contents(made)
-    return {"tables": tables, "manifests": manifests, "answers": releases.answer_all(made, ASKED)}
+    answers = releases.answer_all(made, [one for one in ASKED if one[0] in names])
+    return {"tables": tables, "manifests": manifests, "answers": answers, "releases": names}
 
 
 @pytest.mark.parametrize("name", ["tables", "manifests", "answers"])
 def test_nothing_changed(found: dict[str, Any], name: str, request: pytest.FixtureRequest) -> None:
-    changed = releases.compare(name, found[name])
+    changed = releases.compare(name, found[name], found["releases"])
     if request.config.getoption("regenerate"):
         releases.store(name, found[name])
         print("\n".join(changed) or f"{name}: nothing changed")

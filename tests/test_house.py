@@ -57,10 +57,16 @@ def parsed(module: str) -> ast.Module:
 
 
 @functools.cache
+def nodes(module: str) -> tuple[ast.AST, ...]:
+    """Every node of the syntax tree of a module."""
+    return tuple(ast.walk(parsed(module)))
+
+
+@functools.cache
 def imports(module: str) -> set[str]:
     """Dotted names of what a module imports, under TYPE_CHECKING too; for ``from a import b`` a.b."""
     found: set[str] = set()
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -101,7 +107,7 @@ def docstrings(tree: ast.AST) -> set[int]:
 def strings(module: str) -> Iterator[tuple[int, str]]:
     """The strings of a module with their lines, without docstrings."""
     skipped = docstrings(parsed(module))
-    for node in ast.walk(parsed(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
             yield node.lineno, node.value
 
@@ -183,8 +189,8 @@ def draws(module: str) -> Iterator[str]:
     """What of a module draws a number, or could."""
     yield from outer(module) & {"random", "secrets", "randomgen", "uuid", "opendp"}
     yield from (name for name in imports(module) if name.startswith("numpy.random"))
-    called = {id(node.func) for node in ast.walk(parsed(module)) if isinstance(node, ast.Call)}
-    for node in ast.walk(parsed(module)):
+    called = {id(node.func) for node in nodes(module) if isinstance(node, ast.Call)}
+    for node in nodes(module):
         if isinstance(node, ast.Attribute):
             shown = ast.unparse(node)
             of_numpy = re.match(r"(np|numpy)\.random\.(\w+)$", shown)
@@ -234,6 +240,6 @@ def test_no_sql_in_python() -> None:
 
 def help_texts(module: str) -> set[tuple[int, str]]:
     """What the command line's help says, with lines."""
-    given = (node.value for node in ast.walk(parsed(module)) if isinstance(node, ast.keyword) and node.arg in HELP)
+    given = (node.value for node in nodes(module) if isinstance(node, ast.keyword) and node.arg in HELP)
     parts = (part for value in given for part in ast.walk(value))
     return {(part.lineno, part.value) for part in parts if isinstance(part, ast.Constant)}

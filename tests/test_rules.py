@@ -10,7 +10,7 @@ import tomllib
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from test_house import MODULES, PACKAGE, inner, parsed, room
+from test_house import MODULES, PACKAGE, inner, nodes, room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def find_room(module: str) -> str:
 def list_functions() -> Iterator[tuple[str, Function]]:
     """Yield every function and method of the package with its module, except special methods."""
     for module in MODULES:
-        for node in ast.walk(parsed(module)):
+        for node in nodes(module):
             if isinstance(node, Function) and not node.name.startswith("__"):
                 yield module, node
 
@@ -81,7 +81,7 @@ def test_modules_are_whole_ideas() -> None:
 def test_class_names_are_unique() -> None:
     where = defaultdict(list)
     for module in MODULES:
-        for node in ast.walk(parsed(module)):
+        for node in nodes(module):
             if isinstance(node, ast.ClassDef):
                 where[node.name].append(module)
     twice = {name: modules for name, modules in where.items() if len(modules) > 1}
@@ -123,7 +123,7 @@ def test_no_untyped_mapping_crosses_a_border() -> None:
     """Functions that another room imports hand typed values on; the budget counts those that do not yet."""
     used = defaultdict(set)
     for module in MODULES:
-        for node in ast.walk(parsed(module)):
+        for node in nodes(module):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("privsql."):
                 for alias in node.names:
                     used[(node.module or "").removeprefix("privsql."), alias.name].add(find_room(module))
@@ -140,7 +140,7 @@ def test_docstrings_of_finished_rooms_say_what_is_returned() -> None:
     for module in MODULES:
         if find_room(module) not in BUDGET["docstrings"]["rooms"]:
             continue
-        for node in ast.walk(parsed(module)):
+        for node in nodes(module):
             if isinstance(node, Function | ast.ClassDef | ast.Module):
                 first = (ast.get_docstring(node) or "").split("\n", maxsplit=1)[0]
                 if first.startswith(("What ", "Whether ", "The same")):

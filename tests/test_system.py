@@ -124,11 +124,17 @@ def test_all_of_it_is_imported_without_posix() -> None:
 
 @pytest.mark.slow
 def test_it_publishes_without_posix(tmp_path: Path) -> None:
-    """All but the locks, which are a library's on either system."""
+    """All but the locks, which are a library's on either system; in a folder for temporary files of its own.
+
+    A process that sees no locks takes the folders of others for those of the dead, and sweeps them away.
+    """
+    (tmp_path / "temporary").mkdir()
     write(tmp_path / "people.parquet", PEOPLE.format(n=400))
     made = ["publish", "people.parquet", "--qi", "age,sex", "--sensitive", "disease", "--threshold", "0.5", "--to", "r"]
     lines = [made, ["verify", "r"], ["query", "r", "SELECT COUNT(*) FROM people WHERE disease = 'flu'"], ["ledger"]]
-    done = elsewhere(VERBS, *lines, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    done = elsewhere(
+        VERBS, *lines, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "temporary")}
+    )
     assert done.returncode == 0, done.stderr
     for word in ("400 published", "verified", "estimate", "the first release"):
         assert word in done.stdout

@@ -310,6 +310,8 @@ ORDERS = "orders name just the labels that it holds"
 WITHIN = "its numbers refer to what it holds"
 ITEM = "item"  # a column of items, which are the publisher's
 STATED = "stated"  # the database in memory in which the engine writes down what a manifest states
+REMEMBERED = 64  # definitions
+_DEFINITIONS: dict[object, dict[tuple[str, str], str]] = {}
 ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so many
 
 
@@ -484,14 +486,32 @@ def _compare_columns(name: str, columns: list[tuple[str, str]], fields: list[Fie
 def list_definitions(
     db: Container, tables: Columns, release: AttachedRelease | None = None, *, schema: str = MAIN
 ) -> dict[tuple[str, str], str]:
-    """Return the definitions of tables and a release's view, by kind and name, as the engine writes them down."""
+    """Return the definitions of tables and a release's views, by kind and name, as the engine writes them down.
+
+    The engine writes the same down in every session, so the latest are remembered.
+    """
+    views = [] if release is None else release.views
+    columns = tuple((name, *map(tuple, fields)) for name, fields in tables.items())
+    key = (schema, columns, tuple((view.name, sqlfiles.render_sql(view.query), view.comment) for view in views))
+    definitions = _DEFINITIONS.get(key)
+    if definitions is None:
+        definitions = _write_definitions(db, tables, views, schema)
+        if len(_DEFINITIONS) >= REMEMBERED:
+            _DEFINITIONS.clear()
+        _DEFINITIONS[key] = definitions
+    return definitions
+
+
+def _write_definitions(
+    db: Container, tables: Columns, views: Sequence[ViewDefinition], schema: str
+) -> dict[tuple[str, str], str]:
+    """Let the engine write down empty tables and views, in a database that is thrown away."""
     db.create_database(STATED)
     try:
         if schema != MAIN:
             db.create_schema(schema, into=STATED)
         for name, columns in tables.items():
             db.define_table(name, [Field(*column) for column in columns], into=STATED, schema=schema)
-        views = [] if release is None else release.views
         db.define_views(views, into=STATED, schema=schema)
         comments = {("comment", view.name): view.comment for view in views}
         return {(kind, name): text for kind, _, name, text in db.list_relations(STATED)} | comments

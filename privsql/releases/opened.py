@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from privsql.answers.present import QuestionLimits
     from privsql.answers.question import Lookup
     from privsql.calls import PathLike
-    from privsql.engine.database import EngineSession, LockedSession, Relations
+    from privsql.engine.database import Container, EngineSession, LockedSession, Relations
     from privsql.engine.progress import Options
     from privsql.model.manifest import Manifest, Structure
     from privsql.releases.contents import AttachedRelease, StoredRelease
@@ -392,12 +392,13 @@ def copy_tables(
             raise GuaranteeError("what was copied is not what was checked; nothing written")
 
 
-def rewrite_without_leftovers(file: Path, release: AttachedRelease) -> Path:
+def rewrite_without_leftovers(db: Container, file: Path, release: AttachedRelease) -> Path:
     """Return the file of a release without leftovers: itself, or a new one beside it where it has any."""
-    with open_scratch() as db:
-        db.attach(file, ORIGINAL, read_only=True)
-        if not db.find_leftovers(ORIGINAL):
-            return file
+    db.attach(file, RELEASE, read_only=True)
+    leftovers = db.find_leftovers(RELEASE)
+    db.detach(RELEASE)
+    if not leftovers:
+        return file
     copy = file.with_name(f"afresh-{file.name}")
     _write_file(file, release, copy)
     return copy

@@ -234,8 +234,8 @@ def _make_release(publication: Publication, draft: Draft) -> _MadeRelease:
             if not (draft.parquet_folder / f"{name}.parquet").exists():
                 db.export_parquet(table(name, "release"), draft.parquet_folder / f"{name}.parquet")
     db.detach("release")
-    parquet = spec.format == "parquet"
-    written = draft.parquet_folder if parquet else rewrite_without_leftovers(draft.database_file, release)
+    parquet, file = spec.format == "parquet", draft.database_file
+    written = draft.parquet_folder if parquet else rewrite_without_leftovers(db, file, release)
     if parquet:
         _require_checks_hold(verify(written).checks)  # what Parquet made of the types
     return _MadeRelease(facts, results, written, _list_warnings(release, source, risk))

@@ -95,12 +95,14 @@ def attacked(folder: Path) -> Finding:
     return next(one for one in found.findings if one.adversary == suite.CHOICE)
 
 
+@pytest.mark.slow
 def test_a_release_is_attacked_by_who_knows_how_records_are_chosen(tmp_path: Path) -> None:
     found = attacked(tmp_path)
     assert (found.attacked, found.exceeded, found.promised) == (150, False, True)
     assert found.right == pytest.approx(found.mean, abs=0.2)
 
 
+@pytest.mark.slow
 def test_a_release_that_was_made_without_a_key_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Key, "word", lambda *_, **__: pa.table({"word": [""]}))

@@ -26,6 +26,7 @@ from privsql.mechanisms.registry import get_mechanism
 from privsql.source.records import prepare_records
 from privsql.source.spec import build
 from support.effort import share
+from support.loops import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +100,7 @@ def observed(case: str, request: dict[str, Any], folder: Path) -> Any:
         return plan, sorted(facts), fields, rows, source.roles, source.labels if "universe" in plan else None
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_but(CASES, "marginals", "views", "sets"))
 @settings(max_examples=share(60) // 4, deadline=None, database=None)
 @given(data=st.data())
 def test_a_record_more_changes_nothing_but_noise(

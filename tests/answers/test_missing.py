@@ -74,6 +74,7 @@ def test_bounds_that_are_certain_are_the_source_s(excess: Path) -> None:
                 assert low <= true[tuple(group)] <= high, (sql, group)
 
 
+@pytest.mark.slow
 def test_an_exact_count_is_no_longer_called_exact(excess: Path) -> None:
     """Neither in words, nor in JSON, nor by its figures."""
     done = succeeded("query", excess / "t.duckdb", "SELECT COUNT(*) FROM t WHERE age = 1")

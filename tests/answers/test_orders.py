@@ -95,6 +95,7 @@ def test_what_is_exact_is_as_in_the_source(place: Path, source: duckdb.DuckDBPyC
     assert [tuple(row[k] for k in kept) for row in answer.rows] == source.execute(sql).fetchall()
 
 
+@pytest.mark.slow
 @each("name", ASKED, few=1)
 def test_sensitive_values_are_sorted_by_their_type(place: Path, name: str) -> None:
     """Alone and beside a quasi-identifier."""

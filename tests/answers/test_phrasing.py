@@ -8,7 +8,7 @@ import pytest
 
 import privsql as api
 from support.commands import specification, succeeded, write
-from support.loops import rest_slow
+from support.loops import rest_slow, slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ SAME = [
 ]
 
 
-@pytest.fixture(scope="module", params=MECHANISMS)
+@pytest.fixture(scope="module", params=slow_but(MECHANISMS, "bucketize"))
 def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[api.Release]:
     """A release by every mechanism that reconstructs."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -374,6 +374,7 @@ def test_rows_that_lie_like_their_values_are_measured(plain: Path, tmp_path: Pat
     assert found["right"] > 2 * honest["right"]
 
 
+@pytest.mark.slow
 def test_buckets_that_are_numbered_like_the_source_are_found(plain: Path, tmp_path: Path) -> None:
     """The youngest in the first buckets; rows in canonical order."""
 
@@ -796,6 +797,7 @@ def test_the_table_says_who_is_promised_what(tied: Path, tmp_path: Path) -> None
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_table_says_what_is_broken(plain: Path, tmp_path: Path) -> None:
     shutil.copy(plain / "people.parquet", tmp_path)
     shown = run("attack", made(tmp_path, qi='"person"', mechanism=UP))

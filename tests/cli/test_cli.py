@@ -1122,6 +1122,7 @@ def test_a_real_survey_is_published_verified_and_asked(tmp_path: Path) -> None:
     assert succeeded("query", release, sql, "--json").json["rows"][0]["estimate"] == 88_029
 
 
+@pytest.mark.slow
 def test_what_the_package_exports_stays_what_it_is(tmp_path: Path) -> None:
     """No module of the package takes the name of a verb once it is imported."""
     program = (

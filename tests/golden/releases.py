@@ -16,7 +16,7 @@ import duckdb
 import privsql
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 STORED = Path(__file__).parent
 MANIFEST = "privsql_manifest"
@@ -86,13 +86,15 @@ RECIPES = {
     "marginals": Recipe(CELLS, {**COUNTS, "algorithm": "marginals"}, 300),
 }  # fmt: skip
 GROWING = ("growing-1", "growing-2")
+ALL = (*RECIPES, *GROWING)
+FEW = ("optimal", "pp", "nested", "diffpart", "marginals")  # one of every mechanism
 
 
-def publish_all(folder: Path) -> dict[str, Path]:
-    """Publish every release into a folder; return their paths by name."""
+def publish_recipes(folder: Path, names: Collection[str]) -> dict[str, Path]:
+    """Publish releases of these names into a folder; return their paths by name."""
     write_source(folder / "baskets.parquet", BASKETS)
     made = {}
-    for name, recipe in RECIPES.items():
+    for name, recipe in ((name, recipe) for name, recipe in RECIPES.items() if name in names):
         source = folder / "baskets.parquet"
         if "items" not in recipe.columns:
             source = write_source(folder / f"people{recipe.records}.parquet", PEOPLE.format(n=recipe.records))
@@ -100,7 +102,7 @@ def publish_all(folder: Path) -> dict[str, Path]:
         spec = {"source": {"file": source}, "columns": recipe.columns, "mechanism": recipe.mechanism}
         privsql.publish({**spec, "release": release, "ledger": {"off": True}}, seed=7, threads=1)
         made[name] = folder / f"{name}.duckdb"
-    return made | _publish_growing(folder)
+    return made | (_publish_growing(folder) if set(GROWING) <= set(names) else {})
 
 
 def _publish_growing(folder: Path) -> dict[str, Path]:
@@ -194,10 +196,11 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int) else str(value)
 
 
-def compare(name: str, found: Any) -> list[str]:
-    """Return what differs from a stored file, one line each."""
+def compare(name: str, found: Any, releases: Collection[str]) -> list[str]:
+    """Return what differs from a stored file about some releases, one line each."""
     path = STORED / f"{name}.json"
-    stored = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    whole = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    stored = {key: value for key, value in whole.items() if key.split(" | ")[0] in releases}
     return [
         f"{name}: {key}: {json.dumps(stored.get(key))} is now {json.dumps(found.get(key))}"
         for key in sorted({*stored, *found})

@@ -136,6 +136,7 @@ def scattered(folder: Path, more: str = "") -> Path:
     return shop_.spec(folder, mechanism=ANY.format(more=more))
 
 
+@pytest.mark.slow
 def test_a_release_of_which_nothing_was_kept_is_refused(empty: Path) -> None:
     """Nothing is written; the publisher learns why, and what helps; the ledger counts what was drawn."""
     path = shop_.spec(empty, mechanism=ANY.format(more=""), release='name = "shop"\nto = "none.duckdb"')

@@ -371,6 +371,7 @@ def test_a_failure_of_the_commit_leaves_the_old_release(
     assert left_over(place) == []
 
 
+@pytest.mark.slow
 def test_a_draft_that_can_not_be_locked_leaves_nothing_behind(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -387,6 +388,7 @@ def test_a_folder_that_can_not_be_written(place: Path) -> None:
     refused(run("publish", place / "spec.toml", "--to", folder / "ill.duckdb"), 4, "shut")
 
 
+@pytest.mark.slow
 def test_too_little_memory_is_said_in_one_line(place: Path) -> None:
     before = (place / "ill.duckdb").read_bytes()
     refused(run("publish", place / "spec.toml", "--replace", "--memory-limit", "1MB"), 4, "memory")

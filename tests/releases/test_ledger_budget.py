@@ -139,6 +139,7 @@ def test_a_cap_that_was_never_set_can_be_set_before_the_first_release(place: Pat
     refused(run("publish", path), 3, "0.5 is left")
 
 
+@pytest.mark.slow
 def test_a_cap_needs_names(place: Path) -> None:
     """A source that is known by its name alone, and by a copy with a row less, has a budget under each of them."""
     for path in (
@@ -159,6 +160,7 @@ CHANGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", rest_slow(list(CHANGED)))
 @pytest.mark.parametrize("named", rest_slow(['id = "uid"', 'person = "uid"']))
 def test_the_same_people_in_another_file_share_the_budget(case: str, named: str, place: Path) -> None:

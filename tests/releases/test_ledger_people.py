@@ -370,6 +370,7 @@ def test_a_second_release_of_the_same_people_is_noticed(attack: str, tmp_path: P
     refused(publish_as(tmp_path, "two", query, *ids), 1, "release 1", "another name")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", rest_slow(list(OTHERS)))
 def test_other_people_pass(case: str, tmp_path: Path) -> None:
     identifier, space, query = OTHERS[case]

@@ -96,6 +96,7 @@ def test_who_was_promised_something_is_not_published_by_records_alone(tmp_path: 
     assert "one record of each person" in manifest(office.made[-1])["composition"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persons", rest_slow(['person = "person"\npersons = "one"', 'person = "person"']))
 def test_the_same_persons_under_new_ids_and_another_name_are_noticed(persons: str, tmp_path: Path) -> None:
     """Their records have other ids and other values in each of the tables; persons are no mere numbers."""

@@ -103,6 +103,7 @@ def test_it_says_that_the_rest_is_no_part_of_it(house: Path) -> None:
     assert "also holds the source" in again.err
 
 
+@pytest.mark.slow
 def test_a_plain_view_of_sql_reads_it(house: Path) -> None:
     with duckdb.connect(str(house / "house.duckdb"), read_only=True) as db:
         (number,) = db.execute('SELECT sum(p) FROM (SELECT 1 AS p FROM "Released to".ill_pairs LIMIT 3)').fetchall()[0]
@@ -195,6 +196,7 @@ def test_what_is_changed_there_is_found(house: Path, statement: str, check: str 
     assert check is None or check in found
 
 
+@pytest.mark.slow
 def test_a_file_that_says_it_is_a_schema(house: Path, tmp_path: Path) -> None:
     """Its tables copied into a file of their own are no release: the manifest says where they lay."""
     with duckdb.connect(str(tmp_path / "copy.duckdb")) as db:

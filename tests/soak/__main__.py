@@ -48,7 +48,7 @@ def main() -> int:
         return 0 if arguments.list else 2
     part = arguments.part
     chosen = SELECTED.get(part, ["-m", f"soak(part='{part}')"])
-    return int(pytest.main([*chosen, "--durations=10", *rest]))
+    return int(pytest.main([*chosen, *rest]))
 
 
 if __name__ == "__main__":

@@ -154,6 +154,7 @@ def is_answered(kind: str, bins: Bins, condition: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_comparison_is_answered_just_where_every_bin_meets_it_as_a_whole_or_not() -> None:
     met = 0
     for kind, asked in BINS.items():

@@ -13,9 +13,9 @@ _PART = {"of": 1}  # one example of so many is tried
 def configure(config: pytest.Config) -> None:
     """From the marks that a run selects."""
     wanted = config.option.markexpr
-    _PART["of"] = 1 if "soak(" in wanted else 15 if "not slow" in wanted else 5
+    _PART["of"] = 1 if "soak(" in wanted else 30 if "not slow" in wanted else 5
 
 
 def share(number: int) -> int:
-    """How many examples hypothesis makes of a property worth ``number`` of them: all, a fifth, or a fifteenth."""
-    return max(number // _PART["of"], min(number, 12))
+    """How many examples hypothesis makes of a property worth ``number`` of them: all, a fifth, or a thirtieth."""
+    return max(number // _PART["of"], min(number, 8))

@@ -51,6 +51,11 @@ def each(
     return decorate
 
 
+def slow_but(names: Iterable[str], *few: str) -> list[Any]:
+    """Cases of ``pytest.mark.parametrize``, or params of a fixture, by name; all but a few of them are slow."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name not in few)) for name in names]
+
+
 def rest_slow(cases: Iterable[Any], few: int = 1, soak: str = REST) -> list[Any]:
     """Cases of ``pytest.mark.parametrize``; all but the first few are in a part of ``tests.soak``.
 

@@ -53,6 +53,7 @@ def test_the_ledger_s_key_chooses_and_is_found_again(tmp_path: Path) -> None:
     assert published(tmp_path / "r.duckdb") == published(tmp_path / "other.duckdb")
 
 
+@pytest.mark.slow
 def test_without_the_key_persons_are_matched_and_the_rest_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "v.parquet", VISITS)
     spec, own = asked(tmp_path, ledger={"off": True}), tmp_path / "own.key"
@@ -77,6 +78,7 @@ def test_without_the_key_persons_are_matched_and_the_rest_is_refused(tmp_path: P
     assert "every person can have one of the published quasi-identifiers" in failed
 
 
+@pytest.mark.slow
 def test_another_key_chooses_other_records_and_the_same_one_the_same(tmp_path: Path) -> None:
     write(tmp_path / "v.parquet", VISITS)
     found = []
@@ -102,7 +104,9 @@ NULLS = "SELECT i AS p, 0 AS q, CASE WHEN j = 0 THEN NULL ELSE '' END AS s FROM 
 COPIES = "SELECT i AS p, 0 AS q, CASE WHEN j = 0 THEN 'x' ELSE 'y' END AS s FROM range(2000) t(i), range(4) u(j)"
 
 
-@pytest.mark.parametrize(("query", "value", "share"), [(NULLS, "", 1 / 2), (COPIES, "y", 3 / 4)])
+@pytest.mark.parametrize(
+    ("query", "value", "share"), [(NULLS, "", 1 / 2), pytest.param(COPIES, "y", 3 / 4, marks=pytest.mark.slow)]
+)
 def test_null_is_no_empty_text_and_copies_are_records_of_their_own(
     tmp_path: Path, query: str, value: str, share: float
 ) -> None:

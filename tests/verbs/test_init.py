@@ -125,6 +125,7 @@ FROM range({n}) t(i)
 """
 
 
+@pytest.mark.slow
 def test_persons_with_several_records_are_left_to_choose(tmp_path: Path) -> None:
     """``publish`` asks; with the choice made, or one record each, it goes out at once."""
     text, spec = proposed(tmp_path, VISITS.format(n=400))
@@ -273,6 +274,7 @@ class Watcher:
         assert percent <= 100
 
 
+@pytest.mark.slow
 def test_a_text_file_is_read_once_whatever_columns_it_has(tmp_path: Path) -> None:
     """And proposes what a file by columns does; whoever watches is told how many columns and records there are."""
     source = write(tmp_path / "people.parquet", PEOPLE.format(n=300))

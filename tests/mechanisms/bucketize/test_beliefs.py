@@ -153,6 +153,7 @@ def test_known_counts_of_who_is_certain(tmp_path: Path) -> None:
     assert set(shown["highest_belief"]["components"]["disease"].values()) == {"1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     rest_slow(

@@ -76,6 +76,7 @@ def test_bounds_are_certain_and_intervals_cover_with_fakes(ward: Path) -> None:
     assert errors[0] < errors[1] < 3 * errors[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     rest_slow(

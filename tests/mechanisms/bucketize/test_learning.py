@@ -16,7 +16,7 @@ from privsql.mechanisms.bucketize import estimator
 from privsql.mechanisms.bucketize import estimator as sampling
 from privsql.mechanisms.bucketize.mechanism import BucketizedAnswers
 from support.commands import fetched, write
-from support.loops import each
+from support.loops import each, slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def published(folder: Path, mechanism: dict[str, object], records: int = RECORDS
     return Path(spec.target)
 
 
-@pytest.fixture(scope="module", params=MECHANISMS)
+@pytest.fixture(scope="module", params=slow_but(MECHANISMS, "plain"))
 def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Read only."""
     return published(tmp_path_factory.mktemp(request.param), MECHANISMS[request.param])

@@ -70,6 +70,7 @@ def test_the_view_is_the_shuffled_single_table(firm: Path) -> None:
     assert rows(release, f"SELECT count(*) FROM ({both})")[0][0] < 300
 
 
+@pytest.mark.slow
 def test_other_seeds_shuffle_otherwise_within_the_same_groups(firm: Path) -> None:
     other = firm / "other.duckdb"
     succeeded("publish", asked(firm), "--seed", 2, "--to", other)
@@ -166,6 +167,7 @@ def test_what_can_not_be_is_refused_in_one_line(
     assert not (tmp_path / "ill.duckdb").exists()
 
 
+@pytest.mark.slow
 def test_null_may_be_suppressed_but_is_no_number(tmp_path: Path) -> None:
     write(
         tmp_path / "people.parquet",
@@ -376,6 +378,7 @@ def test_certain_sums_hold_what_doubles_round(values: list[str]) -> None:
     assert answers.rounding_slack(replace(held, values=np.array([1.0, 2.0, 3.0]))) == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(groups, st.data())
 def test_amounts_are_bounded_by_all_choices_and_reach_them(groups: list[list[int]], data: st.DataObject) -> None:

@@ -156,6 +156,7 @@ def test_nobody_and_everybody_tell_nothing() -> None:
     assert (variance == 0).all()
 
 
+@pytest.mark.slow
 def test_large_releases_are_answered(firm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As any other; what their channel tells is left out."""
     sql, found = "SELECT COUNT(*) FROM ill WHERE age < 40 AND salary BETWEEN 100 AND 300", []

@@ -802,6 +802,7 @@ def test_a_folder_with_a_stranger_or_without_a_table_is_found(hospital: Path, tm
     assert done.code in (1, 2)
 
 
+@pytest.mark.slow
 def test_records_that_were_not_perturbed_are_found(hospital: Path, tmp_path: Path) -> None:
     """The whole table's release with the true values in place of the perturbed ones: too many and too few."""
     release = tmp_path / "up.duckdb"

@@ -105,6 +105,7 @@ def test_nothing_known_finds_no_more_than_chance() -> None:
     assert found_items([7.0] * 60)["20"]["precision"] < 0.8
 
 
+@pytest.mark.slow
 def test_what_contains_items_is_what_sql_says(shop: Path) -> None:
     """No back door: evaluation asks for no more than an analyst can."""
     with privsql.open(shop / "shop.duckdb") as release:

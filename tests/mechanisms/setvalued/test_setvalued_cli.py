@@ -228,6 +228,7 @@ def test_items_of_other_types(tmp_path: Path, kind: str, items: str) -> None:
     assert abs(estimated(tmp_path / "out.duckdb", 'len("the goods") = 2')["estimate"] - 450) < 40
 
 
+@pytest.mark.slow
 def test_an_enumeration_is_published_as_text(tmp_path: Path) -> None:
     warehouse(
         tmp_path / "shop.duckdb",
@@ -449,6 +450,7 @@ def test_evaluation_by_length_and_top(shop: Path) -> None:
     refused(run("evaluate", shop / "shop.duckdb", *flags, "--workload", "random"), 2, "random")
 
 
+@pytest.mark.slow
 def test_evaluation_with_queries_of_a_file(place: Path) -> None:
     queries = ["len(goods) > 1", "list_has_all(goods, ['ale', 'dates'])", "list_contains(goods, 'figs')"]
     (place / "queries.sql").write_text(

@@ -66,6 +66,7 @@ def estimated(folder: Path, condition: str, *flags: object) -> dict[str, Any]:
 # Publishing ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", rest_slow(["few", "many"]))
 def test_a_release_verifies_and_states_no_number(folder: str, request: pytest.FixtureRequest) -> None:
     place: Path = request.getfixturevalue(folder)
