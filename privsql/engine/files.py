@@ -127,6 +127,8 @@ def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
         return "is a DuckDB database; give database = .., with a table"
     packed = file.suffix.lower() in PACKED if compression is None else compression != "none"
     known = {kind, "gzip", "zstd"} if packed else {kind}
+    if kind == "parquet" and not any(map(begun.startswith, MAGIC)):
+        return "is no Parquet file; if it is CSV, say reader = 'csv'"
     return next((say for start, (of, say) in MAGIC.items() if begun.startswith(start) and of not in known), "")
 
 

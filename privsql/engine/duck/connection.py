@@ -188,7 +188,7 @@ def _no_table(match: re.Match[str], text: str) -> str:  # noqa: ARG001
 
 
 def _no_parquet(match: re.Match[str], text: str) -> str:  # noqa: ARG001
-    return "is no Parquet file, or no whole one; of CSV say reader = 'csv'"
+    return "is no Parquet file, or a damaged one"
 
 
 def _not_packed(match: re.Match[str], text: str) -> str:  # noqa: ARG001
