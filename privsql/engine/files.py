@@ -124,6 +124,8 @@ def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
         return f"{error.strerror}"
     packed = file.suffix.lower() in PACKED if compression is None else compression != "none"
     found = sniff_kind(file)
+    if kind == "parquet" and not found and file.is_file():
+        return "is no Parquet file; if it is CSV, say reader = 'csv'"
     return "" if found in ({"", kind, "gzip", "zstd"} if packed else {"", kind}) else MAGIC[found][1]
 
 

@@ -249,11 +249,7 @@ NAME_FORMS = {f"^[{{]?{UUID_TEXT}[}}]?$": "\\1\\2\\3\\4\\5", "^[+]?0*([0-9]+)([.
 
 
 def normal_name(name: exp.Expr) -> exp.Expr:
-    """The form in which names are compared, whatever spells them: 1, 001 and 1.0 are one, and so are A-1 and a-1.
-
-    Small letters, no blanks around them, no zeros before a whole number or behind its point, and no dashes and braces
-    of a UUID.
-    """
+    """The form in which names are compared: 1, 001 and 1.0 are one, as are A-1 and a-1, and a UUID in any spelling."""
     text: exp.Expr = exp.Lower(this=exp.Trim(this=name))
     for pattern, replacement in NAME_FORMS.items():
         text = _replace_pattern(text, pattern, replacement)

@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
 
 from privsql.calls import PathLike, as_exact_data, as_path, at_home, refuse_unknown_keywords
-from privsql.engine.files import WILD, redact_secrets, url_scheme
+from privsql.engine.files import WILD, find_files, redact_secrets, url_scheme
 from privsql.engine.progress import RUNNING
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
@@ -227,11 +227,14 @@ def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way:
 
 
 def _refuse_missing(source: object, called: str) -> None:
-    """Raise ``EngineError`` for the path of a file that is not there; an address and a pattern are looked up later."""
+    """Raise ``EngineError`` for a file that is not there, or a pattern without a match; an address is looked up later."""
     path = (source.get("file") or source.get("database")) if isinstance(source, dict) else None
-    if not isinstance(path, str) or url_scheme(path) or WILD.search(path):
+    if not isinstance(path, str) or url_scheme(path):
         return
-    if not at_home(Path(path)).exists():
+    place = at_home(Path(path))
+    if not place.exists() and WILD.search(path):
+        find_files([str(place)])
+    elif not place.exists():
         raise EngineError(f"{called}: no such file")
 
 

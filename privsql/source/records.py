@@ -407,7 +407,10 @@ def _determine_type(db: Relations, domain: Universe) -> str | None:
     if domain.listing is None:
         return domain.listed_type
     query, leaves = domain.listing
-    db.create_from_sql("given", query)
+    try:
+        db.create_from_sql("given", query)
+    except UsageError as error:
+        raise UsageError(f"the query of a domain is run before the records are read: {error}") from error
     fields = db.list_fields(temp_table("given"))
     kind = read_as(fields[0].type)
     if kind == "VARCHAR":

@@ -308,6 +308,13 @@ def test_types_of_columns_in_a_query_are_kept(tmp_path: Path) -> None:
     assert read_rows(request, tmp_path) == (["SMALLINT"], [(1,), (None,)])
 
 
+def test_a_domain_does_not_read_the_records_of_a_file(tmp_path: Path) -> None:
+    mechanism = {"kind": "contingency", "epsilon": 1, "domains": {"v": {"query": "SELECT v FROM source"}}}
+    source = {"file": write_csv(tmp_path / "a.csv", ["v", "1"])}
+    with pytest.raises(UsageError, match="before the records are read"):
+        read_rows({"source": source, "columns": {"categories": ["v"]}, "mechanism": mechanism}, tmp_path)
+
+
 @pytest.mark.parametrize("value", ["1", 1.5, "many", None, b"\xff"])
 def test_a_value_of_sqlite_changes_no_type(value: Any, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "a.sqlite")) as db:

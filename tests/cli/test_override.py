@@ -47,6 +47,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, given: dict[str, str], wor
 def test_a_missing_file_is_named_before_missing_flags(tmp_path: Path) -> None:
     for verb in ("publish", "plan", "init"):
         refused(run(verb, tmp_path / "nofile.parquet"), 4, "nofile.parquet: no such file")
+        refused(run(verb, tmp_path / "no" / "*.parquet"), 4, "*.parquet: no file matches this pattern")
     with pytest.raises(privsql.EngineError, match="no such file"):
         privsql.plan(tmp_path / "nofile.parquet")
 

@@ -411,6 +411,13 @@ def questioned(release: Path, *, whole: Callable[[], bool]) -> None:
             assert done.code == 1 or len(done.err.strip().splitlines()) == 1, done.err
 
 
+def test_a_file_of_a_folder_that_breaks_off_is_said_to_be_damaged(ward: Path, tmp_path: Path) -> None:
+    shutil.copytree(ward / "ill", tmp_path / "ill")
+    file = tmp_path / "ill" / "qit.parquet"
+    file.write_bytes(file.read_bytes()[:-100])
+    refused(run("verify", tmp_path / "ill"), 4, "qit.parquet: can't be read: is no Parquet file, or a damaged one")
+
+
 @pytest.mark.slow
 @each("share", [0, 11, 12, 4096, 12289, 0.3, 0.6, -4096, -1], few=4)
 def test_a_release_that_breaks_off(ward: Path, tmp_path: Path, share: float) -> None:

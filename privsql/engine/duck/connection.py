@@ -141,7 +141,7 @@ REMEDIES = {
     r"Maximum line size of .*? bytes exceeded. Actual Size: ?(\d+)":
         "{line} is {0} bytes long; a quote may be missing, or say options = {{ max_line_size = {0} }}",
     "No magic bytes found|too small to be a Parquet file":
-        "is no Parquet file, or no whole one; of CSV say reader = 'csv'",
+        "is no Parquet file, or a damaged one",
     "CSV Error on Line:":
         "{line}: {reason}; say how the file is written: options = {{ delimiter = .., quote = .., skip = .. }}",
     "Error when sniffing file|not possible to automatically detect the CSV":
