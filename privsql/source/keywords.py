@@ -227,7 +227,7 @@ def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way:
 
 
 def _refuse_missing(source: object, called: str) -> None:
-    """Raise ``EngineError`` for a file that is not there, or a pattern without a match; an address is looked up later."""
+    """Raise ``EngineError`` for a missing file, or a pattern without a match; an address is looked up later."""
     path = (source.get("file") or source.get("database")) if isinstance(source, dict) else None
     if not isinstance(path, str) or url_scheme(path):
         return
