@@ -55,6 +55,9 @@ class QuestionKey(NamedTuple):
 UNNAMED = QuestionKey()
 
 
+Band = dict[str, str | int | float | None]  # figures of some answers, by name
+
+
 @dataclass
 class Score:
     """True answers, estimates and bounds of one estimator, one entry per query and group; ``put``: what was asked."""
@@ -81,7 +84,7 @@ class Score:
         for one in fields(self):
             getattr(self, one.name).extend(getattr(other, one.name))
 
-    def summarize_band(self, records: float, low: float = -np.inf, high: float = np.inf) -> dict[str, Any]:
+    def summarize_band(self, records: float, low: float = -np.inf, high: float = np.inf) -> Band:
         """Answers whose truth lies in [low, high): how many, mean error, coverage and half-width; None where there are
         none, or none with bounds.
 
@@ -106,9 +109,9 @@ class Score:
         answers = ({"estimate": estimate, "low": low, "high": high} for estimate, (low, high) in figures)
         return list(zip(self.put, self.truth, answers, strict=True))
 
-    def by_share(self, records: float) -> list[dict[str, Any]]:
+    def by_share(self, records: float) -> list[Band]:
         """Return the figures by share of the records that the true answer has, without empty bands."""
-        bands = [
+        bands: list[Band] = [
             {
                 "low": low,
                 "high": None if np.isinf(high) else high,
@@ -461,12 +464,12 @@ class EvaluationContext:
         return tuple(name for name in known if wanted is None or name in wanted)
 
 
-def by_class(scores: Mapping[str, Score], records: float) -> dict[str, Any]:
+def by_class(scores: Mapping[str, Score], records: float) -> dict[str, list[Band]]:
     """Figures of one estimator by class of question, and of all of these by share of the records."""
     every = Score()
     for one in scores.values():
         every.extend(one)
-    classes = [{"class": name, **one.summarize_band(records)} for name, one in scores.items()]
+    classes: list[Band] = [{"class": name, **one.summarize_band(records)} for name, one in scores.items()]
     return {"questions": classes, "shares": every.by_share(records)}
 
 

@@ -97,7 +97,8 @@ def refuse_comparison(why: str) -> Callable[..., NoReturn]:
 # Its module ``parameters`` holds what a publisher asks of it, and imports little; its module ``mechanism`` makes one
 # ``Mechanism``. Nothing outside the package knows more of it. No member has a default: what is forgotten fails when the
 # package is loaded, never as a silent "nothing to do". ``TabularMechanism`` and ``private.PrivateMechanism`` have
-# defaults for what most mechanisms of their kind leave out, but for checks, adversaries and what they promise.
+# defaults for what most mechanisms of their kind leave out, or what follows from epsilon; never for checks and
+# adversaries.
 
 Json = dict[str, Any]
 Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, type)

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from privsql.engine.open import open_engine
 from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import temp_table
-from privsql.model.manifest import in_order
+from privsql.mechanisms.bucketize.parameters import FakeFacts
+from privsql.mechanisms.permute.parameters import GroupFacts, Permute, PermuteFacts
+from privsql.mechanisms.setvalued.parameters import SetValued
+from privsql.model.manifest import differ_from_spec, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,3 +57,22 @@ def test_tables_of_hundreds_of_columns_can_be_checked(tmp_path: Path) -> None:
     found = out_of_order(tmp_path, sorted(rows, key=cmp_to_key(behind)), strict=True)
     assert not found
     assert len(out_of_order(tmp_path, rows, strict=True)) == 1
+
+
+def test_flags_that_allow_something_are_no_difference_to_a_specification() -> None:
+    stated = Permute.model_validate({"k": 3, "e": "1 day"})
+    assert differ_from_spec(stated, Permute.model_validate({"k": 3, "e": "24 hours"})) == []
+    assert differ_from_spec(stated, Permute.model_validate({"k": 4, "e": "1 day"})) == ["k: stated 3, asked for 4"]
+    allowed = SetValued.model_validate({"epsilon": 1, "universe": "data", "allow_empty": True})
+    assert differ_from_spec(allowed, allowed.model_copy(update={"allow_empty": False})) == []
+
+
+def test_facts_are_joined_and_leave_out_what_has_its_default() -> None:
+    groups = GroupFacts(loss=2, error="2", groups=1, smallest=3, largest=3, mean_width=2.0)
+    stated = PermuteFacts.join_parts(groups, groups.model_copy(update={"largest": 4}), held_back=1, left_out=1)
+    assert (stated.largest, stated.count_left_out(), stated.count_waiting()) == (4, 1, 1)
+    assert list(stated.as_json())[-2:] == ["held_back", "left_out"]
+    assert stated.describe()[-1] == ("held back", "1 new records")
+    assert FakeFacts(fake_values=0, weak_fakes=0).as_json() == {"weak_fakes": 0}
+    with pytest.raises(ValidationError, match="held_back"):
+        PermuteFacts.join_parts(groups)

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from privsql.answers.accuracy import (
     SANITY,
+    Band,
     Evaluated,
     QuestionKey,
     Score,
@@ -290,7 +291,7 @@ def containment_sql(context: EvaluationContext, sets: HasItems, codes: Asked) ->
     return count_query(context.name, exp.func("list_has_all", column(field.name), items), [])
 
 
-def _rename_errors(figures: dict[str, Any]) -> dict[str, Any]:
+def _rename_errors(figures: Band) -> Band:
     """The error of a class by length under the name that it has there."""
     return {"mean_relative_error" if key == "mean_error" else key: value for key, value in figures.items()}
 
