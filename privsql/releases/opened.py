@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -156,10 +157,6 @@ class OpenedRelease:
     manifest: Manifest
     checks: list[CheckResult]
 
-    def copy(self) -> OpenedRelease:
-        """Return a copy, whose manifest its holder may change."""
-        return OpenedRelease(self.manifest.model_copy(deep=True), [*self.checks])
-
     def require_intact(self, path: Path) -> None:
         """``GuaranteeError`` unless it holds what it states and no other table, view or metadata."""
         for result in self.checks:
@@ -206,12 +203,12 @@ def _admit_again(db: LockedSession, located: StoredRelease) -> OpenedRelease:
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
     if digest in _ADMITTED:
-        return _ADMITTED[digest].copy()
+        return deepcopy(_ADMITTED[digest])  # whose holder may change it
     release = OpenedRelease(*admit_release(db, located, RELEASE))
     if digest and all(result.ok for result in release.checks):
         if len(_ADMITTED) >= REMEMBERED:
             _ADMITTED.clear()
-        _ADMITTED[digest] = release.copy()
+        _ADMITTED[digest] = deepcopy(release)
     return release
 
 
