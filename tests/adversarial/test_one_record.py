@@ -87,9 +87,9 @@ def observed(case: str, request: dict[str, Any], folder: Path) -> Any:
         try:
             spec = build(request)
             source, mechanism = prepare_records(db, spec), get_mechanism(spec.mechanism.kind)
-            plan = mechanism.plan(db, source, spec.mechanism)
+            plan = mechanism.plan(db, source, spec.mechanism).as_json()
             db.create_database("release")
-            facts = mechanism.publish(db, source, spec.mechanism, seed_key(1))
+            facts = mechanism.publish(db, source, spec.mechanism, seed_key(1)).as_json()
         except PrivsqlError as error:
             return type(error), str(error)
         made = db.run_select("SELECT table_name FROM duckdb_tables() WHERE database_name = 'release' ORDER BY 1")
