@@ -19,7 +19,6 @@ from pydantic import (
     model_validator,
 )
 
-from privsql.engine.roles import infer_type
 from privsql.exact import as_fraction, fraction_text
 
 if TYPE_CHECKING:
@@ -263,6 +262,8 @@ class Universe(BaseModel):
     @property
     def listed_type(self) -> str | None:
         """The type of the values that are listed here; None where a query or the records list them."""
+        from privsql.engine.roles import infer_type  # noqa: PLC0415 (help should not wait for sqlglot)
+
         return None if self.items is None else infer_type(self.items)
 
     @property

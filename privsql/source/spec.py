@@ -186,7 +186,7 @@ SHAPES: dict[type[Shape], str] = {
 class ReleaseSection(SpecPart):
     """The release's name (that of its view) and target."""
 
-    name: str | None = optional_key("Name of the release and of its view.")
+    name: str | None = optional_key("Name of the release; its views are called NAME_weighted and the like.")
     to: Path | None = optional_key("File or folder to write the release to.")
     schema_: SchemaName | None = optional_key(
         "Schema of database file ``to`` that becomes the release. The rest of that file is no part of the release, so "

@@ -75,7 +75,7 @@ class Planning(TypedDict, total=False):
     categorical: bool
     """Sensitive numbers are codes of categories, however many there are."""
     name: str
-    """Name of the release and of its view."""
+    """Name of the release; its views are called NAME_weighted and the like."""
     to: PathLike
     """File or folder to write the release to."""
     schema: str

@@ -16,7 +16,8 @@ from privsql.engine.parquet import read_layout
 from privsql.engine.sqlfiles import table
 from privsql.model.manifest import MANIFEST
 from privsql.releases.draft import MAIN, digest_schema
-from privsql.releases.opened import rewrite_without_leftovers
+from privsql.releases.opened import attach_release, rewrite_without_leftovers
+from privsql.source.places import as_target
 from support.commands import refused, run, succeeded
 from support.loops import rest_slow
 from support.shelf import KEPT_APART, MECHANISMS, taken
@@ -281,7 +282,8 @@ def test_what_does_not_verify_is_not_copied(shelf: Path, tmp_path: Path) -> None
 def test_publishing_leaves_no_block_of_what_was_dropped(shelf: Path, tmp_path: Path) -> None:
     """A file that has free blocks is written afresh, one that has none stays."""
     release = taken(shelf, tmp_path)
-    stated = privsql.inspect(release)
+    with attach_release(as_target(release)) as (_, stated):
+        pass
     with open_scratch() as db:
         assert rewrite_without_leftovers(db, release, stated) == release
         dropped(release)
