@@ -14,6 +14,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import duckdb
 import pytest
 
 import privsql
@@ -274,6 +275,7 @@ def test_every_command_and_the_python_example_run(place: Path, monkeypatch: pyte
     assert ran >= 6
     assert (place / "error.png").stat().st_size > 10_000
     _python_runs(place)
+    _plain_sql_runs(place)
 
 
 def test_the_specification_is_valid() -> None:
@@ -306,6 +308,20 @@ def _python_runs(place: Path) -> None:
     text = next(text for kind, text in BLOCKS if kind == "python")
     done = subprocess.run([sys.executable, "-c", text], cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def _plain_sql_runs(place: Path) -> None:
+    """The statements for any SQL tool, over the release of the walk: counts that are near those of privsql."""
+    statements = [text for kind, text in (*blocks(README), *blocks(page("publish"))) if kind == "sql"]
+    assert len(statements) == 3
+    with duckdb.connect(str(place / "release.duckdb"), read_only=True) as db:
+        by_sex, by_disease, ((number, error),) = (db.execute(one).fetchall() for one in statements)
+    assert len(by_sex) == 2
+    assert len(by_disease) == 6
+    sql = "SELECT COUNT(*) FROM people WHERE age > 60 AND disease = 'flu'"
+    ((estimate, *_),) = privsql.query(place / "release.duckdb", sql).rows
+    assert 0 < error < number
+    assert abs(number - estimate) < 3 * error
 
 
 @pytest.mark.slow
