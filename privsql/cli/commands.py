@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 import privsql as api
 from privsql import plot as pictures
+from privsql.calls import as_range
 from privsql.cli import printing
 from privsql.cli.app import (
     CommandOutcome,
@@ -290,6 +291,10 @@ TrueSource = Annotated[
 ]
 
 
+def _read_range(true_answers: str | None) -> tuple[float | None, float | None] | None:
+    return None if true_answers is None else as_range(true_answers, "--true-answers")
+
+
 def _require_json(points: bool, as_json: bool) -> None:
     if points and not as_json:
         raise UsageError("--points goes with --json")
@@ -319,7 +324,7 @@ def evaluate(
     """Compare a release's answers with its source: error and coverage, by size of the true answer and by question."""
     _require_json(points, as_json)
     drawn: dict[str, Any] = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed}
-    chosen: dict[str, Any] = {"ways": ways, "true_answers": true_answers, "estimators": estimators}
+    chosen: dict[str, Any] = {"ways": ways, "true_answers": _read_range(true_answers), "estimators": estimators}
     how: dict[str, Any] = {"confidence": confidence, "key_file": key_file, "options": options}
     evaluated = api.evaluate(release, load_source(source), workload, **drawn, **chosen, **how)
     pictures.save_picture(pictures.draw_evaluation, evaluated.scores, plot)
@@ -354,7 +359,7 @@ def compare(
     """Publish a table in several ways, into a temporary folder, and measure each with the same queries."""
     _require_json(points, as_json)
     drawn: dict[str, Any] = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed}
-    chosen: dict[str, Any] = {"true_answers": true_answers, "estimators": estimators, "grid": grid or None}
+    chosen: dict[str, Any] = {"true_answers": _read_range(true_answers), "estimators": estimators, "grid": grid or None}
     named_specs = [(path.stem, api.load(path)) for path in specs]
     comparison = api.compare(
         named_specs, workload, **drawn, **chosen, confidence=confidence, key_file=key_file, options=options

@@ -86,6 +86,7 @@ def test_a_hidden_table_of_raw_rows_is_seen(shelf: Path, tmp_path: Path) -> None
 
 # Objects that are not stated ---
 
+NO_VIEWS = "DROP VIEW people_weighted; DROP VIEW people_pairs"
 OBJECTS = {
     "a macro": "CREATE MACRO more(x) AS x + 1",
     "a macro that is called like a built-in": "CREATE MACRO count(x) AS 0",
@@ -101,13 +102,13 @@ OBJECTS = {
     "a constraint": "ALTER TABLE qit ALTER age SET NOT NULL",
     "a comment": "COMMENT ON TABLE qit IS 'Alice has HIV'",
     "a comment on a column": "COMMENT ON COLUMN qit.age IS 'Alice has HIV'",
-    "a comment on the view": "COMMENT ON VIEW people IS 'Alice has HIV'",
-    "a computed column": "DROP VIEW people; CREATE TABLE t AS FROM qit; DROP TABLE qit; "
+    "a comment on the view": "COMMENT ON VIEW people_weighted IS 'Alice has HIV'",
+    "a computed column": f"{NO_VIEWS}; CREATE TABLE t AS FROM qit; DROP TABLE qit; "
     "CREATE TABLE qit (age BIGINT, sex VARCHAR, region VARCHAR, bid INTEGER, person VARCHAR AS ('Alice'))",
-    "a table that is a view": "DROP VIEW people; ALTER TABLE st RENAME TO s; CREATE VIEW st AS FROM s",
+    "a table that is a view": f"{NO_VIEWS}; ALTER TABLE st RENAME TO s; CREATE VIEW st AS FROM s",
     "a collation": "ALTER TABLE qit ALTER sex TYPE VARCHAR COLLATE nocase",
-    "no view": "DROP VIEW people",
-    "no table": "DROP VIEW people; DROP TABLE st",
+    "no view": "DROP VIEW people_weighted",
+    "no table": f"{NO_VIEWS}; DROP TABLE st",
 }
 
 
@@ -142,7 +143,9 @@ def test_a_stored_view_is_compared_and_never_evaluated(shelf: Path, tmp_path: Pa
         "SELECT qit.age, qit.sex, qit.region, st.disease, mine() AS weight FROM qit, st",
     ]
     for body in bodies:
-        release = altered(shelf, tmp_path, "CREATE MACRO mine() AS 1", f"CREATE OR REPLACE VIEW people AS {body}")
+        release = altered(
+            shelf, tmp_path, "CREATE MACRO mine() AS 1", f"CREATE OR REPLACE VIEW people_weighted AS {body}"
+        )
         for use, done in uses(release, shelf, few=body != bodies[0]).items():
             assert done.crash is None, use
             assert done.code == 1, f"{use}: {done.out}{done.err}"

@@ -160,7 +160,7 @@ def test_new_records_are_held_back_counted_and_released_later(office: Office) ->
 def test_a_repeat_gives_the_same_release(office: Office) -> None:
     office.publish()
     office.publish()
-    for table in ("qit", "st", "privsql_values", "pay"):
+    for table in ("qit", "st", "privsql_values", "pay_weighted"):
         assert rows(office.made[0], f"FROM {table}") == rows(office.made[1], f"FROM {table}")
 
 

@@ -107,5 +107,5 @@ def test_the_same_persons_under_new_ids_and_another_name_are_noticed(persons: st
     office.sql(f"CREATE TABLE later AS SELECT {columns} FROM people")
     later = f'database = "office.duckdb"\ntable = "later"\nid = "id"\n{persons}'
     refused(run(*office.arguments(source=later)), 1, "release 1", "another name", "some of its persons are here")
-    others = 'database = "office.duckdb"\nquery = "SELECT * REPLACE (upper(person) AS person) FROM later"'
+    others = 'database = "office.duckdb"\nquery = "SELECT * REPLACE (reverse(person) AS person) FROM later"'
     succeeded(*office.arguments(source=f'{others}\nid = "id"\n{persons}\nname = "others"'))

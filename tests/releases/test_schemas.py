@@ -89,7 +89,7 @@ def test_it_is_the_release_that_a_file_would_be(house: Path, ward: Path) -> None
     succeeded("verify", there(house), "--source", house / "spec.toml")
     succeeded("evaluate", there(house), "--source", house / "spec.toml", "--queries", 20)
     succeeded("attack", there(house), "--source", house / "spec.toml", "--seed", 1)
-    assert held(house)[:2] == [("Released to", "ill"), ("Released to", "privsql_channel")]
+    assert held(house)[:3] == [("Released to", name) for name in ("ill_pairs", "ill_weighted", "privsql_channel")]
     assert left_over(house) == []
 
 

@@ -168,13 +168,16 @@ def test_own_columns_give_way_table_by_table_and_the_manifest_says_so(tmp_path: 
     assert manifest(release)["own_columns"] == {
         "qit": {"bid": "bid_"},
         "privsql_values": {"code": "code_"},
-        "ill": {"weight": "weight_"},
+        "ill_weighted": {"weight": "weight_"},
+        "ill_pairs": {"weight": "weight_"},
     }
-    described = {table: [row[0] for row in rows(release, f"DESCRIBE {table}")] for table in ("qit", "st", "ill")}
+    described = {
+        table: [row[0] for row in rows(release, f"DESCRIBE {table}")] for table in ("qit", "st", "ill_weighted")
+    }
     assert described == {
         "qit": ["BID", "count", "weight", "bid_"],
         "st": ["bid", "Code", "bid_", "count"],
-        "ill": ["BID", "count", "weight", "Code", "bid_", "weight_"],
+        "ill_weighted": ["BID", "count", "weight", "Code", "bid_", "weight_"],
     }
     assert "bid_" in succeeded("inspect", release).out
     assert succeeded("inspect", release, "--json").json["own_columns"]["qit"] == {"bid": "bid_"}
@@ -206,7 +209,7 @@ def test_item_sets_may_be_called_like_their_weight(tmp_path: Path, algorithm: st
     )
     succeeded("publish", spec, "--seed", 1)
     release = tmp_path / "ill.duckdb"
-    assert [row[0] for row in rows(release, "DESCRIBE ill")] == ["Weight", "weight_"]
+    assert [row[0] for row in rows(release, "DESCRIBE ill_weighted")] == ["Weight", "weight_"]
     succeeded("verify", release, "--source", spec)
     found = succeeded("query", release, "SELECT COUNT(*) FROM ill WHERE list_contains(weight, 'a')", "--json").json
     assert abs(found["rows"][0]["estimate"] - 300) < 20
@@ -237,7 +240,13 @@ def test_a_manifest_that_lies_about_own_columns_is_refused(tmp_path: Path, state
 @pytest.mark.slow
 def test_an_own_column_lies_where_the_rule_says(tmp_path: Path) -> None:
     _, release = made(tmp_path, "bucketize", ["bid", *PLAIN[:4]])
-    warehouse(release, "DROP VIEW ill", "ALTER TABLE qit RENAME bid TO other", "ALTER TABLE qit RENAME bid_ TO bid")
+    warehouse(
+        release,
+        "DROP VIEW ill_pairs",
+        "DROP VIEW ill_weighted",
+        "ALTER TABLE qit RENAME bid TO other",
+        "ALTER TABLE qit RENAME bid_ TO bid",
+    )
     assert run("verify", release).code == 1
     assert run("query", release, "SELECT COUNT(*) FROM ill").code == 1
 

@@ -371,7 +371,7 @@ def test_what_is_to_be_copied_can_be_printed(tmp_path: Path) -> None:
                     ledger_off=True, to=tmp_path / "p.duckdb")  # fmt: skip
     with privsql.open(tmp_path / "p.duckdb") as release:
         found = make_snippets(release, locate_release(Target(tmp_path / "p.duckdb")))
-    assert re.fullmatch(r"SELECT age, SUM\(weight\) AS n FROM p WHERE ill = '[def]' GROUP BY 1;", found.sql)
+    assert re.fullmatch(r"SELECT age, SUM\(weight\) AS n FROM p_weighted WHERE ill = '[def]' GROUP BY 1;", found.sql)
 
 
 def test_numbers_are_asked_for_by_half(shelf: Path) -> None:

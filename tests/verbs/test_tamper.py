@@ -212,8 +212,16 @@ ALONE: dict[str, tuple[list[Any], str, list[str]]] = {
     "a larger smallest bucket": ([parameter("min_bucket_size", 3)], "loss and bounds", ["bucket sizes"]),
     "other SQL": ([stating("sql", lambda sql: dict.fromkeys(sql, "0"))], "SQL files", [".sql"]),
     "an id column in qit": (["ALTER TABLE qit ADD COLUMN person INTEGER"], CONTENTS, ["'person'", "qit"]),
-    "a renamed column": (["DROP VIEW ill", "ALTER TABLE qit RENAME age TO years"], CONTENTS, ["'years'"]),
-    "a column of another type": (["DROP VIEW ill", "ALTER TABLE qit ALTER zip TYPE BIGINT"], CONTENTS, ["'zip'"]),
+    "a renamed column": (
+        ["DROP VIEW ill_pairs", "DROP VIEW ill_weighted", "ALTER TABLE qit RENAME age TO years"],
+        CONTENTS,
+        ["'years'"],
+    ),
+    "a column of another type": (
+        ["DROP VIEW ill_pairs", "DROP VIEW ill_weighted", "ALTER TABLE qit ALTER zip TYPE BIGINT"],
+        CONTENTS,
+        ["'zip'"],
+    ),
     "columns in another order": (
         ["CREATE OR REPLACE TABLE qit AS SELECT sex, age, zip, bid FROM qit ORDER BY ALL"],
         CONTENTS,
@@ -229,14 +237,20 @@ ALONE: dict[str, tuple[list[Any], str, list[str]]] = {
     "a type": (["CREATE TYPE hint AS ENUM ('Alice has HIV')"], CONTENTS, ["'hint'"]),
     "a comment on a table": (["COMMENT ON TABLE qit IS 'Alice has HIV'"], CONTENTS, ["'qit'"]),
     "a comment on a column": (["COMMENT ON COLUMN qit.age IS 'Alice has HIV'"], CONTENTS, ["qit.age"]),
-    "a comment on the view": (["COMMENT ON VIEW ill IS 'Alice has HIV'"], CONTENTS, ["'ill'"]),
+    "a comment on the view": (["COMMENT ON VIEW ill_pairs IS 'Alice has HIV'"], CONTENTS, ["'ill_pairs'"]),
     "a default of a column": (["ALTER TABLE qit ALTER sex SET DEFAULT 'Alice has HIV'"], CONTENTS, ["qit"]),
-    "a constraint": (["DROP VIEW ill", "ALTER TABLE qit ALTER age SET NOT NULL"], CONTENTS, []),
-    "a missing view": (["DROP VIEW ill"], CONTENTS, ["'ill'"]),
-    "a view that says something else": (
-        ["CREATE OR REPLACE VIEW ill AS SELECT age, sex, zip, disease, 1.0 AS weight FROM qit JOIN st USING (bid)"],
+    "a constraint": (
+        ["DROP VIEW ill_pairs", "DROP VIEW ill_weighted", "ALTER TABLE qit ALTER age SET NOT NULL"],
         CONTENTS,
-        ["'ill'", "defined otherwise"],
+        [],
+    ),
+    "a missing view": (["DROP VIEW ill_pairs"], CONTENTS, ["'ill_pairs'"]),
+    "a view that says something else": (
+        [
+            "CREATE OR REPLACE VIEW ill_pairs AS SELECT age, sex, zip, disease, 1.0 AS weight FROM qit JOIN st USING (bid)"
+        ],
+        CONTENTS,
+        ["'ill_pairs'", "defined otherwise"],
     ),
     "another name": ([stating("name", lambda _: "well")], CONTENTS, ["'well'"]),
     "another type of a column": (
@@ -382,12 +396,12 @@ SPOILT: dict[str, list[Any]] = {
         raw("quasi_identifiers", '[{"name": "age", "type": "INTEGER"}, {"name": "AGE", "type": "INTEGER"}]')
     ],
     "a rule that never ends": [parameter("threshold", {"default": "-" * 5000 + "1", "values": {}})],
-    "no view and no name": ["DROP VIEW ill", stating("name", lambda _: "")],
-    "no qit": ["DROP VIEW ill", "DROP TABLE qit"],
-    "no st": ["DROP VIEW ill", "DROP TABLE st"],
+    "no view and no name": ["DROP VIEW ill_pairs", "DROP VIEW ill_weighted", stating("name", lambda _: "")],
+    "no qit": ["DROP VIEW ill_pairs", "DROP VIEW ill_weighted", "DROP TABLE qit"],
+    "no st": ["DROP VIEW ill_pairs", "DROP VIEW ill_weighted", "DROP TABLE st"],
     "no thresholds": ["DROP TABLE {values}"],
     "qit that is a view": ["ALTER TABLE qit RENAME TO q", "CREATE VIEW qit AS SELECT * FROM q"],
-    "a view that can not be read": ["CREATE OR REPLACE VIEW ill AS SELECT * FROM read_csv('/nowhere.csv')"],
+    "a view that can not be read": ["CREATE OR REPLACE VIEW ill_pairs AS SELECT * FROM read_csv('/nowhere.csv')"],
 }
 
 
@@ -449,9 +463,9 @@ def test_the_manifest_of_a_release_can_not_reach_outside(ward: Path, tmp_path: P
 def test_the_view_of_a_release_can_not_reach_outside(ward: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("age,sex,zip,disease,weight\n1,F,1,flu,1.0\n", encoding="utf-8")
-    release = changed(ward, tmp_path, f"CREATE OR REPLACE VIEW ill AS SELECT * FROM read_csv('{secret}')")
-    told(run("verify", release, "--json"), CONTENTS, "'ill'")
-    refused(run("query", release, "SELECT COUNT(*) FROM ill"), 1, "'ill'")
+    release = changed(ward, tmp_path, f"CREATE OR REPLACE VIEW ill_pairs AS SELECT * FROM read_csv('{secret}')")
+    told(run("verify", release, "--json"), CONTENTS, "'ill_pairs'")
+    refused(run("query", release, "SELECT COUNT(*) FROM ill"), 1, "'ill_pairs'")
 
 
 def test_changes_that_lie_in_a_log_beside_the_release_are_told(ward: Path, tmp_path: Path) -> None:

@@ -156,6 +156,8 @@ def make_linear_estimator(classes: Sequence[ListedPairs], real: Sequence[int] | 
     moment = reduce(add, [one.pairs * (one.size / (one.size + one.fakes) ** 2) for one in classes])
     listed = moment.sum(axis=0)  # by rows, in their order
     records = np.rint(listed) if real is None else np.array(real, dtype=np.float64)
+    if len(records) != len(listed) or not records.any():
+        raise EngineError("the release is damaged: it does not state how often each of its values is real")
     shares, seen = records / fsum(records), listed / fsum(listed)
     gain = _typical_gain(moment, moment / listed[:, None], records)
     gain += (1 - gain.T.copy().sum(axis=0))[:, None] * shares
