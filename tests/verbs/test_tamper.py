@@ -246,9 +246,7 @@ ALONE: dict[str, tuple[list[Any], str, list[str]]] = {
     ),
     "a missing view": (["DROP VIEW ill_pairs"], CONTENTS, ["'ill_pairs'"]),
     "a view that says something else": (
-        [
-            "CREATE OR REPLACE VIEW ill_pairs AS SELECT age, sex, zip, disease, 1.0 AS weight FROM qit JOIN st USING (bid)"
-        ],
+        ["CREATE OR REPLACE VIEW ill_pairs AS SELECT age, zip, disease, 1.0 AS weight FROM qit JOIN st USING (bid)"],
         CONTENTS,
         ["'ill_pairs'", "defined otherwise"],
     ),
