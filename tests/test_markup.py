@@ -55,6 +55,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> tuple[privsql.Published, p
     return done, people
 
 
+@pytest.mark.slow
 def test_names_and_values_are_escaped(evil: tuple[privsql.Published, pd.DataFrame]) -> None:
     done, _ = evil
     name, asked = (EVIL.replace('"', '""') for _ in range(2))

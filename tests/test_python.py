@@ -373,6 +373,7 @@ def test_paths_may_be_texts_in_what_takes_longer(ward: Path) -> None:
 SQL = "SELECT sex, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY sex ORDER BY sex"
 
 
+@pytest.mark.slow
 def test_answers_are_tables_of_every_library(ward: Path) -> None:
     with privsql.open(str(ward / "ill.duckdb")) as release:
         answer, frame = release.query(SQL), release.sql(SQL)

@@ -28,6 +28,7 @@ def ill(ward: Path) -> Iterator[Release]:
         yield release
 
 
+@pytest.mark.slow
 @each(
     ("sql", "most"),
     [

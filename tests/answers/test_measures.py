@@ -138,6 +138,7 @@ def test_extremes_of_the_sensitive_column_are_certain_of_somebody_only(folder: P
     assert ("may be empty" in some) == any(api.query(folder / "permute.duckdb", sql.replace("99", "60")).may_be_empty)
 
 
+@pytest.mark.slow
 def test_decimals_stay_decimals(folder: Path) -> None:
     """Of quasi-identifiers and of the sensitive column, in Python, in print and as numbers in JSON."""
     ((low, _, _, _, total, *_),) = api.query(

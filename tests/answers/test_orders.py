@@ -145,6 +145,7 @@ def test_another_order_is_found_beside_the_source(place: Path, tmp_path: Path) -
     assert [line for one in found.checks for line in one.offending] == ["orders: state"]
 
 
+@pytest.mark.slow
 def test_an_analyst_casts_to_no_type_of_labels(place: Path) -> None:
     """As before; and the message says what was written."""
     with api.open(made(place)) as release:

@@ -449,6 +449,7 @@ def test_too_much_kept_is_found(plain: Path, tmp_path: Path) -> None:
     assert found["linkage"]["above"] == 1
 
 
+@pytest.mark.slow
 def test_what_is_no_release_is_not_attacked(plain: Path, tmp_path: Path) -> None:
     release = changed(plain, tmp_path, lambda db: db.execute("CREATE TABLE raw AS SELECT 1 AS a") and None)
     refused(run("attack", release), 1, "raw", "verify")
@@ -471,6 +472,7 @@ def test_nothing_is_learnt_where_nothing_can_be(plain: Path) -> None:
         assert found[name]["right"] == pytest.approx(found["linkage"]["right"], abs=5 * 0.4 / PEOPLE**0.5)
 
 
+@pytest.mark.slow
 def test_what_can_be_learnt_is(tied: Path) -> None:
     """The job tells nine in ten diseases; the release hides that in buckets of five, and gives it away all the same."""
     found = attacked(tied / "ill.duckdb", "--source", tied / "spec.toml")

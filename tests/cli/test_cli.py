@@ -247,6 +247,7 @@ def test_counts_without_a_mixed_condition_are_exact(ward: Path) -> None:
         assert (shown["rows"][0]["low"], shown["rows"][0]["high"]) == (true[0], true[0])
 
 
+@pytest.mark.slow
 def test_inspect(ward: Path) -> None:
     shown = succeeded("inspect", ward / "ill.duckdb", "--json").json
     assert shown == manifest(ward / "ill.duckdb")
@@ -853,6 +854,7 @@ def test_a_source_that_is_open_elsewhere_for_writing(tmp_path: Path) -> None:
     succeeded("publish", source, "--table", "stay", *FLAGS, "--to", tmp_path / "r.duckdb")
 
 
+@pytest.mark.slow
 @each("kind", ["missing", "text", "database", "folder", "parquet"])
 def test_what_is_no_release_is_said_to_be_none(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "thing"

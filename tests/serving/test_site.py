@@ -97,6 +97,7 @@ def test_one_release_is_shown_at_once(releases: Path) -> None:
         assert (moved.status_code, moved.headers["location"]) == (303, "/setvalued")
 
 
+@pytest.mark.slow
 def test_releases_of_one_name_are_told_apart(releases: Path, tmp_path: Path) -> None:
     """By where they are served: folders of this machine are nobody's business."""
     files = [releases / "setvalued.duckdb", tmp_path / "setvalued.duckdb"]
@@ -275,6 +276,7 @@ def test_hostile_questions_stay_text(client: Client) -> None:
 # While it is served ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_file_that_goes_is_answered_from_or_one_line(releases: Path, tmp_path: Path) -> None:
     copy, folder = tmp_path / "copy.duckdb", tmp_path / "folder"
     shutil.copy(releases / "bucketize.duckdb", copy)

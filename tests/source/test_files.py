@@ -71,6 +71,7 @@ def parquet(folder: Path, name: str, query: str) -> Path:
     return write(folder / name, query)
 
 
+@pytest.mark.slow
 def test_a_pattern_a_list_and_a_folder_are_the_same_files(tmp_path: Path) -> None:
     parquet(tmp_path, "d/a.parquet", "SELECT 1 AS k, 'x' AS v")
     parquet(tmp_path, "d/b.parquet", "SELECT 'y' AS v, 2 AS k")  # in another order
@@ -515,6 +516,7 @@ class Stands:
         monkeypatch.setattr(Connection, "run", run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mysql", "ducklake"])
 def test_what_an_extension_attaches_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     place = warehouse(
@@ -537,6 +539,7 @@ def test_a_table_that_knows_its_files_is_read(tmp_path: Path, monkeypatch: pytes
     assert stands.loaded == [kind]
 
 
+@pytest.mark.slow
 def test_patterns_of_addresses_are_looked_up_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parquet(tmp_path, "d/year=2020/a.parquet", "SELECT 1 AS k")
     parquet(tmp_path, "d/year=2021/b.parquet", "SELECT 2 AS k")
@@ -689,6 +692,7 @@ def test_a_query_beside_the_source_is_sqlites(tmp_path: Path) -> None:
         assert db.rows(all_rows(temp_table("given"))) == [("flu", 0.5)]
 
 
+@pytest.mark.slow
 def test_late_values_tell_the_type(tmp_path: Path) -> None:
     """What is NULL in the first thousands of rows is not taken for a number."""
     filled(tmp_path / "x.db", "t", ["v"], [(None,)] * 70_000 + [("x",)])

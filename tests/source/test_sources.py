@@ -110,6 +110,7 @@ def test_a_table_or_view_of_a_database(clinic: Path, tmp_path: Path, table: str,
     assert rows(release, "SELECT sum(count) FROM st WHERE disease = 'd1'") == [(records / 4,)]
 
 
+@pytest.mark.slow
 @each("table", ["nothing", "ward.nothing", "nowhere.stay", "stay; DROP TABLE stay", "(SELECT 1)", '"', ""])
 def test_a_table_that_is_not_there(clinic: Path, tmp_path: Path, table: str) -> None:
     refused(run("publish", clinic, "--table", table, *ROLES, "--to", tmp_path / "r.duckdb"), 2)
@@ -766,6 +767,7 @@ def test_a_csv_file_with_hardly_a_row(tmp_path: Path, rows_of_it: int) -> None:
     refused(run("publish", source, *ROLES, "--to", tmp_path / "r.duckdb"), 3)
 
 
+@pytest.mark.slow
 def test_a_table_without_rows_is_infeasible_in_every_command(tmp_path: Path) -> None:
     source = warehouse(tmp_path / "w.duckdb", f"CREATE TABLE w AS {STAY} LIMIT 0")
     refused(run("publish", source, "--table", "w", *ROLES, "--to", tmp_path / "r.duckdb"), 3, "no records")
@@ -824,6 +826,7 @@ def test_every_algorithm_and_layout(three_thousand: Path, algorithm: str, layout
     assert len(found) <= {"anatomy": 2, "one-size": 1, "two-size": 2, "informative": 2}.get(algorithm, 12)
 
 
+@pytest.mark.slow
 @each("algorithm", ALGORITHMS)
 @each(("smallest", "largest"), [(5, 5), (4, 9), (20, 30)])
 def test_bucket_sizes_lie_within_what_is_asked(

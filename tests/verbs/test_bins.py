@@ -105,6 +105,7 @@ def test_flags_are_the_same_as_a_specification(tmp_path: Path) -> None:
     assert tables(tmp_path / "flags.duckdb") == tables(tmp_path / "ill.duckdb")
 
 
+@pytest.mark.slow
 @each(
     ("bins", "words"),
     [
@@ -210,6 +211,7 @@ def test_a_table_beside_its_release_is_read_in_the_same_bins(tmp_path: Path) -> 
         privsql.verify(to, table)
 
 
+@pytest.mark.slow
 def test_noisy_counts_of_a_source_are_of_whole_bins(tmp_path: Path) -> None:
     people(tmp_path)
     spec = privsql.load(asked(tmp_path, "bucketize"))

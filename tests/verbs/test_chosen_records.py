@@ -39,6 +39,7 @@ def published(release: Path) -> list[tuple[Any, ...]]:
     return rows(release, "SELECT age FROM qit ORDER BY ALL")
 
 
+@pytest.mark.slow
 def test_the_ledger_s_key_chooses_and_is_found_again(tmp_path: Path) -> None:
     write(tmp_path / "v.parquet", VISITS)
     spec = asked(tmp_path)
@@ -125,6 +126,7 @@ def test_null_is_no_empty_text_and_copies_are_records_of_their_own(
     assert abs(counted[value] - 2000 * share) < 6 * (2000 * share * (1 - share)) ** 0.5
 
 
+@pytest.mark.slow
 def test_a_comparison_measures_the_records_that_are_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the ledger's key, or that of a file; by the seed where there is neither."""
     write(tmp_path / "v.parquet", VISITS)

@@ -104,6 +104,7 @@ def test_budgets_divide_exactly_by_square_roots() -> None:
     assert parts[1] > parts[2] > parts[0] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 3), Fraction(7, 11), Fraction(9, 4)])
 def test_opendp_agrees_on_what_choices_spend(epsilon: Fraction) -> None:
     """Scores of counts change all in one direction, gaps between tables don't: those spend twice."""

@@ -43,6 +43,7 @@ def answer(release: Path, sql: str, *flags: str) -> dict[str, Any]:
 # Publishing and checking ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_release_is_what_it_should_be(firm: Path) -> None:
     release = firm / "ill.duckdb"
     done = succeeded("publish", asked(firm), "--seed", 1, "--to", firm / "again.duckdb", "--json").json
@@ -131,6 +132,7 @@ def test_groups_of_doubles_are_checked_to_the_last_bit(tmp_path: Path) -> None:
     assert "every group has k sensitive values over a range of e" in failed(run("verify", release, "--json"))
 
 
+@pytest.mark.slow
 @each(
     ("salary", "mechanism", "code", "words"),
     [
@@ -276,6 +278,7 @@ def test_counts_with_ranges_lie_within_their_bounds(firm: Path, estimator: str, 
         assert found["low"] <= true <= found["high"]
 
 
+@pytest.mark.slow
 def test_ranges_of_whole_groups_are_answered_exactly(firm: Path) -> None:
     release = firm / "ill.duckdb"
     (low, high) = rows(release, "SELECT min(salary), max(salary) FROM st WHERE bid IN (1, 2)")[0]

@@ -130,6 +130,7 @@ def test_plan_writes_nothing_and_says_what_publish_does(place: Path) -> None:
     assert "retention" in succeeded("plan", place / "pp.toml").out
 
 
+@pytest.mark.slow
 def test_inspect(hospital: Path) -> None:
     for release in ("up.duckdb", "pp.duckdb", "folder"):
         shown = succeeded("inspect", hospital / release).out
@@ -347,6 +348,7 @@ def test_columns_may_be_called_like_those_of_the_release(place: Path, role: str,
 # Requests that can't be met ---
 
 
+@pytest.mark.slow
 @each(
     ("mechanism", "code", "words"),
     [
@@ -447,6 +449,7 @@ def test_intervals_cover_the_truth(
         assert found["std_error"] is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", rest_slow(["up.duckdb", "pp.duckdb", "folder"]))
 def test_what_only_asks_about_quasi_identifiers_is_exact(
     hospital: Path, truth: duckdb.DuckDBPyConnection, release: str
@@ -558,6 +561,7 @@ def test_what_a_release_does_not_hold_is_not_answered(hospital: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_explain_shows_the_statement_and_the_formula(hospital: Path) -> None:
     sql = "SELECT COUNT(*) FROM ill WHERE disease = 'd0' AND sex = 'F'"
     shown = succeeded("query", hospital / "pp.duckdb", sql, "--explain", "--estimator", "baseline", "--json").json

@@ -262,6 +262,7 @@ def test_the_tail_is_that_of_the_noise(source: Callable[[], Any]) -> None:
     chi_square([*counts.tolist(), len(drawn) - int(counts.sum())], chances / laplace(0.5, 400)[400 + least :].sum())
 
 
+@pytest.mark.slow
 @each("source", SOURCES)
 @each(("empty", "least"), [(1, 1), (7, 1), (1023, 9), (1000, 1)])
 def test_how_many_pass_is_binomial(source: Callable[[], Any], empty: int, least: int) -> None:
@@ -485,6 +486,7 @@ def small_tree(seed: int) -> tuple[ItemSetTree, ItemTaxonomy]:
     return grow_tree(baskets(table), taxonomy, asked(1, fan_out=3), SeededNoise(rng), rng), taxonomy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_two_passes_are_the_least_squares_solution(seed: int) -> None:
     tree, _ = small_tree(seed)

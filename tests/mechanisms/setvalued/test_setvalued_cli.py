@@ -41,6 +41,7 @@ def estimated(release: Path, condition: str, *flags: object) -> dict[str, Any]:
 # Publishing -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_release_holds_what_it_should_and_verifies(shop: Path) -> None:
     release = shop / "shop.duckdb"
     shown = succeeded("verify", release, "--source", shop / "spec.toml", "--json").json

@@ -166,6 +166,7 @@ def drawn(items: int, seed: int) -> list[NoisyTable]:
     ]
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5), st.integers(0, 10**6))
 def test_least_squares_are_those_of_a_dense_matrix(items: int, seed: int) -> None:
     tables, draw = drawn(items, seed), np.random.default_rng(seed + 1)
