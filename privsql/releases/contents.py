@@ -63,7 +63,7 @@ class AttachedRelease:
         """Return names and types of the columns of every table."""
         return self.tables | {MANIFEST: MANIFEST_COLUMNS}
 
-    @property
+    @cached_property
     def views(self) -> list[ViewDefinition]:
         """Return the release's own views."""
         return self.mechanism.define_views(self.manifest)

@@ -21,7 +21,6 @@ from privsql.engine.files import PACKED, fold_name, kind_of, private
 from privsql.engine.open import open_locked, open_release_tables, open_scratch
 from privsql.engine.sqlfiles import all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
-from privsql.mechanisms.contract import WEIGHTED
 from privsql.model.manifest import BROKEN
 from privsql.releases.contents import ENDING, admit_release, locate_release, name_holders
 from privsql.releases.draft import MAIN, Draft, digest_schema, find_schema, is_occupied
@@ -221,7 +220,7 @@ class Release:
             self.manifest, self.mechanism = attached.manifest, attached.mechanism
             self._lookups = AttachedLookups(self._db, files)
             self._counts = self._open_counter(stack, options)
-            self._db.stand_in([self.manifest.name], self.mechanism.views(self.manifest)[WEIGHTED])
+            self._db.stand_in([self.manifest.name], attached.views[0].query)
             with explain_failures(self.target):
                 self.answers = self.mechanism.answers(self._counts, self.manifest)
             self._open = stack.pop_all()

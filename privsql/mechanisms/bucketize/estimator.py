@@ -212,9 +212,8 @@ def differ_from_channel(stated: pa.Table, deviations: pa.Table, estimator: Linea
     """Return how ``privsql_estimator`` and the deviations (code, deviation) differ from what the channel gives."""
     if estimator is None:
         named = deviations.num_rows - deviations["deviation"].null_count
-        return [f"{stated.num_rows + named:,} weights and deviations, where weights are shares"] * (
-            stated.num_rows + named > 0
-        )
+        more = stated.num_rows + named
+        return [f"{more:,} weights and deviations, where weights are shares"] if more else []
     listed, value, weight = (stated[name].to_numpy() for name in ("listed", "value", "weight"))
     weights = estimator.weights.ravel()
     places = listed.astype(np.int64) * len(estimator.weights) + value
