@@ -15,6 +15,7 @@ import pyarrow as pa
 import scipy
 from sqlglot import exp
 
+from privsql.answers.bucket_model import ReleaseArrays
 from privsql.answers.channel import JITTER, LARGE, TINY, Channel, own_share, singular_values
 from privsql.answers.estimate import RecordSets, ReleaseQuestion, project_within, read_sets
 from privsql.answers.learned_prior import MOST_RECORDS, Sample, comparable_columns, encode_values
@@ -28,6 +29,8 @@ from privsql.model.records import bounded_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from privsql.answers.channel import Floats, Matrix
     from privsql.engine.database import Relations
@@ -459,3 +462,38 @@ def sample_buckets(db: Relations, roles: Roles, setting: Sequence[tuple[int, int
     return Sample(
         places, weights, {name: encode_values(rows[key]) for name, key in zip(names, roles.qi_keys, strict=True)}
     )
+
+
+def read_release_arrays(db: Relations, roles: Roles) -> ReleaseArrays:
+    """Return QIT and ST of an open release, records by bucket and, within it, by all quasi-identifiers."""
+    columns, bid = comparable_columns(roles), roles.by_qi.as_column("bid")
+    placed = fill("query/placed", {"qit": table("qit"), "bid": bid, "columns": columns, "filter": exp.true()})
+    rows = db.arrow(placed.order_by("bid", *roles.qi_keys))
+    listed = db.arrow(fill_lists(roles, exp.true()).order_by("bid", "code"))
+    names = [field.name for field in roles.sensitive]
+    labels = db.rows(exp.select(*names).from_(table("privsql_values")).order_by(roles.by_sa.column_name("code")))
+    bids, bucket = np.unique(rows["bid"].to_numpy(), return_inverse=True)
+    listed_bids, listed_bucket = np.unique(listed["bid"].to_numpy(), return_inverse=True)
+    if not np.array_equal(bids, listed_bids):
+        raise EngineError("the release is damaged: QIT and ST do not have the same buckets")
+    fields = zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
+    return ReleaseArrays(
+        {field.name: _code_column(rows[key], is_number=field.is_number) for field, key in fields},
+        bucket,
+        listed_bucket,
+        listed["code"].to_numpy().astype(np.int64),
+        listed["records"].to_numpy().astype(np.int64),
+        [" / ".join(map(str, label)) for label in labels],
+    )
+
+
+def _code_column(column: pa.ChunkedArray, *, is_number: bool) -> NDArray[Any]:
+    """Return numbers, NULL as NaN, or the ranks of texts, NULL last."""
+    if is_number and not pa.types.is_string(column.type):
+        numbers = column.cast(pa.int64()) if pa.types.is_temporal(column.type) else column
+        return np.asarray(numbers.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    texts = coded.dictionary.cast(pa.string()).to_pylist()
+    rank = np.empty(len(texts), dtype=np.int64)
+    rank[sorted(range(len(texts)), key=lambda i: (texts[i] is None, texts[i] or ""))] = np.arange(len(texts))
+    return np.asarray(rank[coded.indices.to_numpy(zero_copy_only=False)])
