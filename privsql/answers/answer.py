@@ -446,13 +446,14 @@ def _is_group(node: exp.Expr, groups: Sequence[str]) -> bool:
 # Open releases --------------------------------------------------------------------------------------------------------
 # The base class of open releases, which read an analyst's SQL and answer it; mechanisms implement it.
 
-OURS, THEIRS = "reconstructed", "baseline"  # privsql's estimator, and the literature's formula
+BEST = "best"  # the estimator that a question has unless it names one
+MODEL, LINEAR, RECONSTRUCTED = "model", "linear", "reconstructed"  # privsql's estimators
+BASELINE = "baseline"  # the literature's formula
 
 
 class Answers(ABC):
     """An open release; what it knows of itself is read once."""
 
-    estimators: ClassVar[tuple[str, ...]] = (OURS, THEIRS)
     certain: ClassVar[frozenset[str]]
     """The estimators whose low and high bound the true count with certainty."""
     records: ClassVar[str]
@@ -469,6 +470,11 @@ class Answers(ABC):
     def algorithm(self) -> str:
         """Return the algorithm that made the release."""
         return self._manifest.algorithm
+
+    @property
+    def estimators(self) -> tuple[str, ...]:
+        """Return the estimators that there are, the most precise one first."""
+        return RECONSTRUCTED, BASELINE
 
     @property
     def in_bins(self) -> frozenset[str]:
@@ -526,10 +532,17 @@ class Answers(ABC):
             return "exact"
         return "certain" if estimator in self.certain or query.measure.side == "sa" else "interval"
 
+    def choose_estimator(self, estimator: str) -> str:
+        """Return the estimator that is meant: ``best`` is the first; ``UsageError`` for one that there is not."""
+        if estimator == BEST:
+            return self.estimators[0]
+        self.require_estimator(estimator)
+        return estimator
+
     def require_estimator(self, estimator: str) -> None:
         """Raise ``UsageError`` for an estimator that there is not."""
         if estimator not in self.estimators:
-            raise UsageError(f"estimator {estimator!r} is not one of {', '.join(self.estimators)}")
+            raise UsageError(f"estimator {estimator!r} is not one of {', '.join((BEST, *self.estimators))}")
 
     def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:  # noqa: ARG002
         """Return the most frequent item sets and their counts; ``UsageError`` where records hold no items."""

@@ -21,7 +21,7 @@ from privsql.model.manifest import Estimate, same_nan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.answers.channel import Channel, Floats, Posterior
+    from privsql.answers.channel import Channel, Floats, LinearEstimator, Posterior
     from privsql.answers.learned_prior import TaughtPrior
     from privsql.engine.database import Relations
 
@@ -162,7 +162,8 @@ class ReleaseQuestion:
     ``records``: the published table with the quasi-identifiers; ``independent``: whether records were drawn
     independently (perturbed), or took their places without replacement. ``most`` (m,): records that each value can have
     at most (default: the channel's); ``uncertain`` (m,): variance of the channel's records where these are estimates;
-    ``taught``: the prior that the release teaches, if any; ``code``: how the list of values calls their codes.
+    ``taught``: the prior that the release teaches, if any; ``linear``: the estimator whose answers are sums
+    over records, if it is the one that answers; ``code``: how the list of values calls their codes.
     """
 
     db: Relations
@@ -173,6 +174,7 @@ class ReleaseQuestion:
     most: Floats | None = None
     uncertain: Floats | None = None
     taught: TaughtPrior | None = None
+    linear: LinearEstimator | None = None
     code: str = "code"
 
     @property
@@ -184,7 +186,9 @@ class ReleaseQuestion:
         return names | {name for lookup in query.lookups for _, name in lookup.keys}
 
     def reconstruct(self, observation: Observation, functionals: Floats) -> Posterior:
-        """Return the posterior by the prior that the release teaches, or else by the default one."""
+        """Return the linear estimate, the posterior by the prior that the release teaches, or by the default one."""
+        if self.linear is not None:
+            return self.linear.estimate_sets(self.channel, observation, functionals)
         if self.taught is None:
             return reconstruct(self.channel, observation, functionals)
         return self.taught.reconstruct(observation, functionals, self.selecting_columns)
@@ -192,6 +196,8 @@ class ReleaseQuestion:
     @property
     def degrees_of_freedom(self) -> float:
         """Return degrees of freedom of a standard error: a strength is estimated from one deviation per value."""
+        if self.linear is not None:
+            return np.inf
         return max(len(self.channel.records) - 1, FEWEST_DEGREES) if self.taught is None else DEGREES
 
     @property

@@ -153,8 +153,11 @@ def query(
     confidence: Confidence = 0.95,
     estimator: Annotated[
         str,
-        typer.Option(help="reconstructed (through the channel), or baseline (the papers' formula, certain bounds)."),
-    ] = "reconstructed",
+        typer.Option(
+            help="model (see privsql fit), linear, reconstructed or baseline (the papers' formula, certain bounds); by "
+            "default the most precise one that there is."
+        ),
+    ] = "best",
     attach: Attached = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print the SQL that runs and the formula.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -183,8 +186,8 @@ def itemsets(
     release: ReleaseFile,
     top: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
     estimator: Annotated[
-        str, typer.Option(help="reconstructed, or baseline (published counts alone).")
-    ] = "reconstructed",
+        str, typer.Option(help="reconstructed, or baseline (published counts alone); by default the first.")
+    ] = "best",
     synthetic: Annotated[
         Path | None, typer.Option(help="Write synthetic (record, item) rows as well: a Parquet file.")
     ] = None,
@@ -280,7 +283,8 @@ TrueAnswers = Annotated[
     ),
 ]
 Estimators = Annotated[
-    str | None, typer.Option(metavar="NAME,..", help="Ask these alone: reconstructed, baseline; by default all.")
+    str | None,
+    typer.Option(metavar="NAME,..", help="Ask these alone: model, linear, reconstructed, baseline; by default all."),
 ]
 Points = Annotated[
     bool, typer.Option("--points", help="With --json: every question with its true answer and each estimator's.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from sqlglot import exp
 
 from privsql import markup
-from privsql.answers.answer import Answer, find_unknown
+from privsql.answers.answer import BEST, Answer, find_unknown
 from privsql.answers.evaluate_select import SelectEvaluation
 from privsql.answers.present import AnswerBuilder
 from privsql.answers.question import LOOKUPS
@@ -234,7 +234,7 @@ class Release:
             raise UsageError(f"{self.path}: Spark reads releases in Parquet; publish with format = 'parquet'")
         return stack.enter_context(open_release_tables(options.session, stored.files))
 
-    def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> pd.DataFrame:
+    def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = BEST) -> pd.DataFrame:
         """Answer a count query: the groups, estimate, std_error, low, high."""
         return self.query(sql, confidence=confidence, estimator=estimator).frame()
 
@@ -243,7 +243,7 @@ class Release:
         sql: str,
         *,
         confidence: float = 0.95,
-        estimator: str = "reconstructed",
+        estimator: str = BEST,
         limits: QuestionLimits | None = None,
     ) -> Answer:
         """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered.
@@ -272,6 +272,7 @@ class Release:
         return nullcontext() if limits is None else self._db.limit_time(limits.seconds, limits.stop)
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
+        estimator = self.answers.choose_estimator(estimator)
         statement = self.answers.parse_sql(sql, self._lookups)
         for lookup in statement.scope.lookups:
             self._db.stand_in(lookup.names, sqlfiles.all_rows(table(lookup.table, LOOKUPS, "main")))
@@ -347,7 +348,7 @@ def query(
     sql: str,
     *,
     confidence: float = 0.95,
-    estimator: str = "reconstructed",
+    estimator: str = BEST,
     attach: Sequence[PathLike] | PathLike = (),
 ) -> Answer:
     """Answer one count query from a release alone; ``UsageError`` for whatever is not supported."""

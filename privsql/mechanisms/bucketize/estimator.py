@@ -15,13 +15,12 @@ import pyarrow as pa
 import scipy
 from sqlglot import exp
 
-from privsql.answers.channel import JITTER, LARGE, TINY, Channel, own_share, singular_values
+from privsql.answers.channel import JITTER, LARGE, TINY, Channel, LinearEstimator, own_share, singular_values
 from privsql.answers.estimate import RecordSets, ReleaseQuestion, project_within, read_sets
-from privsql.answers.learned_prior import MOST_RECORDS, Sample, comparable_columns, encode_values
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, UsageError
-from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket, some_buckets
+from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, ChannelFacts
 from privsql.model.manifest import Estimate, exact_estimate, same_nan
 from privsql.model.records import bounded_zeros
@@ -133,17 +132,6 @@ def choose_weighting(sizes: Sequence[tuple[int, int]], values: int) -> Weighting
     return "linear" if fits and values <= LARGE else "share"
 
 
-@dataclass(frozen=True)
-class LinearEstimator:
-    """``weights`` (m, m): W, listed value by value; ``deviations`` (m,): of what a record adds to the count of v.
-
-    So the standard error of a count of n records is about ``deviations`` sqrt(n).
-    """
-
-    weights: Floats
-    deviations: Floats
-
-
 def find_linear_estimator(parts: pa.Table, facts: BucketFacts) -> LinearEstimator | None:
     """Return the estimator of ``privsql_channel``; None where the release weighs by shares."""
     if facts.weighting == "share":
@@ -163,7 +151,8 @@ def make_linear_estimator(classes: Sequence[ListedPairs], real: Sequence[int] | 
     gain += (1 - gain.T.copy().sum(axis=0))[:, None] * shares
     weights = gain + shares - (seen[:, None] * gain).sum(axis=0)
     squares = (weights * _multiply(moment, weights)).sum(axis=0) / fsum(records)
-    return LinearEstimator(weights, np.sqrt(np.maximum(squares - shares * shares, 0)))
+    deviations = np.sqrt(np.maximum(squares - shares * shares, 0))
+    return LinearEstimator(weights, deviations)
 
 
 def _typical_gain(moment: Floats, mean: Floats, records: Floats) -> Floats:
@@ -330,16 +319,12 @@ def _sum_group(group: tuple[Any, ...], parts: list[BucketTerm]) -> Estimate:
     return Estimate(group, middle, 0.0 if low == high else None, float(low), float(high))
 
 
-# Reconstruct ----------------------------------------------------------------------------------------------------------
-# Answers from a bucketized release through its channel (see ``privsql.answers.channel`` for the algebra).
-#
-# A record of value i sits in a uniformly random slot of that value, so e_x = sum over the matching records of count(g,
-# x)/|g| has E[e] = M^T n with M_ix = G_ix / o_i, G = sum_g count(g) count(g)^T / |g|: public, from ST alone. The
-# records of Q take their slots without replacement, hence the weight |Q|/N (1 - |Q|/N) of the noise.
+# Sums over records ----------------------------------------------------------------------------------------------------
+# What a release tells of sets of records: e = sum over the matching records of count(g, .)/|g|, and from it the counts.
 
-CHANNEL_FORMULA = (
-    "estimate = x^T n, n the posterior mean of the counts per sensitive value given e = sum over the matching records "
-    "of count(g, .)/|g|; E[e] = M^T n, M from ST (see privsql.channel)"
+LINEAR_FORMULA = (
+    "estimate = sum over the values v asked for of (e W)_v, e = sum over the matching records of count(g, .)/|g|, W in "
+    "privsql_estimator; about the SUM(weight) of the weighted view"
 )
 
 
@@ -419,7 +404,9 @@ def _by_size(amounts: dict[int, float]) -> Floats:
     return by_size
 
 
-def split_certain(db: Relations, query: CountQuery, roles: Roles, law: FakeValueChannel) -> ReleaseQuestion:
+def split_certain(
+    db: Relations, query: CountQuery, roles: Roles, law: FakeValueChannel, linear: LinearEstimator
+) -> ReleaseQuestion:
     """The question with what is certain of the values' records, and what is not."""
     return ReleaseQuestion(
         db,
@@ -427,35 +414,6 @@ def split_certain(db: Relations, query: CountQuery, roles: Roles, law: FakeValue
         table("qit"),
         law.channel,
         most=law.most,
+        linear=linear,
         code=roles.by_sa.column_name("code"),
-    )
-
-
-# Sample ---------------------------------------------------------------------------------------------------------------
-# The records of some buckets of an open release as arrays, to learn from (``privsql.answers.learnt``).
-
-
-def sample_buckets(db: Relations, roles: Roles, setting: Sequence[tuple[int, int]], law: FakeValueChannel) -> Sample:
-    """Whole buckets with about ``MOST`` records, the same ones every time; all of a release that is no larger."""
-    sizes, buckets = np.array(setting).T
-    share = min(1.0, MOST_RECORDS / float(sizes @ buckets))
-    bid = roles.by_qi.as_column("bid")
-    placed: Holes = {
-        "qit": table("qit"), "bid": bid, "columns": comparable_columns(roles), "filter": some_buckets(share, bid)
-    }  # fmt: skip
-    rows = db.arrow(fill("query/placed", placed))
-    listed = db.arrow(fill_lists(roles, some_buckets(share, column("bid", "s"))))
-    bids, code, records = (listed[name].to_numpy() for name in ("bid", "code", "records"))
-    known = np.unique(bids)
-    scale = np.array([law.scale[size] for size, _ in setting])
-    amounts = records * scale[np.searchsorted(np.cumsum(buckets), bids, side="right")]
-    at = np.searchsorted(known, bids), code
-    weights = scipy.sparse.coo_array((amounts, at), shape=(len(known), len(law.channel.records))).tocsr()
-    numbers = rows["bid"].to_numpy()
-    places = np.searchsorted(known, numbers).clip(max=len(known) - 1).astype(np.int32)
-    if not np.array_equal(known[places], numbers):
-        raise EngineError("the release is damaged: QIT has a bucket that ST does not list")
-    names = (field.name for field in roles.quasi_identifiers)
-    return Sample(
-        places, weights, {name: encode_values(rows[key]) for name, key in zip(names, roles.qi_keys, strict=True)}
     )

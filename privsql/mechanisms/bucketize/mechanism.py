@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -14,8 +13,8 @@ from sqlglot import exp
 
 from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
+from privsql.answers.answer import BASELINE, LINEAR
 from privsql.answers.channel import LARGE, own_share, relative_error, remaining_variance
-from privsql.answers.learned_prior import can_teach, find_or_learn_prior
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
 from privsql.attacks import adversaries, suite
 from privsql.attacks.suite import Suite
@@ -36,15 +35,17 @@ from privsql.mechanisms.bucketize.checks import (
 )
 from privsql.mechanisms.bucketize.estimator import (
     BASELINE_FORMULA,
-    CHANNEL_FORMULA,
+    LINEAR_FORMULA,
     baseline_statement,
     channel_facts,
     channel_statement,
     estimate_baseline,
     expected_records,
+    listed_values,
     make_channel,
+    make_fake_value_channel,
+    make_linear_estimator,
     observe_sets,
-    sample_buckets,
     split_certain,
 )
 from privsql.mechanisms.bucketize.fakes import plan_lists
@@ -67,12 +68,11 @@ from privsql.model.manifest import make_structure as part
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from privsql.answers.channel import Channel
-    from privsql.answers.learned_prior import TaughtPrior
+    from privsql.answers.channel import Channel, LinearEstimator
     from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.bucketize.estimator import FakeValueChannel
+    from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Plan
     from privsql.mechanisms.bucketize.parameters import BucketFacts
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 class BucketizedAnswers(answer.Answers):
     """An open release that answers count queries; its channel is read once."""
 
-    certain = frozenset({"baseline"})
+    certain = frozenset({BASELINE})
     records = "qit"
     measures = frozenset()
 
@@ -101,42 +101,49 @@ class BucketizedAnswers(answer.Answers):
         return BucketizeFacts.model_validate(self._manifest.facts)
 
     @cached_property
+    def _listed_pairs(self) -> list[ListedPairs]:
+        parts = self._db.arrow(all_rows(table("privsql_channel")))
+        return listed_values(parts, [size for size, _ in self._facts.sizes], self._facts.fake_values)
+
+    @cached_property
     def _fake_value_channel(self) -> FakeValueChannel:
-        return make_channel(self._db.arrow(all_rows(table("privsql_channel"))), self._facts)
+        return make_fake_value_channel(self._listed_pairs, self._facts.real)
 
     @cached_property
     def _expected_records(self) -> pa.Table:
         return expected_records(self._db, self._roles, self._facts, self._fake_value_channel)
 
     @cached_property
-    def _learned_prior(self) -> TaughtPrior | None:
-        """The prior that the release teaches, if any."""
-        if not can_teach(self.channel, self._manifest.published_records):
+    def _linear_estimator(self) -> LinearEstimator | None:
+        """The estimator of plain SQL, of releases that weigh by shares too; None where values are very many."""
+        if len(self.channel.records) > LARGE:
             return None
-        return find_or_learn_prior(
-            self.channel, sample_buckets(self._db, self._roles, self._facts.sizes, self._fake_value_channel)
-        )
+        return make_linear_estimator(self._listed_pairs, self._facts.real)
+
+    @property
+    def estimators(self) -> tuple[str, ...]:
+        """Return the estimators that there are, the most precise one first."""
+        linear = (LINEAR,) if len(self.channel.records) <= LARGE else ()
+        return *linear, BASELINE
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        self.require_estimator(estimator)
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
-        if estimator == "baseline":
+        if estimator == BASELINE:
             return baseline_statement(query, self._roles, self._facts), BASELINE_FORMULA
-        return channel_statement(query, self._roles, self._facts), CHANNEL_FORMULA
+        return channel_statement(query, self._roles, self._facts), LINEAR_FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         if query.is_exact:
             return exact_answer(self._db, query, table("qit"))
-        if estimator == "baseline":
+        linear = self._linear_estimator if estimator == LINEAR else None
+        if linear is None:
             if self._facts.fake_values:
                 self._db.register_arrow("expected", self._expected_records)
             return estimate_baseline(self._db, query, self._roles, self._facts)
-        question = replace(
-            split_certain(self._db, query, self._roles, self._fake_value_channel), taught=self._learned_prior
-        )
+        question = split_certain(self._db, query, self._roles, self._fake_value_channel, linear)
         observed = observe_sets(question, self._roles, self._facts, self._fake_value_channel)
         return estimate.estimate_rows(question, observed, confidence)
 
