@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from privsql.answers.aggregates import Statement
+    from privsql.answers.bucket_model import IntervalScale, ReleaseArrays
     from privsql.answers.channel import Channel
     from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
@@ -451,9 +452,26 @@ MODEL, LINEAR, RECONSTRUCTED = "model", "linear", "reconstructed"  # privsql's e
 BASELINE = "baseline"  # the literature's formula
 
 
+@dataclass(frozen=True)
+class AttachedModel:
+    """A model of the release beside it: ``weights`` (record, bid, code, weight) and ``spreads`` lie in ``database``.
+
+    ``records``: QIT, as a temporary relation, with the number of each record in its column ``record``; ``scale``: how
+    much wider intervals are than what is open within buckets.
+    """
+
+    database: str
+    records: str
+    record: str
+    scale: IntervalScale
+
+
 class Answers(ABC):
     """An open release; what it knows of itself is read once."""
 
+    model: AttachedModel | None = None
+    modelled: ClassVar[bool] = False
+    """Whether a model can be fitted to such a release."""
     certain: ClassVar[frozenset[str]]
     """The estimators whose low and high bound the true count with certainty."""
     records: ClassVar[str]
@@ -538,6 +556,14 @@ class Answers(ABC):
             return self.estimators[0]
         self.require_estimator(estimator)
         return estimator
+
+    def read_arrays(self) -> ReleaseArrays:
+        """Return what a model is fitted to; ``UsageError`` where none is."""
+        raise UsageError(f"no model is fitted to releases of {self._manifest.mechanism}: answers need none")
+
+    def explain_improvement(self, estimator: str) -> tuple[str, ...]:  # noqa: ARG002
+        """Return how an answer by an estimator could be more precise; nothing where there is no better one."""
+        return ()
 
     def require_estimator(self, estimator: str) -> None:
         """Raise ``UsageError`` for an estimator that there is not."""

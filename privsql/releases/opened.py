@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -24,6 +24,7 @@ from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError,
 from privsql.model.manifest import BROKEN
 from privsql.releases.contents import ENDING, admit_release, locate_release, name_holders
 from privsql.releases.draft import MAIN, Draft, digest_schema, find_schema, is_occupied
+from privsql.releases.fitted import list_models, take_model
 from privsql.releases.statements import describe_manifest, examine_release
 from privsql.source.places import Target, as_target
 
@@ -216,13 +217,16 @@ class Release:
         self._turn, self._closed = threading.RLock(), False
         files = as_paths(attach, "attach")
         with ExitStack() as stack:
-            self._db, attached = stack.enter_context(open_release(self.target, files, options))
+            models = {} if options is not None and options.session is not None else list_models()
+            self._db, attached = stack.enter_context(open_release(self.target, [*files, *models.values()], options))
             self.manifest, self.mechanism = attached.manifest, attached.mechanism
             self._lookups = AttachedLookups(self._db, files)
             self._counts = self._open_counter(stack, options)
             self._db.stand_in([self.manifest.name], attached.views[0].query)
             with explain_failures(self.target):
                 self.answers = self.mechanism.answers(self._counts, self.manifest)
+                if self.answers.modelled and models:
+                    self.answers.model = take_model(attached, models)
             self._open = stack.pop_all()
 
     def _open_counter(self, stack: ExitStack, options: Options | None) -> Relations:
@@ -353,7 +357,9 @@ def query(
 ) -> Answer:
     """Answer one count query from a release alone; ``UsageError`` for whatever is not supported."""
     with Release(release, attach) as opened_release:
-        return opened_release.query(sql, confidence=confidence, estimator=estimator)
+        answer = opened_release.query(sql, confidence=confidence, estimator=estimator)
+        improvement = opened_release.answers.explain_improvement(answer.estimator)
+        return replace(answer, hints=(*answer.hints, *improvement)) if not answer.certain else answer
 
 
 def inspect(release: PathLike) -> Manifest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import reduce
 from math import fsum
@@ -15,22 +15,38 @@ import pyarrow as pa
 import scipy
 from sqlglot import exp
 
+from privsql.answers.aggregates import is_number
 from privsql.answers.channel import JITTER, LARGE, TINY, Channel, LinearEstimator, own_share, singular_values
-from privsql.answers.estimate import RecordSets, ReleaseQuestion, project_within, read_sets
+from privsql.answers.estimate import (
+    ConfidenceLevel,
+    CountBounds,
+    CountFigures,
+    RecordSets,
+    ReleaseQuestion,
+    as_sums,
+    bound_amount,
+    count_groups,
+    project_within,
+    read_sets,
+)
+from privsql.answers.learned_prior import comparable_columns, encode_values
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
-from privsql.errors import EngineError, UsageError
+from privsql.errors import EngineError
 from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, ChannelFacts
-from privsql.model.manifest import Estimate, exact_estimate, same_nan
+from privsql.model.manifest import Estimate, Number, exact_estimate, same_nan
 from privsql.model.records import bounded_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from privsql.answers.answer import AttachedModel
+    from privsql.answers.bucket_model import ReleaseArrays
     from privsql.answers.channel import Floats, Matrix
+    from privsql.answers.learned_prior import Codes
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.roles import Field, Roles
     from privsql.mechanisms.bucketize.model import Ints
     from privsql.mechanisms.bucketize.parameters import BucketFacts, Weighting
 
@@ -273,8 +289,6 @@ def _with_expected(roles: Roles) -> exp.Subquery:
 
 def estimate_baseline(db: Relations, query: CountQuery, roles: Roles, facts: BucketFacts) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
-    if query.measure.kind != "count":
-        raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
     estimates = [
         _sum_group(group, parts) for group, parts in _by_group(db.rows(baseline_statement(query, roles, facts))).items()
     ]
@@ -417,3 +431,150 @@ def split_certain(
         linear=linear,
         code=roles.by_sa.column_name("code"),
     )
+
+
+# Model ----------------------------------------------------------------------------------------------------------------
+# Answers by a model of the release: sums of q_rv, the belief that record r has value v, over what a question selects.
+
+MODEL_FORMULA = (
+    "estimate = sum over the matching records r and values v of q_rv, the probability by the release's model that r "
+    "has v, given what its bucket lists"
+)
+MANY = 2**62  # records, of which those of a question are no share
+
+
+def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> exp.Query:
+    """Return the SQL statement that an answer needs."""
+    amount = query.measure.amount
+    holes: Holes = {
+        "records": query.join_lookups(temp_table(model.records)),
+        "record": column(model.record),
+        "values": table("privsql_values"),
+        "code": roles.by_sa.as_column("code"),
+        "weights": table("weights", model.database),
+        "groups": [column(f"g_{i}") for i in range(len(query.groups))],
+        "predicate": query.predicate or exp.true(),
+        "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.Literal.number(1),
+    }
+    sides: tuple[Side, ...] = ("qi", "sa")
+    for side in sides:
+        holes[f"{side}_terms"] = select_terms(query, side)
+        holes[f"{side}_filter"] = all_of(query.filters[side])
+    return fill("query/modelled", holes)
+
+
+@dataclass(frozen=True)
+class BeliefSums:
+    """Sums over the beliefs that each group (G,) of an answer is about, as ``sql/query/modelled.sql`` names them."""
+
+    known: Floats
+    n: Floats
+    a: Floats
+    nn: Floats
+    na: Floats
+    aa: Floats
+    least: Floats
+    most: Floats
+
+    def measure_amounts(self, kind: str) -> tuple[Floats, Floats, Floats]:
+        """Return sums or means, and the covariance and variance for ``IntervalScale.standard_error`` (G,)."""
+        if kind == "sum":
+            return self.a, self.na, self.aa
+        number = np.maximum(self.n, 1e-9)
+        mean = self.a / number
+        spread = (self.aa - 2 * mean * self.na + mean**2 * self.nn) / number**2
+        return mean, (self.na - mean * self.nn) / number, spread.clip(0)
+
+
+def estimate_by_model(
+    db: Relations, query: CountQuery, roles: Roles, model: AttachedModel, bounds: list[Estimate], confidence: float
+) -> list[Estimate]:
+    """Return the answer's rows; ``bounds``: counts with the bounds that are certain, by group."""
+    if not bounds:
+        return []
+    names = [f"g_{i}" for i in range(len(query.groups))]
+    rows, keys = _read_groups(db, model_statement(query, roles, model), names)
+    rank = {key: at for at, key in enumerate(keys)}
+    order = np.array([rank.get(one.group, -1) for one in bounds], dtype=np.intp)  # nothing is the last of all
+    sums = BeliefSums(*(np.append(as_sums(rows[one.name]), 0.0)[order] for one in fields(BeliefSums)))
+    if query.predicate is None:
+        members, scale = _count_members(db, query, [one.group for one in bounds]), model.scale
+    else:  # which values count differs by record, so that no total is known
+        members, scale = sums.known, replace(model.scale, records=MANY)
+    least, most = (np.array([[float(end or 0)] for end in ends]) for ends in zip(*_list_ends(bounds), strict=True))
+    error = scale.standard_error(members, sums.n, sums.nn, sums.nn, sums.nn)
+    groups, level = [one.group for one in bounds], ConfidenceLevel(confidence)
+    if query.measure.amount is None:
+        return count_groups(groups, CountBounds(sums.n[:, None], error[:, None] ** 2, least, most), level)
+    mean, covariance, variance = sums.measure_amounts(query.measure.kind)
+    spread = scale.standard_error(members, sums.n, sums.nn, covariance, variance) ** 2
+    figures = []
+    for at in range(len(groups)):
+        count = CountFigures(float(sums.n[at]), float(error[at] ** 2), float(least[at, 0]), float(most[at, 0]))
+        figure, ends = (float(mean[at]), float(spread[at])), (float(sums.least[at]), float(sums.most[at]))
+        known = sums.known[at] > 0
+        figures.append(bound_amount(query, figure, ends, count, level) if known else query.measure.empty_figures)
+    return [Estimate(group, *row) for group, row in zip(groups, figures, strict=True)]
+
+
+def _list_ends(bounds: list[Estimate]) -> list[tuple[Number | None, Number | None]]:
+    return [(one.low, one.high) for one in bounds]
+
+
+def _read_groups(db: Relations, statement: exp.Query, names: Sequence[str]) -> tuple[pa.Table, list[tuple[Any, ...]]]:
+    """Return the rows of a statement, and the groups (``names``) of each."""
+    rows = db.arrow(statement)
+    keys = rows.select(names).to_pylist() if names else [{}] * rows.num_rows
+    return rows, [tuple(same_nan(key[name]) for name in names) for key in keys]
+
+
+def _count_members(db: Relations, query: CountQuery, groups: list[tuple[Any, ...]]) -> Floats:
+    """Return how many records meet the conditions on quasi-identifiers, whatever their values, by group (G,)."""
+    sides = [group.side == "qi" for group in query.groups]
+    names = [f"g_{i}" for i, is_published in enumerate(sides) if is_published]
+    expressions = [expression for name, expression in group_terms(query, "qi") if name in names]
+    holes: Holes = {
+        "qit": query.join_lookups(table("qit")),
+        "groups": [alias_as(each.copy(), name) for name, each in zip(names, expressions, strict=True)],
+        "keys": expressions,
+        "filter": all_of(query.filters["qi"]),
+    }
+    rows, keys = _read_groups(db, fill("query/members", holes), names)
+    sizes = dict(zip(keys, as_sums(rows["members"]).tolist(), strict=True))
+    keys_of = (tuple(part for part, is_published in zip(group, sides, strict=True) if is_published) for group in groups)
+    return np.array([sizes.get(key, 0.0) for key in keys_of])
+
+
+def read_arrays(db: Relations, roles: Roles) -> ReleaseArrays:
+    """Return QIT and ST as arrays, in the order in which they are stored; numbers and dates are floats."""
+    from privsql.answers.bucket_model import ReleaseArrays  # noqa: PLC0415 (scipy, and only for a model)
+
+    holes: Holes = {
+        "qit": table("qit"),
+        "bid": roles.by_qi.as_column("bid"),
+        "columns": comparable_columns(roles),
+        "filter": exp.true(),
+    }
+    rows, listed = db.arrow(fill("query/placed", holes)), db.arrow(fill_lists(roles, exp.true()))
+    known, bucket = np.unique(rows["bid"].to_numpy(), return_inverse=True)
+    bids, codes, counts = (listed[name].to_numpy() for name in ("bid", "code", "records"))
+    order = np.lexsort((codes, bids))
+    if not np.array_equal(np.unique(bids), known) or (np.diff(bucket) < 0).any():
+        raise EngineError("the release is damaged: QIT and ST have other buckets")
+    columns = {
+        field.name: _as_feature(rows[key], field)
+        for field, key in zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
+    }
+    value = exp.cast(roles.sa_columns()[0], "VARCHAR")
+    names = db.rows(exp.select(value).from_(list_values(roles, table("privsql_values"))).order_by(column("code")))
+    entries = (np.searchsorted(known, bids[order]), codes[order].astype(np.int64), counts[order].astype(np.int64))
+    return ReleaseArrays(columns, bucket, *entries, [name for (name,) in names])
+
+
+def _as_feature(values: pa.ChunkedArray, field: Field) -> Floats | Codes:
+    """Return a column as floats where it is of numbers or dates, NaN for NULL, else as codes."""
+    if field.type == "DATE":
+        values = values.cast(pa.int32())
+    elif not is_number(field.type) or field.type == "BOOLEAN":
+        return encode_values(values)
+    return np.asarray(values.cast(pa.float64()).to_numpy(), dtype=np.float64)

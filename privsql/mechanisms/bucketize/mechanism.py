@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
-from privsql.answers.answer import BASELINE, LINEAR
+from privsql.answers.answer import BASELINE, LINEAR, MODEL
+from privsql.answers.bucket_model import FEWEST_RECORDS, MOST_VALUES
 from privsql.answers.channel import LARGE, own_share, relative_error, remaining_variance
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
 from privsql.attacks import adversaries, suite
@@ -36,16 +37,20 @@ from privsql.mechanisms.bucketize.checks import (
 from privsql.mechanisms.bucketize.estimator import (
     BASELINE_FORMULA,
     LINEAR_FORMULA,
+    MODEL_FORMULA,
     baseline_statement,
     channel_facts,
     channel_statement,
     estimate_baseline,
+    estimate_by_model,
     expected_records,
     listed_values,
     make_channel,
     make_fake_value_channel,
     make_linear_estimator,
+    model_statement,
     observe_sets,
+    read_arrays,
     split_certain,
 )
 from privsql.mechanisms.bucketize.fakes import plan_lists
@@ -68,6 +73,7 @@ from privsql.model.manifest import make_structure as part
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from privsql.answers.bucket_model import ReleaseArrays
     from privsql.answers.channel import Channel, LinearEstimator
     from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
@@ -90,6 +96,7 @@ class BucketizedAnswers(answer.Answers):
     certain = frozenset({BASELINE})
     records = "qit"
     measures = frozenset()
+    modelled = True
 
     @cached_property
     def channel(self) -> Channel:
@@ -123,29 +130,64 @@ class BucketizedAnswers(answer.Answers):
     @property
     def estimators(self) -> tuple[str, ...]:
         """Return the estimators that there are, the most precise one first."""
+        model = (MODEL,) if self.model is not None else ()
         linear = (LINEAR,) if len(self.channel.records) <= LARGE else ()
-        return *linear, BASELINE
+        return *model, *linear, BASELINE
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
-        if estimator == BASELINE:
-            return baseline_statement(query, self._roles, self._facts), BASELINE_FORMULA
-        return channel_statement(query, self._roles, self._facts), LINEAR_FORMULA
+        if estimator == MODEL and self.model is not None:
+            return model_statement(query, self._roles, self.model), MODEL_FORMULA
+        if estimator == LINEAR:
+            return channel_statement(query, self._roles, self._facts), LINEAR_FORMULA
+        if query.measure.kind != "count":
+            raise UsageError(f"{query.measure.kind.upper()} needs another estimator: {', '.join(self.estimators[:-1])}")
+        return baseline_statement(query, self._roles, self._facts), BASELINE_FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         if query.is_exact:
             return exact_answer(self._db, query, table("qit"))
-        linear = self._linear_estimator if estimator == LINEAR else None
-        if linear is None:
-            if self._facts.fake_values:
-                self._db.register_arrow("expected", self._expected_records)
-            return estimate_baseline(self._db, query, self._roles, self._facts)
-        question = split_certain(self._db, query, self._roles, self._fake_value_channel, linear)
+        if estimator == MODEL and self.model is not None:
+            bounds = self._bound_counts(query)
+            return estimate_by_model(self._db, query, self._roles, self.model, bounds, confidence)
+        if estimator != LINEAR or self._linear_estimator is None:
+            return self._bound_counts(query)
+        question = split_certain(self._db, query, self._roles, self._fake_value_channel, self._linear_estimator)
         observed = observe_sets(question, self._roles, self._facts, self._fake_value_channel)
         return estimate.estimate_rows(question, observed, confidence)
+
+    def read_arrays(self) -> ReleaseArrays:
+        """Return what a model is fitted to; ``InfeasibleError`` where none is."""
+        if self._why_unmodelled:
+            raise InfeasibleError(f"no model is fitted to {self._why_unmodelled}; its answers are linear")
+        return read_arrays(self._db, self._roles)
+
+    def explain_improvement(self, estimator: str) -> tuple[str, ...]:
+        """Return that a model would halve the error, and what it takes."""
+        if estimator != LINEAR or self.model is not None or self._why_unmodelled:
+            return ()
+        return ("'privsql fit' makes answers of this release about twice as precise",)
+
+    @property
+    def _why_unmodelled(self) -> str | None:
+        """Return what stands against a model of the release."""
+        if self._facts.fake_values:
+            return "a release with fake values"
+        if len(self._roles.sensitive) > 1:
+            return "a compound attribute"
+        if len(self.channel.records) > MOST_VALUES:
+            return f"more than {MOST_VALUES} values"
+        few = self._manifest.published_records < FEWEST_RECORDS
+        return f"fewer than {FEWEST_RECORDS} records" if few else None
+
+    def _bound_counts(self, query: CountQuery) -> list[Estimate]:
+        """Return counts by the papers' formula with the bounds that are certain."""
+        if self._facts.fake_values:
+            self._db.register_arrow("expected", self._expected_records)
+        return estimate_baseline(self._db, query, self._roles, self._facts)
 
 
 # Previews -------------------------------------------------------------------------------------------------------------
