@@ -98,9 +98,7 @@ def test_groups_add_up(release: api.Release) -> None:
         assert sum(parts.values()) == pytest.approx(whole, rel=1e-9)
 
 
-def test_answers_are_more_precise_and_intervals_hold(
-    release: api.Release, beliefs: duckdb.DuckDBPyConnection
-) -> None:
+def test_answers_are_more_precise_and_intervals_hold(release: api.Release, beliefs: duckdb.DuckDBPyConnection) -> None:
     """On a table whose jobs follow age and sex; seeded, so that it passes or fails for ever."""
     sql = "SELECT sex, age // 4, job, COUNT(*) FROM {} GROUP BY sex, age // 4, job"
     true = {row[:-1]: row[-1] for row in beliefs.sql(sql.format("people")).fetchall()}
@@ -168,7 +166,9 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("why", DAMAGES)
-def test_damaged_parameters_are_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+def test_damaged_parameters_are_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
     """In one line, and nothing is stored."""
     monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "x.json").write_text(json.dumps(DAMAGES[why](json.loads((folder / "t.json").read_text()))))

@@ -29,8 +29,9 @@ from privsql.answers.estimate import (
     project_within,
     read_sets,
 )
-from privsql.answers.learned_prior import comparable_columns, encode_values
+from privsql.answers.learned_prior import comparable_columns
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
+from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError
 from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket
@@ -41,10 +42,11 @@ from privsql.model.records import bounded_zeros
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from privsql.answers.answer import AttachedModel
     from privsql.answers.bucket_model import ReleaseArrays
     from privsql.answers.channel import Floats, Matrix
-    from privsql.answers.learned_prior import Codes
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field, Roles
     from privsql.mechanisms.bucketize.model import Ints
@@ -545,36 +547,38 @@ def _count_members(db: Relations, query: CountQuery, groups: list[tuple[Any, ...
     return np.array([sizes.get(key, 0.0) for key in keys_of])
 
 
-def read_arrays(db: Relations, roles: Roles) -> ReleaseArrays:
-    """Return QIT and ST as arrays, in the order in which they are stored; numbers and dates are floats."""
-    from privsql.answers.bucket_model import ReleaseArrays  # noqa: PLC0415 (scipy, and only for a model)
+def read_release_arrays(db: Relations, roles: Roles) -> ReleaseArrays:
+    """Return QIT and ST of an open release, records in the order in which they are stored."""
+    from privsql.answers.bucket_model import ReleaseArrays  # noqa: PLC0415 (only for a model)
 
-    holes: Holes = {
-        "qit": table("qit"),
-        "bid": roles.by_qi.as_column("bid"),
-        "columns": comparable_columns(roles),
-        "filter": exp.true(),
-    }
-    rows, listed = db.arrow(fill("query/placed", holes)), db.arrow(fill_lists(roles, exp.true()))
-    known, bucket = np.unique(rows["bid"].to_numpy(), return_inverse=True)
-    bids, codes, counts = (listed[name].to_numpy() for name in ("bid", "code", "records"))
-    order = np.lexsort((codes, bids))
-    if not np.array_equal(np.unique(bids), known) or (np.diff(bucket) < 0).any():
-        raise EngineError("the release is damaged: QIT and ST have other buckets")
-    columns = {
-        field.name: _as_feature(rows[key], field)
-        for field, key in zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
-    }
-    value = exp.cast(roles.sa_columns()[0], "VARCHAR")
-    names = db.rows(exp.select(value).from_(list_values(roles, table("privsql_values"))).order_by(column("code")))
-    entries = (np.searchsorted(known, bids[order]), codes[order].astype(np.int64), counts[order].astype(np.int64))
-    return ReleaseArrays(columns, bucket, *entries, [name for (name,) in names])
+    columns, bid = comparable_columns(roles), roles.by_qi.as_column("bid")
+    rows = db.arrow(fill("query/placed", {"qit": table("qit"), "bid": bid, "columns": columns, "filter": exp.true()}))
+    listed = db.arrow(fill_lists(roles, exp.true()).order_by("bid", "code"))
+    bids, bucket = np.unique(rows["bid"].to_numpy(), return_inverse=True)
+    listed_bids, listed_bucket = np.unique(listed["bid"].to_numpy(), return_inverse=True)
+    if not np.array_equal(bids, listed_bids) or (np.diff(bucket) < 0).any():
+        raise EngineError("the release is damaged: QIT and ST do not have the same buckets")
+    labels = exp.select(*(exp.cast(item, "VARCHAR") for item in roles.sa_columns()))
+    texts = db.rows(labels.from_(list_values(roles, table("privsql_values"))).order_by("code"))
+    named = zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
+    return ReleaseArrays(
+        {field.name: _code_column(rows[key], field) for field, key in named},
+        bucket,
+        listed_bucket,
+        listed["code"].to_numpy().astype(np.int64),
+        listed["records"].to_numpy().astype(np.int64),
+        [label_value(text) for text in texts],
+    )
 
 
-def _as_feature(values: pa.ChunkedArray, field: Field) -> Floats | Codes:
-    """Return a column as floats where it is of numbers or dates, NaN for NULL, else as codes."""
+def _code_column(column: pa.ChunkedArray, field: Field) -> NDArray[Any]:
+    """Return numbers and days, NULL as NaN, or the ranks of texts, NULL last."""
     if field.type == "DATE":
-        values = values.cast(pa.int32())
-    elif not is_number(field.type) or field.type == "BOOLEAN":
-        return encode_values(values)
-    return np.asarray(values.cast(pa.float64()).to_numpy(), dtype=np.float64)
+        column = column.cast(pa.int32())
+    if field.type == "DATE" or (is_number(field.type) and field.type != "BOOLEAN"):
+        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    texts = coded.dictionary.cast(pa.string()).to_pylist()
+    rank = np.empty(len(texts), dtype=np.int64)
+    rank[sorted(range(len(texts)), key=lambda i: (texts[i] is None, texts[i] or ""))] = np.arange(len(texts))
+    return np.asarray(rank[coded.indices.to_numpy(zero_copy_only=False)])

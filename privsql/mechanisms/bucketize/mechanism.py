@@ -50,7 +50,7 @@ from privsql.mechanisms.bucketize.estimator import (
     make_linear_estimator,
     model_statement,
     observe_sets,
-    read_arrays,
+    read_release_arrays,
     split_certain,
 )
 from privsql.mechanisms.bucketize.fakes import plan_lists
@@ -163,7 +163,7 @@ class BucketizedAnswers(answer.Answers):
         """Return what a model is fitted to; ``InfeasibleError`` where none is."""
         if self._why_unmodelled:
             raise InfeasibleError(f"no model is fitted to {self._why_unmodelled}; its answers are linear")
-        return read_arrays(self._db, self._roles)
+        return read_release_arrays(self._db, self._roles)
 
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:
         """Return that a model would halve the error, and what it takes."""
