@@ -73,6 +73,14 @@ def estimates(release: api.Release, sql: str, estimator: str = "best") -> dict[t
     return {group: answer[0] for group, answer in release.query(sql, estimator=estimator).by_group().items()}
 
 
+def same_figures(one: api.Answer, other: api.Answer) -> None:
+    """Estimates and bounds by group, but for rounding."""
+    left, right = one.by_group(), other.by_group()
+    assert left.keys() == right.keys()
+    for group, figures in left.items():
+        assert figures == pytest.approx(right[group], rel=1e-9)
+
+
 @pytest.mark.parametrize(("condition", "groups"), QUESTIONS.items())
 def test_answers_are_sums_of_beliefs(
     release: api.Release, beliefs: duckdb.DuckDBPyConnection, condition: str, groups: str
@@ -141,7 +149,7 @@ def test_a_folder_of_the_same_tables_has_the_same_model(folder: Path, release: a
     sql = "SELECT sex, COUNT(*) FROM t WHERE job = 2 GROUP BY sex"
     answer = api.query(folder / "folder", sql)
     assert answer.estimator == "model"
-    assert answer.rows == release.query(sql).rows
+    same_figures(answer, release.query(sql))
 
 
 def test_parameters_are_handed_on(
@@ -151,16 +159,16 @@ def test_parameters_are_handed_on(
     sql = "SELECT sex, COUNT(*) FROM t WHERE job = 2 GROUP BY sex"
     monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path))
     monkeypatch.setattr(bucket_model, "fit_bucket_model", None)
-    taken = succeeded("fit", folder / "t.duckdb", "--from", folder / "t.json", "--json").json()
+    taken = succeeded("fit", folder / "t.duckdb", "--from", folder / "t.json", "--json").json
     assert taken["records"] == 1600
-    assert api.query(folder / "t.duckdb", sql).rows == release.query(sql).rows
+    same_figures(api.query(folder / "t.duckdb", sql), release.query(sql))
 
 
 DAMAGES = {
     "of other tables": lambda stated: stated | {"digest": "0" * 64},
     "another version": lambda stated: stated | {"version": 0},
     "no model": lambda stated: stated | {"more": 1},
-    "damaged": lambda stated: stated | {"arrays": {name: one | {"data": "AAAA"} for name, one in stated["arrays"].items()}},
+    "damaged": lambda stated: stated | {"arrays": {key: one | {"data": "AA"} for key, one in stated["arrays"].items()}},
     "damaged|fit it again": lambda stated: stated | {"arrays": {}},
 }  # fmt: skip
 
