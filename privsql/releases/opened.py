@@ -22,7 +22,7 @@ from privsql.engine.open import open_locked, open_release_tables, open_scratch
 from privsql.engine.sqlfiles import all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
 from privsql.model.manifest import BROKEN
-from privsql.releases.contents import ENDING, admit_release, locate_release, name_holders
+from privsql.releases.contents import ENDING, VIEWS_FILE, admit_release, locate_release, name_holders, view_script
 from privsql.releases.draft import MAIN, Draft, digest_schema, find_schema, is_occupied
 from privsql.releases.fitted import list_models, take_model
 from privsql.releases.statements import describe_manifest, examine_release
@@ -438,6 +438,8 @@ def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
         draft_path = draft.parquet_folder if stored.is_folder else draft.database_file
         if stored.is_folder:
             _write_folder(stored, draft_path)
+            script = view_script(release, draft_path)
+            (draft_path / VIEWS_FILE).write_text(script, encoding="utf-8", newline="\n")
         else:
             _write_file(stored.place, release, draft_path)
         with open_release(Target(draft_path)) as (_, copy):

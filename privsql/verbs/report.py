@@ -26,7 +26,7 @@ from privsql.extras import SERVING
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, UsageSnippets, VerifiedFacts
 from privsql.pages.report import require_page_target, write_page
-from privsql.releases.contents import locate_release
+from privsql.releases.contents import ENDING, create_view, locate_release, view_of_parquet
 from privsql.releases.draft import digest_release
 from privsql.releases.opened import Release, explain_failures
 from privsql.releases.statements import describe_manifest
@@ -296,16 +296,8 @@ def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | N
     if form != "folder":
         return as_sql(query) + ";"
     read = sorted({one.name for one in view.query.find_all(exp.Table)})
-    views = [_create_view(one, exp.select("*").from_(_parquet_scan(one))) for one in read]
-    return "\n".join(as_sql(one) + ";" for one in (*views, _create_view(view.name, view.query), query))
-
-
-def _parquet_scan(name: str) -> exp.Expr:
-    return exp.Anonymous(this="read_parquet", expressions=[exp.Literal.string(f"{FOLDER}/{name}.parquet")])
-
-
-def _create_view(name: str, query: exp.Query) -> exp.Create:
-    return exp.Create(this=table(name), kind="VIEW", expression=query)
+    views = [view_of_parquet(one, f"{FOLDER}/{one}{ENDING}") for one in read]
+    return "\n".join(as_sql(one) + ";" for one in (*views, create_view(view.name, view.query), query))
 
 
 # Report ---------------------------------------------------------------------------------------------------------------
