@@ -109,6 +109,7 @@ class Planning(TypedDict, total=False):
         "informative",
         "up",
         "pp",
+        "pp-paper",
         "nested",
         "exact",
         "reapply-last",
@@ -118,9 +119,9 @@ class Planning(TypedDict, total=False):
         "basic",
         "marginals",
     ]
-    """bucketize: anatomy, one-size, two-size, multi-size, optimal, informative. [default: optimal]; randomize: up, pp.
-    [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default: nested]; setvalued: views, diffpart,
-    basic. [default: views]; contingency: marginals, diffpart. [default: marginals]
+    """bucketize: anatomy, one-size, two-size, multi-size, optimal, informative. [default: optimal]; randomize: up, pp,
+    pp-paper. [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default: nested]; setvalued: views,
+    diffpart, basic. [default: views]; contingency: marginals, diffpart. [default: marginals]
     """
     threshold: Value
     """What belief in a value may reach: a constant, or linear in its frequency f: '8*f + 0.02'."""
@@ -162,6 +163,8 @@ class Planning(TypedDict, total=False):
     """1 - delta is the confidence of the error bound. [default: 1/20]"""
     objective: Literal["error", "bound"]
     """What the partition makes small. error, bound. [default: error]"""
+    gamma_from: Literal["rho1"]
+    """With up: gamma follows from rho1, not from the largest protected frequency."""
     k: int
     """Least number of different sensitive values in a group."""
     e: Number
