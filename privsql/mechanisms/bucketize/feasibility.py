@@ -128,42 +128,35 @@ def require_valid_setting(problem: BucketProblem, setting: Setting) -> Setting:
     """
     sizes, buckets = np.array(setting.sizes, dtype=np.int64), np.array(setting.buckets, dtype=np.int64)
     if setting.records != problem.records:
-        raise _invalid_setting("CC", (), problem, setting.records, "buckets hold {room:,} records, not {records:,}")
+        raise _invalid_setting(f"buckets hold {setting.records:,} records, the table {problem.records:,}", "CC")
     if not problem.smallest <= min(setting.sizes) <= max(setting.sizes) <= problem.largest:
-        span = f"{problem.smallest}..{problem.largest}"
-        raise InfeasibleError(f"the setting has sizes outside {span}; set min_bucket_size and max_bucket_size")
+        raise _invalid_setting(f"its sizes are not all from {problem.smallest} to {problem.largest}", "bucket sizes")
     capacity = problem.capacity_for(setting.sizes)
     limits = np.minimum(capacity * buckets, problem.counts[:, None])
-    short = np.flatnonzero(limits.sum(axis=1) < problem.counts)
-    if len(short):
-        room = int(limits[short].sum())
-        raise _invalid_setting("PC", short, problem, room, "{values} have {records:,} records, room is for {room:,}")
-    unfilled = np.flatnonzero(limits.sum(axis=0) < sizes * buckets)
-    if len(unfilled):
-        room = int(limits[:, unfilled[0]].sum())
-        few = f"thresholds let {{room:,}} records into buckets of size {sizes[unfilled[0]]}, which are more"
-        raise _invalid_setting("FC", (), problem, room, few)
+    short = limits.sum(axis=1) < problem.counts
+    if short.any():
+        raise _crowded_setting(problem, short, int(limits[short].sum()), "PC")
+    for size, number, most in zip(setting.sizes, setting.buckets, limits.sum(axis=0).tolist(), strict=True):
+        if most < size * number:
+            raise _invalid_setting(f"thresholds let {most:,} records into {number:,} buckets of {size}", "FC")
     flow = allocate_values(problem, setting)
     if flow.unplaced:
         held = np.where(flow.blocked[:, None], capacity, 0)
-        room, blocked = int(problem.let_through(held, sizes) @ buckets), np.flatnonzero(flow.blocked)
-        text = "{values} have {records:,} records together, room is for {room:,}"
-        raise _invalid_setting("Hall's condition", blocked, problem, room, text)
+        room = int(problem.let_through(held, sizes) @ buckets)
+        raise _crowded_setting(problem, flow.blocked, room, "Hall's condition")
     return setting
 
 
-def _invalid_setting(
-    condition: str, values: Ints | tuple[()], problem: BucketProblem, room: int, text: str
-) -> InfeasibleError:
-    """Return the error for a setting that is not valid."""
-    names = [problem.label(int(i)) for i in values]
-    records = int(problem.counts[list(values)].sum()) if names else problem.records
-    listed = _list_names(names)
-    reason = text.format(values=f"the values {{{listed}}}", records=records, room=room)
-    return InfeasibleError(
-        f"the setting is not valid: {reason} ({condition}); without setting, privsql searches for one",
-        {"condition": condition, "hall_set": names, "records": records, "room": room},
-    )
+def _crowded_setting(problem: BucketProblem, values: Flags, room: int, condition: str) -> InfeasibleError:
+    """Return the error for values that a setting has too little room for."""
+    names, records = [problem.label(int(i)) for i in np.flatnonzero(values)], int(problem.counts[values].sum())
+    reason = f"the values {{{_list_names(names)}}} have {records:,} records, its buckets have room for {room:,}"
+    return _invalid_setting(reason, condition, hall_set=names, records=records, room=room)
+
+
+def _invalid_setting(reason: str, condition: str, **details: object) -> InfeasibleError:
+    text = f"the setting is not valid: {reason} ({condition}); without setting, privsql searches for one"
+    return InfeasibleError(text, {"condition": condition, **details})
 
 
 def _list_names(names: Sequence[str]) -> str:
