@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # Tables of releases, answers and the ledger.
 
 FIRST = 8  # bounds that a person is shown
+MOST_ROWS = 40  # of the table of a plan
 WIDE = 140  # columns of a table that is written to a file
 CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\t"), ord("\n")}
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
@@ -104,6 +105,14 @@ def print_line(text: str) -> None:
 def print_published(done: Published) -> None:
     """Print a release that was written, or a plan."""
     get_console().print(make_pairs(done.lines))
+    head, *rows = done.stated.tabulate() or [()]
+    if rows:
+        parts = make_table(right=map(str, head))
+        for row in rows[:MOST_ROWS]:
+            add_row(parts, *row)
+        get_console().print(parts)
+    if len(rows) > MOST_ROWS:
+        print_line(f"and {len(rows) - MOST_ROWS:,} more (--json lists all)")
     if done.release:
         print_line(f"wrote {done.release}")
 

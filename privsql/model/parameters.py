@@ -177,6 +177,10 @@ class Facts(BaseModel):
         """Return what a person wants to see: (name, text)."""
         return []
 
+    def tabulate(self) -> list[tuple[object, ...]]:
+        """Return a table for people, its head first; empty where there is none."""
+        return []
+
     def list_warnings(self) -> list[str]:
         """Return what the publisher should know before anybody relies on the release."""
         return []

@@ -111,7 +111,9 @@ class Published:
     def _repr_html_(self) -> str:
         title = "Plan: nothing is written" if self.release is None else f"Release {self.release}"
         warned = (f"warning: {one}" for one in self.warnings)
-        return markup.html_page(title, markup.html_table((), self.lines, width=markup.WIDE), *warned)
+        head, *rows = self.stated.tabulate() or [()]
+        parts = markup.html_table(head, rows)
+        return markup.html_page(title, markup.html_table((), self.lines, width=markup.WIDE), parts, *warned)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""

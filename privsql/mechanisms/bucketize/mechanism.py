@@ -302,14 +302,15 @@ def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alt
     ``tr M / sum f'``: how much of the beliefs that thresholds allow is used (``planning.informative``); errors are what
     ``relative_error`` expects of a question that selects a share of the records.
     """
-    rows = [_preview_alternative(db, source, params, name) for name in ALGORITHMS]
+    names = (*ALGORITHMS, *(["setting"] if params.setting is not None else []))
+    rows = [_preview_alternative(db, source, params, name) for name in names]
     return Alternatives(MEASURES, rows, _advise_algorithm(rows, params.algorithm))
 
 
 def _preview_alternative(db: Relations, source: Records, params: Bucketize, name: str) -> Alternative:
     keywords: dict[str, Any] = params.model_dump(mode="json", exclude_none=True) | {"algorithm": name}
     if name != params.algorithm:
-        keywords = {key: value for key, value in keywords.items() if key != "layout"}
+        keywords = {key: value for key, value in keywords.items() if key not in ("layout", "setting")}
     try:
         facts, channel, problem = preview_release(db, source, Bucketize.model_validate(keywords))
     except ValidationError as error:
