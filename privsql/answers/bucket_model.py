@@ -386,6 +386,21 @@ class BucketModel:
         """
         return self._prepared.find_weights(self.theta.astype(np.float64))
 
+    def draw_values(self) -> Ints:
+        """Return a value code for every record (n,), drawn from the posterior; the same for the same digest."""
+        prepared = self._prepared
+        probabilities = prepared.design.probabilities(self.theta.astype(np.float64), prepared.offset)
+        noise = seed_key(int(self.digest[:16], 16)).random_generator("drawn rows", MODEL_VERSION)
+        return draw_table(prepared.likelihood, probabilities, noise)
+
+    def find_calibrated_beliefs(self) -> Iterator[Batch]:
+        """Yield what the learning attacker believes, bucket by bucket: beliefs from p to the power ``temperature``."""
+        prepared = self._prepared
+        powered = prepared.design.probabilities(self.theta.astype(np.float64), prepared.offset)
+        powered **= self.belief.temperature
+        powered /= powered.sum(axis=1, keepdims=True)
+        yield from prepared.likelihood.find_posteriors(powered, settled=True)
+
     def best_guesses(self) -> tuple[Ints, Floats]:
         """Return for every record (n,) the value with the largest weight, and that weight, not calibrated."""
         record, value, weight = self.weights()

@@ -179,6 +179,9 @@ def fit(
     release: ReleaseFile,
     options: Options,
     to: Annotated[Path | None, typer.Option(help="Write the model's parameters as well, to be handed on.")] = None,
+    rows: Annotated[
+        Path | None, typer.Option(help="Write the records with one value each that the model drew: a Parquet file.")
+    ] = None,
     parameters: Annotated[
         Path | None, typer.Option("--from", help="Take in such a file, in place of fitting.", show_default=False)
     ] = None,
@@ -187,7 +190,7 @@ def fit(
 
     It is stored in your cache, where query, serve, evaluate and report find it.
     """
-    fitted = api.fit(release, to=to, parameters=parameters, options=options)
+    fitted = api.fit(release, to=to, rows=rows, parameters=parameters, options=options)
     return CommandOutcome(fitted.as_json, lambda: printing.print_fit(fitted))
 
 

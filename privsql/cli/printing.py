@@ -175,6 +175,8 @@ def print_answer(answer: Answer, *, explain: bool) -> None:
         )
     (get_wide_console() if len(answer.figures) > 1 else get_console()).print(rows)
     print_line(answer.interval)
+    if not answer.certain:
+        print_line(f"estimator: {answer.estimator}")
     for note in answer.notes:
         print_line(f"note: {note}")
 
@@ -182,11 +184,12 @@ def print_answer(answer: Answer, *, explain: bool) -> None:
 def print_fit(fitted: FittedModel) -> None:
     """Print where a model is stored, and what it says of persons."""
     lines = {
+        "persons": f"its best guess of a person's value is right with a probability of {fitted.belief:.0%} on average; "
+        "everybody who has the release can fit it",
         "model": f"of {fitted.records:,} records, {fitted.seconds:,.1f} s",
         "stored": str(fitted.stored) if fitted.stored else "no; the cache is switched off",
         "parameters": str(fitted.to) if fitted.to else None,
-        "persons": f"its best guess of a person's value is right with a probability of {fitted.belief:.0%} on average; "
-        "everybody who has the release can fit it",
+        "drawn rows": str(fitted.rows) if fitted.rows else None,
     }
     get_console().print(make_pairs((name, text) for name, text in lines.items() if text is not None))
 

@@ -156,6 +156,11 @@ class Parameters(BaseModel):
     kind: str
     algorithm: str
 
+    @property
+    def learning_limit(self) -> float | None:
+        """Return the mean belief that a learning attacker may reach; None where the publisher sets no limit."""
+        return None
+
 
 class Facts(BaseModel):
     """Base of what a plan foresees and a release states of what its mechanism did: ``facts`` of a manifest."""

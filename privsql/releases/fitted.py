@@ -17,7 +17,7 @@ from privsql.answers.answer import AttachedModel
 from privsql.answers.learned_prior import cache_folder
 from privsql.engine.files import Folder, sweep_folders, unused_name
 from privsql.engine.open import open_scratch
-from privsql.engine.sqlfiles import alias_as, all_rows, fill, table, temp_table
+from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.bucket_model import BucketModel, ReleaseArrays
     from privsql.engine.database import Container
+    from privsql.engine.roles import Roles
     from privsql.engine.sqlfiles import Holes
     from privsql.releases.contents import AttachedRelease
 
@@ -213,6 +214,25 @@ def list_beliefs(arrays: ReleaseArrays, model: BucketModel) -> pa.Table:
     record, code, weight = model.weights()
     columns = (record.astype(np.int32), arrays.bucket[record].astype(np.int32), code.astype(np.int32), weight)
     return pa.table(dict(zip(("record", "bid", "code", "weight"), columns, strict=True)))
+
+
+def draw_rows(model: BucketModel, records: NumberedRecords, roles: Roles, database: str) -> pa.Table:
+    """Return the records with one value each that the model drew, in columns whose names end in ``_drawn``."""
+    drawn = model.draw_values()
+    columns = {"record": np.arange(len(drawn), dtype=np.int64), "code": drawn}
+    records.db.register_arrow("drawn", pa.table(columns))
+    published = [field.name for field in roles.quasi_identifiers]
+    names = [unused_name(f"{field.name}_drawn", published) for field in roles.sensitive]
+    holes: Holes = {
+        "records": temp_table(NUMBERED),
+        "drawn": temp_table("drawn"),
+        "values": table("privsql_values", database),
+        "qi": [column(name, "r") for name in published],
+        "sa": [alias_as(column(one.name, "v"), name) for one, name in zip(roles.sensitive, names, strict=True)],
+        "record": column(records.number, "r"),
+        "code": roles.by_sa.as_column("code", "v"),
+    }
+    return records.db.arrow(fill("query/drawn", holes))
 
 
 def take_model(release: AttachedRelease, models: dict[str, Path]) -> AttachedModel | None:

@@ -157,6 +157,8 @@ class Planning(TypedDict, total=False):
     """What happens where too few fake values are left. refuse, weaker. [default: refuse]"""
     allow_certain: bool
     """Publish values that are certain (belief 1) although no threshold says 1."""
+    max_learning: Number
+    """Highest mean belief of who learns from the release; refused above."""
     proof_seconds: Number
     """How long optimal may search for a proof. [default: 1.0]"""
     rho1: Number

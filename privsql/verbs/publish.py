@@ -23,7 +23,7 @@ from privsql.releases.draft import Draft, digest_release, is_occupied, private_f
 from privsql.releases.ledger.keeping import make_choice, make_publication, prepare_ledger
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import SchemaDraft, inspect, replay_target_wal, rewrite_without_leftovers
-from privsql.releases.statements import estimate_learning_risk, examine_release
+from privsql.releases.statements import estimate_learning_risk, examine_release, refuse_learning
 from privsql.source.keywords import as_spec, list_keywords, split_keywords
 from privsql.source.places import Target
 from privsql.source.records import overlaps_source, prepare_records
@@ -229,6 +229,7 @@ def _make_release(publication: Publication, draft: Draft) -> _MadeRelease:
     db.create_table(MANIFEST, sqlfiles.all_rows(temp_table("manifest")), into="release", title="Checking the release")
     results = examine_release(release, whole=False)
     _require_checks_hold(results)
+    refuse_learning(release)
     publication.read_tables(release.tables)
     if spec.format == "parquet":
         for name in release.stated_tables:  # the manifest comes last

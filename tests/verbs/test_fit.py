@@ -164,6 +164,29 @@ def test_parameters_are_handed_on(
     same_figures(api.query(folder / "t.duckdb", sql), release.query(sql))
 
 
+def test_rows_are_drawn_and_say_so(folder: Path, release: api.Release, tmp_path: Path) -> None:
+    """Every bucket has the values that it lists, and counts of rows are near the model's."""
+    file = tmp_path / "rows.parquet"
+    succeeded("fit", folder / "t.duckdb", "--from", folder / "t.json", "--rows", file)
+    refused(run("fit", folder / "t.duckdb", "--from", folder / "t.json", "--rows", file), 2, "exists")
+    db = duckdb.connect()
+    db.execute(f"ATTACH '{release.path}' AS r (READ_ONLY)")
+    rows = f"(SELECT r.bid, d.* FROM r.qit AS r POSITIONAL JOIN '{file}' AS d)"
+    assert (
+        db.sql(
+            f"SELECT bid, job_drawn, count(*) FROM {rows} GROUP BY ALL EXCEPT SELECT bid, job, count FROM r.st"
+        ).fetchall()
+        == []
+    )
+    assert (
+        db.sql(f"SELECT age, sex, points FROM r.qit EXCEPT ALL SELECT age, sex, points FROM '{file}'").fetchall() == []
+    )
+    for (sex, job), count in estimates(release, "SELECT sex, job, COUNT(*) FROM t GROUP BY sex, job").items():
+        ((found,),) = db.sql(f"SELECT count(*) FROM '{file}' WHERE sex = '{sex}' AND job_drawn = {job}").fetchall()
+        assert found == pytest.approx(count, abs=35)
+    assert b"no row says which value" in db.sql(f"SELECT value FROM parquet_kv_metadata('{file}')").fetchall()[0][0]
+
+
 DAMAGES = {
     "of other tables": lambda stated: stated | {"digest": "0" * 64},
     "another version": lambda stated: stated | {"version": 0},
@@ -234,3 +257,22 @@ def test_where_there_is_no_model(folder: Path, tmp_path: Path, monkeypatch: pyte
     refused(run("fit", tmp_path / "p.duckdb"), 2, "permute")
     monkeypatch.setenv("PRIVSQL_CACHE", "off")
     refused(run("fit", folder / "t.duckdb", "--from", folder / "t.json"), 2, "PRIVSQL_CACHE", "--to")
+
+
+@pytest.mark.slow
+def test_max_learning_refuses_what_is_learnt_too_well(folder: Path, tmp_path: Path) -> None:
+    """Nothing is written; a higher limit lets the same release out. What is not known is refused."""
+    people, roles = folder / "people.parquet", ("--qi", "age,sex", "--sensitive", "job", "--seed", 1, "--ledger-off")
+    release = tmp_path / "t.duckdb"
+    usual = ("publish", people, *roles, "--threshold", "1/3", "--to", release)
+    refused(run(*usual, "--max-learning", "0.34"), 3, "max_learning", "mean belief", "larger buckets")
+    assert not release.exists()
+    succeeded(*usual, "--max-learning", "0.99")
+    assert privsql_parameters(release)["max_learning"] == 0.99
+    faked = ("publish", people, *roles, "--threshold", "1/2", "--fake-values", 1, "--to", tmp_path / "f.duckdb")
+    refused(run(*faked, "--max-learning", "0.99"), 3, "max_learning", "not known")
+
+
+def privsql_parameters(release: Path) -> dict[str, Any]:
+    """The parameters of the mechanism, as the release states them."""
+    return dict(api.inspect(release).parameters)

@@ -17,7 +17,7 @@ from privsql.answers.answer import BASELINE, LINEAR, MODEL
 from privsql.answers.bucket_model import FEWEST_RECORDS, MOST_VALUES
 from privsql.answers.channel import LARGE, own_share, relative_error, remaining_variance
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
-from privsql.attacks import adversaries, suite
+from privsql.attacks import adversaries
 from privsql.attacks.suite import Suite
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table, temp_table
@@ -557,12 +557,12 @@ MECHANISM = TabularMechanism(
             attacks.CORRUPTION_ADVERSARY,
             adversaries.absence_adversary(_belief_in_missing),
             adversaries.NEGATIVE_ADVERSARY,
-            suite.LEARNING_ADVERSARY,
-            suite.ITERATED_ADVERSARY,
+            attacks.LEARNING_ADVERSARY,
             adversaries.DETERMINATION_ADVERSARY,
         ),
         combining=(adversaries.attack_by_intersection,),
         quick=BucketAttackView,
+        learning=attacks.measure_learning,
     ),
     promise=describe_bound,
     words=explain_guarantee,

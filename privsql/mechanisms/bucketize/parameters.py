@@ -212,6 +212,10 @@ class Bucketize(Parameters):
 
     ``allow_certain``: a value that all records of some bucket have is refused unless its threshold was written as 1,
     as a constant, for the value or by the query; this publishes it all the same.
+
+    ``max_learning``: thresholds do not bound what somebody learns from the release itself. This refuses a release to
+    which the strongest learning attacker that is known fits a model whose mean belief in its best guesses is higher.
+    The figure follows from QIT and ST alone.
     """
 
     kind: Literal["bucketize"] = "bucketize"
@@ -255,7 +259,15 @@ class Bucketize(Parameters):
     allow_certain: bool = Field(
         default=False, description="Publish values that are certain (belief 1) although no threshold says 1."
     )
+    max_learning: float | None = Field(
+        default=None, gt=0, le=1, description="Highest mean belief of who learns from the release; refused above."
+    )
     proof_seconds: float = Field(default=1.0, ge=0, description="How long optimal may search for a proof.")
+
+    @property
+    def learning_limit(self) -> float | None:
+        """Return ``max_learning``."""
+        return self.max_learning
 
     @model_validator(mode="before")
     @classmethod
