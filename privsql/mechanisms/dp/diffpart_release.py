@@ -153,7 +153,7 @@ def as_integers(column: pa.ChunkedArray, missing: int) -> Ints:
 
 FORMULA = (
     "estimate = sum of the counts of the published {leaves} that meet the condition (Chen et al. 2011); the interval "
-    "is that of their noise alone, and knows nothing of records whose part was pruned"
+    "is that of their noise, and its upper end allows for all records whose part was pruned"
 )
 
 
@@ -188,19 +188,25 @@ class TreeAnswers(private.PrivateAnswers):
         self.require_estimator(estimator)
         return self._matching_query(query), self.formulas[estimator]
 
-    def sum_counts(self, parts: Ints, counts: Ints) -> tuple[float, float]:
-        """The sum of the counts of some leaves, and the standard error of its noise."""
-        if len(parts) and not 0 < parts.min() <= parts.max() < len(self.release_tree):
-            raise UsageError(f"{DAMAGED}: a count belongs to no part of the tree")
-        return float(counts.sum()), float(np.sqrt(self._count_variances[parts].sum()))
+    @cached_property
+    def _pruned_records(self) -> tuple[float, float]:
+        """The records that are in no leaf, at least 0, and the variance of their number."""
+        tree = self.release_tree
+        counted = (tree.parent == 0) | tree.leaf
+        pruned = max(tree.counted_records - tree.published_records, 0)
+        return float(pruned), float(self._count_variances[counted].sum())
 
     def make_estimate(self, group: tuple[Any, ...], parts: Ints, counts: Ints, confidence: float) -> Estimate:
         """The estimate of a group from the leaves that meet it; without an interval where there are none."""
-        result, error = self.sum_counts(parts, counts)
-        if not error:
-            return Estimate(group, result, None, None, None)
-        low, high = count_interval(result, error, confidence)
-        return Estimate(group, result, error, low, max(high, 0.0))
+        if not len(parts):
+            return Estimate(group, 0.0, None, None, None)
+        if not 0 < parts.min() <= parts.max() < len(self.release_tree):
+            raise UsageError(f"{DAMAGED}: a count belongs to no part of the tree")
+        result, error = float(counts.sum()), float(np.sqrt(self._count_variances[parts].sum()))
+        pruned, more = self._pruned_records
+        low, _ = count_interval(result, error, confidence)
+        _, high = count_interval(result + pruned, float(np.hypot(error, np.sqrt(more))), confidence)
+        return Estimate(group, result, error, min(low, result), max(high, result, 0.0))
 
 
 # Membership -----------------------------------------------------------------------------------------------------------
