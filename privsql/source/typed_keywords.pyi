@@ -192,7 +192,7 @@ class Planning(TypedDict, total=False):
     workload: Sequence[Sequence[str]]
     """Sets of items that matter most: [['a', 'b'], ['c']]; public."""
     allow_empty: bool
-    """DiffPart: publish a tree of which nothing was kept, or less than was pruned."""
+    """Publish noise: tables without information, or a tree of which less was kept than pruned."""
     domains: Mapping[str, Value]
     """The values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."""
     pairs: Literal["auto", "all", "chosen"]
