@@ -70,10 +70,14 @@ def transit(bench: Bench, records: int, stations: int) -> Table:
     return found
 
 
-def published(bench: Bench, table: Table, name: str, mechanism: Mapping[str, Any]) -> privsql.Published:
+def published(
+    bench: Bench, table: Table, name: str, mechanism: Mapping[str, Any], seed: int | None = None
+) -> privsql.Published:
     """A release of a table of sets; of little that was kept, too, as the papers measure it all the same."""
     asked = {"kind": "setvalued", "universe": read(table.path, COLUMNS[name]).items, "allow_empty": True, **mechanism}
-    return privsql.publish(bench.spec(table, asked, {"items": COLUMNS[name]}, "visits"), seed=bench.seed)
+    return privsql.publish(
+        bench.spec(table, asked, {"items": COLUMNS[name]}, "visits"), seed=bench.seed if seed is None else seed
+    )
 
 
 def series(way: str, estimator: str) -> str | None:
@@ -90,9 +94,11 @@ def by_length(found: privsql.Evaluated) -> Iterator[tuple[str, float, float]]:
             yield estimator, one["length_share"], one["mean_relative_error"]
 
 
-def clipped(bench: Bench, table: Table, name: str, epsilon: float, queries: int) -> Iterator[tuple[float, float]]:
+def clipped(
+    bench: Bench, table: Table, name: str, epsilon: float, queries: int, seed: int
+) -> Iterator[tuple[float, float]]:
     """The errors of queries by length, where sets with a noisy count below 0 are taken to have no records."""
-    made = published(bench, table, name, {"algorithm": "basic", "epsilon": epsilon})
+    made = published(bench, table, name, {"algorithm": "basic", "epsilon": epsilon}, seed)
     with duckdb.connect(str(made.release), read_only=True) as db:
         rows = db.execute("SELECT items, count FROM itemsets WHERE count > 0").fetchall()
     found = read(table.path, COLUMNS[name])
@@ -102,7 +108,7 @@ def clipped(bench: Bench, table: Table, name: str, epsilon: float, queries: int)
     owner = np.repeat(np.arange(len(found.lengths)), found.lengths)
     masks = np.bincount(owner, weights=1 << found.codes, minlength=len(found.lengths)).astype(np.int64)
     held, truth = np.unique(masks, return_counts=True)
-    draw, least = np.random.default_rng(bench.seed), 0.001 * len(masks)
+    draw, least = np.random.default_rng(seed), 0.001 * len(masks)
     for share in SHARES:
         lengths = draw.integers(1, max(1, int(share * found.lengths.max() + 1e-9)) + 1, queries)
         asked = [(1 << draw.choice(len(found.items), length, replace=False)).sum() for length in lengths.tolist()]

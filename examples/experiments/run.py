@@ -3,10 +3,12 @@
     python examples/experiments/run.py --list
     python examples/experiments/run.py inferential-mse --data FOLDER --to results
     python examples/experiments/run.py inferential --data FOLDER --page docs/experiments
+    python examples/experiments/run.py inferential --data FOLDER --queries 200 --runs 1
 
 A name, or a paper's for all of its, or ``all``. Each leaves NAME.parquet, a row for every point, and NAME.svg and
-NAME.png. What an earlier run has left is not measured again. Without --data, or where that folder lacks a table,
-generated ones stand in, and results say so.
+NAME.png. What an earlier run has left is not measured again. Each takes as many queries and runs as its paper has,
+which is hours for some: --queries and --runs bound them, and results say so. Without --data, or where that folder
+lacks a table, generated ones stand in, and results say so.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--data", type=Path, metavar="FOLDER", help="folder of the real tables, as Parquet")
     made.add_argument("--to", type=Path, metavar="FOLDER", default=Path("build/experiments"), help="for results")
     made.add_argument("--small", action="store_true", help="few records and few points: a trial of a few seconds")
+    made.add_argument("--queries", type=int, metavar="N", help="most queries of a point; by default the paper's number")
+    made.add_argument("--runs", type=int, metavar="N", help="most runs of a point; by default the paper's number")
     made.add_argument("--fresh", action="store_true", help="measure again what an earlier run has left")
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--page", type=Path, metavar="FOLDER", help="write the papers' pages and pictures, too")
@@ -50,7 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit("say which: a name of --list, a paper, or all")
     (asked.to / "data").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(asked.data, asked.to / "data", Path(folder), asked.small, asked.seed)
+        limits = {"most_queries": asked.queries, "most_runs": asked.runs}
+        bench = Bench(asked.data, asked.to / "data", Path(folder), asked.small, asked.seed, **limits)
         for one in found:
             clock = time.monotonic()
             rows = common.run(one, bench, asked.to, fresh=asked.fresh, say=say)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
+import duckdb
 import numpy as np
 
 import privsql
@@ -11,7 +13,7 @@ from experiments.common import Axes, Point, experiment
 from experiments.inferential.tables import ALGORITHMS, PANELS, THETAS, columns, mechanism
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from experiments.bench import Bench
 
@@ -38,34 +40,49 @@ if TYPE_CHECKING:
     axes=Axes("privacy coefficient θ", "mean relative error", x_scale="log2", percent=True),
     over={"table": ("acs_occ", "acs_edu"), "theta": THETAS, "algorithm": ("two-size", "multi-size", "optimal")},
     small={"table": ("acs_occ",), "theta": (8,), "algorithm": ("two-size",)},
+    counted=True,
 )
 def error(bench: Bench, table: str, theta: int, algorithm: str) -> Iterator[Point]:
     """The mean of |act - est|/act by the paper's formula and by reconstruction."""
     found, panel = bench.table(table), PANELS[table]
     spec = bench.spec(found, mechanism(theta, algorithm), columns(table, found))
     privsql.publish(spec, seed=bench.seed)
-    errors = relative_errors(bench, spec, 2 if bench.small else 10)
+    errors = relative_errors(bench, spec)
     for estimator, shown in ESTIMATORS.items():
         every = [one for by in errors.values() for one in by[estimator]]
         yield Point(ALGORITHMS[algorithm], theta, float(np.mean(every)), f"{panel}, {shown}", note=spread(every))
 
 
-ESTIMATORS = {"baseline": "the paper's formula", "reconstructed": "reconstructed"}
+ESTIMATORS = {"baseline": "the paper's formula", "reconstructed": "reconstructed", "linear": "linear estimator, SQL"}
+QUERIES = 5000  # of a point
 
 
-def relative_errors(bench: Bench, spec: privsql.Spec, each: int) -> dict[int, dict[str, list[float]]]:
-    """|act - est|/act by number of attributes and estimator, of so many queries of each number."""
+def relative_errors(bench: Bench, spec: privsql.Spec) -> dict[int, dict[str, list[float]]]:
+    """|act - est|/act by number of attributes and estimator, of as many queries of each number."""
     found: dict[int, dict[str, list[float]]] = {}
     every = range(1, len(spec.columns.quasi_identifiers) + 1)
+    each = ceil(bench.queries(QUERIES, 2 * len(every)) / len(every))
     for attributes in every[::3] if bench.small else every:
         asked = {"queries": each, "attributes": attributes, "selectivity": 0.01, "seed": bench.seed}
         points = privsql.evaluate(spec.target, spec, "random", **asked).points()
         known = [point for point in points if point["truth"]]
+        estimates = {name: [one[name]["estimate"] for one in known] for name in ("baseline", "reconstructed")}
+        estimates["linear"] = sums_of_weights(spec, [one["question"] for one in known])
         found[attributes] = {
-            estimator: [abs(one[estimator]["estimate"] - one["truth"]) / one["truth"] for one in known]
-            for estimator in ESTIMATORS
+            name: [abs(estimate - one["truth"]) / one["truth"] for estimate, one in zip(of, known, strict=True)]
+            for name, of in estimates.items()
         }
     return found
+
+
+def sums_of_weights(spec: privsql.Spec, questions: Sequence[str]) -> list[float]:
+    """Counts by the linear estimator: SUM(weight) over the release's view, in plain SQL."""
+    with duckdb.connect(str(spec.target.file), read_only=True) as db:
+        texts = (
+            question.replace('COUNT(*) FROM "people"', "coalesce(sum(weight), 0) FROM people_weighted", 1)
+            for question in questions
+        )
+        return [float(db.execute(text).fetchall()[0][0]) for text in texts]
 
 
 def spread(errors: list[float]) -> str:
@@ -89,13 +106,14 @@ def spread(errors: list[float]) -> str:
     axes=Axes("attributes in the query, qd", "mean relative error", percent=True, bound="lines: two standard errors"),
     over={"table": ("acs_occ", "acs_edu")},
     small={"table": ("acs_occ",)},
+    counted=True,
 )
 def dimensions(bench: Bench, table: str) -> Iterator[Point]:
     """The same, by qd."""
     found = bench.table(table)
     spec = bench.spec(found, mechanism(8, "two-size"), columns(table, found))
     privsql.publish(spec, seed=bench.seed)
-    for number, by in relative_errors(bench, spec, 2 if bench.small else 40).items():
+    for number, by in relative_errors(bench, spec).items():
         for estimator, shown in ESTIMATORS.items():
             errors = by[estimator]
             if not errors:
