@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from privsql.pages.rendering import Report
     from privsql.verbs.attack import Attacked, CountInference
     from privsql.verbs.compare import Candidate, Comparison, Evaluated
+    from privsql.verbs.fit import FittedModel
     from privsql.verbs.init import LedgerListing
     from privsql.verbs.publish import Published
     from privsql.verbs.verify import Verified
@@ -176,6 +177,18 @@ def print_answer(answer: Answer, *, explain: bool) -> None:
     print_line(answer.interval)
     for note in answer.notes:
         print_line(f"note: {note}")
+
+
+def print_fit(fitted: FittedModel) -> None:
+    """Print where a model is stored, and what it says of persons."""
+    lines = {
+        "model": f"of {fitted.records:,} records, {fitted.seconds:,.1f} s",
+        "stored": str(fitted.stored) if fitted.stored else "no; the cache is switched off",
+        "parameters": str(fitted.to) if fitted.to else None,
+        "persons": f"its best guess of a person's value is right with a probability of {fitted.belief:.0%} on average; "
+        "everybody who has the release can fit it",
+    }
+    get_console().print(make_pairs((name, text) for name, text in lines.items() if text is not None))
 
 
 def write_csv(file: IO[str], answer: Answer) -> None:
