@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,12 @@ class Bench:
     def seeds(self, paper: int) -> range:
         """A seed for each of so many runs."""
         return range(self.seed, self.seed + (1 if self.small else min(paper, self.most_runs or paper)))
+
+    def fit(self, release: privsql.Published) -> None:
+        """Fit the model of a bucketized release, if it can have one."""
+        if release.facts["mechanism"] == "bucketize":
+            with suppress(privsql.InfeasibleError):
+                privsql.fit(release)
 
     def watch(self) -> Used:
         """Count from here which tables are opened."""

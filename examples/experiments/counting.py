@@ -16,12 +16,7 @@ if TYPE_CHECKING:
     from experiments.bench import Bench
     from experiments.data import Table
 
-ESTIMATORS = {"baseline": "", "reconstructed": ", reconstructed", "linear": ", linear"}  # what a series is called
-COUNTED = """
-SELECT t.n, coalesce(v.w, 0) FROM (SELECT {by}, count(*) AS n FROM '{source}' WHERE {condition} GROUP BY {by}) t
-LEFT JOIN (SELECT {by}, sum(weight) AS w FROM people_weighted WHERE {condition} GROUP BY {by}) v USING ({by})
-ORDER BY t.n
-"""  # true counts, and those of the linear estimator in plain SQL
+ESTIMATORS = {name: f", {name}" for name in ("model", "linear", "reconstructed")} | {"baseline": ""}  # what a series is
 
 
 def conditions(bench: Bench, table: Table, quasi: Sequence[str], number: int) -> list[str]:
@@ -48,7 +43,7 @@ def measured(
 ) -> dict[str, tuple[Array, Array]]:
     """Publish a table and ask the same questions of release and source: every sensitive value of each condition.
 
-    True answers and estimates by estimator; the linear one is that of releases which hold it.
+    True answers and estimates by estimator; a bucketized release is given its model.
     """
     quasi, sensitive = columns
     workload = bench.releases / f"{table.path.stem}_{sensitive}.sql"
@@ -57,14 +52,9 @@ def measured(
     workload.write_text("".join(count.format(one) for one in asked), encoding="utf-8")
     spec = bench.spec(table, mechanism, {"quasi_identifiers": list(quasi), "sensitive": sensitive})
     made = privsql.publish(spec, seed=bench.seed)
+    bench.fit(made)
     scores = privsql.evaluate(made, spec, workload).scores
-    found = {estimator: (np.array(score.truth), np.array(score.estimate)) for estimator, score in scores.items()}
-    if made.facts.get("weighting") == "linear":
-        with duckdb.connect(str(made.release), read_only=True) as db:
-            texts = [COUNTED.format(by=sensitive, source=table.path, condition=one) for one in asked]
-            rows = np.array([row for text in texts for row in db.execute(text).fetchall()], dtype=np.float64)
-        found["linear"] = rows[:, 0], rows[:, 1]
-    return found
+    return {estimator: (np.array(score.truth), np.array(score.estimate)) for estimator, score in scores.items()}
 
 
 def pairs(found: dict[str, tuple[Array, Array]], least: float) -> Iterator[tuple[str, Array, Array]]:

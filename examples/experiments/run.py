@@ -14,16 +14,22 @@ lacks a table, generated ones stand in, and results say so.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from experiments import common, pages, pictures
 from experiments.bench import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not found:
         raise SystemExit("say which: a name of --list, a paper, or all")
     (asked.to / "data").mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, models_in(Path(folder) / "models"):
         limits = {"most_queries": asked.queries, "most_runs": asked.runs}
         bench = Bench(asked.data, asked.to / "data", Path(folder), asked.small, asked.seed, **limits)
         for one in found:
@@ -64,6 +70,19 @@ def main(arguments: list[str] | None = None) -> None:
     if asked.page is not None:
         for paper in dict.fromkeys(one.paper_name for one in found):
             pages.write(paper, asked.to, asked.page)
+
+
+@contextmanager
+def models_in(folder: Path) -> Iterator[None]:
+    """Keep models apart from the user's."""
+    before = os.environ.get("PRIVSQL_CACHE")
+    os.environ["PRIVSQL_CACHE"] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ["PRIVSQL_CACHE"]
+        if before is not None:
+            os.environ["PRIVSQL_CACHE"] = before
 
 
 def say(line: str) -> None:

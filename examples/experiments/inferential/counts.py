@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
 
 import privsql
@@ -13,7 +12,7 @@ from experiments.common import Axes, Point, experiment
 from experiments.inferential.tables import ALGORITHMS, PANELS, THETAS, columns, mechanism
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from experiments.bench import Bench
 
@@ -46,14 +45,16 @@ def error(bench: Bench, table: str, theta: int, algorithm: str) -> Iterator[Poin
     """The mean of |act - est|/act by the paper's formula and by reconstruction."""
     found, panel = bench.table(table), PANELS[table]
     spec = bench.spec(found, mechanism(theta, algorithm), columns(table, found))
-    privsql.publish(spec, seed=bench.seed)
+    bench.fit(privsql.publish(spec, seed=bench.seed))
     errors = relative_errors(bench, spec)
     for estimator, shown in ESTIMATORS.items():
-        every = [one for by in errors.values() for one in by[estimator]]
+        every = [one for by in errors.values() for one in by.get(estimator, [])]
+        if not every:
+            continue
         yield Point(ALGORITHMS[algorithm], theta, float(np.mean(every)), f"{panel}, {shown}", note=spread(every))
 
 
-ESTIMATORS = {"baseline": "the paper's formula", "reconstructed": "reconstructed", "linear": "linear estimator, SQL"}
+ESTIMATORS = {"baseline": "the paper's formula", "linear": "linear estimator", "model": "model"}
 QUERIES = 5000  # of a point
 
 
@@ -66,23 +67,12 @@ def relative_errors(bench: Bench, spec: privsql.Spec) -> dict[int, dict[str, lis
         asked = {"queries": each, "attributes": attributes, "selectivity": 0.01, "seed": bench.seed}
         points = privsql.evaluate(spec.target, spec, "random", **asked).points()
         known = [point for point in points if point["truth"]]
-        estimates = {name: [one[name]["estimate"] for one in known] for name in ("baseline", "reconstructed")}
-        estimates["linear"] = sums_of_weights(spec, [one["question"] for one in known])
         found[attributes] = {
-            name: [abs(estimate - one["truth"]) / one["truth"] for estimate, one in zip(of, known, strict=True)]
-            for name, of in estimates.items()
+            estimator: [abs(one[estimator]["estimate"] - one["truth"]) / one["truth"] for one in known]
+            for estimator in ESTIMATORS
+            if all(estimator in one for one in known)
         }
     return found
-
-
-def sums_of_weights(spec: privsql.Spec, questions: Sequence[str]) -> list[float]:
-    """Counts by the linear estimator: SUM(weight) over the release's view, in plain SQL."""
-    with duckdb.connect(str(spec.target.file), read_only=True) as db:
-        texts = (
-            question.replace('COUNT(*) FROM "people"', "coalesce(sum(weight), 0) FROM people_weighted", 1)
-            for question in questions
-        )
-        return [float(db.execute(text).fetchall()[0][0]) for text in texts]
 
 
 def spread(errors: list[float]) -> str:
@@ -112,10 +102,10 @@ def dimensions(bench: Bench, table: str) -> Iterator[Point]:
     """The same, by qd."""
     found = bench.table(table)
     spec = bench.spec(found, mechanism(8, "two-size"), columns(table, found))
-    privsql.publish(spec, seed=bench.seed)
+    bench.fit(privsql.publish(spec, seed=bench.seed))
     for number, by in relative_errors(bench, spec).items():
         for estimator, shown in ESTIMATORS.items():
-            errors = by[estimator]
+            errors = by.get(estimator, [])
             if not errors:
                 yield Point(shown, number, None, PANELS[table], note="every true answer was 0")
                 continue

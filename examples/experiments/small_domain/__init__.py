@@ -17,9 +17,9 @@ there, too.
 paper compares with. *PP-paper* is the paper's own procedure, `algorithm = "pp-paper"`: one order by reverse
 Cuthill-McKee and dynamic programming. PP is that of privsql, which never has a larger error bound: "PP, bound" takes
 the smallest bound that is found, and the default within that limit the smallest expected error. Plain series are
-answered by the paper's formulas (`--estimator baseline`), *reconstructed* ones by what privsql takes by default,
-reconstruction through the channel, and *linear* ones in plain SQL by the linear estimator, which bucketized releases
-hold. The view of a randomized release gives the paper's formula in plain SQL."""
+answered by the paper's formulas (`--estimator baseline`), *reconstructed* ones through the channel. Bucketized releases
+have a *linear* estimator, whose weights plain SQL uses, too, and a *model* (`privsql fit`); the figures of errors below
+were measured before those, by reconstruction."""
 NOT_HERE = {
     "Table 4": "notation",
     "Figure 1; Figures 9 and 10 of the thesis": "pseudo-code of balancing and its input; Example 2 has what comes out",
