@@ -244,29 +244,16 @@ def _enumerate_better(relaxation: Relaxation, best: Setting) -> tuple[Setting, b
             return best, False
         if rest == 0:
             setting = Setting.from_counts(dict(chosen))
-            if setting.loss < best.loss and _is_valid(relaxation, setting):
+            if setting.loss < best.loss and not allocate_values(problem, setting).unplaced:
                 best = setting
             continue
         slack = (best.loss - relaxation.lower_bound) * scale - cost
         for j in range(at, len(sizes)):
             most = rest // sizes[j] if not costs[j] else min(rest // sizes[j], (slack - 1) // costs[j])
-            steps += max(0, most)
             for number in range(1, most + 1):
                 more = (*chosen, (sizes[j], number))
                 stack.append((j + 1, rest - number * sizes[j], cost + number * costs[j], more))
     return best, True
-
-
-def _is_valid(relaxation: Relaxation, setting: Setting) -> bool:
-    """Return whether a setting is valid; one that is not adds its cut."""
-    number = dict(setting.items)
-    buckets = np.array([number.get(size, 0) for size in relaxation.problem.sizes.tolist()], dtype=np.int64)
-    if any(int(row @ buckets) < need for row, need in zip(relaxation.rows, relaxation.needs, strict=True)):
-        return False
-    flow = allocate_values(relaxation.problem, setting)
-    if flow.unplaced:
-        relaxation.add_cut(flow.blocked)
-    return not flow.unplaced
 
 
 def round_relaxation(relaxation: Relaxation) -> Setting | None:

@@ -360,6 +360,22 @@ def test_example_523_gamma() -> None:
     assert list(pairs) == [(14, 0), (12, 1), (10, 2), (8, 3), (6, 4), (4, 5), (2, 6), (0, 7)]
 
 
+def test_remark_312_the_settings_of_at_most_two_sizes_by_our_count() -> None:
+    """Sizes from 3 to 20, a million records: the paper has 2,077,869, without saying how it counts."""
+    lists = optimal.make_gammas(make([10**6], (Fraction(1),), 3, 20))
+    ends = (lists.b2 == 0).sum() + (lists.b1 == lists.last * lists.d1).sum()  # of one size, in the lists of many pairs
+    alone = sum(10**6 % size == 0 for size in range(3, 21))
+    assert int((lists.last + 1).sum() - ends) + alone == 2_653_881
+
+
+@pytest.mark.parametrize(("theta", "occ", "edu"), [(2, 43, 35), (4, 37, 27), (8, 30, 19), (16, 21, 12), (32, 13, 7)])
+def test_remark_38_the_l_that_l_diversity_takes(theta: int, occ: int, edu: int) -> None:
+    """l = ceil(1 / min f'_i), of the paper's smallest frequencies, 0.18 % and 0.44 %."""
+    for least, diversity in (("0.0018", occ), ("0.0044", edu)):
+        threshold = parse_linear(f"{theta}*f + 0.02").threshold_at(as_fraction(least))
+        assert search.smallest_diversity(make([1, 1], (threshold, Fraction(1)), 1)) == diversity
+
+
 @often(200)
 @given(st.integers(1, 120), st.integers(1, 3), st.integers(2, 9))
 def test_gammas_list_every_pair_in_order_of_loss(n: int, smallest: int, largest: int) -> None:

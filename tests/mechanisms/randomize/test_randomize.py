@@ -262,6 +262,19 @@ def test_example_7_of_the_thesis_only_some_values_are_protected() -> None:
     ]
 
 
+def test_a_partition_of_the_domain_discloses_more() -> None:
+    """Section 1.1: H1N1, 40 % of the table, is 98 % of {H1N1, cancer}; its rho1_j is above any rho2 below that."""
+    problem = make([40, 30, 29, 1], "2/5", "3/5")
+    alone = np.array([40, 0, 0, 1])
+    assert round(100 * 40 / alone.sum()) == 98
+    assert np.isinf(problem.part_bounds(alone[None])[0])
+    with pytest.raises(GuaranteeError, match="rho1 = 40/41"):
+        partition.check_partition(problem, Partition(np.stack([alone, problem.counts - alone]), 1.0, 2, optimal=False))
+    for name in ("pp", "pp-paper"):
+        found = partition.check_partition(problem, partition.find_partition(problem, name))
+        assert all(one.rho1 < problem.rho2 for one in found)
+
+
 @each(("size", "shown"), [(77, 5), (50, 7), (14, 22), (9, 31), (7, 36), (6, 40), (2, 67)])
 def test_table_1_small_domains_retain_more(size: int, shown: int) -> None:
     assert round(100 * SubTable(100, size, Fraction(1, 10), Fraction(5)).retention) == shown
