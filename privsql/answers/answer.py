@@ -450,6 +450,7 @@ def _is_group(node: exp.Expr, groups: Sequence[str]) -> bool:
 BEST = "best"  # the estimator that a question has unless it names one
 MODEL, LINEAR, RECONSTRUCTED = "model", "linear", "reconstructed"  # privsql's estimators
 BASELINE = "baseline"  # the literature's formula
+ESTIMATORS = (RECONSTRUCTED, BASELINE)  # of releases that name no others
 
 
 @dataclass(frozen=True)
@@ -492,7 +493,7 @@ class Answers(ABC):
     @property
     def estimators(self) -> tuple[str, ...]:
         """Return the estimators that there are, the most precise one first."""
-        return RECONSTRUCTED, BASELINE
+        return ESTIMATORS
 
     @property
     def in_bins(self) -> frozenset[str]:
