@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import stat
+import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -13,16 +17,14 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlglot import exp
 
+from privsql import system
 from privsql.answers.answer import AttachedModel
-from privsql.answers.learned_prior import cache_folder
 from privsql.engine.files import Folder, sweep_folders, unused_name
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from privsql.answers.bucket_model import BucketModel, ReleaseArrays
     from privsql.engine.database import Container
     from privsql.engine.roles import Roles
@@ -168,10 +170,28 @@ class NumberedRecords:
 # Store ----------------------------------------------------------------------------------------------------------------
 # Models in the user's cache (``PRIVSQL_CACHE``): a database file with the parameters and the beliefs that follow.
 
+VARIABLE = "PRIVSQL_CACHE"
+OFF = "off"
+CACHE = {"darwin": "Library/Caches", "win32": "AppData/Local"}  # elsewhere that of the XDG standard
 ENDING, MODEL = ".model", "model"  # of files, and the database as which one is attached
 DRAFT = ".fit-"  # a folder for one that is not finished
 MOST_MODELS = 40  # files; the oldest ones go
 TOLERANCE = 1e-6  # of sums of beliefs
+
+
+def cache_folder() -> Path | None:
+    """Return the folder; None where it is switched off, or there is no place for one."""
+    setting = os.environ.get(VARIABLE)
+    if setting == OFF:
+        return None
+    if setting:
+        return Path(setting).expanduser()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))  # a relative one is to be ignored
+    try:
+        folder = cache if cache.is_absolute() else Path.home() / CACHE.get(sys.platform, ".cache")
+    except RuntimeError:
+        return None
+    return folder / "privsql"
 
 
 def list_models() -> dict[str, Path]:
@@ -179,7 +199,16 @@ def list_models() -> dict[str, Path]:
     folder = cache_folder()
     if folder is None or not folder.is_dir():
         return {}
-    return {one.stem: one for one in folder.glob(f"*{ENDING}") if one.is_file() and not one.is_symlink()}
+    return {one.stem: one for one in folder.glob(f"*{ENDING}") if _is_private(one)}
+
+
+def _is_private(path: Path) -> bool:
+    """Return whether a path is a file of this user's, and no link."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and system.is_users_file(status)
 
 
 def store_model(arrays: ReleaseArrays, model: BucketModel, parameters: ModelParameters, name: str) -> Path | None:
