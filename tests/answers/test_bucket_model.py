@@ -163,10 +163,9 @@ def test_a_restored_model_has_the_same_weights(release: ReleaseArrays, model: bu
         {"theta": np.zeros((3, 12))},
         {"theta": None},
         {"theta": "1"},
-        {"interval": [1.0]},
-        {"interval": [-1.0, 0.0]},
-        {"belief": [float("nan"), 1.0]},
-        {"fitted_share": None},
+        {"coefficients": [1.0]},
+        {"limits": [[0.0, float("inf")]] * 2},
+        {"belief": float("nan")},
     ],
 )
 def test_damaged_parameters_are_refused(
