@@ -327,7 +327,7 @@ def test_a_setting_is_written_as_a_plan_prints_it(text: str, short: str) -> None
         ({"setting": "0x4"}, "is no bucket setting"),
         ({"setting": ""}, "is no bucket setting"),
         ({"algorithm": "setting"}, "searches for a setting"),
-        ({"setting": "9x4", "algorithm": "optimal"}, "with setting leave algorithm out"),
+        ({"setting": "9x4", "algorithm": "optimal"}, "with setting take 'setting'"),
         ({"setting": "9x4", "fake_values": 1}, "fake_values does not go with setting"),
     ],
 )
