@@ -312,7 +312,7 @@ def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
     """The query with every table that names no database taken from ``database``.
 
     >>> qualify_tables(sqlglot.parse_one("WITH q AS (SELECT * FROM st) SELECT * FROM q, temp_table.t"), "release").sql()
-    'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp.t'
+    'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp_table.t'
     """
     known = {one.alias for one in query.find_all(exp.CTE)}
     changed = query.copy()

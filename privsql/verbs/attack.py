@@ -23,7 +23,7 @@ from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.contract import TableShape
 from privsql.releases.ledger.book import path_of
-from privsql.releases.ledger.keeping import make_choice
+from privsql.releases.ledger.composition import make_choice
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import explain_failures, open_release, open_releases
 from privsql.source.keywords import as_spec, spec_from_manifest

@@ -29,7 +29,7 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key, system_key
 from privsql.mechanisms.registry import get_parameters
 from privsql.releases.ledger.book import path_of
-from privsql.releases.ledger.keeping import make_choice, read_key, repeat_choice
+from privsql.releases.ledger.composition import make_choice, read_key, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import Release, explain_failures, inspect
 from privsql.source.keywords import as_spec, parse_toml_value, spec_from_manifest, split_keywords

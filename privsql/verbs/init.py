@@ -22,8 +22,7 @@ from privsql.mechanisms.contract import BudgetComposition, ProfiledSource
 from privsql.mechanisms.registry import DEFAULT, get_mechanism
 from privsql.releases.draft import digest_release, is_occupied
 from privsql.releases.ledger.book import open_for_reading, open_for_writing, sum_epsilons, write_events
-from privsql.releases.ledger.composition import require_names
-from privsql.releases.ledger.keeping import require_ledger
+from privsql.releases.ledger.composition import require_ledger, require_names
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.keywords import as_spec
 from privsql.source.places import Source, as_frame, as_target, is_table

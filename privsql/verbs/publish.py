@@ -20,7 +20,7 @@ from privsql.errors import EngineError, GuaranteeError, InfeasibleError, Privsql
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest
 from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, view_script
 from privsql.releases.draft import Draft, digest_release, is_occupied, private_folder, sweep_drafts
-from privsql.releases.ledger.keeping import make_choice, make_publication, prepare_ledger
+from privsql.releases.ledger.composition import make_choice, make_publication, prepare_ledger
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import SchemaDraft, inspect, replay_target_wal, rewrite_without_leftovers
 from privsql.releases.statements import estimate_learning_risk, examine_release, refuse_learning

@@ -12,7 +12,7 @@ from privsql.errors import UsageError
 from privsql.mechanisms.contract import BudgetComposition
 from privsql.releases.contents import admit_release, locate_release
 from privsql.releases.draft import HOLDER
-from privsql.releases.ledger.keeping import repeat_choice
+from privsql.releases.ledger.composition import repeat_choice
 from privsql.releases.opened import RELEASE
 from privsql.releases.statements import has_same_choice
 from privsql.source.records import prepare_records

@@ -17,7 +17,7 @@ from privsql.model.manifest import Check, run_checks
 from privsql.releases.contents import LEFTOVERS, check_statistics, locate_release
 from privsql.releases.draft import digest_release
 from privsql.releases.ledger.book import known_values, open_for_reading, subjects_query
-from privsql.releases.ledger.keeping import require_ledger
+from privsql.releases.ledger.composition import require_ledger
 from privsql.releases.opened import attach_release, open_releases, refuse_target, write_copy
 from privsql.releases.statements import SCHEMA_NOTE, examine_release, has_same_choice, measure_facts
 from privsql.source.keywords import spec_from_manifest

@@ -377,13 +377,21 @@ def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequen
     """``perturbed``, from the records in canonical order and what is drawn for each."""
     with ThreadPoolExecutor(1) as executor:  # numpy and the engine use different cores
         moves = executor.submit(draw_moves, parts, subtables, noise)
-        source.sort_records()
-        db.register_arrow("positions", stream_positions(moves.result()))
+        packed = source.packed
+        if packed is None:
+            source.sort_records()
     known = moves_table(subtables)
     source.history.groups = known["sub_table"].to_numpy()[moves.result()]
     db.register_arrow("moves", known)
-    assigned = require_ordered(db).with_bid(temp_table("records"), temp_table("positions"))
-    _write_perturbed(db, source, assigned, same_columns("x", "r", source.roles.sa_keys))
+    if packed is not None:
+        db.register_arrow("positions", packed.stream_records(bid=moves.result()))
+        assigned: exp.Query = all_rows(temp_table("positions"))
+        same_value: exp.Expr = column("code", "x").eq(column("code", "r"))
+    else:
+        db.register_arrow("positions", stream_positions(moves.result()))
+        assigned = require_ordered(db).with_bid(temp_table("records"), temp_table("positions"))
+        same_value = same_columns("x", "r", source.roles.sa_keys)
+    _write_perturbed(db, source, assigned, same_value)
     db.drop("positions")
     source.drop_relations()
 
