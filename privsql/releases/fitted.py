@@ -268,7 +268,7 @@ def draw_rows(model: BucketModel, records: NumberedRecords, roles: Roles, databa
 
 def take_model(release: AttachedRelease, models: dict[str, Path]) -> AttachedModel | None:
     """Return the model of a release from the cache, attached beside it; None where there is no sound one."""
-    from privsql.answers.bucket_model import IntervalScale  # noqa: PLC0415 (scipy)
+    from privsql.answers.bucket_model import IntervalScale, check_numbers  # noqa: PLC0415 (scipy)
 
     records = NumberedRecords.find(release)
     path = models.get(records.name())
@@ -280,8 +280,8 @@ def take_model(release: AttachedRelease, models: dict[str, Path]) -> AttachedMod
         release.db.attach(path, MODEL, read_only=True)
         parameters = ModelParameters.model_validate_json(release.db.rows(all_rows(table("parameters", MODEL)))[0][0])
         wrong = sum(release.db.rows(sums)[0])
-        within, between = parameters.facts["interval"]
+        share = float(check_numbers(parameters.facts.get("fitted_share"), (), least=0))
+        scale = IntervalScale.restore(release.manifest.published_records, share, parameters.facts)
     except (PrivsqlError, ValidationError, LookupError):  # what is damaged is no model, and fit writes it anew
         return None
-    scale = IntervalScale(release.manifest.published_records, float(within), float(between))
     return None if wrong else AttachedModel(MODEL, NUMBERED, records.number, scale)

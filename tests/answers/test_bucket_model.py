@@ -136,9 +136,6 @@ def test_weights_add_up(release: ReleaseArrays, model: bucket_model.BucketModel)
     places = release.listed_bucket * 12 + release.listed_value
     np.testing.assert_allclose(sums[places], release.listed_count, atol=1e-9)
     assert len(np.flatnonzero(sums)) == len(places)
-    guess, belief = model.best_guesses()
-    assert np.array_equal(belief, [weight[record == i].max() for i in range(len(guess))])
-    assert model.exact_share == 615 / 665
 
 
 def test_a_repeated_fit_is_the_same(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
@@ -188,7 +185,6 @@ def test_lists_that_do_not_fill_their_buckets_are_damaged(release: ReleaseArrays
 
 
 def test_obstacles_are_named(release: ReleaseArrays) -> None:
-    assert find_obstacle(release) is None
-    assert find_obstacle(replace(release, values=["v"] * 501)) == "more than 500 values"
-    assert find_obstacle(make_release(1, [4] * 10)) == "fewer than 200 records"
-    assert find_obstacle(replace(release, columns={})) == "no quasi-identifiers"
+    assert find_obstacle(665, 12) is None
+    assert find_obstacle(665, 501) == "more than 500 values"
+    assert find_obstacle(199, 12) == "fewer than 200 records"
