@@ -296,9 +296,10 @@ class CountedSource:
     counts: Sequence[int]
 
     def estimate_distinct(self, values: Sequence[exp.Expr]) -> list[int]:
-        """Return about how many different values columns have, off by less than half."""
+        """Return about how many different values columns have in some of the records, off by less than half."""
         counts = [alias_as(exp.ApproxDistinct(this=column(one.alias)), one.alias) for one in values]
         holes: Holes = {"source": self.records, "values": values, "counts": counts, "keep": self.keep}
+        holes["most"] = exp.Literal.number(4 * MOST_VALUES)
         return [int(one) for one in self.db.rows(fill("duckdb/distinct", holes))[0]] if values else []
 
     def read_column(self, value: exp.Expr, kind: str) -> PackedColumn:
