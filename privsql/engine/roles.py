@@ -28,6 +28,10 @@ SCALAR = re.compile(
     r"U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|BOOLEAN|VARCHAR|DATE|TIME|"
     r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?|UUID"
 )
+CASTS = {  # a type that is published in place of one that is not, where text would lose its meaning
+    "TIME_NS": "TIME", "TIMESTAMPTZ_NS": "TIMESTAMPTZ", "HUGEINT": "DECIMAL(38,0)", "UHUGEINT": "DECIMAL(38,0)",
+    "numeric": "DECIMAL(18,2)",
+}  # fmt: skip
 NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|DATE$|TIMESTAMP")
 WHOLE_TEXT = re.compile(r"0|-?[1-9][0-9]{0,17}")
 NUMBER_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,15})?")
@@ -80,6 +84,11 @@ class Field:
     def is_list(self) -> bool:
         """Return True for a list of such a type."""
         return self.type.endswith("[]") and SCALAR.fullmatch(self.type[:-2]) is not None
+
+    def suggest_cast(self) -> str:
+        """Return what to do about a type that is not published."""
+        name = exp.to_identifier(self.name).sql(dialect=DIALECT)
+        return f"cast it in source.query: CAST({name} AS {CASTS.get(self.type, 'VARCHAR')}) AS {name}"
 
     @property
     def is_published(self) -> bool:

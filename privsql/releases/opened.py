@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sqlglot import exp
 
 from privsql import markup
-from privsql.answers.answer import Answer, find_unknown
+from privsql.answers.answer import BEST, Answer, find_unknown
 from privsql.answers.evaluate_select import SelectEvaluation
 from privsql.answers.present import AnswerBuilder
 from privsql.answers.question import LOOKUPS
@@ -22,8 +22,9 @@ from privsql.engine.open import open_locked, open_release_tables, open_scratch
 from privsql.engine.sqlfiles import all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
 from privsql.model.manifest import BROKEN
-from privsql.releases.contents import ENDING, admit_release, locate_release, name_holders
+from privsql.releases.contents import ENDING, VIEWS_FILE, admit_release, locate_release, name_holders, view_script
 from privsql.releases.draft import MAIN, Draft, digest_schema, find_schema, is_occupied
+from privsql.releases.fitted import list_models, take_model
 from privsql.releases.statements import describe_manifest, examine_release
 from privsql.source.places import Target, as_target
 
@@ -216,13 +217,16 @@ class Release:
         self._turn, self._closed = threading.RLock(), False
         files = as_paths(attach, "attach")
         with ExitStack() as stack:
-            self._db, attached = stack.enter_context(open_release(self.target, files, options))
+            models = {} if options is not None and options.session is not None else list_models()
+            self._db, attached = stack.enter_context(open_release(self.target, [*files, *models.values()], options))
             self.manifest, self.mechanism = attached.manifest, attached.mechanism
             self._lookups = AttachedLookups(self._db, files)
             self._counts = self._open_counter(stack, options)
             self._db.stand_in([self.manifest.name], attached.views[0].query)
             with explain_failures(self.target):
                 self.answers = self.mechanism.answers(self._counts, self.manifest)
+                if self.answers.modelled and models:
+                    self.answers.model = take_model(attached, models)
             self._open = stack.pop_all()
 
     def _open_counter(self, stack: ExitStack, options: Options | None) -> Relations:
@@ -234,7 +238,7 @@ class Release:
             raise UsageError(f"{self.path}: Spark reads releases in Parquet; publish with format = 'parquet'")
         return stack.enter_context(open_release_tables(options.session, stored.files))
 
-    def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = "reconstructed") -> pd.DataFrame:
+    def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = BEST) -> pd.DataFrame:
         """Answer a count query: the groups, estimate, std_error, low, high."""
         return self.query(sql, confidence=confidence, estimator=estimator).frame()
 
@@ -243,7 +247,7 @@ class Release:
         sql: str,
         *,
         confidence: float = 0.95,
-        estimator: str = "reconstructed",
+        estimator: str = BEST,
         limits: QuestionLimits | None = None,
     ) -> Answer:
         """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered.
@@ -272,6 +276,7 @@ class Release:
         return nullcontext() if limits is None else self._db.limit_time(limits.seconds, limits.stop)
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
+        estimator = self.answers.choose_estimator(estimator)
         statement = self.answers.parse_sql(sql, self._lookups)
         for lookup in statement.scope.lookups:
             self._db.stand_in(lookup.names, sqlfiles.all_rows(table(lookup.table, LOOKUPS, "main")))
@@ -347,12 +352,14 @@ def query(
     sql: str,
     *,
     confidence: float = 0.95,
-    estimator: str = "reconstructed",
+    estimator: str = BEST,
     attach: Sequence[PathLike] | PathLike = (),
 ) -> Answer:
     """Answer one count query from a release alone; ``UsageError`` for whatever is not supported."""
     with Release(release, attach) as opened_release:
-        return opened_release.query(sql, confidence=confidence, estimator=estimator)
+        answer = opened_release.query(sql, confidence=confidence, estimator=estimator)
+        improvement = opened_release.answers.explain_improvement(answer.estimator)
+        return replace(answer, hints=(*answer.hints, *improvement)) if not answer.certain else answer
 
 
 def inspect(release: PathLike) -> Manifest:
@@ -431,6 +438,8 @@ def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
         draft_path = draft.parquet_folder if stored.is_folder else draft.database_file
         if stored.is_folder:
             _write_folder(stored, draft_path)
+            script = view_script(release, draft_path)
+            (draft_path / VIEWS_FILE).write_text(script, encoding="utf-8", newline="\n")
         else:
             _write_file(stored.place, release, draft_path)
         with open_release(Target(draft_path)) as (_, copy):

@@ -191,7 +191,8 @@ def _item_type(column_: Field, *, is_list: bool) -> str:
     if kind.split("(")[0] in AS_TEXT:
         return "VARCHAR"
     if not Field(column_.name, kind).is_scalar:
-        raise UsageError(f"column {column_.name!r} holds {kind}, which can't be published; cast it in source.query")
+        remedy = Field(column_.name, kind).suggest_cast() if not is_list else "cast it in source.query"
+        raise UsageError(f"column {column_.name!r} holds {kind}, which can't be published; {remedy}")
     return kind
 
 

@@ -622,9 +622,7 @@ def _resolve_roles(
 
             raise missing_column_error(name, (f.name for f in available.values()))
         if not is_publishable(field):
-            raise UsageError(
-                f"column {name!r} has type {field.type}, which can't be published; cast it in source.query"
-            )
+            raise UsageError(f"column {name!r} has type {field.type}, which can't be published; {field.suggest_cast()}")
         kind = read_as(field.type)
         reading[field.name] = canonical_value(column(field.name), kind)
         if (coarse := coarsen_column(Field(field.name, kind), columns, reading[field.name])) is not None:

@@ -217,6 +217,7 @@ BELIEVING = (
     "top_n", "late_materialization", "compressed_materialization", "partitioned_execution",
     "partial_aggregate_pushdown", "type_pushdown",
 )  # fmt: skip
+STORAGE = "v1.0.0"  # of a new file: DuckDB 1.1 and later open it (1.0 has no blocks of another size than its own)
 BLOCK = 2**16  # bytes of a block of a new file; of the default 2**18 a small release leaves most unused
 HEADERS, HEADER = 3, 4096  # pages at the beginning of a file, and the bytes of each
 HEAD = 256  # bytes of a header that may hold something; DuckDB fills 140
@@ -233,7 +234,8 @@ class DuckContainer(DuckRelations):
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
         is_new = not read_only and not path.exists()
-        mode = " (READ_ONLY, TYPE duckdb)" if read_only else f" (BLOCK_SIZE {BLOCK})" if is_new else ""
+        created = f" (BLOCK_SIZE {BLOCK}, STORAGE_VERSION '{STORAGE}')" if is_new else ""
+        mode = " (READ_ONLY, TYPE duckdb)" if read_only else created
         if strange:
             self.distrust_statistics()
         with name_file_in_errors(path):

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from privsql.answers.channel import LinearEstimator
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.keyed_random import Key, Shuffler
-    from privsql.mechanisms.bucketize.estimator import LinearEstimator
     from privsql.mechanisms.bucketize.layout import BucketLayout, BucketRuns
     from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan
     from privsql.mechanisms.bucketize.parameters import Bucketize

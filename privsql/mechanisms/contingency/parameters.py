@@ -98,21 +98,20 @@ class TreeFacts(Facts):
     values: int = Field(ge=1)
     partitions: int = Field(ge=0)
     cells: int = Field(ge=0)
-    imputed: int = Field(ge=0)
-    estimated_records: float
-    kept_records: float  # of these, in what was kept
+    estimated_records: int
+    kept_records: int  # of these, in the published cells
     not_covered: list[str]
     noise: NoiseOrigin
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
         """Return values and cells."""
-        cells = f"{self.cells:,} in {self.partitions:,} partitions; {self.imputed:,} stand for pruned ones"
+        cells = f"{self.cells:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
         return [_describe_values(self), ("cells", cells), describe_noise(self)]
 
     def list_warnings(self) -> list[str]:
-        """Return whether answers rest on a model alone."""
-        return warn_remaining(self.cells, self.kept_records, self.estimated_records - self.kept_records, "cell")
+        """Return whether little was kept."""
+        return warn_remaining(self.cells, self.kept_records, self.estimated_records, "cell")
 
 
 class MarginalPlan(Facts):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-ALLOW_EMPTY = "DiffPart: publish a tree of which nothing was kept, or less than was pruned."
-ALONE = "whatever is asked of less than all records rests on stand-ins alone and has no interval"
+ALLOW_EMPTY = "Publish noise: tables without information, or a tree of which less was kept than pruned."
 
 
 class NoisyFacts(Protocol):
@@ -25,9 +24,9 @@ def describe_noise(facts: NoisyFacts) -> tuple[str, str]:
     return "noise", f"OpenDP {facts.opendp}" if facts.noise == "opendp" else "seeded: NOT private, for tests only"
 
 
-def warn_remaining(number: int, remaining: float, pruned: float, what: str) -> list[str]:
-    """Return warnings of a noisy tree; ``number``: of ``what`` was kept, ``remaining`` records are in it."""
+def warn_remaining(number: int, remaining: float, total: float, what: str) -> list[str]:
+    """Return warnings of a tree; ``number``: of ``what`` was kept, ``remaining`` of the ``total`` records are in it."""
     if not number:
-        return [f"no {what} was kept: {ALONE}; a larger epsilon keeps more"]
-    message = f"more was pruned (about {pruned:,.0f} records) than kept ({remaining:,.0f})"
-    return [f"{message}: {ALONE}; a larger epsilon keeps more"] if pruned > remaining else []
+        return [f"no {what} was kept: every count is 0; a larger epsilon keeps more"]
+    message = f"more was pruned (about {total - remaining:,.0f} records) than kept ({remaining:,.0f})"
+    return [f"{message}: sums of counts are too small; a larger epsilon keeps more"] if 2 * remaining < total else []

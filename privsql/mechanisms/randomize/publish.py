@@ -121,6 +121,7 @@ def _first_numbers(subtables: Sequence[SubTable]) -> Ints:
 # counts c are not published: they are themselves estimated, per sub-table and from all its records, with a flat prior.
 
 Ints = NDArray[np.int64]
+WHOLE = 1e-6  # that rho1 |T_j| may lack of a whole number in doubles
 PUBLIC = (table("privsql_subtables"), table("privsql_domains"), table("privsql_values"))
 
 
@@ -161,7 +162,7 @@ class PublicParameters:
     @cached_property
     def most_records(self) -> Floats:
         """Records that each cell can have at most (cells,): rho1_j |T_j| if protected, else what the others leave."""
-        ceiling = np.rint(self.rho1 * self.records)[self.sub_tables]
+        ceiling = np.floor(self.rho1 * self.records + WHOLE)[self.sub_tables]
         others = (self.records - self.domain_sizes + 1)[self.sub_tables]
         return np.asarray(np.where(self.protected[self.code], np.minimum(ceiling, others), others).astype(np.float64))
 

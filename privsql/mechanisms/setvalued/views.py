@@ -169,12 +169,14 @@ class Split:
 HALVES = Split(Fraction(0), Fraction(1, 2))
 
 
-def lay_out_all(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) -> Layout:
-    """Tables over all items of a small universe: (places, budget); the budgets add up to ``epsilon``.
+def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) -> Layout:
+    """Tables over all items of a small universe: (places, budget); the budgets add up to epsilon.
 
-    With ``declared`` sets the split of the budget is the first one of the smallest mean standard error among quarters.
+    ``basic`` has one table, of all 2^m patterns (paper, section 4.1). With ``declared`` sets the split of the budget is
+    the first one of the smallest mean standard error among quarters.
     """
-    if items <= VIEW:
+    epsilon = params.epsilon
+    if items <= VIEW or params.algorithm == "basic":
         return [(tuple(range(items)), epsilon)]
     if not declared:
         return _split_budget(items, epsilon, (), HALVES)
@@ -305,6 +307,11 @@ class SourceSets:
 
 def declared_sets(params: SetValued, labels: Sequence[str]) -> list[tuple[int, ...]]:
     """Codes of the declared sets, each ascending; raises ``UsageError`` and ``InfeasibleError``."""
+    if params.algorithm == "basic" and len(labels) > TINY_UNIVERSE:
+        raise InfeasibleError(
+            f"algorithm 'basic' counts every set of items, 2^{len(labels)} of them; "
+            f"it takes at most {TINY_UNIVERSE} items, 'views' and 'diffpart' take any number"
+        )
     codes = {label: code for code, label in enumerate(labels)}
     for one in params.workload:
         strange = next((item for item in one if item not in codes), None)
@@ -332,17 +339,17 @@ def on_places(wanted: Sequence[Sequence[int]], codes: Ints) -> list[Clique]:
 
 
 def measure_views(
-    source: SourceSets, epsilon: Fraction, wanted: Sequence[tuple[int, ...]], noise: SelectionNoise
+    source: SourceSets, params: SetValued, wanted: Sequence[tuple[int, ...]], noise: SelectionNoise
 ) -> tuple[ItemChoice, list[NoisyTable]]:
     """Return what is measured of a source, and the tables with noise. Epsilon-differentially private.
 
     A record lies in one cell of each table, so a table spends its budget; choices spend theirs (``choosing``); layouts
     and numbers follow from public parameters and from what was measured before.
     """
-    universe, known = len(source.counts), []
+    universe, epsilon, known = len(source.counts), params.epsilon, []
     if universe <= TINY_UNIVERSE:
         choice = ItemChoice(np.arange(universe, dtype=np.int64), (None,) * universe)
-        tables = lay_out_all(universe, epsilon, on_places(wanted, choice.codes))
+        tables = lay_out_all(universe, params, on_places(wanted, choice.codes))
     else:
         first = named_first(wanted)
         count = np.array(source.records.sum(), dtype=np.int64)

@@ -347,7 +347,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "another bin": ("domains", "UPDATE privsql_domains SET value = '16.5' WHERE value = '16'"),
     "a weight": ("rows fit", "UPDATE privsql_rows SET weight = weight + 100 WHERE job = 4"),
     "a row's value": ("rows fit", "UPDATE privsql_rows SET sex = CASE sex WHEN 'F' THEN 'M' ELSE 'F' END"),
-    "a row of no domain": ("rows fit", "UPDATE privsql_rows SET job = 99 WHERE job = 10"),
+    "a row of no domain": ("rows fit", "UPDATE privsql_rows SET job = 99 WHERE job > 4"),
     "rows in another order": ("lie in order", "CREATE OR REPLACE TABLE privsql_rows AS FROM privsql_rows ORDER BY job"),
     "another noise": ("facts", with_facts(noise="opendp")),
     "a number of records": ("facts", with_facts(estimated_records=5000.0)),
