@@ -70,6 +70,26 @@ def hash_texts(texts: Iterable[str], word: str) -> Hashes:
     return np.array([int.from_bytes(one, "little") >> 65 for one in digests], dtype=np.uint64)
 
 
+@dataclass
+class RecordSum:
+    """How many records there are, and sums of 64 bits of their hashes h and of s(h), which no order changes."""
+
+    records: int = 0
+    sums: tuple[int, int] = (0, 0)
+
+    def add_hashes(self, hashes: Hashes, times: Ints | None = None) -> None:
+        """Add hashes, each of so many records (None: one)."""
+        weights = np.ones(1, np.uint64) if times is None else times.astype(np.uint64)
+        self.records += len(hashes) if times is None else int(times.sum())
+        first, second = (int((part * weights).sum()) for part in (hashes, scatter_bits(hashes)))
+        self.sums = (self.sums[0] + first) % 2**BITS, (self.sums[1] + second) % 2**BITS
+
+    @property
+    def fingerprint(self) -> str:
+        """Return both sums, in hexadecimal digits."""
+        return "".join(f"{one:016x}" for one in self.sums)
+
+
 def keyed_digest(db: Relations, text: exp.Expr) -> exp.Expr:
     """Return H of a text as an expression, while relation ``SECRET`` is there."""
     word = exp.select(column("word", "k")).from_(exp.alias_(temp_table(SECRET), "k", table=True))
@@ -132,16 +152,14 @@ def hash_records(
     columns: Sequence[exp.Expr],
     fields: Mapping[str, Field],
     key: Key,
-    *,
-    everywhere: bool,
 ) -> exp.Query:
     """``columns`` (of r) of the records, and ``h``: 60 bits of SHA-256 of a subkey and the texts of ``fields``.
 
-    The subkey stands in relation ``secret``, which is never part of a statement's text. ``everywhere``: the same on
-    every engine; ``UsageError`` for columns of which no text is.
+    The subkey stands in relation ``secret``, which is never part of a statement's text. Hashes are the same on every
+    engine; ``UsageError`` for columns of which no text is.
     """
     db.register_arrow("secret", key.word(BOUND))
-    texts = [column("word", "k"), *injective_texts(fields, "r", everywhere=everywhere)]
+    texts = [column("word", "k"), *injective_texts(fields, "r")]
     holes: Holes = {
         "records": records.subquery(),
         "secret": temp_table("secret"),
@@ -151,8 +169,16 @@ def hash_records(
     return fill("portable/hashed", holes)
 
 
+def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
+    """The key for records in the engine's order alone: from their number and the sums of their exact hashes by it."""
+    total = RecordSum()
+    for hashes in hashed:
+        total.add_hashes(hashes)
+    return key.derive_key("records", total.records, total.fingerprint)
+
+
 def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
-    """The key for records (a relation of ``hash_records``) alone: from their number and the sum of their hashes."""
+    """The key for records in portable order alone: from their number and the sum of their hashes."""
     number, total = db.rows(fill("portable/fingerprint", {"hashed": records}))[0]
     db.drop("secret")
     return key.derive_key("records", int(number), int(total))
@@ -296,9 +322,10 @@ class CountedSource:
     counts: Sequence[int]
 
     def estimate_distinct(self, values: Sequence[exp.Expr]) -> list[int]:
-        """Return about how many different values columns have, off by less than half."""
+        """Return about how many different values columns have in some of the records, off by less than half."""
         counts = [alias_as(exp.ApproxDistinct(this=column(one.alias)), one.alias) for one in values]
         holes: Holes = {"source": self.records, "values": values, "counts": counts, "keep": self.keep}
+        holes["most"] = exp.Literal.number(4 * MOST_VALUES)
         return [int(one) for one in self.db.rows(fill("duckdb/distinct", holes))[0]] if values else []
 
     def read_column(self, value: exp.Expr, kind: str) -> PackedColumn:
