@@ -80,13 +80,11 @@ class ReleaseArrays:
         return np.asarray(np.log(counts / counts.sum()))
 
 
-def find_obstacle(arrays: ReleaseArrays) -> str | None:
-    """Return why a release gets no model; None where it gets one."""
-    if len(arrays.values) > MOST_VALUES:
+def find_obstacle(records: int, values: int) -> str | None:
+    """Return why a release of so many records and values gets no model; None where it gets one."""
+    if values > MOST_VALUES:
         return f"more than {MOST_VALUES} values"
-    if len(arrays.bucket) < FEWEST_RECORDS:
-        return f"fewer than {FEWEST_RECORDS} records"
-    return None if arrays.columns else "no quasi-identifiers"
+    return f"fewer than {FEWEST_RECORDS} records" if records < FEWEST_RECORDS else None
 
 
 # Buckets of one shape -------------------------------------------------------------------------------------------------
@@ -341,6 +339,13 @@ class IntervalScale:
         excess = np.expm1(np.clip(features @ np.array(self.coefficients), 0, MOST_EXCESS)) / self.fitted_share
         return np.asarray(np.sqrt(MISFIT * shared * (1 + excess)))
 
+    @staticmethod
+    def restore(records: int, fitted_share: float, parameters: Mapping[str, Any]) -> IntervalScale:
+        """Return the scale that ``BucketModel.parameters`` states; ``GuaranteeError`` for other numbers."""
+        coefficients = check_numbers(parameters.get("coefficients"), (6,))
+        low, high = ((float(one), float(other)) for one, other in check_numbers(parameters.get("limits"), (2, 2)))
+        return IntervalScale(records, tuple(map(float, coefficients)), (low, high), fitted_share)
+
 
 def _interval_features(members: Floats, count: Floats, variance: Floats, limits: Limits) -> Floats:
     """Return the terms of the quadratic (G, 6)."""
@@ -352,7 +357,11 @@ def _interval_features(members: Floats, count: Floats, variance: Floats, limits:
 
 @dataclass(frozen=True)
 class BucketModel:
-    """The model of a release: ``theta`` (J, K) in single precision; ``converged``: the last step was small."""
+    """The model of a release.
+
+    ``theta`` (J, K) in single precision; ``converged``: the last step was small; ``interval``, and the attacker's mean
+    ``belief`` in its best guess with the ``power`` of p behind it, are learnt from the release alone.
+    """
 
     arrays: ReleaseArrays
     digest: str
@@ -360,22 +369,8 @@ class BucketModel:
     theta: NDArray[np.float32]
     interval: IntervalScale
     belief: float
+    power: float
     converged: bool
-
-    @property
-    def fitted_share(self) -> float:
-        """Return the share of the records by which the model was fitted: below 1 where memory had no room for all."""
-        return self.interval.fitted_share
-
-    @property
-    def exact_share(self) -> float:
-        """Return the share of the records in buckets whose posterior is exact, not approximate."""
-        sizes = self.arrays.sizes
-        return float(sizes[sizes <= EXACT_SIZE].sum() / sizes.sum())
-
-    def calibrated_belief(self) -> float:
-        """Return the learning attacker's mean belief in its best guess, from QIT and ST alone."""
-        return self.belief
 
     def weights(self) -> tuple[Ints, Ints, Floats]:
         """Return record, value code and weight of every record and every value that its bucket lists (entries,).
@@ -392,12 +387,23 @@ class BucketModel:
         record, value, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
         return record, value, weight
 
-    def best_guesses(self) -> tuple[Ints, Floats]:
-        """Return for every record (n,) the value with the largest weight, and that weight, not calibrated."""
-        record, value, weight = self.weights()
-        order = np.lexsort((weight, record))
-        last = order[np.flatnonzero(np.diff(record[order], append=-1))]
-        return value[last], weight[last]
+    def _believe(self, power: float = 1.0) -> tuple[PreparedRelease, Floats]:
+        """Return the whole release and p (rows, K) to a power."""
+        prepared = prepare_release(self.arrays, self.features)
+        powered = prepared.design.probabilities(self.theta.astype(np.float64), self.arrays.log_shares) ** power
+        return prepared, powered / powered.sum(axis=1, keepdims=True)
+
+    def draw_values(self) -> Ints:
+        """Return a value code for every record (n,), drawn from the posterior; the same for the same digest."""
+        prepared, probabilities = self._believe()
+        return draw_table(
+            prepared.likelihood, probabilities, seed_key(int(self.digest[:16], 16)).random_generator("drawn")
+        )
+
+    def find_calibrated_beliefs(self) -> Iterator[Batch]:
+        """Yield what the learning attacker believes, bucket by bucket: beliefs from p to the calibrated ``power``."""
+        prepared, probabilities = self._believe(self.power)
+        yield from prepared.likelihood.find_posteriors(probabilities, settled=True)
 
     def parameters(self) -> dict[str, Any]:
         """Return what ``restore_model`` needs: ``theta`` (J, K) and numbers."""
@@ -408,7 +414,8 @@ class BucketModel:
             "theta": self.theta,
             "coefficients": self.interval.coefficients,
             "limits": self.interval.limits,
-            "belief": self.belief,
+            "belief": [self.belief, self.power],
+            "fitted_share": self.interval.fitted_share,
             "converged": self.converged,
         }
 
@@ -461,8 +468,7 @@ def estimate_cost(arrays: ReleaseArrays) -> tuple[float, int]:
 
 
 def _estimate_memory(arrays: ReleaseArrays, rows: int) -> float:
-    columns = len(arrays.columns)
-    return rows * (32 * len(arrays.values) + 8 * columns**2) + 500.0 * len(arrays.bucket) + 2**27
+    return rows * (32 * len(arrays.values) + 8 * len(arrays.columns) ** 2) + 500.0 * len(arrays.bucket) + 2**27
 
 
 def choose_buckets(arrays: ReleaseArrays) -> ReleaseArrays:
@@ -497,8 +503,8 @@ def fit_bucket_model(
     share = len(prepared.arrays.bucket) / len(arrays.bucket)
     interval = IntervalScale(len(arrays.bucket), coefficients, limits, share)
     belief = calibrate_belief(prepared, fit, offset, noise, report)
-    single = fit.theta.astype(np.float32)
-    return BucketModel(arrays, digest, prepared.features, single, interval, belief, fit.slope < CONVERGED)
+    theta = fit.theta.astype(np.float32)
+    return BucketModel(arrays, digest, prepared.features, theta, interval, *belief, fit.slope < CONVERGED)
 
 
 def restore_model(arrays: ReleaseArrays, parameters: Mapping[str, Any], digest: str) -> BucketModel:
@@ -510,13 +516,11 @@ def restore_model(arrays: ReleaseArrays, parameters: Mapping[str, Any], digest: 
     if any(parameters.get(name) != value for name, value in stated.items()):
         raise GuaranteeError("the model is damaged or another release's: fit it again")
     theta = check_numbers(parameters.get("theta"), (features.count, len(arrays.values)))
-    coefficients = check_numbers(parameters.get("coefficients"), (6,))
-    low, high = ((float(one), float(other)) for one, other in check_numbers(parameters.get("limits"), (2, 2)))
-    belief = float(check_numbers(parameters.get("belief"), (), least=0))
+    belief, power = map(float, check_numbers(parameters.get("belief"), (2,), least=0))
     share = len(used.bucket) / len(arrays.bucket)
-    interval = IntervalScale(len(arrays.bucket), tuple(map(float, coefficients)), (low, high), share)
+    interval = IntervalScale.restore(len(arrays.bucket), share, parameters)
     converged = parameters.get("converged") is True
-    return BucketModel(arrays, digest, features, theta.astype(np.float32), interval, belief, converged)
+    return BucketModel(arrays, digest, features, theta.astype(np.float32), interval, belief, power, converged)
 
 
 def check_numbers(stated: Any, shape: tuple[int, ...], least: float = -np.inf) -> Floats:
@@ -660,10 +664,10 @@ def measure_errors(
 
 def calibrate_belief(
     prepared: PreparedRelease, fit: SoftmaxFit, offset: Floats, noise: np.random.Generator, report: Callable[[], None]
-) -> float:
-    """Return the mean belief in the best guess, in buckets by which the model was not fitted.
+) -> tuple[float, float]:
+    """Return the mean belief in the best guess, in buckets by which the model was not fitted, and the power of p.
 
-    At the power of p by which their lists are likeliest: below 1 where a fit is too sure of itself.
+    The power is that by which their lists are likeliest: below 1 where a fit is too sure of itself.
     """
     design, likelihood = prepared.design, prepared.likelihood
     shapes: list[list[Shape]] = [[], []]
@@ -685,8 +689,8 @@ def calibrate_belief(
         batches = list(held_out.find_posteriors(powered))
         value = sum(float(batch.logs.sum()) for batch in batches)
         beliefs = [_best_beliefs(batch).ravel() for batch in batches]
-        found.append((value, float(np.concatenate(beliefs).mean())))
-    return max(found)[1]
+        found.append((value, float(np.concatenate(beliefs).mean()), float(power)))
+    return max(found)[1:]
 
 
 def _best_beliefs(batch: Batch) -> Floats:

@@ -245,7 +245,8 @@ def _require_portable(name: str, holes: Mapping[str, Hole]) -> None:
 
 def _fill_hole(tree: exp.Expr, node: exp.Expr, filling: Hole) -> None:
     if isinstance(filling, exp.Expr):
-        replacement = filling.copy()
+        is_free = filling.parent is None and isinstance(filling, exp.Subquery | exp.Query)
+        replacement = filling if is_free else filling.copy()
         if isinstance(node, exp.Table) and node.args.get("alias"):
             replacement.set("alias", node.args["alias"].copy())
         node.replace(exp.paren(replacement, copy=False) if _binds_weaker(node, replacement) else replacement)
@@ -268,9 +269,9 @@ def _binds_weaker(node: exp.Expr, replacement: exp.Expr) -> bool:
     return inside and isinstance(replacement, exp.Binary | exp.Not)
 
 
-def render_sql(tree: exp.Expr, *, copy: bool = True) -> str:
-    """DuckDB SQL of a tree, on several lines; without ``copy`` the tree is used up."""
-    return tree.sql(dialect=DIALECT, pretty=True, comments=False, copy=copy)
+def render_sql(tree: exp.Expr) -> str:
+    """DuckDB SQL of a tree, on several lines. No tree is copied for it, which would take longer than the rest."""
+    return tree.sql(dialect=DIALECT, pretty=True, comments=False, copy=False)
 
 
 # Small builders for hole fillings ---
@@ -311,7 +312,7 @@ def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
     """The query with every table that names no database taken from ``database``.
 
     >>> qualify_tables(sqlglot.parse_one("WITH q AS (SELECT * FROM st) SELECT * FROM q, temp_table.t"), "release").sql()
-    'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp.t'
+    'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp_table.t'
     """
     known = {one.alias for one in query.find_all(exp.CTE)}
     changed = query.copy()

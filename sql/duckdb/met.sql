@@ -1,7 +1,7 @@
--- met: of each part's item sets those that meet a condition.
---   columns   part, sets, met
---   reads     __sets__(part, items, weight);  holes __items__: its list under the name items;  __condition__: over items
+-- met: the item sets that meet a condition.
+--   columns   part, count
+--   reads     __sets__(part, items, count);  hole __condition__: over items
 --   why       lists are DuckDB's own, outside the portable subset
-SELECT part, count(*) AS sets, CAST(sum(CASE WHEN __condition__ THEN 1 ELSE 0 END) AS BIGINT) AS met
-FROM (SELECT part, __items__ FROM __sets__) AS known
-GROUP BY part
+SELECT part, count
+FROM __sets__
+WHERE __condition__

@@ -1,7 +1,7 @@
 -- itemsets: the published item sets with their noisy counts, in canonical order.
---   columns   items, count
---   reads     __given__(items, count)
+--   columns   part (of privsql_tree), items, count
+--   reads     __given__(part, items, count)
 --   source    Chen et al. 2011, algorithm 1: the sanitized data
-SELECT items, count
+SELECT part, items, count
 FROM __given__
 ORDER BY items

@@ -7,7 +7,6 @@ by Clopper and Pearson, must stay below epsilon, at a false alarm of 10^-6.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,19 +14,19 @@ import pytest
 from scipy import stats
 
 from mechanisms.contingency import test_contingency as cells
-from mechanisms.contingency.test_marginals import rule
+from mechanisms.contingency.test_marginals import rule as marginal_rule
 from mechanisms.setvalued import test_setvalued as sets
 from mechanisms.setvalued import test_views as chosen_sets
 from privsql.dp_random import OpenDPNoise
-from privsql.mechanisms.contingency import diffpart_tree as cell_tree
+from privsql.mechanisms.contingency.checks import make_rule
 from privsql.mechanisms.contingency.marginals import measure_marginals
-from privsql.mechanisms.setvalued import diffpart_tree as set_tree
+from privsql.mechanisms.dp.diffpart import grow_tree
 from privsql.mechanisms.setvalued import views as measuring
-from privsql.mechanisms.setvalued.diffpart_tree import grow_taxonomy
 from support.enumeration import FALSE_ALARM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from fractions import Fraction
 
     from numpy.typing import NDArray
 
@@ -46,20 +45,20 @@ class Careless(OpenDPNoise):
 
 def baskets(with_one: bool, noise: Any, rng: np.random.Generator) -> list[int]:
     """Item sets: the target's leaf, the node above it, and both."""
-    taxonomy = grow_taxonomy(4, 2, sets.InOrder())
+    taxonomy = sets.by_fan_out(4, 2)
     request = sets.asked(1, fan_out=2, c1="0.5", c2="0.5")
     records = [*[{0, 1}] * (9 + with_one), {2}]
-    tree = set_tree.grow_tree(sets.baskets(records), taxonomy, request, noise, rng)
+    tree = sets.grown(records, taxonomy, request, noise, rng)
     leaf = {items: int(tree.size[row]) for row, items in sets.sets_of(tree, taxonomy).items()}.get(frozenset([0, 1]), 0)
-    above = int(tree.size[(tree.parent == 0) & (tree.mask == 1)].sum())
+    above = int(tree.size[(tree.parent == 0) & (tree.branch == 1)].sum())
     return [leaf, above, leaf + above]
 
 
-def people(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
+def people(with_one: bool, noise: Any, rng: np.random.Generator) -> list[int]:
     """Contingency: the leaves, all that is counted on the way to them, and how many parts there are."""
     records = [*[(0, 0)] * (3 + with_one), (1, 0)]
-    request = cells.asked(1, tau=1, tau_cells=1)
-    tree = cell_tree.grow_tree(cells.table(records, cells.TINY), cells.TINY, request, noise)
+    rule = make_rule(cells.asked(1, tau=1, tau_cells=1))
+    tree = grow_tree(cells.table(records, cells.TINY), cells.TINY, rule, noise, rng)
     leaves = int(tree.size[tree.leaf].sum())
     return [leaves, int(tree.size.sum()), len(tree.size) // 2]
 
@@ -67,7 +66,7 @@ def people(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
 def views(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
     """Item sets by views: the records with the target's item if it was chosen, whether it was, and all records."""
     records = [*[{0, 1}] * (3 + with_one), {2}]
-    choice, tables = measuring.measure_views(chosen_sets.sets(records, 22), Fraction(1), [], noise)
+    choice, tables = measuring.measure_views(chosen_sets.sets(records, 22), sets.asked(1, algorithm="views"), [], noise)
     place = choice.codes.tolist().index(0) if 0 in choice.codes else None
     held = 0 if place is None else int(np.moveaxis(tables[1].counts, place, 0)[1].sum())
     return [held, STEPS * (place is not None), int(tables[0].counts)]
@@ -76,7 +75,9 @@ def views(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
 def marginals(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
     """Marginals of two columns: the target's cell of their pair, its cells of all tables, and all records."""
     records = np.array([*[(0, 0)] * (3 + with_one), (1, 0)])
-    tables = measure_marginals(records, np.ones(len(records), dtype=np.int64), rule((2, 2), pairs="all"), noise)
+    tables = measure_marginals(
+        records, np.ones(len(records), dtype=np.int64), marginal_rule((2, 2), pairs="all"), noise
+    )
     own = [int(one.counts.reshape(-1)[0]) for one in tables]
     return [own[-1], sum(own) // 2, int(tables[-1].counts.sum())]
 

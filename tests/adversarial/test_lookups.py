@@ -22,7 +22,7 @@ SEXES = "SELECT * FROM (VALUES ('f', 'woman'), ('m', 'man')) AS v(sex, word)"
 JOINED = "SELECT COUNT(*) FROM people JOIN {name} ON people.sex = {alias}.sex WHERE word = 'man' AND disease = 'flu'"
 DIRECT = "SELECT COUNT(*) FROM people WHERE sex = 'm' AND disease = 'flu'"
 OWN = ["qit", "st", "privsql_values", "privsql_channel", "privsql_manifest", "privsql_found", "privsql_records",
-       "perturbed", "privsql_subtables", "privsql_domains", "privsql_cells", "privsql_sets", "privsql_universe",
+       "perturbed", "privsql_subtables", "privsql_domains", "privsql_sets", "privsql_universe",
        "privsql_tree", "privsql_taxonomy", "people", "l0", "q", "s", "sums", "found", "duckdb_tables"]  # fmt: skip
 
 

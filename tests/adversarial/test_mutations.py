@@ -33,9 +33,9 @@ SEED = 1
 # What nobody can tell from another draw: counts with noise, and rows of a perturbed table.
 DRAWN = {
     "randomize": ("perturbed",),
-    "setvalued": ("privsql_tree", "privsql_sets", "itemsets"),
+    "setvalued": ("privsql_tree", "itemsets"),
     "views": ("privsql_marginals", "privsql_sets"),
-    "contingency": ("privsql_tree", "privsql_cells", "cells"),
+    "contingency": ("privsql_tree", "cells"),
 }
 KINDS = ["bucketize", "folder", "randomize", "permute", "setvalued", "views", "contingency"]
 

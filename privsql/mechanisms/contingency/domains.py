@@ -30,6 +30,7 @@ from privsql.engine.sqlfiles import DIALECT, alias_as, all_rows, column, fill, t
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.contingency.parameters import WITHIN, Values, is_number, is_whole
+from privsql.mechanisms.dp.diffpart import context_free_parents, make_taxonomy
 from privsql.model.records import create_universe
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
     from privsql.mechanisms.contingency.parameters import Contingency
+    from privsql.mechanisms.dp.diffpart import Taxonomy
     from privsql.mechanisms.dp.noisy_tables import Ints
     from privsql.model.records import Records
 
@@ -223,6 +225,40 @@ def _encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
         return np.where((result >= 0) & (result < other), result, other).astype(np.int64)
     places = pc.index_in(texts, value_set=pa.array(one.labels[:-1], pa.string()))
     return np.asarray(places.fill_null(other)).astype(np.int64)
+
+
+# Taxonomies of all columns ---
+
+
+@dataclass(frozen=True)
+class TreeDomains:
+    """All columns, and their taxonomies in one: of each the values are the first nodes, then come the inner ones."""
+
+    columns: tuple[ContingencyColumn, ...]
+    taxonomy: Taxonomy
+
+    @property
+    def names(self) -> list[str | None]:
+        """The text of every node of the taxonomy, None where it has none."""
+        sizes = np.bincount(self.taxonomy.column, minlength=len(self.columns)).tolist()
+        return [
+            name
+            for one, size in zip(self.columns, sizes, strict=True)
+            for name in (*one.labels, *(one.inner or (None,) * (size - len(one.labels))))
+        ]
+
+
+def read_tree_domains(db: Relations, source: Records, params: Contingency) -> TreeDomains:
+    """The domains of a prepared source; ``UsageError`` for a taxonomy that is none."""
+    columns = read_columns(db, source, params)
+    column_parents = [
+        context_free_parents(len(one), params.fan_out) if one.parents is None else one.parents for one in columns
+    ]
+    sizes = [len(parents) for parents in column_parents]
+    first = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
+    parents = np.concatenate(column_parents)
+    parents = np.where(parents < 0, -1, parents + first)
+    return TreeDomains(columns, make_taxonomy(np.repeat(np.arange(len(columns)), sizes), parents))
 
 
 # Questions ------------------------------------------------------------------------------------------------------------

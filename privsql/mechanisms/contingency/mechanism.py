@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
-from privsql.answers.question import group_terms, select_terms
+from privsql.answers.answer import ESTIMATORS
+from privsql.answers.question import select_terms
 from privsql.attacks.suite import Suite
-from privsql.dp_random import noise_for, opendp_version
-from privsql.engine.sqlfiles import Holes, all_of, column, fill, is_null, table, temp_table
+from privsql.dp_random import noise_for, opendp_version, table_noise_for
+from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contingency import diffpart_tree, marginals
+from privsql.mechanisms.contingency import marginals
 from privsql.mechanisms.contingency.checks import (
     SQL,
     count_tables,
     demand_domains,
+    make_rule,
     marginal_checks,
     marginal_source_checks,
     rounded_total,
     tree_checks,
     tree_source_checks,
 )
-from privsql.mechanisms.contingency.diffpart_tree import (
-    budget_shares,
-    fit_estimator,
-    grow_tree,
-    impute_cells,
-    partition_nodes,
-    read_cells,
-    read_taxonomy,
-    read_tree,
+from privsql.mechanisms.contingency.domains import (
+    evaluate_answers,
+    read_coded_cells,
+    read_columns,
     read_tree_domains,
-    taxonomy_table,
-    tree_table,
-    tree_view,
 )
-from privsql.mechanisms.contingency.domains import evaluate_answers, read_coded_cells, read_columns
 from privsql.mechanisms.contingency.marginals import (
     DOMAINS,
     Due,
@@ -64,35 +55,38 @@ from privsql.mechanisms.contingency.parameters import (
     TreeFacts,
 )
 from privsql.mechanisms.contract import CategoricalShape, Proposal, join_variants, weighted_only
-from privsql.mechanisms.dp import noisy_tree, noisy_tree_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
+from privsql.mechanisms.dp.diffpart import Cells, expansion_shares, grow_tree, leaf_values, require_remaining
+from privsql.mechanisms.dp.diffpart_release import (
+    FORMULA,
+    TAXONOMY,
+    TREE,
+    TREE_TABLES,
+    TreeAnswers,
+    membership_adversary,
+    taxonomy_table,
+    tree_structure,
+    tree_table,
+)
 from privsql.mechanisms.dp.noisy_tables import Model
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure, write_noisy_tables
-from privsql.mechanisms.dp.noisy_tree_release import tree_structure
-from privsql.mechanisms.private import (
-    DAMAGED,
-    RECORD,
-    PrivateMechanism,
-    refuse_damaged,
-    write_release_table,
-)
-from privsql.model.manifest import same_nan
+from privsql.mechanisms.private import RECORD, PrivateMechanism, write_release_table
+from privsql.model.manifest import SENSITIVE, ReleaseTable, same_nan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from sqlglot import exp
 
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contingency.diffpart_tree import CellTree, Domains, StandIns
-    from privsql.mechanisms.contingency.domains import ContingencyColumn
+    from privsql.mechanisms.contingency.domains import ContingencyColumn, TreeDomains
     from privsql.mechanisms.contract import ProfiledSource
+    from privsql.mechanisms.dp.diffpart import PartitionTree
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
-    from privsql.mechanisms.dp.noisy_tree import Estimator, Ints
-    from privsql.model.manifest import Estimate
+    from privsql.model.manifest import Estimate, Manifest
     from privsql.model.records import Records
 
 # Marginals ------------------------------------------------------------------------------------------------------------
@@ -120,9 +114,9 @@ def plan_marginals(db: Relations, source: Records, params: Contingency) -> Margi
 
 def publish_marginals(db: Relations, source: Records, params: Contingency, key: Key) -> MarginalFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
-    noise = noise_for(key)
     columns = read_columns(db, source, params)
     rule = _make_rule(columns, params)
+    noise = table_noise_for(key, rule.law)
     measured = measure_marginals(*read_coded_cells(db, source, columns), rule, noise)
     _require_information(rule, measured)
     model = Model(measured, rule.sizes)
@@ -184,88 +178,17 @@ MARGINAL_MECHANISM = PrivateMechanism(
 )
 
 
-# Answers of DiffPart --------------------------------------------------------------------------------------------------
-# Answers from a noisy contingency table: by the sum of its counts, or from the tree with what was pruned.
-
-BASELINE = (
-    "estimate = sum of the counts of the published cells that meet the condition; it does not know of what was pruned, "
-    "so it has no interval"
-)
-FORMULA = (
-    "estimate = sum of the sizes of the cells that meet the condition, made consistent with all noisy sizes of the "
-    "tree by least squares, and of the records of pruned partitions, as far as the cells that stand for them meet it"
-)
-
-
-class CellTreeAnswers(noisy_tree_release.NoisyTreeAnswers):
-    """An open release that answers count queries over its columns; its tree is fitted once."""
-
-    records = values = "privsql_cells"
-    formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
-
-    @cached_property
-    def fitted_estimator(self) -> Estimator:
-        """The tree with consistent sizes."""
-        tree, nodes = self._read_table("tree", "part"), self._read_table("taxonomy", "node")
-        with refuse_damaged():
-            taxonomy = read_taxonomy(nodes)
-            return fit_estimator(read_tree(tree, taxonomy), taxonomy)
-
-    @cached_property
-    def _cells_by_part(self) -> NDArray[np.float64]:
-        """Cells of each part, at least 1."""
-        part_rows = exp.select(*self._roles.by_sa.select_columns("part", "weight"))
-        cells = part_rows.from_(table("privsql_cells", self._database)).subquery("cells")
-        rows = self._db.rows(fill("contingency/numbers", {"cells": cells}))
-        result = np.ones(len(self.fitted_estimator.tree))
-        for part, cells, _ in rows:
-            if part is None or not 0 <= part < len(result):
-                raise UsageError(f"{DAMAGED}: a cell belongs to no part of the tree")
-            result[part] = cells
-        return result
-
-    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words."""
-        if query.lookups:
-            raise UsageError("JOIN is not supported for a contingency table; name the values in WHERE")
-        return super().make_statement(query, estimator)
-
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer's rows, one per group that a published cell, or one that stands for others, has."""
-        number = self._cells_by_part
-        shares: dict[tuple[Any, ...], NDArray[np.float64]] = {} if query.groups else {(): np.zeros(len(number))}
-        for *group, part, met in self._db.rows(self._matching_query(query)):
-            key = tuple(same_nan(value) for value in group)
-            shares.setdefault(key, np.zeros(len(number)))[part] += met / number[part]
-        return [
-            self._make_estimate(group, share, estimator, confidence, everything=query.is_total)
-            for group, share in shares.items()
-        ]
-
-    def _matching_query(self, query: CountQuery) -> exp.Query:
-        return fill(
-            "contingency/met",
-            {
-                "cells": table("privsql_cells", self._database),
-                "part": self._roles.by_sa.as_column("part"),
-                "terms": select_terms(query, "sa"),
-                "keys": [expression for _, expression in group_terms(query, "sa")],
-                "condition": all_of([*query.filters["qi"], *query.filters["sa"]]),
-            },
-        )
-
-
 # DiffPart -------------------------------------------------------------------------------------------------------------
 # Differentially private contingency tables as a mechanism (``contract``): DiffPart's relational extension.
 
-LEAVES = noisy_tree_release.Leaves("cells", is_null(column("expanded")), column("choice"))
+TABLES = {"cells": ReleaseTable(("part INTEGER", SENSITIVE, "count BIGINT")), **TREE_TABLES}
 
 
 def plan_tree(db: Relations, source: Records, params: Contingency) -> CellTreePlan:
     """Return what is known without looking at the records: values, expansions and the budget of the first one."""
     domains = read_tree_domains(db, source, params)
     height = domains.taxonomy.height[domains.taxonomy.roots]
-    first = budget_shares(params, params.epsilon / 2, int(height.sum()), several=len(height) > 1)
+    first = expansion_shares(make_rule(params), params.epsilon / 2, int(height.sum()), several=len(height) > 1)
     return CellTreePlan(
         epsilon=fraction_text(params.epsilon),
         values=sum(len(one.labels) for one in domains.columns),
@@ -292,58 +215,84 @@ def propose_parameters(_: Relations, source: ProfiledSource) -> Proposal:
 def publish_tree(db: Relations, source: Records, params: Contingency, key: Key) -> TreeFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
     noise = noise_for(key)
-    domains = read_tree_domains(db, source, params)
-    tree = grow_tree(read_cells(db, source, domains), domains.taxonomy, params, noise)
-    fitted = fit_estimator(tree, domains.taxonomy)
-    remaining = noisy_tree.require_remaining(fitted, params, "cell", "coarser domains")
-    stand_ins = impute_cells(
-        tree, domains.taxonomy, fitted.fit, key.random_generator("contingency", fraction_text(params.epsilon))
-    )
-    _write_cells(db, source.roles, domains, (tree, fitted.fit.sizes.size, stand_ins))
-    write_release_table(db, "privsql_tree", tree_table(tree, domains.taxonomy, params))
-    write_release_table(db, "privsql_taxonomy", taxonomy_table(domains.taxonomy, domains.names))
+    domains, rule = read_tree_domains(db, source, params), make_rule(params)
+    codes, records = read_coded_cells(db, source, domains.columns)
+    first = [int(domains.taxonomy.values(number)[0]) for number in range(len(domains.columns))]
+    cells = Cells(records, codes + np.array(first), domains.taxonomy)
+    choose = key.random_generator("contingency", fraction_text(params.epsilon))
+    tree = grow_tree(cells, domains.taxonomy, rule, noise, choose)
+    require_remaining(tree, params, "cell", "coarser domains")
+    _write_cells(db, source.roles, domains, tree)
+    write_release_table(db, TREE, tree_table(tree, domains.taxonomy, rule))
+    write_release_table(db, TAXONOMY, taxonomy_table(domains.taxonomy, domains.names))
     return TreeFacts(
         values=sum(len(one.labels) for one in domains.columns),
         partitions=len(tree) - 1,
-        cells=int(tree.leaf.sum()),
-        imputed=len(stand_ins.row),
-        estimated_records=round(float(fitted.fit.sizes.size[0]), 1),
-        kept_records=remaining,
+        cells=len(tree.leaves),
+        estimated_records=tree.counted_records,
+        kept_records=tree.published_records,
         not_covered=params.not_covered(field.name for field in source.roles.sensitive),
         noise=noise.origin,
         opendp=opendp_version(),
     )
 
 
-def _write_cells(
-    db: Relations, roles: Roles, domains: Domains, fitted_tree: tuple[CellTree, NDArray[np.float64], StandIns]
-) -> None:
-    """The tables ``cells`` and ``privsql_cells``; ``fitted_tree``: tree, fitted sizes, what stands for the pruned."""
-    tree, size, stand_ins = fitted_tree
-    leaves = np.flatnonzero(tree.leaf)
-    nodes = partition_nodes(tree, domains.taxonomy)[leaves]
-    keys = list(roles.sa_keys)
-    holes: Holes = {"given": temp_table("given"), "columns": roles.sa_out("g"), "order": roles.sa_columns("g")}
-    counted = _typed_values(domains, keys, nodes) | {"count": pa.array(tree.size[leaves], pa.int64())}
-    weights = np.concatenate((size[leaves], stand_ins.weight))
-    parts = {"part": pa.array(np.concatenate((leaves, stand_ins.row)), pa.int32())}
-    weighted = (
-        parts | _typed_values(domains, keys, np.concatenate((nodes, stand_ins.nodes))) | {"weight": pa.array(weights)}
-    )
-    made_so = (("cells", "cells", counted, ["count"]), ("privsql_cells", "stand_ins", weighted, ["part", "weight"]))
-    for name, file, given, own in made_so:
-        query = fill(f"contingency/{file}", {**holes, **roles.by_sa.alias_holes(*own)})
-        write_release_table(db, name, pa.table(given), query, title="Writing the cells")
-
-
-def _typed_values(domains: Domains, keys: list[str], nodes: Ints) -> dict[str, pa.Array]:
-    """The values of nodes (n, d) in the columns' own types; a column's values are its first nodes."""
-    taxonomy = domains.taxonomy
-    first = [int(taxonomy.values(number)[0]) for number in range(len(keys))]
-    return {
+def _write_cells(db: Relations, roles: Roles, domains: TreeDomains, tree: PartitionTree) -> None:
+    """The table ``cells``; a column's values are the first nodes of its taxonomy."""
+    nodes = leaf_values(tree, domains.taxonomy, sets=False)[1].reshape(-1, len(domains.columns))
+    first = [int(domains.taxonomy.values(number)[0]) for number in range(len(domains.columns))]
+    values = {
         name: pc.take(one.values, pa.array(nodes[:, number] - first[number]))
-        for number, (name, one) in enumerate(zip(keys, domains.columns, strict=True))
+        for number, (name, one) in enumerate(zip(roles.sa_keys, domains.columns, strict=True))
     }
+    parts, counts = pa.array(tree.leaves, pa.int32()), pa.array(tree.size[tree.leaves], pa.int64())
+    holes: Holes = {"given": temp_table("given"), "columns": roles.sa_out("g"), "order": roles.sa_columns("g")}
+    query = fill("contingency/cells", {**holes, **roles.by_sa.alias_holes("part", "count")})
+    write_release_table(
+        db, "cells", pa.table({"part": parts, **values, "count": counts}), query, title="Writing the cells"
+    )
+
+
+def tree_view(manifest: Manifest) -> exp.Query:
+    """The view whose sums of weights are the paper's answers."""
+    columns: list[exp.Expr] = [column(field.name) for field in manifest.sensitive]
+    count, weight = (manifest.roles.by_sa.column_name(name) for name in ("count", "weight"))
+    holes: Holes = {"rows": table("cells"), "columns": columns, "weight": alias_as(column(count), weight)}
+    return fill("contingency/synthetic", holes)
+
+
+class CellTreeAnswers(TreeAnswers):
+    """An open release that answers count queries over its columns."""
+
+    records = values = "cells"
+    holds_sets = False
+    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="cells"))
+
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        """The SQL that reads the release for an answer, and the formula in words."""
+        if query.lookups:
+            raise UsageError("JOIN is not supported for a contingency table; name the values in WHERE")
+        return super().make_statement(query, estimator)
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """The answer's rows, one per group that a published cell has."""
+        self.require_estimator(estimator)
+        groups: dict[tuple[Any, ...], list[tuple[int, int]]] = {} if query.groups else {(): []}
+        for *group, part, count in self._db.rows(self._matching_query(query)):
+            key = tuple(same_nan(value) for value in group)
+            groups.setdefault(key, []).append((-1 if part is None else part, count or 0))
+        pairs = {group: np.array(rows, dtype=np.int64).reshape(-1, 2) for group, rows in groups.items()}
+        return [self.make_estimate(group, one[:, 0], one[:, 1], confidence) for group, one in pairs.items()]
+
+    def _matching_query(self, query: CountQuery) -> exp.Query:
+        holes: Holes = {
+            "cells": table("cells", self._database),
+            "terms": select_terms(query, "sa"),
+            "condition": all_of([*query.filters["qi"], *query.filters["sa"]]),
+        }
+        return fill(
+            "contingency/met", {**holes, **{name: self._roles.by_sa.as_column(name) for name in ("part", "count")}}
+        )
 
 
 DIFFPART = PrivateMechanism(
@@ -354,13 +303,13 @@ DIFFPART = PrivateMechanism(
     demand=demand_domains,
     plan=plan_tree,
     publish=publish_tree,
-    layout=diffpart_tree.TABLES,
+    layout=TABLES,
     views=weighted_only(tree_view),
     checks=tree_checks,
     source_checks=tree_source_checks,
     answers=CellTreeAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(adversaries=(noisy_tree_release.membership_adversary(LEAVES),)),
+    adversaries=Suite(adversaries=(membership_adversary("cells"),)),
     structure=tree_structure,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose_parameters,

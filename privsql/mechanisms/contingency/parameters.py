@@ -12,13 +12,13 @@ from pydantic import Field, field_validator, model_validator
 
 from privsql.engine.files import fold_name
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, describe_noise, warn_remaining
+from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, DELTA, Delta, describe_noise, warn_remaining
 from privsql.model.parameters import Epsilon, Exact, Facts, NoiseOrigin, Parameters, Positive, Share, Universe, Version
 
 MOST_BINS = 10_000
 NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen
 WITHIN = 64  # whole numbers that stand for a bin, at most
-OWN = {"marginals": {"workload", "pairs", "max_cells"}, "diffpart": {"fan_out", "choice", "tau", "tau_cells"}}
+OWN = {"marginals": {"workload", "pairs", "max_cells", "delta"}, "diffpart": {"fan_out", "choice", "tau", "tau_cells"}}
 
 
 class Values(Universe):
@@ -98,21 +98,20 @@ class TreeFacts(Facts):
     values: int = Field(ge=1)
     partitions: int = Field(ge=0)
     cells: int = Field(ge=0)
-    imputed: int = Field(ge=0)
-    estimated_records: float
-    kept_records: float  # of these, in what was kept
+    estimated_records: int
+    kept_records: int  # of these, in the published cells
     not_covered: list[str]
     noise: NoiseOrigin
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
         """Return values and cells."""
-        cells = f"{self.cells:,} in {self.partitions:,} partitions; {self.imputed:,} stand for pruned ones"
+        cells = f"{self.cells:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
         return [_describe_values(self), ("cells", cells), describe_noise(self)]
 
     def list_warnings(self) -> list[str]:
-        """Return whether answers rest on a model alone."""
-        return warn_remaining(self.cells, self.kept_records, self.estimated_records - self.kept_records, "cell")
+        """Return whether little was kept."""
+        return warn_remaining(self.cells, self.kept_records, self.estimated_records, "cell")
 
 
 class MarginalPlan(Facts):
@@ -189,6 +188,7 @@ class Contingency(Parameters):
     kind: Literal["contingency"] = "contingency"
     algorithm: Literal["marginals", "diffpart"] = "marginals"
     epsilon: Epsilon = Field(description="One record more or less changes no probability by more than e^epsilon.")
+    delta: Delta = Field(default=Fraction(0), description=DELTA)
     domains: dict[str, Values] = Field(
         description="The values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."
     )

@@ -1,4 +1,4 @@
-"""Check noisy tables and noisy trees: budgets in exact fractions, scales, thresholds and stated facts."""
+"""Check noisy tables and DiffPart trees: budgets in exact fractions, scales, thresholds and stated facts."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from functools import cache, partial
 from math import exp as e_to
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from scipy.special import ndtri
 
 from privsql.attacks.suite import Adversary
 from privsql.dp_random import noise_scale
 from privsql.engine.sqlfiles import fill, table
+from privsql.mechanisms import private
+from privsql.mechanisms.dp.diffpart import leaf_values
+from privsql.mechanisms.dp.diffpart_release import TREE_ORDERS, read_taxonomy, read_tree
 from privsql.mechanisms.dp.noisy_tables_release import CLIQUES
 from privsql.mechanisms.private import KNOWS, MEMBERSHIP, make_membership_finding
 from privsql.model.manifest import BROKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from privsql.attacks.scene import Finding, ReleaseView
+    from privsql.mechanisms.dp.diffpart import Ints, PartitionTree, Taxonomy, TreeRule
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
-    from privsql.mechanisms.dp.noisy_tree import Consistent, NoisyTree
     from privsql.model.manifest import Check, CheckedRelease
 
-    IsLeast = Callable[[int, Fraction, int, bool], bool]
+    TreeCheck = Callable[[CheckedRelease[Any, Any], PartitionTree, Taxonomy, TreeRule], list[str]]
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 # Checks of published noisy tables, and what their adversary learns: exact fractions and integers alone.
@@ -55,23 +58,24 @@ def check_published(
 def wrong_total_budget(
     release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable], choices: Fraction = Fraction(0)
 ) -> list[str]:
-    """Return what tables and choices of them, and other ``choices``, spend together, if it is anything but epsilon."""
-    total = sum((one.epsilon + (one.choice or 0) for one in tables), start=choices)
-    return [] if total == release.params.epsilon else [f"spent {total}, not {release.params.epsilon}"]
+    """Return what tables and choices of them, and other ``choices``, spend together, if that is not the budget."""
+    total = sum((one.budget + (one.choice or 0) for one in tables), start=choices)
+    due = private.total_budget(release.params)
+    return [] if total == due else [f"spent {total}, not {due}"]
 
 
 def wrong_table_scales(release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable]) -> list[str]:
     """Return tables whose noise has another scale than the least double that spends no more than the stated budget."""
     widths: list[Any] = release.read_view("cliques")["scale"].to_pylist()
     pairs = enumerate(zip(tables, widths, strict=True))
-    return [f"clique {k}: scale {width}" for k, (one, width) in pairs if width != noise_scale(one.epsilon)]
+    return [f"clique {k}: scale {width}" for k, (one, width) in pairs if width != one.law.scale(one.budget)]
 
 
 def differ_from_due(
     tables: Sequence[NoisyTable], due: Sequence[tuple[tuple[int, ...], Fraction, Fraction | None]]
 ) -> list[str]:
     """Tables that are not those that are due: (columns, epsilon, what choosing them spent)."""
-    result = [(one.columns, one.epsilon, one.choice) for one in tables]
+    result = [(one.columns, one.budget, one.choice) for one in tables]
     if len(result) != len(due):
         return [f"{len(result)} cliques, {len(due)} are due"]
     pairs = enumerate(zip(result, due, strict=True))
@@ -84,66 +88,106 @@ def differ_from_due(
 
 # The adversary of a private release ---
 
+RARE = 1_000  # releases, of which one has so telling Gaussian noise
 
-def noisy_tables_adversary(chosen: Callable[[ReleaseView], float] = lambda _: 0.0) -> Adversary[Any]:
-    """The adversary of noisy tables; ``chosen``: budgets of choices that are published beside them."""
+
+def noisy_tables_adversary(choices: Callable[[ReleaseView], float] = lambda _: 0.0) -> Adversary[Any]:
+    """The adversary of noisy tables; ``choices``: budgets of choices that are published beside them."""
     return Adversary(
-        MEMBERSHIP, KNOWS, promised=True, attack=lambda learnt: attack_noisy_tables(learnt.view, chosen(learnt.view))
+        MEMBERSHIP, KNOWS, promised=True, attack=lambda learnt: attack_noisy_tables(learnt.view, choices(learnt.view))
     )
 
 
-def attack_noisy_tables(view: ReleaseView, chosen: float) -> list[Finding]:
+def attack_noisy_tables(view: ReleaseView, choices: float) -> list[Finding]:
     """The belief that a record is in the tables, if all noise points the same way.
 
-    A record is counted in one cell of every table, whose noise of scale s makes a count at most e^(1/s) times as
-    likely; a choice with budget c is at most e^c times as likely, and those beside the tables e^``chosen`` times.
+    A record is counted in one cell of every table, whose Laplace noise of scale s makes a count at most e^(1/s) times
+    as likely; a choice with budget c is at most e^c times as likely, and those beside the tables e^``choices`` times.
+    Gaussian noise of scale s has no such bound: all counts together make the tables e^L times as likely with L of mean
+    rho and variance 2 rho, rho = sum of 1/(2 s^2), choices included; the belief is for the L that one in ``RARE`` has.
     """
     rows = view.db.rows(fill("attack/tables", {"cliques": table(CLIQUES, view.database)}))
-    exponent = chosen + sum(1 / float(width) + (float(Fraction(choice)) if choice else 0.0) for width, choice in rows)
+    spent = sum(float(Fraction(choice)) for _, choice in rows if choice)
+    if Fraction(view.manifest.parameters.get("delta", "0")):
+        rho = choices + spent + sum(1 / (2 * float(width) ** 2) for width, _ in rows)
+        exponent = rho + math.sqrt(2 * rho) * -float(ndtri(1 / RARE))
+    else:
+        exponent = choices + spent + sum(1 / float(width) for width, _ in rows)
     epsilon = Fraction(view.manifest.parameters["epsilon"])
     return [make_membership_finding(epsilon, [1 / (1 + e_to(-exponent))] if rows else [], "records")]
 
 
 # Trees ----------------------------------------------------------------------------------------------------------------
-# Checks of a published noisy tree that do not depend on what its partitions are, and share nothing with growing it.
+# Checks of a published DiffPart tree from its rows alone: exact fractions and sets of nodes. They share no code with
+# growing it.
 
 CLOSE = 1e-9  # relative difference of a threshold that doubles may make
-SAME = 1e-4  # records: sizes are fitted in doubles
 
 
-def read_published(release: CheckedRelease[Any, Any], name: str, view: str = "tree") -> list[Any]:
-    """Return a column of a published table; parts and nodes are in order, which is a check of its own."""
-    result: list[Any] = release.read_view(view)[name].to_pylist()
-    return result
+def check_tree(
+    release: CheckedRelease[Any, Any],
+    make_rule: Callable[[Taxonomy], TreeRule],
+    named: Mapping[str, TreeCheck],
+    leaves: tuple[str, Sequence[str]],
+) -> list[Check]:
+    """Return the checks of a tree; ``named``: a kind's further ones; ``leaves``: view and key of the leaves' table."""
+
+    def read(_: CheckedRelease[Any, Any]) -> tuple[PartitionTree, Taxonomy, TreeRule]:
+        taxonomy = read_taxonomy(release.read_view("taxonomy"))
+        rule = make_rule(taxonomy)
+        return read_tree(release.read_view("tree"), taxonomy, sets=rule.holds_sets), taxonomy, rule
+
+    common: dict[str, TreeCheck] = {
+        "choices and counts of every path spend at most epsilon": wrong_paths,
+        "sizes reach thresholds that depend on no data": wrong_thresholds,
+        "scales are those of the budgets": wrong_tree_scales,
+    }
+    view, keys = leaves
+    return [
+        *check_published(release, "tree", read, common | dict(named)),
+        *release.list_checks(
+            {"counts are those of the tree": release.fill_query("verify/leaves", leaves=release.view(view))}
+        ),
+        *release.check_orders(TREE_ORDERS | {view: keys}),
+        *release.list_checks({private.OPENDP_CHECK: private.unknown_opendp}),
+    ]
 
 
 def is_cutoff(least: int, empty: int, passing: Fraction, spent: Fraction) -> bool:
-    """Return whether ``least`` is ``budget.cutoff`` of the others, up to ``CLOSE``."""
+    """Return whether ``least`` is ``diffpart.least_cutoff`` of the others, up to ``CLOSE``."""
     alpha = float(spent)
     exact = math.log(empty / (float(passing) * (1 + math.exp(-alpha)))) / alpha
     return least >= 1 and least >= exact - CLOSE * least and (least == 1 or least - 1 < exact + CLOSE * least)
 
 
-def wrong_thresholds(release: CheckedRelease[Any, Any], tree: NoisyTree, is_least: IsLeast) -> list[str]:
-    """Rows whose threshold is not the one of their budget, node and kind, or whose size is below it.
+def _is_least(rule: TreeRule, least: int, spent: Fraction, branches: int, height: int, leaf: bool) -> bool:
+    """Return whether ``least`` is the least integer >= 1 that meets its bound: exactly, or as ``is_cutoff`` has it."""
+    if rule.c1 is not None and rule.c2 is not None:
+        bound = 2 * ((rule.c1 if leaf else rule.c2 * height) / spent) ** 2
+        return least >= 1 and least**2 >= bound and (least == 1 or (least - 1) ** 2 < bound)
+    return is_cutoff(least, branches, rule.passing_leaves if leaf else rule.passing, spent)
 
-    ``is_least`` tells whether a threshold is right for a budget, the node at which the parent was expanded, and
-    whether the row is a leaf.
-    """
-    stated = read_published(release, "threshold")
+
+def wrong_thresholds(
+    release: CheckedRelease[Any, Any], tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule
+) -> list[str]:
+    """Rows whose threshold is not the one of their budget, node and kind, or whose size is below it."""
+    stated = release.read_view("tree")["threshold"].to_pylist()
     wrong = [] if stated[0] is None else ["part 0 was never counted"]
-    right = cache(is_least)
+    right = cache(partial(_is_least, rule))
     nodes = tree.next[tree.parent].tolist()
     for row, (least, node) in enumerate(zip(stated[1:], nodes[1:], strict=True), start=1):
-        kind = tree.budgets[tree.spent[row]], node, bool(tree.leaf[row])
+        degree = int(taxonomy.degree[node])
+        branches = 1 if not tree.branch[row] else 2**degree - 1 if rule.holds_sets else degree
+        kind = tree.budgets[tree.spent[row]], branches, int(taxonomy.height[node]), bool(tree.leaf[row])
         if least is None or tree.size[row] < least or not right(least, *kind):
             wrong.append(f"part {row}: threshold {least}, size {tree.size[row]}")
     return wrong
 
 
-def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: NoisyTree, *_others: object) -> list[str]:
+def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: PartitionTree, *_others: object) -> list[str]:
     """Rows whose noise has another scale than the least double that spends no more than the stated budget."""
-    widths = read_published(release, "scale")
+    widths = release.read_view("tree")["scale"].to_pylist()
     wrong = [] if widths[0] is None else ["part 0 was never counted"]
     for code, width in sorted(set(zip(tree.spent[1:].tolist(), widths[1:], strict=True)), key=str):
         budget = tree.budgets[code]
@@ -152,31 +196,103 @@ def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: NoisyTree, *_othe
     return wrong
 
 
-def wrong_weights(
-    release: CheckedRelease[Any, Any],
-    tree: NoisyTree,
-    sizes: Consistent,
-    rows: Iterable[tuple[Any, ...]],
-    outside: int | None = None,
-) -> list[str]:
-    """Return parts whose rows (part, number, weight) do not weigh what the fitted tree has there.
+def wrong_leaf_values(tree: PartitionTree, taxonomy: Taxonomy, parts: Ints, values: Ints, *, sets: bool) -> list[str]:
+    """Leaves whose published value nodes (-1: of no node), as pairs with their part, are not those of their path."""
+    if len(parts) and not 0 <= parts.min() <= parts.max() < len(tree):
+        return ["a leaf belongs to no part of the tree"]
+    which, due = leaf_values(tree, taxonomy, sets=sets)
+    pairs, expected = sorted(zip(parts.tolist(), values.tolist(), strict=True)), tree.leaves[which].tolist()
+    if pairs == list(zip(expected, due.tolist(), strict=True)):
+        return []
+    differing = set(pairs) ^ set(zip(expected, due.tolist(), strict=True))
+    return [f"part {part}" for part in sorted({part for part, _ in differing})] or ["a value stands twice"]
 
-    ``outside``: records that lie outside of the tree, as part -1; None if no part is called that.
+
+def wrong_tree_facts(
+    release: CheckedRelease[Any, Any], tree: PartitionTree, recomputed: Mapping[str, Any]
+) -> list[str]:
+    """Facts that differ from the tree's, or from ``recomputed`` ones."""
+    records = {"estimated_records": tree.counted_records, "kept_records": tree.published_records}
+    return private.wrong_facts(release, {**recomputed, **records, "partitions": len(tree) - 1})
+
+
+def wrong_paths(_: CheckedRelease[Any, Any], tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> list[str]:
+    """Rows of ``find_violations``."""
+    return [f"part {row} {what}" for row, what in find_violations(tree, taxonomy, rule)]
+
+
+def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> Iterator[tuple[int, str]]:
+    """Rows that are not what the algorithm makes of their parent, or whose path spends more than epsilon.
+
+    For every row: its cut follows from its parent's and its branch; it is a leaf if no node is left that is no value,
+    else it is expanded at one of these; the choice among several columns, and no other, spent its share; its count
+    spent what was due; and choices and counts of no path, whether or not its next counts were kept, exceed epsilon.
     """
-    target = np.where(tree.leaf, sizes.size, sizes.remainder)
-    due = dict(enumerate(target.tolist())) | ({} if outside is None else {-1: float(outside)})
-    facts = release.facts
-    wrong = wrong_amount("estimated records", facts.estimated_records, float(sizes.size[0]) + (outside or 0))
-    wrong += wrong_amount("kept records", facts.kept_records, float(sizes.size[tree.leaf].sum()))
-    stand_ins = 0
-    for part, number, weight in rows:
-        fitted = due.get(part, math.nan)
-        stand_ins += number if part in due and part >= 0 and not tree.leaf[part] else 0
-        if weight is None or not math.isclose(weight, fitted, rel_tol=SAME, abs_tol=SAME):
-            wrong.append(f"part {part} weighs {weight}, fitted {fitted}")
-    if stand_ins != facts.imputed:
-        wrong.append(f"imputed: stated {facts.imputed}, found {stand_ins}")
-    return wrong
+    paths = _Paths(tree, taxonomy, rule)
+    for row in range(len(tree)):
+        for what in paths.check_row(row):
+            yield row, what
+
+
+class _Paths:
+    """The way to each expanded row: its cut, and the budget of the choices and counts on it."""
+
+    def __init__(self, tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> None:
+        self.tree, self.taxonomy, self.rule = tree, taxonomy, rule
+        self.cuts = {0: frozenset(taxonomy.roots.tolist())}
+        self.used = {0: Fraction(0)}
+        self.due = cache(self._due_budgets)
+
+    def check_row(self, row: int) -> list[str]:
+        """Return what is wrong with a row whose parent was looked at before it."""
+        cut, spent, wrong = self.cuts[0], Fraction(0), list[str]()
+        if row:
+            parent = int(self.tree.parent[row])
+            node = int(self.tree.next[parent])
+            if node not in self.cuts.get(parent, ()):
+                return ["has no parent that was expanded into it"]
+            cut = self.cuts[parent] - {node} | self._inner_children(node, int(self.tree.branch[row]))
+            budget = self.tree.budgets[self.tree.spent[row]]
+            spent = self.used[parent] + self._choice_budget(parent) + budget
+            _, inner, leaf = self.due(self.used[parent], self.cuts[parent])
+            if budget != (inner if cut else leaf):
+                wrong.append(f"spent {budget}, not the {inner if cut else leaf} that was left for it")
+        if cut:
+            self.cuts[row], self.used[row] = cut, spent
+        wrong += self._expansion_errors(row, cut)
+        total = spent + (self._choice_budget(row) + self.due(spent, cut)[2] if cut else 0)
+        return (
+            [*wrong, f"its path spends {total}, more than {self.rule.epsilon}"] if total > self.rule.epsilon else wrong
+        )
+
+    def _expansion_errors(self, row: int, cut: frozenset[int]) -> list[str]:
+        """Return what is wrong with how a row is expanded, or that it is, or is not."""
+        node, due = int(self.tree.next[row]), self.due(self.used[row], cut)[0] if cut else Fraction(0)
+        if (node < 0) != (not cut):
+            return ["is not a leaf, or should be one"]
+        if cut and (node != max(cut) if self.rule.holds_sets else node not in cut):
+            return ["is expanded at a node that it does not have, or not at its cut's last"]
+        stated = self._choice_budget(row)
+        return [] if stated == due else [f"chose a column for {stated}, not for {due}"]
+
+    def _inner_children(self, node: int, branch: int) -> frozenset[int]:
+        children = self.taxonomy.children[self.taxonomy.starts[node] : self.taxonomy.starts[node + 1]].tolist()
+        taken = [
+            child for place, child in enumerate(children)
+            if (branch >> place & 1 if self.rule.holds_sets else branch == place + 1)
+        ]  # fmt: skip
+        return frozenset(child for child in taken if self.taxonomy.height[child])
+
+    def _choice_budget(self, row: int) -> Fraction:
+        code = int(self.tree.choice[row])
+        return self.tree.budgets[code] if code >= 0 else Fraction(0)
+
+    def _due_budgets(self, used: Fraction, cut: frozenset[int]) -> tuple[Fraction, Fraction, Fraction]:
+        """Return what is due for choosing a node of the cut, and for the counts of a part below it and of a leaf."""
+        nodes = self.taxonomy.inner if self.rule.holds_sets else self.taxonomy.height
+        alpha = (self.rule.epsilon / 2 - used) / sum(int(nodes[node]) for node in cut)
+        choice = alpha * self.rule.choice if len(cut) > 1 else Fraction(0)
+        return choice, alpha - choice, self.rule.epsilon - used - choice
 
 
 def wrong_amount(name: str, stated: float, computed: float) -> list[str]:

@@ -2,55 +2,56 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
 
+from privsql.answers.answer import ESTIMATORS
 from privsql.attacks.suite import Suite
-from privsql.dp_random import noise_for, opendp_version
-from privsql.engine.sqlfiles import all_rows, column, fill, is_null, table, temp_table
+from privsql.dp_random import noise_for, opendp_version, table_noise_for
+from privsql.engine.sqlfiles import Holes, alias_as, all_of, all_rows, column, fill, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.contract import ItemSetShape, Proposal, join_variants, weighted_only
-from privsql.mechanisms.dp import noisy_tables_release, noisy_tree, noisy_tree_release
+from privsql.mechanisms.dp import noisy_tables_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
+from privsql.mechanisms.dp.diffpart import (
+    Baskets,
+    context_free_parents,
+    expansion_shares,
+    grow_tree,
+    leaf_values,
+    make_taxonomy,
+    require_remaining,
+)
+from privsql.mechanisms.dp.diffpart_release import (
+    FORMULA,
+    TAXONOMY,
+    TREE,
+    TREE_TABLES,
+    TreeAnswers,
+    as_integers,
+    membership_adversary,
+    taxonomy_table,
+    tree_structure,
+    tree_table,
+)
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure
-from privsql.mechanisms.dp.noisy_tree_release import tree_structure
 from privsql.mechanisms.private import (
     RECORD,
     PrivateMechanism,
+    find_law,
+    refuse_damaged,
+    total_budget,
     write_release_table,
 )
-from privsql.mechanisms.setvalued import diffpart_answers, views, views_model
-from privsql.mechanisms.setvalued.checks import (
-    SQL,
-    demand_items,
-    tree_checks,
-    view_checks,
-)
-from privsql.mechanisms.setvalued.diffpart_answers import (
-    WITHOUT,
-    ItemSetTreeAnswers,
-    as_lists,
-    fit_estimator,
-    impute_sets,
-    taxonomy_table,
-    tree_table,
-    tree_view,
-)
-from privsql.mechanisms.setvalued.diffpart_tree import (
-    Baskets,
-    ItemSetTree,
-    expansion_budget,
-    generalize_baskets,
-    grow_taxonomy,
-    grow_tree,
-    item_sets,
-    least_noisy_size,
-    without_items,
-)
+from privsql.mechanisms.setvalued import views, views_model
+from privsql.mechanisms.setvalued.checks import SQL, demand_items, make_rule, tree_checks, view_checks
 from privsql.mechanisms.setvalued.parameters import (
     TINY_UNIVERSE,
     ItemSetTreeFacts,
@@ -59,75 +60,64 @@ from privsql.mechanisms.setvalued.parameters import (
     ViewFacts,
     ViewPlan,
 )
-from privsql.mechanisms.setvalued.questions import evaluate_answers, set_source_checks
+from privsql.mechanisms.setvalued.questions import (
+    WeightedSets,
+    evaluate_answers,
+    parse_counted,
+    set_source_checks,
+    weight_of,
+)
 from privsql.mechanisms.setvalued.views import ViewBudgets
 from privsql.mechanisms.setvalued.views_answers import ViewAnswers
+from privsql.model.manifest import ReleaseTable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from privsql.answers.aggregates import Statement
+    from privsql.answers.names import Lookups
+    from privsql.answers.question import CountQuery
     from privsql.attacks.scene import ReleaseView
-    from privsql.dp_random import CountNoise
     from privsql.engine.database import Relations
-    from privsql.keyed_random import Key, Shuffler
+    from privsql.keyed_random import Key
     from privsql.mechanisms.contract import ProfiledSource
+    from privsql.mechanisms.dp.diffpart import Ints, PartitionTree, Taxonomy
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
-    from privsql.mechanisms.setvalued.diffpart_answers import ImputedSets
-    from privsql.mechanisms.setvalued.diffpart_tree import ItemTaxonomy
     from privsql.mechanisms.setvalued.views import ItemChoice
     from privsql.mechanisms.setvalued.views_model import ParitySquares
+    from privsql.model.manifest import Estimate, Manifest
     from privsql.model.records import Records
 
-# The basic algorithm --------------------------------------------------------------------------------------------------
-# The baseline: noise on the count of every one of the 2^I - 1 item sets (paper, section 4.1). Tiny universes only.
-
-
-def flat_taxonomy(items: int, noise: Shuffler | None) -> ItemTaxonomy:
-    """The taxonomy of one inner node; ``InfeasibleError`` if the universe is not tiny."""
-    if items > TINY_UNIVERSE:
-        raise InfeasibleError(
-            f"algorithm 'basic' counts every set of items, 2^{items} of them; "
-            f"it takes at most {TINY_UNIVERSE} items, 'diffpart' takes any number"
-        )
-    return grow_taxonomy(items, max(items, 2), noise)
-
-
-def count_all(baskets: Baskets, taxonomy: ItemTaxonomy, params: SetValued, noise: CountNoise) -> ItemSetTree:
-    """A tree of the root and all item sets with their noisy counts, whatever these are; epsilon for each."""
-    number = 2**taxonomy.item_count
-    masks = generalize_baskets(baskets, taxonomy).masks
-    counts = np.bincount(masks, weights=baskets.weights, minlength=number)[1:].astype(np.int64)
-    row = np.arange(number, dtype=np.int64)
-    return ItemSetTree(
-        parent=np.where(row > 0, 0, -1),
-        mask=row,
-        size=np.append(np.int64(0), noise.add_noise(counts, params.epsilon)),
-        spent=np.where(row > 0, 0, -1),
-        leaf=row > 0,
-        next=np.where(row > 0, -1, 0),
-        budgets=(params.epsilon,),
-        empty=without_items(baskets.empty, params, noise),
-    )
-
-
 # DiffPart -------------------------------------------------------------------------------------------------------------
-# Differentially private item sets as a mechanism (``contract``): DiffPart over arrays, in tables.
+# Differentially private item sets by DiffPart, as a mechanism (``contract``).
 
-LEAVES = noisy_tree_release.Leaves("item sets", is_null(column("node")))
+TABLES = {
+    "itemsets": ReleaseTable(("part INTEGER", "items LIST", "count BIGINT")),
+    views.UNIVERSE: views.TABLES[views.UNIVERSE],
+    **TREE_TABLES,
+}
+
+
+def items_taxonomy(items: int, params: SetValued) -> Taxonomy:
+    """The context-free taxonomy of so many items, which are its first nodes."""
+    parents = context_free_parents(items, params.fan_out)
+    return make_taxonomy(np.zeros_like(parents), parents)
 
 
 def plan_tree(_: Relations, source: Records, params: SetValued) -> ItemSetTreePlan:
     """Return what is known without looking at the records: taxonomy, budgets and thresholds at the root."""
-    taxonomy = _make_taxonomy(len(source.labels), params, None)
-    first = expansion_budget(params.epsilon, params.epsilon / 2, int(taxonomy.inner[0]))
-    last = taxonomy.node_count == 1
-    degree, height = int(taxonomy.degree[0]), int(taxonomy.height[0])
-    least = least_noisy_size(params, first, degree=degree, height=height, last=last, nodes=taxonomy.node_count)
+    taxonomy = items_taxonomy(len(source.labels), params)
+    rule, root = make_rule(params, taxonomy), int(taxonomy.roots[0])
+    first = expansion_shares(rule, params.epsilon / 2, int(taxonomy.inner[root]), several=False)
+    last = taxonomy.inner[root] == 1
+    spent, branches = first.leaf if last else first.inner, rule.count_branches(int(taxonomy.degree[root]))
     return ItemSetTreePlan(
         epsilon=fraction_text(params.epsilon),
-        items=taxonomy.item_count,
-        inner_nodes=taxonomy.node_count,
-        height=height,
-        first_budget=fraction_text(first),
-        first_threshold=0 if params.algorithm == "basic" else least,
+        items=len(source.labels),
+        inner_nodes=int(taxonomy.inner[root]),
+        height=int(taxonomy.height[root]),
+        first_budget=fraction_text(spent),
+        first_threshold=rule.least_size(spent, branches, int(taxonomy.height[root]), leaf=bool(last)),
     )
 
 
@@ -141,87 +131,132 @@ def propose_parameters(_db: Relations, _source: ProfiledSource) -> Proposal:
 
 def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) -> ItemSetTreeFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
-    draw = key.random_generator("setvalued", len(source.labels), fraction_text(params.epsilon))
+    choose = key.random_generator("setvalued", len(source.labels), fraction_text(params.epsilon))
     noise = noise_for(key)
-    taxonomy = _make_taxonomy(len(source.labels), params, draw)
-    source.sort_records()
-    baskets = _read_baskets(db)
-    source.drop_relations()
-    if params.algorithm == "basic":
-        tree = count_all(baskets, taxonomy, params, noise)
-    else:
-        tree = grow_tree(baskets, taxonomy, params, noise, draw)
-    fitted = fit_estimator(tree, taxonomy, pruning=params.algorithm != "basic")
-    remaining = noisy_tree.require_remaining(fitted, params, "item set", "fewer items")
-    imputed = impute_sets(tree, taxonomy, fitted.fit, draw)
-    _write_tree(db, tree, taxonomy, params, (fitted.fit.sizes.size, imputed))
+    taxonomy = items_taxonomy(len(source.labels), params)
+    rule = make_rule(params, taxonomy)
+    sets = _read_sets(db, source)
+    tree = grow_tree(Baskets.generalize(sets.owners, sets.codes, sets.records, taxonomy), taxonomy, rule, noise, choose)
+    require_remaining(tree, params, "item set", "fewer items")
+    items = db.arrow(all_rows(temp_table("universe")).order_by("code"))["item"].combine_chunks()
+    write_release_table(
+        db,
+        "itemsets",
+        _leaf_sets(tree, taxonomy, items),
+        fill("setvalued/itemsets", {"given": temp_table("given")}),
+        title="Writing the sets",
+    )
+    write_release_table(db, TREE, tree_table(tree, taxonomy, rule))
+    names = [*source.labels, *[None] * int(taxonomy.inner[-1])]
+    write_release_table(db, TAXONOMY, taxonomy_table(taxonomy, names))
+    db.create_table(views.UNIVERSE, fill("setvalued/items", {"universe": temp_table("universe")}), into="release")
     return ItemSetTreeFacts(
-        items=taxonomy.item_count,
-        inner_nodes=taxonomy.node_count,
+        items=len(source.labels),
+        inner_nodes=int(taxonomy.inner[-1]),
         partitions=len(tree) - 1,
-        item_sets=int(tree.leaf.sum()),
-        imputed=len(imputed.row),
-        without_items=tree.empty,
-        estimated_records=round(float(fitted.fit.sizes.size[0]) + (tree.empty or 0), 1),
-        kept_records=remaining,
+        item_sets=len(tree.leaves),
+        estimated_records=tree.counted_records,
+        kept_records=tree.published_records,
         universe_is_public=not params.universe.data,
         noise=noise.origin,
         opendp=opendp_version(),
     )
 
 
-def _make_taxonomy(items: int, params: SetValued, noise: Shuffler | None) -> ItemTaxonomy:
-    return flat_taxonomy(items, noise) if params.algorithm == "basic" else grow_taxonomy(items, params.fan_out, noise)
-
-
-def _read_baskets(db: Relations) -> Baskets:
+def _read_sets(db: Relations, source: Records) -> views.SourceSets:
     """The source's sets as arrays; relations ``contents`` and ``baskets`` are those of ``privsql.source.records``."""
+    counts = source.counts
+    source.sort_records()
     contents = db.arrow(all_rows(temp_table("contents")))
-    weights = db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()
-    length = np.bincount(contents["basket"].to_numpy(), minlength=len(weights))
-    starts = np.concatenate(([0], np.cumsum(length[length > 0])))
-    codes = contents["code"].to_numpy().astype(np.int64)
-    return Baskets(starts, codes, weights[length > 0].astype(np.int64), int(weights[length == 0].sum()))
+    records = db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()
+    source.drop_relations()
+    owners, codes = (contents[name].to_numpy().astype(np.int64) for name in ("basket", "code"))
+    return views.SourceSets(owners, codes, records.astype(np.int64), counts)
 
 
-def _write_tree(
-    db: Relations,
-    tree: ItemSetTree,
-    taxonomy: ItemTaxonomy,
-    params: SetValued,
-    estimates: tuple[np.ndarray[Any, Any], ImputedSets],
-) -> None:
-    """The tables of a release."""
-    items = db.arrow(all_rows(temp_table("universe")).order_by("code"))["item"].combine_chunks()
-    leaves = np.flatnonzero(tree.leaf)
-    sets = as_lists(*item_sets(tree, leaves, taxonomy), len(leaves), items)
-    none = as_lists(leaves[:0], leaves[:0], int(tree.empty is not None), items)
-    without = [tree.empty] if tree.empty is not None else []
-    size, imputed = estimates
-    stand_ins = as_lists(imputed.which, imputed.item, len(imputed.row), items)
-    counts = pa.array([*without, *tree.size[leaves].tolist()], pa.int64())
-    parts = np.concatenate(([WITHOUT] * len(without), leaves, imputed.row))
-    weights = np.concatenate((np.array(without, dtype=np.float64), size[leaves], imputed.weight))
-    published = {"items": pa.chunked_array([none, sets]), "count": counts}
-    weighted = {
-        "part": pa.array(parts, pa.int32()),
-        "items": pa.chunked_array([none, sets, stand_ins]),
-        "weight": pa.array(weights, pa.float64()),
-    }
-    for name, file, given in (("itemsets", "itemsets", published), ("privsql_sets", "sets", weighted)):
-        write_release_table(
-            db,
-            name,
-            pa.table(given),
-            fill(f"setvalued/{file}", {"given": temp_table("given")}),
-            title="Writing the sets",
-        )
-    write_release_table(db, "privsql_tree", tree_table(tree, taxonomy, params))
-    write_release_table(db, "privsql_taxonomy", taxonomy_table(taxonomy))
-    placed = {"node": taxonomy.item_parent, "place": taxonomy.item_bit, "code": np.arange(taxonomy.item_count)}
-    columns = pa.table({name: pa.array(values, pa.int32()) for name, values in placed.items()})
-    holes = {"universe": temp_table("universe"), "placed": temp_table("given")}
-    write_release_table(db, "privsql_universe", columns, fill("setvalued/universe", holes))
+def _leaf_sets(tree: PartitionTree, taxonomy: Taxonomy, items: pa.Array) -> pa.Table:
+    """The item sets of the leaves: part, items, count."""
+    which, codes = leaf_values(tree, taxonomy, sets=True)
+    offsets = np.searchsorted(which, np.arange(len(tree.leaves) + 1)).astype(np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(codes)))
+    parts, counts = pa.array(tree.leaves, pa.int32()), pa.array(tree.size[tree.leaves], pa.int64())
+    return pa.table({"part": parts, "items": lists, "count": counts})
+
+
+def tree_view(manifest: Manifest) -> exp.Query:
+    """The view whose sums of weights are the paper's answers."""
+    items = alias_as(column("items", "sets"), manifest.sensitive[0].name)
+    holes: Holes = {"sets": table("itemsets"), "items": [items], "weight": weight_of(manifest, "count")}
+    return fill("setvalued/weighted", holes)
+
+
+class ItemSetTreeAnswers(TreeAnswers):
+    """An open release that answers count queries over items."""
+
+    records = values = "itemsets"
+    holds_sets = True
+    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="item sets"))
+
+    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
+        """Return a count query over items, which a public universe has to hold."""
+        return parse_counted(sql, self._roles, self._manifest, lambda: self.item_labels)
+
+    @cached_property
+    def item_labels(self) -> tuple[str, ...]:
+        """Text of the items, in the order of the universe."""
+        holes: Holes = {
+            "domain": table(views.UNIVERSE, self._database),
+            "labels": [exp.cast(column("item"), "VARCHAR")],
+        }
+        return tuple(str(row[0]) for row in self._db.rows(fill("core/labels", holes)))
+
+    @cached_property
+    def _published_sets(self) -> tuple[Ints, WeightedSets]:
+        """All published sets with their counts, and the part of each."""
+        rows, items = self._read_table("itemsets", "part"), self._read_table(views.UNIVERSE, "code")["item"]
+        lists = rows["items"].combine_chunks()
+        codes = pc.index_in(lists.flatten(), value_set=items.combine_chunks())
+        with refuse_damaged():
+            if codes.null_count:
+                raise ValueError("a set holds an item that is not in the universe")
+        starts = np.concatenate(([0], np.cumsum(pc.list_value_length(lists).to_numpy().astype(np.int64))))
+        weights = as_integers(rows["count"], 0).astype(np.float64)
+        sets = WeightedSets(starts, codes.to_numpy().astype(np.int64), weights, len(items))
+        return as_integers(rows["part"], -1), sets
+
+    def make_synthetic(self) -> pa.Table:
+        """The published sets as records, (record, item) in order; the empty have none."""
+        sets = self._published_sets[1]
+        copied = np.repeat(np.arange(len(sets.weights)), sets.count_copies())
+        length = np.diff(sets.starts)[copied]
+        first = np.repeat(sets.starts[copied] - (np.cumsum(length) - length), length)
+        codes = sets.codes[first + np.arange(int(length.sum()))]
+        items = self._read_table(views.UNIVERSE, "code")["item"].combine_chunks()
+        return pa.table({"record": np.repeat(np.arange(len(copied)), length), "item": items.take(pa.array(codes))})
+
+    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
+        """The most frequent item sets, each with its number of published records."""
+        self.require_estimator(estimator)
+        result = self._published_sets[1].top_sets(top)
+        return [([self.item_labels[code] for code in chosen], support) for chosen, support in result]
+
+    def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
+        """The number of records that contain all of some items."""
+        self.require_estimator(estimator)
+        part, sets = self._published_sets
+        met = sets.sets_with_all(codes)
+        return self.make_estimate((), part[met], sets.weights[met].astype(np.int64), confidence)
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """The answer: one row."""
+        self.require_estimator(estimator)
+        rows = self._db.arrow(self._matching_query(query))
+        part, count = (as_integers(rows[name], -1) for name in ("part", "count"))
+        return [self.make_estimate((), part, count, confidence)]
+
+    def _matching_query(self, query: CountQuery) -> exp.Query:
+        condition = all_of([*query.filters["qi"], *query.filters["sa"]])
+        return fill("duckdb/met", {"sets": table("itemsets", self._database), "condition": condition})
 
 
 DIFFPART = PrivateMechanism(
@@ -232,13 +267,13 @@ DIFFPART = PrivateMechanism(
     demand=demand_items,
     plan=plan_tree,
     publish=publish_tree,
-    layout=diffpart_answers.TABLES,
+    layout=TABLES,
     views=weighted_only(tree_view),
     checks=tree_checks,
     source_checks=set_source_checks,
     answers=ItemSetTreeAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(adversaries=(noisy_tree_release.membership_adversary(LEAVES),)),
+    adversaries=Suite(adversaries=(membership_adversary("item sets"),)),
     structure=tree_structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose_parameters,
@@ -257,29 +292,22 @@ def plan_views(_: Relations, source: Records, params: SetValued) -> ViewPlan:
         ViewPlan, epsilon=fraction_text(params.epsilon), items=items, measured_at_most=min(items, TINY_UNIVERSE)
     )
     if items > TINY_UNIVERSE:
-        budgets = ViewBudgets.from_epsilon(params.epsilon, choosing=len(views.named_first(wanted)) < TINY_UNIVERSE)
+        budgets = ViewBudgets.divide(total_budget(params), choosing=len(views.named_first(wanted)) < TINY_UNIVERSE)
         return make_plan(
             records_budget=fraction_text(budgets.total),
             choice_budget=fraction_text(budgets.choice),
             tables_budget=fraction_text(budgets.tables),
         )
-    due = views.lay_out_all(items, params.epsilon, wanted)
+    due = views.lay_out_all(items, params, wanted)
     cells = sum(1 << len(places) for places, _ in due)
-    return make_plan(tables=len(due), cells=cells, tables_budget=fraction_text(params.epsilon))
+    return make_plan(tables=len(due), cells=cells, tables_budget=fraction_text(total_budget(params)))
 
 
 def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -> ViewFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
-    noise = noise_for(key)
+    noise = table_noise_for(key, find_law(params))
     wanted = views.declared_sets(params, source.labels)
-    counts = source.counts
-    source.sort_records()
-    contents = db.arrow(all_rows(temp_table("contents")))
-    records = db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()
-    source.drop_relations()
-    owners, codes = (contents[name].to_numpy().astype("int64") for name in ("basket", "code"))
-    sets = views.SourceSets(owners, codes, records.astype("int64"), counts)
-    choice, measured = views.measure_views(sets, params.epsilon, wanted, noise)
+    choice, measured = views.measure_views(_read_sets(db, source), params, wanted, noise)
     fitted = views_model.fit_squares(measured, len(choice.codes))
     _require_information(fitted, params)
     written = _write_views(db, source, choice, measured, views_model.fit_population(fitted))
@@ -322,16 +350,16 @@ def _write_views(
         db, views.SETS, sets, fill("setvalued/fitted", {"given": temp_table("given")}), title="Writing the sets"
     )
     chosen = fill("setvalued/measured", {"given": temp_table("given"), "universe": universe})
-    write_release_table(db, views.CHOSEN, views.choice_table(choice), chosen)
+    write_release_table(db, views.CHOSEN, views.choice_table(choice, measured[0].law), chosen)
     noisy_tables_release.write_noisy_tables(db, measured, labels)
     db.create_table(views.UNIVERSE, fill("setvalued/items", {"universe": universe}), into="release")
     return int(sets.num_rows)
 
 
-def choice_shift(view: ReleaseView) -> float:
-    """Return what a record may shift all choices of items by: the sum of 1/s over their scales s."""
-    widths = view.db.arrow(all_rows(table(views.CHOSEN, view.database)))["scale"].to_pylist()
-    return sum(1 / float(width) for width in widths if width)
+def choice_budgets(view: ReleaseView) -> float:
+    """Return what all choices of items spend together."""
+    budgets = view.db.arrow(all_rows(table(views.CHOSEN, view.database)))["budget"].to_pylist()
+    return float(sum((Fraction(one) for one in budgets if one is not None), start=Fraction(0)))
 
 
 VIEWS = PrivateMechanism(
@@ -348,7 +376,7 @@ VIEWS = PrivateMechanism(
     source_checks=set_source_checks,
     answers=ViewAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(adversaries=(noisy_tables_adversary(choice_shift),)),
+    adversaries=Suite(adversaries=(noisy_tables_adversary(choice_budgets),)),
     structure=tables_structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose_parameters,
@@ -358,4 +386,4 @@ VIEWS = PrivateMechanism(
 # The mechanism --------------------------------------------------------------------------------------------------------
 # Differentially private item sets as a mechanism (``contract``): its algorithms, joined.
 
-MECHANISM = join_variants({"views": VIEWS, "diffpart": DIFFPART, "basic": DIFFPART})
+MECHANISM = join_variants({"views": VIEWS, "diffpart": DIFFPART, "basic": VIEWS})

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, describe_noise, warn_remaining
+from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, DELTA, Delta, describe_noise, warn_remaining
 from privsql.model.parameters import Epsilon, Facts, NoiseOrigin, Parameters, Positive, Universe, Version
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
@@ -41,23 +41,20 @@ class ItemSetTreeFacts(Facts):
     inner_nodes: int = Field(ge=1)
     partitions: int = Field(ge=0)
     item_sets: int = Field(ge=0)
-    imputed: int = Field(ge=0)
-    without_items: int | None
-    estimated_records: float
-    kept_records: float  # of these, in what was kept
+    estimated_records: int
+    kept_records: int  # of these, in the published sets
     universe_is_public: bool
     noise: NoiseOrigin
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
         """Return the taxonomy, the item sets and what is not covered."""
-        sets = f"{self.item_sets:,} in {self.partitions:,} partitions; {self.imputed:,} stand for pruned ones"
+        sets = f"{self.item_sets:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
         return [_describe_taxonomy(self), ("item sets", sets), _describe_universe(self), describe_noise(self)]
 
     def list_warnings(self) -> list[str]:
-        """Return whether answers rest on a model alone."""
-        pruned = self.estimated_records - (self.without_items or 0) - self.kept_records
-        return warn_remaining(self.item_sets, self.kept_records, pruned, "item set")
+        """Return whether little was kept."""
+        return warn_remaining(self.item_sets, self.kept_records, self.estimated_records, "item set")
 
 
 class ViewPlan(Facts):
@@ -138,6 +135,7 @@ class SetValued(Parameters):
     kind: Literal["setvalued"] = "setvalued"
     algorithm: Literal["views", "diffpart", "basic"] = "views"
     epsilon: Epsilon = Field(description="One record more or less changes no probability by more than e^epsilon.")
+    delta: Delta = Field(default=Fraction(0), description=DELTA)
     universe: Universe = Field(description="The items that there can be: a list, { query = 'SELECT ..' }, or data.")
     fan_out: int = Field(default=10, ge=2, le=LARGEST_FAN_OUT, description="Children of a node of the taxonomy.")
     c1: Positive | None = Field(default=None, description="Factor of the literature's threshold of item sets; with c2.")
@@ -156,15 +154,15 @@ class SetValued(Parameters):
     def _require_consistent(self) -> SetValued:
         if (self.c1 is None) != (self.c2 is None):
             raise ValueError("c1 and c2 belong together: give both, or neither for the automatic rule")
-        if self.algorithm == "basic" and self.c2 is not None:
-            raise ValueError("c1 and c2 belong to algorithm = 'diffpart'")
-        if self.algorithm == "views":
+        if self.algorithm != "diffpart":
             fields = type(self).model_fields
             strange = next((name for name in OF_TREES if getattr(self, name) != fields[name].default), None)
             if strange:
                 raise ValueError(f"{strange} belongs to algorithm = 'diffpart'")
-        elif self.workload:
+        if self.algorithm != "views" and self.workload:
             raise ValueError("workload belongs to algorithm = 'views'")
+        if self.algorithm == "diffpart" and self.delta:
+            raise ValueError("delta belongs to algorithm = 'views' and 'basic'; 'diffpart' is purely private")
         if any(not one or len(set(one)) < len(one) for one in self.workload):
             raise ValueError("workload: a set is empty, or holds an item twice")
         return self

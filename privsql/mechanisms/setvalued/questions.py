@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import EvaluationContext
     from privsql.answers.aggregates import Statement
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.dp.noisy_tree import Ints
+    from privsql.mechanisms.dp.noisy_tables import Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.model.manifest import Check, CheckedRelease, Estimate, Manifest
     from privsql.model.records import Records
@@ -88,40 +88,27 @@ class WeightedSets:
         """How many records stand for each set, (N,)."""
         return round_copies(self.weights)
 
-    def top_sets(self, number: int, counted: Reals | None = None) -> list[tuple[tuple[int, ...], float]]:
+    def top_sets(self, number: int) -> list[tuple[tuple[int, ...], float]]:
         """The ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
-
-        ``counted`` (N,): what of the weights was measured. Item sets of which that is not half are left out.
 
         Best first: a set is extended by items after its last one, all of whose weights are had in one pass over the
         sets that hold it. Where all weights are positive no extension weighs more than what it extends, so what comes
         out is exact; negative weights, from noise, may put a set somewhat later.
         """
-        known = self.item_weights if counted is None else self._by_item(np.maximum(counted, 0), self.codes >= 0)
+        alone = enumerate(self.item_weights.tolist())
         queue: list[tuple[float, int, tuple[int, ...]]] = [
-            (-weight, 1, (code,))
-            for code, weight in enumerate(self.item_weights.tolist())
-            if weight > 0 and known[code] > 0
+            (-weight, 1, (code,)) for code, weight in alone if weight > 0
         ]
         heapq.heapify(queue)
         result: list[tuple[tuple[int, ...], float]] = []
         while queue and len(result) < number:
             weight, size, chosen = heapq.heappop(queue)
-            held = self.sets_with_all(chosen)
-            if counted is None or 2 * float(counted[held].sum()) >= -weight:
-                result.append((chosen, -weight))
-            for code, more in self._extend_set(held, chosen[-1], counted):
-                heapq.heappush(queue, (-more, size + 1, (*chosen, code)))
+            result.append((chosen, -weight))
+            inside = self.sets_with_all(chosen)[self._set_of_code] & (self.codes > chosen[-1])
+            weights = self._by_item(self.weights, inside)
+            for code in np.flatnonzero(weights > 0).tolist():
+                heapq.heappush(queue, (-float(weights[code]), size + 1, (*chosen, code)))
         return result
-
-    def _extend_set(self, held: Flags, last: int, counted: Reals | None) -> list[tuple[int, float]]:
-        """Items after the last one with their weights in some sets; those of which nothing was measured are left out,
-        for nothing is of what they extend to.
-        """
-        inside = held[self._set_of_code] & (self.codes > last)
-        weights = self._by_item(self.weights, inside)
-        known = weights if counted is None else self._by_item(np.maximum(counted, 0), inside)
-        return [(code, float(weights[code])) for code in np.flatnonzero((weights > 0) & (known > 0)).tolist()]
 
     def _by_item(self, weights: Reals, inside: Flags) -> Reals:
         """Weights by item, over some of the pairs of set and item, (items,)."""
@@ -359,7 +346,7 @@ def _same_universe(source: Records, release: CheckedRelease[SetValued, Any]) -> 
 # The weight of an item set in the release's own view, which has the items under the publisher's name for them.
 
 
-def weight_of(manifest: Manifest) -> exp.Expr:
-    """The column, under another name where the items are called so."""
-    weight, called = column("weight", "sets"), manifest.roles.by_sa.column_name("weight")
-    return weight if called == "weight" else alias_as(weight, called)
+def weight_of(manifest: Manifest, name: str = "weight") -> exp.Expr:
+    """The column ``name`` as weight, under another name where the items are called so."""
+    weight, called = column(name, "sets"), manifest.roles.by_sa.column_name("weight")
+    return weight if called == name else alias_as(weight, called)

@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from privsql import system
 from privsql._version import __version__
+from privsql.dp_random import concentrated_epsilon
 from privsql.engine.files import fold_name, private
 from privsql.engine.open import log_of, open_scratch
 from privsql.engine.sqlfiles import DIALECT, Holes, all_rows, column, fill, table, temp_table
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 # has come into place; ``withdrawn``: it was never distributed; ``cap``: the budget of a source; ``elsewhere``: the
 # releases of a source stand in another ledger.
 
-FORMAT = 3
+FORMAT = 4
 Event = tuple[str, dict[str, Any]]  # kind and what it says
 PRIVATE = ("rows", "content", "draft", "out", "numbering", "histograms")  # what no output shows
 
@@ -76,6 +77,28 @@ def find_promised_person(source: Mapping[str, Any]) -> str | None:
     return None if person is None or source.get("persons") == "count" else fold_name(person)
 
 
+@dataclass(frozen=True)
+class Spending:
+    """What releases spend: epsilon and delta, and ``rho`` where they are zero-concentrated differentially private."""
+
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+    rho: Fraction | None = None
+
+
+def compose_spending(parts: Iterable[Spending]) -> Spending:
+    """Return what releases spend together, at the largest of their deltas.
+
+    Pure epsilons add up, and so do the rhos of zero-concentrated releases, whose sum is converted once.
+    """
+    every = list(parts)
+    concentrated = [one for one in every if one.rho is not None]
+    delta = max((one.delta for one in every), default=Fraction(0))
+    rho = sum((one.rho or Fraction(0) for one in concentrated), Fraction(0))
+    joint = concentrated_epsilon(rho, delta) if len(concentrated) > 1 else sum(one.epsilon for one in concentrated)
+    return Spending(sum((one.epsilon for one in every if one.rho is None), Fraction(joint)), delta)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry:
     """One release in the ledger. ``composes`` says what it and its predecessors guarantee together."""
@@ -100,6 +123,8 @@ class LedgerEntry:
     fresh: int | None = None
     held_back: int | None = None
     epsilon: str | None = None  # what the release spends; None where releases compose otherwise
+    delta: str = "0"
+    rho: str | None = None  # what it spends if it is zero-concentrated differentially private
     withdrawn: bool = False
     content: dict[str, str] = field(default_factory=dict)  # a fingerprint of every table, where a repeat is the same
     replaces: int | None = None  # the release that lay at its target
@@ -113,6 +138,13 @@ class LedgerEntry:
     def as_event(self) -> Event:
         """Return the event that writes it down."""
         return "release", asdict(self)
+
+    @property
+    def spending(self) -> Spending | None:
+        """Return what the release spends; None where releases compose otherwise."""
+        if self.epsilon is None:
+            return None
+        return Spending(Fraction(self.epsilon), Fraction(self.delta), None if self.rho is None else Fraction(self.rho))
 
     @property
     def label(self) -> str:
@@ -193,8 +225,8 @@ class Book:
 
 
 def sum_epsilons(entries: Iterable[LedgerEntry]) -> Fraction:
-    """Return the sum of the epsilons of releases: withdrawn ones too, for what was drawn is spent."""
-    return sum((Fraction(entry.epsilon or 0) for entry in entries), Fraction(0))
+    """Return the epsilon of releases together: withdrawn ones too, for what was drawn is spent."""
+    return compose_spending(one.spending for one in entries if one.spending is not None).epsilon
 
 
 def replay_events(events: Sequence[Event]) -> Book:
@@ -286,10 +318,15 @@ def key_of(path: Path) -> Path:
 
 
 def get_secret(path: Path) -> Key:
-    """Return the secret of a ledger, made if there is none. Who makes it may not have the ledger yet."""
+    """Return the secret of a ledger, made if there is none. Who makes it may not have the ledger yet.
+
+    ``EngineError`` for a ledger that has lost it: nothing would be known again by another one.
+    """
     key = key_of(path)
     if key.exists():
         return key_file(key)
+    if path.exists():
+        raise EngineError(f"ledger {path}: its key {key} is missing; put it back")
     with lock_ledger(path, alone=True):
         return key_file(key)
 
@@ -366,31 +403,25 @@ def _tighten_modes(path: Path) -> None:
 
 
 # The file -------------------------------------------------------------------------------------------------------------
-# The file of a ledger, with tables of events, of the records of all releases and of marks; attached when needed.
+# The file of a ledger, attached when needed.
+#
+# Beside the events it holds no more than guarantees need: keyed hashes of the records of each release, or of some of
+# them (``sketches``), of every id and person (``names``), short hashes of values beside names that could be mere
+# numbers (``marks``), and the records that are followed from release to release (``subjects``). The key is that of
+# ``key_of``.
 
 LEDGER = "ledger"  # the attached database
-EVENTS, SUBJECTS, MARKS = (table(name, LEDGER) for name in ("events", "subjects", "marks"))
+EVENTS, SKETCHES, NAMES, MARKS, SUBJECTS = (
+    table(name, LEDGER) for name in ("events", "sketches", "names", "marks", "subjects")
+)
 EVENT = pa.schema([("event", pa.int64()), ("kind", pa.string()), ("told", pa.string())])
+SKETCH = pa.schema([("number", pa.int32()), ("hash", pa.int64()), ("records", pa.int64())])
+HASHED_NAME = pa.schema([("number", pa.int32()), ("kind", pa.string()), ("name", pa.int64())])
+MARK = pa.schema([*HASHED_NAME, ("field", pa.int32()), ("mark", pa.int32())])
 SUBJECT = pa.schema(
-    [
-        ("number", pa.int32()),
-        ("id", pa.string()),
-        ("person", pa.string()),
-        ("trace", pa.int64()),
-        ("records", pa.int64()),
-        ("bid", pa.int32()),
-        ("value", pa.string()),
-    ]
+    [("number", pa.int32()), ("id", pa.string()), ("trace", pa.int64()), ("bid", pa.int32()), ("value", pa.string())]
 )
-MARK = pa.schema(
-    [
-        ("number", pa.int32()),
-        ("kind", pa.string()),
-        ("name", pa.string()),
-        ("field", pa.int32()),
-        ("mark", pa.int32()),
-    ]
-)
+SCHEMAS = {EVENTS: EVENT, SKETCHES: SKETCH, NAMES: HASHED_NAME, MARKS: MARK, SUBJECTS: SUBJECT}
 
 
 @contextmanager
@@ -415,8 +446,9 @@ def open_for_writing(db: EngineSession, path: Path) -> Iterator[Book]:
         db.attach(path, LEDGER, read_only=False)
         try:
             if is_new or _is_empty(db):
+                key = key_file(key_of(path))
                 with db.in_transaction():
-                    make_tables(db)
+                    make_tables(db, key)
             yield read_book(db, path)
         finally:
             db.detach(LEDGER)
@@ -443,13 +475,13 @@ def _is_empty(db: Container) -> bool:
     return False
 
 
-def make_tables(db: EngineSession) -> None:
+def make_tables(db: EngineSession, key: Key) -> None:
     """Make the tables of the attached ledger."""
-    for name, schema in ((EVENTS, EVENT), (SUBJECTS, SUBJECT), (MARKS, MARK)):
+    for name, schema in SCHEMAS.items():
         db.register_arrow("nothing", schema.empty_table())
         db.create_table(name.name, all_rows(temp_table("nothing")), into=LEDGER)
         db.drop("nothing")
-    write_events(db, Book(), ("ledger", {"format": FORMAT, "privsql": __version__}))
+    write_events(db, Book(), ("ledger", {"format": FORMAT, "privsql": __version__, "key": key.reference}))
 
 
 def read_book(db: Container, path: Path) -> Book:
@@ -477,14 +509,26 @@ def write_events(db: EngineSession, known: Book, *events: Event) -> None:
     db.drop("events")
 
 
+def write_sketch(db: EngineSession, number: int, sketch: exp.Table) -> None:
+    """Add the hashes of a release's records: relation ``sketch``(hash, records)."""
+    columns = (exp.Literal.number(number), column("hash"), column("records"))
+    db.append_rows(SKETCHES.name, exp.select(*columns).from_(sketch), into=LEDGER)
+
+
+def write_names(db: EngineSession, number: int, names: exp.Table) -> None:
+    """Add the hashes of a release's ids and persons: relation ``names``(kind, name)."""
+    columns = (exp.Literal.number(number), column("kind"), column("name"))
+    db.append_rows(NAMES.name, exp.select(*columns).from_(names), into=LEDGER)
+
+
 def write_subjects(db: EngineSession, number: int, assigned: exp.Table | exp.Subquery, bid: exp.Expr) -> None:
-    """Add the records of a release: ``assigned`` are their traces, and ``bid`` the group of each, as an expression."""
+    """Add the records of a release that are followed: ``assigned`` are their traces; ``bid``: the group of each."""
     holes = {"assigned": assigned, "number": exp.Literal.number(number), "bid": bid}
     db.append_rows(SUBJECTS.name, fill("ledger/written", holes), into=LEDGER)
 
 
 def subjects_query(entry: LedgerEntry) -> exp.Query:
-    """Return the records of a release in the attached ledger: (id, person, trace, records, bid, value)."""
+    """Return the records of a release in the attached ledger that are followed: (id, trace, bid, value)."""
     return fill("ledger/subjects", {"subjects": SUBJECTS, "number": exp.Literal.number(entry.number)})
 
 

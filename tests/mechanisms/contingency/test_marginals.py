@@ -335,8 +335,8 @@ def test_a_release_with_bins_is_evaluated(census: Path) -> None:
 OTHERS = "CAST(0.05 + 0.025 * clique AS DECIMAL(9, 3))"  # with the same sum
 DAMAGE: dict[str, tuple[str, Any]] = {
     "a larger epsilon was spent": ("spend", stating("parameters", lambda given: given | {"epsilon": "3"})),
-    "a budget": ("spend epsilon", "UPDATE privsql_cliques SET epsilon = '1' WHERE clique = 1"),
-    "two budgets": ("public rule", f"UPDATE privsql_cliques SET epsilon = {OTHERS} WHERE clique < 2"),
+    "a budget": ("spend epsilon", "UPDATE privsql_cliques SET budget = '1' WHERE clique = 1"),
+    "two budgets": ("public rule", f"UPDATE privsql_cliques SET budget = {OTHERS} WHERE clique < 2"),
     "a choice that was none": ("", "UPDATE privsql_cliques SET choice = '0.1' WHERE clique = 5"),
     "a scale": ("scales", "UPDATE privsql_cliques SET scale = scale / 2 WHERE clique = 2"),
     "a count": ("", "UPDATE privsql_marginals SET count = count + 500 WHERE clique = 0 AND cell = 0"),
@@ -347,7 +347,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "another bin": ("domains", "UPDATE privsql_domains SET value = '16.5' WHERE value = '16'"),
     "a weight": ("rows fit", "UPDATE privsql_rows SET weight = weight + 100 WHERE job = 4"),
     "a row's value": ("rows fit", "UPDATE privsql_rows SET sex = CASE sex WHEN 'F' THEN 'M' ELSE 'F' END"),
-    "a row of no domain": ("rows fit", "UPDATE privsql_rows SET job = 99 WHERE job = 10"),
+    "a row of no domain": ("rows fit", "UPDATE privsql_rows SET job = 99 WHERE job > 4"),
     "rows in another order": ("lie in order", "CREATE OR REPLACE TABLE privsql_rows AS FROM privsql_rows ORDER BY job"),
     "another noise": ("facts", with_facts(noise="opendp")),
     "a number of records": ("facts", with_facts(estimated_records=5000.0)),
@@ -357,7 +357,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "another algorithm": ("", stating("algorithm", lambda _: "diffpart")),
     "an algorithm that is none": ("", stating("algorithm", lambda _: "magic")),
     "no cliques": ("", "DELETE FROM privsql_cliques"),
-    "a budget that is no number": ("", "UPDATE privsql_cliques SET epsilon = 'plenty' WHERE clique = 1"),
+    "a budget that is no number": ("", "UPDATE privsql_cliques SET budget = 'plenty' WHERE clique = 1"),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""DiffPart: budgets, the noise, exact likelihood ratios by enumeration, estimates and an audit of the program."""
+"""DiffPart of item sets: taxonomy, budgets, the noise, and exact likelihood ratios by enumeration."""
 
 from __future__ import annotations
 
@@ -21,20 +21,18 @@ from privsql import dp_random
 from privsql.dp_random import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp.noisy_tree import Remainder, estimate_sum, least_cutoff, make_consistent, noise_variance
-from privsql.mechanisms.setvalued import mechanism
-from privsql.mechanisms.setvalued.diffpart_answers import fit_estimator, impute_sets
-from privsql.mechanisms.setvalued.diffpart_tree import (
+from privsql.mechanisms.dp import diffpart
+from privsql.mechanisms.dp.checks import find_violations
+from privsql.mechanisms.dp.diffpart import (
     Baskets,
-    ItemSetTree,
-    ItemTaxonomy,
-    find_violations,
-    generalize_baskets,
-    grow_taxonomy,
+    PartitionTree,
+    Taxonomy,
     grow_tree,
-    item_sets,
-    least_noisy_size,
+    leaf_values,
+    least_cutoff,
 )
+from privsql.mechanisms.setvalued.checks import make_rule
+from privsql.mechanisms.setvalued.mechanism import items_taxonomy
 from privsql.mechanisms.setvalued.parameters import SetValued
 from support.enumeration import Enumeration, chi_square, worst_ratio
 from support.loops import each
@@ -49,36 +47,42 @@ if TYPE_CHECKING:
 SETS = [frozenset(c) for size in (1, 2, 3) for c in itertools.combinations(range(3), size)]
 
 
-def baskets(records: Iterable[Iterable[int]]) -> Baskets:
+def baskets(records: Iterable[Iterable[int]], taxonomy: Taxonomy) -> Baskets:
     """Records from plain sets."""
     lists = [sorted(set(record)) for record in records]
-    full = [record for record in lists if record]
-    starts = np.cumsum([0, *map(len, full)]).astype(np.int64)
-    codes = np.array([item for record in full for item in record], dtype=np.int64)
-    return Baskets(starts, codes, np.ones(len(full), dtype=np.int64), len(lists) - len(full))
+    pairs = [(owner, item) for owner, record in enumerate(lists) for item in record]
+    owners, items = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return Baskets.generalize(owners, items, np.ones(len(lists), dtype=np.int64), taxonomy)
 
 
 def asked(epsilon: object = 1, **options: Any) -> SetValued:
     return SetValued(epsilon=epsilon, universe="data", **({"algorithm": "diffpart"} | options))
 
 
-def sets_of(tree: ItemSetTree, taxonomy: ItemTaxonomy) -> dict[int, frozenset[int]]:
+def by_fan_out(items: int, fan_out: int) -> Taxonomy:
+    return items_taxonomy(items, asked(fan_out=fan_out))
+
+
+def grown(
+    records: Iterable[Iterable[int]], taxonomy: Taxonomy, request: SetValued, noise: Any, choose: Any
+) -> PartitionTree:
+    return grow_tree(baskets(records, taxonomy), taxonomy, make_rule(request, taxonomy), noise, choose)
+
+
+def violations(tree: PartitionTree, taxonomy: Taxonomy, request: SetValued) -> list[tuple[int, str]]:
+    return list(find_violations(tree, taxonomy, make_rule(request, taxonomy)))
+
+
+def sets_of(tree: PartitionTree, taxonomy: Taxonomy) -> dict[int, frozenset[int]]:
     """Item set of every leaf."""
-    rows = np.flatnonzero(tree.leaf)
-    found: dict[int, set[int]] = {row: set() for row in rows.tolist()}
-    for which, item in zip(*item_sets(tree, rows, taxonomy), strict=True):
-        found[int(rows[which])].add(int(item))
+    found: dict[int, set[int]] = {row: set() for row in tree.leaves.tolist()}
+    for which, item in zip(*leaf_values(tree, taxonomy, sets=True), strict=True):
+        found[int(tree.leaves[which])].add(int(item))
     return {row: frozenset(items) for row, items in found.items()}
 
 
 class InOrder:
-    """Choices without chance: nodes in the order of their numbers."""
-
-    def permutation(self, items: Any) -> Ints:
-        return np.arange(items) if isinstance(items, int) else np.array(items)
-
-    def shuffle(self, items: Any) -> None:
-        raise AssertionError
+    """Choices without chance: the first ones."""
 
     def choice(self, number: int, size: int, *, replace: bool, shuffle: bool) -> Ints:
         return np.arange(size)
@@ -98,6 +102,9 @@ class Generous:
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Ints:
         return np.full(number, 10**6)
 
+    def choose_best(self, scores: Ints, epsilon: Fraction, *, monotonic: bool = True) -> int:
+        raise AssertionError
+
 
 # What is asked for ----------------------------------------------------------------------------------------------------
 
@@ -114,7 +121,16 @@ def test_parameters_are_exact() -> None:
     assert SetValued.model_validate(found.model_dump()) == found
 
 
-@pytest.mark.parametrize("options", [{"c1": 1}, {"c2": 1}, {"algorithm": "basic", "c1": 1, "c2": 1}, {"fan_out": 1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"c1": 1},
+        {"c2": 1},
+        {"algorithm": "basic", "c1": 1, "c2": 1},
+        {"algorithm": "basic", "fan_out": 3},
+        {"fan_out": 1},
+    ],
+)
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         asked(**options)
@@ -123,33 +139,26 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any]) ->
 # The taxonomy ---------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(1, 300), st.integers(2, 12), st.integers(0, 100))
-def test_a_taxonomy_is_a_tree_over_all_items(items: int, fan_out: int, seed: int) -> None:
-    taxonomy = grow_taxonomy(items, fan_out, np.random.default_rng(seed))
-    below = [taxonomy.children[a:b].tolist() for a, b in itertools.pairwise(taxonomy.starts.tolist())]
-    assert [len(children) for children in below] == taxonomy.degree.tolist()
+@given(st.integers(1, 300), st.integers(2, 12))
+def test_a_taxonomy_is_a_tree_over_all_items(items: int, fan_out: int) -> None:
+    taxonomy = by_fan_out(items, fan_out)
+    assert taxonomy.values(0).tolist() == list(range(items))
     assert taxonomy.degree.max() <= fan_out
-    assert sorted(c for k, b in enumerate(below) if taxonomy.height[k] == 1 for c in b) == list(range(items))
-    assert sorted(c for k, b in enumerate(below) if taxonomy.height[k] > 1 for c in b) == list(
-        range(1, taxonomy.node_count)
-    )
-    for node, children in enumerate(below):
-        low = taxonomy.height[node] == 1
-        parent, bit = (taxonomy.item_parent, taxonomy.item_bit) if low else (taxonomy.parent, taxonomy.bit)
-        assert [int(parent[c]) for c in children] == [node] * len(children)
-        assert [int(bit[c]) for c in children] == list(range(len(children)))
-        assert taxonomy.inner[node] == 1 + (0 if low else sum(int(taxonomy.inner[c]) for c in children))
-        if not low:
-            assert {int(taxonomy.height[c]) for c in children} == {int(taxonomy.height[node]) - 1}
-            assert min(children) > node
-    assert taxonomy.parent[0] == -1
-    assert (np.diff(taxonomy.height) <= 0).all()
+    assert (np.diff(taxonomy.height) >= 0).all()  # so the last node of a cut is one of greatest height
+    for node in range(items, len(taxonomy)):
+        children = taxonomy.children[taxonomy.starts[node] : taxonomy.starts[node + 1]]
+        assert (taxonomy.parent[children] == node).all()
+        assert taxonomy.place[children].tolist() == list(range(len(children)))
+        assert set(taxonomy.height[children].tolist()) == {int(taxonomy.height[node]) - 1}
+        assert taxonomy.inner[node] == 1 + taxonomy.inner[children].sum()
 
 
-def test_nodes_of_equal_degree_are_expanded_in_any_order_alike() -> None:
-    # 4 items, fan-out 2: which of the two pairs comes first is a fair coin, 400 times; false alarm below 1e-6
-    firsts = [int(grow_taxonomy(4, 2, np.random.default_rng(seed)).item_parent[0]) for seed in range(400)]
-    assert 150 <= firsts.count(1) <= 250
+def test_records_fall_into_the_branches_of_their_items() -> None:
+    taxonomy = by_fan_out(5, 2)  # 5..7 above the items, 8 and 9 above these, 10 is the root
+    found = baskets([{0, 4}, set(), {1, 2, 3}], taxonomy)
+    nodes = np.arange(5, 11)
+    branches = [found.find_branches(np.full(6, record), nodes).tolist() for record in range(3)]
+    assert branches == [[0b01, 0, 0b01, 0b01, 0b01, 0b11], [0] * 6, [0b10, 0b11, 0, 0b11, 0, 0b01]]
 
 
 # Budgets --------------------------------------------------------------------------------------------------------------
@@ -158,27 +167,27 @@ def test_nodes_of_equal_degree_are_expanded_in_any_order_alike() -> None:
 def test_the_papers_example_c_1() -> None:
     # Table 1, fan-out 2: B/6 for the root's expansion, B/3 and B/6 below it; 5B/6 and 2B/3 for the item sets
     table = [{0, 1, 2, 3}, {1, 3}, {1}, {0, 1}, {1}, {0}, {0, 1, 2, 3}, {1, 2, 3}]
-    taxonomy = grow_taxonomy(4, 2, InOrder())
-    tree = grow_tree(baskets(table), taxonomy, asked(1), Generous(), InOrder())
+    taxonomy = by_fan_out(4, 2)
+    tree = grown(table, taxonomy, asked(1), Generous(), InOrder())
     spent = [tree.budgets[code] if code >= 0 else None for code in tree.spent]
     cuts = sets_of(tree, taxonomy)
-    assert [spent[row] for row in range(1, 4)] == [Fraction(1, 6)] * 3
-    assert {spent[row] for row, items in cuts.items() if items <= {0, 1}} == {Fraction(5, 6)}
+    assert [spent[row] for row in range(1, 5)] == [1] + [Fraction(1, 6)] * 3  # without items, and three parts
+    assert {spent[row] for row, items in cuts.items() if items and items <= {0, 1}} == {Fraction(5, 6)}
     assert {spent[row] for row, items in cuts.items() if items & {0, 1} and items & {2, 3}} == {Fraction(2, 3)}
     inner = np.flatnonzero(~tree.leaf & (tree.parent > 0))
     assert {spent[row] for row in inner} == {Fraction(1, 6)}  # the expansion of {I12, I34}; {I12} goes to its item sets
-    assert len(cuts) == 15
-    assert set(cuts.values()) == {frozenset(c) for k in range(1, 5) for c in itertools.combinations(range(4), k)}
+    assert len(cuts) == 16
+    assert set(cuts.values()) == {frozenset(c) for k in range(5) for c in itertools.combinations(range(4), k)}
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sets(st.integers(0, 8), max_size=5), max_size=30), st.integers(2, 4), st.integers(0, 10**6))
 def test_every_path_of_a_tree_spends_what_it_may(records: list[set[int]], fan_out: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    taxonomy = grow_taxonomy(9, fan_out, rng)
+    taxonomy = by_fan_out(9, fan_out)
     request = asked("0.7", fan_out=fan_out, c1="0.5", c2="0.5")
-    tree = grow_tree(baskets(records), taxonomy, request, SeededNoise(rng), rng)
-    assert list(find_violations(tree, taxonomy, Fraction(7, 10))) == []
+    tree = grown(records, taxonomy, request, SeededNoise(rng), rng)
+    assert violations(tree, taxonomy, request) == []
     totals = defaultdict(Fraction)
     for row in range(1, len(tree)):
         totals[row] = totals[int(tree.parent[row])] + tree.budgets[tree.spent[row]]
@@ -186,30 +195,25 @@ def test_every_path_of_a_tree_spends_what_it_may(records: list[set[int]], fan_ou
 
 
 def test_a_budget_that_was_tampered_with_is_found() -> None:
-    rng = np.random.default_rng(1)
-    taxonomy = grow_taxonomy(9, 3, rng)
-    tree = grow_tree(baskets([{0, 4}] * 500), taxonomy, asked(1, fan_out=3), SeededNoise(rng), rng)
-    assert list(find_violations(tree, taxonomy, Fraction(1))) == []
-    assert list(find_violations(tree, taxonomy, Fraction(9, 10)))
+    rng, request = np.random.default_rng(1), asked(1, fan_out=3)
+    taxonomy = by_fan_out(9, 3)
+    tree = grown([{0, 4}] * 500, taxonomy, request, SeededNoise(rng), rng)
+    assert violations(tree, taxonomy, request) == []
+    assert violations(tree, taxonomy, asked("9/10", fan_out=3))
     more = replace(tree, budgets=tuple(budget * 2 for budget in tree.budgets))
-    assert any("more than 1" in what for _, what in find_violations(more, taxonomy, Fraction(1)))
-    elsewhere = replace(tree, next=np.where(tree.leaf, -1, taxonomy.node_count - 1))
-    assert list(find_violations(elsewhere, taxonomy, Fraction(1)))
+    assert any("more than 1" in what for _, what in violations(more, taxonomy, request))
+    elsewhere = replace(tree, next=np.where(tree.leaf, -1, 9))
+    assert violations(elsewhere, taxonomy, request)
 
 
 def test_thresholds() -> None:
-    manual = asked(1, c1="2.75", c2="6.75")
+    manual = make_rule(asked(1, c1="2.75", c2="6.75"), by_fan_out(10, 10))
     sixth = Fraction(1, 6)
-    assert least_noisy_size(manual, sixth, degree=10, height=1, last=False, nodes=3) == math.ceil(
-        math.sqrt(2) * 6.75 * 6
-    )
-    assert least_noisy_size(manual, sixth, degree=10, height=2, last=False, nodes=3) == math.ceil(
-        math.sqrt(2) * 13.5 * 6
-    )
-    assert least_noisy_size(manual, Fraction(2, 3), degree=10, height=1, last=True, nodes=3) == math.ceil(
-        math.sqrt(2) * 2.75 * 1.5
-    )
-    assert least_noisy_size(asked(1, c1=1, c2=1), Fraction(1, 100), degree=1, height=1, last=True, nodes=1) == 142
+    assert manual.least_size(sixth, 1023, 1, leaf=False) == math.ceil(math.sqrt(2) * 6.75 * 6)
+    assert manual.least_size(sixth, 1023, 2, leaf=False) == math.ceil(math.sqrt(2) * 13.5 * 6)
+    assert manual.least_size(Fraction(2, 3), 1023, 1, leaf=True) == math.ceil(math.sqrt(2) * 2.75 * 1.5)
+    one = make_rule(asked(1, c1=1, c2=1), by_fan_out(10, 10))
+    assert one.least_size(Fraction(1, 100), 1, 1, leaf=True) == 142
 
 
 @given(st.integers(1, 30), st.fractions("1/100", 50), st.fractions("1/200", 20))
@@ -304,8 +308,8 @@ def test_a_number_on_the_border_takes_more_bits(offset: int, expected: int) -> N
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sets(st.integers(0, 11)), max_size=20), st.integers(2, 5), st.integers(0, 1000))
-def test_without_noise_the_tree_is_the_table(records: list[set[int]], fan_out: int, seed: int) -> None:
+@given(st.lists(st.sets(st.integers(0, 11)), max_size=20), st.integers(2, 5))
+def test_without_noise_the_tree_is_the_table(records: list[set[int]], fan_out: int) -> None:
     class Silent(Generous):
         def add_noise(self, counts: Ints, epsilon: Fraction) -> Ints:
             return counts
@@ -313,62 +317,45 @@ def test_without_noise_the_tree_is_the_table(records: list[set[int]], fan_out: i
         def count_passing(self, empty: Ints, least: int, epsilon: Fraction) -> Ints:
             return np.zeros(len(empty), dtype=np.int64)
 
-    taxonomy = grow_taxonomy(12, fan_out, np.random.default_rng(seed))
+    taxonomy = by_fan_out(12, fan_out)
     least = asked(100, fan_out=fan_out, c1="0.001", c2="0.001")
-    tree = grow_tree(baskets(records), taxonomy, least, Silent(), InOrder())
+    tree = grown(records, taxonomy, least, Silent(), InOrder())
     found = {items: int(tree.size[row]) for row, items in sets_of(tree, taxonomy).items()}
     expected: dict[frozenset[int], int] = defaultdict(int)
     for record in records:
         expected[frozenset(record)] += 1
-    assert (tree.empty or 0) == expected.pop(frozenset(), 0)
     assert found == dict(expected)
     sums = np.bincount(tree.parent[1:], weights=tree.size[1:], minlength=len(tree))
     assert all(sums[row] == tree.size[row] for row in range(1, len(tree)) if not tree.leaf[row])
 
 
 def test_weights_count_equal_records() -> None:
-    many = baskets([{0, 1}] * 40 + [{2}] * 9)
-    few = Baskets(np.array([0, 2, 3]), np.array([0, 1, 2]), np.array([40, 9]))
-    taxonomy = grow_taxonomy(3, 2, InOrder())
-    trees = [
-        grow_tree(b, taxonomy, asked(2), SeededNoise(np.random.default_rng(4)), np.random.default_rng(4))
-        for b in (many, few)
-    ]
-    assert [t.size.tolist() for t in trees] == [trees[0].size.tolist()] * 2
+    taxonomy, request = by_fan_out(3, 2), asked(2)
+    many = baskets([{0, 1}] * 40 + [{2}] * 9, taxonomy)
+    few = replace(baskets([{0, 1}, {2}], taxonomy), weights=np.array([40, 9]))
+    rule = make_rule(request, taxonomy)
+    draws = (np.random.default_rng(4) for _ in range(2))
+    one, other = (grow_tree(b, taxonomy, rule, SeededNoise(r), r) for b, r in zip((many, few), draws, strict=True))
+    assert one.size.tolist() == other.size.tolist()
 
 
 @pytest.mark.parametrize("items", [1, 2, 11, 25])
 def test_tables_without_records_and_small_universes(items: int) -> None:
-    rng = np.random.default_rng(2)
-    taxonomy = grow_taxonomy(items, 5, rng)
-    tree = grow_tree(baskets([]), taxonomy, asked(1), SeededNoise(rng), rng)
+    rng, taxonomy = np.random.default_rng(2), by_fan_out(items, 5)
+    tree = grown([], taxonomy, asked(1), SeededNoise(rng), rng)
     assert len(tree.parent) == len(tree.size) == len(tree.next)
-    found = grow_tree(baskets([{0}] * 300 + [set()] * 200), taxonomy, asked(5), SeededNoise(rng), rng)
-    assert frozenset([0]) in sets_of(found, taxonomy).values()
-    assert found.empty is not None
-    assert abs(found.empty - 200) < 20
+    found = grown([{0}] * 300 + [set()] * 200, taxonomy, asked(5), SeededNoise(rng), rng)
+    sizes = {held: int(found.size[row]) for row, held in sets_of(found, taxonomy).items()}
+    assert abs(sizes[frozenset([0])] - 300) < 30
+    assert abs(sizes[frozenset()] - 200) < 20
+    assert found.counted_records == found.size[found.parent == 0].sum()
 
 
 def test_thresholds_that_let_everything_pass_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privsql.mechanisms.setvalued.diffpart_tree.LARGEST_TREE", 1000)
+    monkeypatch.setattr(diffpart, "LARGEST_TREE", 1000)
     rng = np.random.default_rng(2)
-    taxonomy = grow_taxonomy(100, 10, rng)
     with pytest.raises(InfeasibleError, match="raise c1 and c2"):
-        grow_tree(baskets([]), taxonomy, asked(1, c1="0.01", c2="0.01"), SeededNoise(rng), rng)
-
-
-def test_basic_counts_every_set() -> None:
-    rng = np.random.default_rng(2)
-    table = baskets([{0, 2}] * 70 + [{1}] * 30 + [set()] * 8)
-    request = asked(1, algorithm="basic")
-    taxonomy = mechanism.flat_taxonomy(3, rng)
-    tree = mechanism.count_all(table, taxonomy, request, SeededNoise(rng))
-    found = {items: int(tree.size[row]) for row, items in sets_of(tree, taxonomy).items()}
-    assert set(found) == set(SETS)
-    assert abs(found[frozenset([0, 2])] - 70) < 20
-    assert list(find_violations(tree, taxonomy, Fraction(1))) == []
-    with pytest.raises(InfeasibleError, match=r"2\^21"):
-        mechanism.flat_taxonomy(21, rng)
+        grown([], by_fan_out(100, 10), asked(1, c1="0.01", c2="0.01"), SeededNoise(rng), rng)
 
 
 # Exact likelihood ratios ----------------------------------------------------------------------------------------------
@@ -376,12 +363,11 @@ def test_basic_counts_every_set() -> None:
 
 def law_of(records: Sequence[frozenset[int]], items: int, most: int, request: SetValued) -> dict[Any, float]:
     """Exact distribution of the published tree."""
-    taxonomy = grow_taxonomy(items, request.fan_out, InOrder())
-    table, noise = baskets(records), Enumeration(most)
+    taxonomy, noise = by_fan_out(items, request.fan_out), Enumeration(most)
 
     def program() -> Any:
-        tree = grow_tree(table, taxonomy, request, noise, noise)
-        return tuple(zip(tree.parent.tolist(), tree.mask.tolist(), tree.size.tolist(), strict=True)), tree.empty
+        tree = grown(records, taxonomy, request, noise, noise)
+        return tuple(zip(tree.parent.tolist(), tree.branch.tolist(), tree.size.tolist(), strict=True))
 
     found: dict[Any, float] = defaultdict(float)
     for result, chance in noise.runs(program):
@@ -434,12 +420,11 @@ def test_the_enumeration_would_find_a_leak() -> None:
         def _law(self, count: int, epsilon: Fraction) -> list[float]:
             return super()._law(count, Fraction(3, 2))
 
-    taxonomy = grow_taxonomy(3, 2, InOrder())
-    laws = []
+    taxonomy, laws = by_fan_out(3, 2), []
     for records in ((), (frozenset([0, 1, 2]),)):
         noise, found = Leaky(1), defaultdict(float)
-        for tree, chance in noise.runs(lambda n=noise, r=records: grow_tree(baskets(r), taxonomy, request, n, n)):
-            found[tuple(tree.parent), tuple(tree.mask), tuple(tree.size), tree.empty] += chance
+        for tree, chance in noise.runs(lambda n=noise, r=records: grown(r, taxonomy, request, n, n)):
+            found[tuple(tree.parent), tuple(tree.branch), tuple(tree.size)] += chance
         laws.append(found)
     assert worst_ratio(*laws) > math.exp(1.5) * 1.5
 
@@ -449,15 +434,15 @@ def test_empty_partitions_pass_as_if_each_were_counted() -> None:
     # 15 masks, 2 of them occupied; how often each set of masks passes, against the exact chance of counting all
     records = [frozenset([0]), frozenset([1, 3])]
     request = asked(1, fan_out=4, c1="1.5", c2=1)
-    taxonomy, noise, rng = grow_taxonomy(4, 4, InOrder()), OpenDPNoise(), np.random.default_rng(8)
+    taxonomy, noise, rng = by_fan_out(4, 4), OpenDPNoise(), np.random.default_rng(8)
     least, p = math.ceil(math.sqrt(2) * 1.5), math.exp(-1)
     high = {0: p**least / (1 + p), 1: p ** (least - 1) / (1 + p)}
     runs, free = 20_000, [m for m in range(1, 16) if m not in (1, 10)]
     passed: dict[tuple[int, ...], int] = defaultdict(int)
     sizes = []
     for _ in range(runs):
-        tree = grow_tree(baskets(records), taxonomy, request, noise, rng)
-        inside = [(m, s) for m, s in zip(tree.mask.tolist(), tree.size.tolist(), strict=True) if m in free]
+        tree = grown(records, taxonomy, request, noise, rng)
+        inside = [(m, s) for m, s in zip(tree.branch.tolist(), tree.size.tolist(), strict=True) if m in free]
         passed[tuple(m for m, _ in inside)] += 1
         sizes += [size - least for _, size in inside]
     alone = [(), *((m,) for m in free), *itertools.combinations(free, 2)]
@@ -465,117 +450,3 @@ def test_empty_partitions_pass_as_if_each_were_counted() -> None:
     rest = sum(count for key, count in passed.items() if len(key) > 2)
     chi_square([*(passed[key] for key in alone), rest], chances)
     chi_square(np.bincount(sizes).tolist(), (1 - p) * p ** np.arange(max(sizes) + 1))
-
-
-# Estimates ------------------------------------------------------------------------------------------------------------
-
-
-def browsing(number: int, seed: int) -> list[set[int]]:
-    """Records over 14 items that are like each other in their lengths and in what they hold."""
-    rng = np.random.default_rng(seed)
-    chance = 0.5 * 0.75 ** np.arange(14)
-    busy = rng.gamma(1.0, 0.8, number)
-    drawn = rng.random((number, 14)) < np.minimum(chance[None, :] * busy[:, None], 0.95)
-    return [set(np.flatnonzero(row).tolist()) for row in drawn]
-
-
-def small_tree(seed: int) -> tuple[ItemSetTree, ItemTaxonomy]:
-    rng = np.random.default_rng(seed)
-    taxonomy = grow_taxonomy(9, 3, rng)
-    table = [{int(i) for i in rng.integers(0, 9, 3)} for _ in range(3000)]
-    return grow_tree(baskets(table), taxonomy, asked(1, fan_out=3), SeededNoise(rng), rng), taxonomy
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_two_passes_are_the_least_squares_solution(seed: int) -> None:
-    tree, _ = small_tree(seed)
-    rng = np.random.default_rng(seed)
-    own = noise_variance(tree)
-    prior = Remainder(rng.uniform(0, 50, len(tree)), rng.uniform(1, 400, len(tree)))
-    found = make_consistent(tree, own, prior)
-    # unknowns: leaves and remainders; the size of a row is a sum of them
-    unknown = np.arange(len(tree))
-    above = np.zeros((len(tree), len(tree)))
-    for row in unknown:
-        at = row
-        while at >= 0:
-            above[at, row] = 1
-            at = int(tree.parent[at])
-    design, target, weight = [above[1:]], [tree.size[1:].astype(float)], [1 / own[1:]]
-    inner = np.flatnonzero(~tree.leaf)
-    design.append(np.eye(len(tree))[inner])
-    target.append(prior.mean[inner])
-    weight.append(1 / prior.variance[inner])
-    a, y, w = np.concatenate(design), np.concatenate(target), np.concatenate(weight)
-    precision = a.T @ (w[:, None] * a)
-    solution = np.linalg.solve(precision, a.T @ (w * y))
-    np.testing.assert_allclose(found.size[tree.leaf], solution[tree.leaf], rtol=1e-6, atol=1e-4)
-    np.testing.assert_allclose(found.remainder[inner], solution[inner], rtol=1e-6, atol=1e-4)
-    share = rng.uniform(0, 1, len(tree))
-    estimate, variance = estimate_sum(tree, found, share, share)
-    assert estimate == pytest.approx(share @ solution, rel=1e-6)
-    assert variance == pytest.approx(share @ np.linalg.solve(precision, share), rel=1e-6)
-
-
-@pytest.mark.slow
-def test_estimates_are_better_than_the_baseline_and_their_intervals_cover() -> None:
-    # 40,000 records over 14 items, 5 trees, all items and pairs of items: 525 answers; sanity bound 1 %
-    records = [record for record in browsing(60_000, 1) if record][:40_000]
-    table, truth = baskets(records), np.zeros((14, 14))
-    for record in records:
-        for a, b in itertools.combinations_with_replacement(sorted(record), 2):
-            truth[a, b] += 1
-    errors: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    covered = []
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        taxonomy = grow_taxonomy(14, 10, rng)
-        tree = grow_tree(table, taxonomy, asked(1), SeededNoise(rng), rng)
-        found = fit_estimator(tree, taxonomy)
-        imputed = impute_sets(tree, taxonomy, found.fit, rng)
-        number = np.maximum(np.bincount(imputed.row, minlength=len(tree)), 1)
-        leaves = np.zeros((len(tree), 14), dtype=bool)
-        for row, items in sets_of(tree, taxonomy).items():
-            leaves[row, list(items)] = True
-        stand_ins = np.zeros((len(imputed.row), 14), dtype=bool)
-        stand_ins[imputed.which, imputed.item] = True
-        for a, b in itertools.combinations_with_replacement(range(14), 2):
-            met = np.bincount(imputed.row, weights=stand_ins[:, a] & stand_ins[:, b], minlength=len(tree))
-            shares = met / number + (leaves[:, a] & leaves[:, b])
-            estimate, error = found.estimate_shares(shares)
-            base, _ = found.estimate_baseline(shares)
-            scale = max(truth[a, b], 400)
-            errors[a == b].append((abs(estimate - truth[a, b]) / scale, abs(base - truth[a, b]) / scale))
-            covered.append(abs(estimate - truth[a, b]) <= 1.96 * error)
-    single, pair = (np.mean(errors[alone], axis=0) for alone in (True, False))
-    assert single[0] < single[1] / 2
-    assert pair[0] < pair[1]
-    assert np.mean(covered) > 0.93
-
-
-@pytest.mark.slow
-def test_imputed_sets_never_stand_for_what_was_kept() -> None:
-    tree, taxonomy = small_tree(3)
-    found = impute_sets(tree, taxonomy, fit_estimator(tree, taxonomy).fit, np.random.default_rng(1))
-    kept = {(int(tree.parent[row]), items) for row, items in sets_of(tree, taxonomy).items()}
-    drawn: dict[int, set[int]] = defaultdict(set)
-    for which, item in zip(found.which.tolist(), found.item.tolist(), strict=True):
-        drawn[which].add(item)
-    assert len(drawn) == len(found.row)
-    assert not {(int(found.row[which]), frozenset(items)) for which, items in drawn.items()} & kept
-    assert (np.diff(found.row) >= 0).all()
-
-
-def test_masks_follow_the_taxonomy() -> None:
-    taxonomy = grow_taxonomy(5, 2, InOrder())
-    found = generalize_baskets(baskets([{0, 4}]), taxonomy)
-    assert len(found.masks) == 1 + sum(1 for node in range(1, taxonomy.node_count) if _has(taxonomy, node, {0, 4}))
-    assert found.masks[0] == 0b11
-
-
-def _has(taxonomy: ItemTaxonomy, node: int, items: set[int]) -> bool:
-    below = taxonomy.children[taxonomy.starts[node] : taxonomy.starts[node + 1]].tolist()
-    if taxonomy.height[node] == 1:
-        return bool(set(below) & items)
-    return any(_has(taxonomy, child, items) for child in below)

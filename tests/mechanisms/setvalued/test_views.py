@@ -212,19 +212,20 @@ def test_what_no_table_tells_has_no_error() -> None:
 @given(st.integers(1, 20), st.fractions("1/1000000", 100), st.booleans())
 def test_budgets_add_up_to_epsilon(items: int, epsilon: Fraction, workload: bool) -> None:
     wanted = [tuple(range(min(items, 3))), (items - 1,)] if workload and items <= 12 else []
-    for found in (views.lay_out_all(items, epsilon, wanted), views.lay_out_chosen(items, epsilon, wanted)):
+    request = SetValued.model_construct(epsilon=epsilon)
+    for found in (views.lay_out_all(items, request, wanted), views.lay_out_chosen(items, epsilon, wanted)):
         assert sum(budget for _, budget in found) == epsilon
         held = {pair for places, _ in found for pair in itertools.combinations(places, 2)}
         assert held >= set(itertools.combinations(range(items), 2))
     for choosing in (True, False):
-        parts = ViewBudgets.from_epsilon(epsilon, choosing=choosing)
+        parts = ViewBudgets.divide(epsilon, choosing=choosing)
         assert parts.total + parts.choice + parts.tables == epsilon
 
 
 def test_a_declared_workload_is_told_better() -> None:
     """Mean standard error of what was declared, beside half on views and half on all patterns."""
     for wanted in ([(0, 1, 2)], [(0, 5, 9), (3, 4, 11)], [tuple(range(12))], [(7,)]):
-        plain, own = (views.lay_out_all(12, Fraction(1), part) for part in ([], wanted))
+        plain, own = (views.lay_out_all(12, asked(1), part) for part in ([], wanted))
         assert views.mean_error(12, own, wanted) < 0.95 * views.mean_error(12, plain, wanted)
 
 
@@ -240,7 +241,7 @@ def test_how_many_items_are_measured() -> None:
 
 
 def test_what_is_measured_changes_by_one_record_in_one_cell_of_each_table() -> None:
-    one, more = (views.measure_views(sets(r, 10), Fraction(1), [], Silent()) for r in ([[1, 2]], [[1, 2], [2, 9]]))
+    one, more = (views.measure_views(sets(r, 10), asked(1), [], Silent()) for r in ([[1, 2]], [[1, 2], [2, 9]]))
     for first, second in zip(one[1], more[1], strict=True):
         assert np.abs(first.counts - second.counts).sum() == 1
 
@@ -251,7 +252,9 @@ def ratio(records: list[list[int]], extra: list[int], items: int, epsilon: Fract
     for rows in (records, [*records, extra]):
         noise, law = Choosing(most), defaultdict[Any, float](float)
         source = sets(rows, items)
-        for (choice, tables), chance in noise.runs(lambda s=source, n=noise: views.measure_views(s, epsilon, [], n)):
+        for (choice, tables), chance in noise.runs(
+            lambda s=source, n=noise: views.measure_views(s, asked(epsilon), [], n)
+        ):
             law[(tuple(choice.codes.tolist()), *(tuple(one.counts.reshape(-1).tolist()) for one in tables))] += chance
         assert sum(law.values()) == pytest.approx(1)
         laws.append(law)
@@ -288,10 +291,10 @@ def test_declared_items_come_first_and_cost_nothing() -> None:
     assert codes.tolist() == [2, 0, 1, 4]
     rows = baskets(400, 30, 1)
     wanted = views.declared_sets(asked(workload=[["29", "28"], ["28", "27", "26"]]), [str(k) for k in range(30)])
-    choice, tables = views.measure_views(sets(rows, 30), Fraction(1), wanted, Silent())
+    choice, tables = views.measure_views(sets(rows, 30), asked(1), wanted, Silent())
     assert choice.codes[:4].tolist() == [28, 29, 26, 27]
     assert choice.budgets[:4] == (None,) * 4
-    assert choice.total_budget + sum(one.epsilon for one in tables) == 1
+    assert choice.total_budget + sum(one.budget for one in tables) == 1
 
 
 @pytest.mark.soak(part="coverage")
@@ -311,7 +314,7 @@ def test_an_item_that_was_not_chosen_is_rarely_above_its_bound() -> None:
 
 def test_the_model_is_the_table_where_there_is_no_noise() -> None:
     rows = baskets(3000, 10, 2)
-    _, tables = views.measure_views(sets(rows, 10), Fraction(100), [], Silent())
+    _, tables = views.measure_views(sets(rows, 10), asked(100), [], Silent())
     found = views_model.fit_squares(tables, 10)
     true = views_model.walsh_transform(found.value) / 1024
     population = views_model.fit_population(found)
@@ -324,7 +327,9 @@ def test_the_model_is_a_population_and_nearer_to_it_than_the_counts(epsilon: Fra
     """4,000 records with 10 items: every number of records with all of some items, with a seed."""
     rows = baskets(4000, 10, 4)
     noise = SeededNoise(np.random.default_rng(5))
-    (_, exact), (_, tables) = (views.measure_views(sets(rows, 10), epsilon, [], one) for one in (Silent(), noise))
+    (_, exact), (_, tables) = (
+        views.measure_views(sets(rows, 10), asked(epsilon), [], one) for one in (Silent(), noise)
+    )
     found = views_model.fit_squares(tables, 10)
     population = views_model.fit_population(found)
     assert population.min() >= 0
@@ -343,7 +348,9 @@ def test_standard_errors_are_those_of_estimates_that_lean_on_the_model(epsilon: 
     """Of all patterns of five items and of seven: the errors of estimates are as large as is said, with a seed."""
     rows = baskets(4000, 10, 4)
     noise = SeededNoise(np.random.default_rng(7))
-    (_, exact), (_, tables) = (views.measure_views(sets(rows, 10), epsilon, [], one) for one in (Silent(), noise))
+    (_, exact), (_, tables) = (
+        views.measure_views(sets(rows, 10), asked(epsilon), [], one) for one in (Silent(), noise)
+    )
     found = views_model.fit_squares(tables, 10)
     value, part = views_model.fit_spectrum(found, views_model.fit_population(found))
     assert part.min() >= 0
@@ -351,12 +358,12 @@ def test_standard_errors_are_those_of_estimates_that_lean_on_the_model(epsilon: 
     true = transformed_parities(exact)
     for chosen in ([0, 1, 2, 3, 4], [2, 3, 5, 6, 7, 8, 9]):
         size, z = 1 << len(chosen), []
-        for asked in np.eye(size):
+        for question in np.eye(size):
             own, lean, right = (
-                views_model.answer_from_spectrum(one, 10, chosen, asked) for one in (found.value, value, true)
+                views_model.answer_from_spectrum(one, 10, chosen, question) for one in (found.value, value, true)
             )
-            error = found.answer_error(chosen, asked).deviation
-            far, stated = views_model.lean_estimate(found, part, chosen, asked, lean - own)
+            error = found.answer_error(chosen, question).deviation
+            far, stated = views_model.lean_estimate(found, part, chosen, question, lean - own)
             assert abs(far) <= views_model.LIMIT * error * (1 + 1e-9)
             assert stated <= math.hypot(error, far) * (1 + 1e-9)
             z.append((own + far - right) / stated)
@@ -387,7 +394,7 @@ def covered(epsilon: str, items: int, runs: int, seed: int) -> dict[str, list[bo
     """Whether 95 % intervals hold, by kind of question, in runs of their own."""
     rows, draw = baskets(3000, items, seed), np.random.default_rng(seed)
     source, noise = sets(rows, items), SeededNoise(np.random.default_rng(seed + 1))
-    true = views.measure_views(source, Fraction(1), [], Silent())[1][-1].counts.reshape(-1).astype(float)
+    true = views.measure_views(source, asked(1), [], Silent())[1][-1].counts.reshape(-1).astype(float)
     size = views_model.pattern_sizes(items)
     asked_for = {
         "one item": (np.arange(1 << items) >> int(draw.integers(items)) & 1).astype(float),
@@ -398,7 +405,7 @@ def covered(epsilon: str, items: int, runs: int, seed: int) -> dict[str, list[bo
     }
     held: dict[str, list[bool]] = {name: [] for name in asked_for}
     for _ in range(runs):
-        found = views_model.fit_squares(views.measure_views(source, Fraction(epsilon), [], noise)[1], items)
+        found = views_model.fit_squares(views.measure_views(source, asked(epsilon), [], noise)[1], items)
         for name, question in asked_for.items():
             told = views_model.direct_interval(found, list(range(items)), question, 0.025)
             assert told is not None

@@ -1,0 +1,653 @@
+"""DiffPart (Chen et al. 2011): a noisy tree of partitions of item sets, or of tables with several columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cached_property
+from math import isqrt
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsql.errors import InfeasibleError
+from privsql.exact import fraction_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.dp_random import SelectionNoise
+    from privsql.keyed_random import Chooser
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# Taxonomy -------------------------------------------------------------------------------------------------------------
+# The taxonomies of all columns in one numbering: children before their parents, column after column. Items are one
+# column whose values are the items (paper, section 3.1).
+
+
+@dataclass(frozen=True)
+class Taxonomy:
+    """K nodes over d columns; all arrays are int64.
+
+    ``column``, ``parent`` (K,): -1 above a root. ``height``, ``depth`` (K,): longest way down to a value, way up to the
+    root. ``inner`` (K,): nodes of its sub-tree that are no values, itself included. ``place`` (K,): number among its
+    siblings. ``starts`` (K+1,), ``children``: the children of node k by place, at
+    ``children[starts[k]:starts[k+1]]``. ``roots`` (d,). ``path`` (K, deepest + 2): a node's ancestor at each depth,
+    itself from its own depth on.
+    """
+
+    column: Ints
+    parent: Ints
+    height: Ints
+    depth: Ints
+    inner: Ints
+    place: Ints
+    starts: Ints
+    children: Ints
+    roots: Ints
+    path: Ints
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    @property
+    def degree(self) -> Ints:
+        """Number of children, (K,)."""
+        return np.diff(self.starts)
+
+    def values(self, column: int) -> Ints:
+        """The nodes of a column's values, in their order."""
+        return np.flatnonzero((self.column == column) & (self.height == 0))
+
+
+def make_taxonomy(column: Ints, parent: Ints) -> Taxonomy:
+    """A taxonomy from the column and the parent of every node; ``ValueError`` if these make none."""
+    number, is_root = len(parent), parent < 0
+    if not number or (np.diff(column, prepend=0) < 0).any() or not _counts_up(column[is_root]):
+        raise ValueError("every column needs one root, and columns lie in order")
+    below = np.flatnonzero(~is_root)
+    if (parent[below] <= below).any() or (parent >= number).any() or (column[parent[below]] != column[below]).any():
+        raise ValueError("a node lies after its parent, or in another column")
+    height, depth, inner = (np.zeros(number, dtype=np.int64) for _ in range(3))
+    for node in range(number):
+        inner[node] += height[node] > 0
+        if parent[node] >= 0:
+            height[parent[node]] = max(height[parent[node]], height[node] + 1)
+            inner[parent[node]] += inner[node]
+    for node in below[::-1]:
+        depth[node] = depth[parent[node]] + 1
+    if not height[is_root].all():
+        raise ValueError("a column has no values below its root")
+    children = below[np.lexsort((below, parent[below]))]
+    starts = np.searchsorted(parent[children], np.arange(number + 1))
+    place = np.zeros(number, dtype=np.int64)
+    place[children] = np.arange(len(children)) - starts[parent[children]]
+    path = np.repeat(np.arange(number)[:, None], int(depth.max()) + 2, axis=1)
+    for node in below[::-1]:
+        path[node, : depth[node]] = path[parent[node], : depth[node]]
+    roots = np.flatnonzero(is_root)
+    return Taxonomy(column, parent, height, depth, inner, place, starts, children, roots, path)
+
+
+def context_free_parents(values: int, fan_out: int) -> Ints:
+    """The parents of a context-free taxonomy: the values first, then level upon level, grouped by ``fan_out``.
+
+    >>> context_free_parents(5, 2).tolist()
+    [5, 5, 6, 6, 7, 8, 8, 9, 10, 10, -1]
+    """
+    parents: list[Ints] = []
+    first, members = 0, values
+    while members > 1 or not parents:
+        first += members
+        parents.append(first + np.arange(members, dtype=np.int64) // fan_out)
+        members = -(-members // fan_out)
+    return np.concatenate([*parents, [-1]]).astype(np.int64)
+
+
+def _counts_up(numbers: Ints) -> bool:
+    return len(numbers) > 0 and np.array_equal(numbers, np.arange(len(numbers)))
+
+
+# Records --------------------------------------------------------------------------------------------------------------
+# Records, and into which branch of a node each falls.
+#
+# The expansion of a node replaces it in a partition's hierarchy cut: of item sets by a non-empty set of its children
+# (branch: these as bits by place), of a table by one of its children (branch: its place plus 1). Branch 0 of the root
+# holds the records without items.
+
+
+class PartitionedRecords(Protocol):
+    """R records over a taxonomy."""
+
+    @property
+    def weights(self) -> Ints:
+        """How many records are the same as each, (R,)."""
+
+    def find_branches(self, record: Ints, node: Ints) -> Ints:
+        """The branch of a node into which each record falls, (n,)."""
+
+
+@dataclass(frozen=True)
+class Baskets:
+    """Item sets: ``keys``, sorted: record * K + inner node, one for each node that holds an item of the record;
+    ``masks``: which of the node's children do.
+    """
+
+    weights: Ints
+    keys: Ints
+    masks: Ints
+    nodes: int
+
+    @staticmethod
+    def generalize(owners: Ints, items: Ints, weights: Ints, taxonomy: Taxonomy) -> Baskets:
+        """Records from pairs (record, item), sorted: O(number of pairs * height of the taxonomy)."""
+        keys, masks, records, nodes = [], [], owners, items
+        while len(nodes) and taxonomy.parent[nodes[0]] >= 0:
+            above = taxonomy.parent[nodes]
+            runs = np.flatnonzero((np.diff(records, prepend=-1) != 0) | (np.diff(above, prepend=-1) != 0))
+            masks.append(np.bitwise_or.reduceat(np.int64(1) << taxonomy.place[nodes], runs))
+            records, nodes = records[runs], above[runs]
+            keys.append(records * len(taxonomy) + nodes)
+        key = np.concatenate([owners[:0], *keys])
+        order = np.argsort(key, kind="stable")
+        return Baskets(weights, key[order], np.concatenate([owners[:0], *masks])[order], len(taxonomy))
+
+    def find_branches(self, record: Ints, node: Ints) -> Ints:
+        """As in ``PartitionedRecords``."""
+        if not len(self.keys):
+            return np.zeros(len(record), dtype=np.int64)
+        wanted = record * self.nodes + node
+        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        result: Ints = np.where(self.keys[at] == wanted, self.masks[at], 0)
+        return result
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A table: the value nodes of its different cells, (R, d)."""
+
+    weights: Ints
+    values: Ints
+    taxonomy: Taxonomy
+
+    def find_branches(self, record: Ints, node: Ints) -> Ints:
+        """As in ``PartitionedRecords``."""
+        value = self.values[record, self.taxonomy.column[node]]
+        result: Ints = self.taxonomy.place[self.taxonomy.path[value, self.taxonomy.depth[node] + 1]] + 1
+        return result
+
+
+# Budget ---------------------------------------------------------------------------------------------------------------
+# Budgets and thresholds in exact fractions (paper, section 4.1).
+#
+# A partition that has ``rest`` of the tree's half of epsilon unspent, and at most N expansions before it, spends alpha
+# = rest/N on its next one. Of a table the node that is expanded is chosen privately where there are several, which
+# takes the share ``choice`` of alpha. A sub-partition that is no leaf is counted with what remains of alpha; a leaf is
+# counted once, with everything that is left, epsilon/2 + rest less the choice. So every path from the root to a leaf
+# spends epsilon: choices and counts together.
+
+PRECISION = 50  # decimal digits of the logarithm in a threshold; correctly rounded, so the same everywhere
+
+
+@dataclass(frozen=True)
+class TreeRule:
+    """The public rule by which a tree is grown.
+
+    ``holds_sets``: records are item sets. ``passing``, ``passing_leaves``: the expected number of empty sub-partitions
+    of an expansion that pass; or ``c1``, ``c2``: the paper's factors of thresholds.
+    """
+
+    epsilon: Fraction
+    holds_sets: bool
+    passing: Fraction
+    passing_leaves: Fraction
+    choice: Fraction = Fraction(0)
+    c1: Fraction | None = None
+    c2: Fraction | None = None
+
+    def count_expansions(self, taxonomy: Taxonomy) -> Ints:
+        """The expansions that every node may take at most, (K,)."""
+        return taxonomy.inner if self.holds_sets else taxonomy.height
+
+    def count_branches(self, degree: int) -> int:
+        """How many sub-partitions a node of so many children has; the root's branch 0 aside."""
+        return 2**degree - 1 if self.holds_sets else degree
+
+    def least_size(self, spent: Fraction, branches: int, height: int, *, leaf: bool) -> int:
+        """The least noisy size, at least 1, with which one of ``branches`` is published. Depends on no data.
+
+        With c1 and c2: ceil(sqrt(2)*c1/spent) for leaves, ceil(sqrt(2)*c2*height/spent) for others.
+        """
+        if self.c1 is not None and self.c2 is not None:
+            return max(1, _ceil_root(2 * ((self.c1 if leaf else self.c2 * height) / spent) ** 2))
+        return least_cutoff(branches, self.passing_leaves if leaf else self.passing, spent)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of one expansion: what the choice of the node (0: there is none), the count of a partition that is no leaf, and
+    that of a leaf spend; ``rest`` is what a partition that is no leaf has left.
+    """
+
+    choice: Fraction
+    inner: Fraction
+    leaf: Fraction
+    rest: Fraction
+
+
+def expansion_shares(rule: TreeRule, rest: Fraction, expansions: int, *, several: bool) -> Shares:
+    """The shares of an expansion."""
+    alpha = rest / expansions
+    choice = alpha * rule.choice if several else Fraction(0)
+    return Shares(choice, alpha - choice, rule.epsilon / 2 + rest - choice, rest - alpha)
+
+
+def least_cutoff(empty: int, passing: Fraction, spent: Fraction) -> int:
+    """The least t >= 1 with empty * Pr[noise >= t] <= passing; Pr[noise >= t] = p^t/(1+p), p = exp(-spent)."""
+    with localcontext() as context:
+        context.prec = PRECISION
+        alpha = _as_decimal(spent)
+        ratio = empty / (_as_decimal(passing) * (1 + (-alpha).exp()))
+        return max(1, int((ratio.ln() / alpha).to_integral_value(rounding="ROUND_CEILING")))
+
+
+def _as_decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def _ceil_root(square: Fraction) -> int:
+    """Least integer t with t^2 >= square."""
+    root = isqrt(square.numerator // square.denominator)
+    return root if root * root >= square else root + 1
+
+
+@dataclass
+class BudgetCodes:
+    """The distinct budgets of a run: ``values[code]`` is a fraction; equal fractions have one code, nothing has -1."""
+
+    values: list[Fraction] = field(default_factory=list)
+    codes: dict[Fraction, int] = field(default_factory=dict)
+
+    def code_of(self, value: Fraction) -> int:
+        """The code of a fraction, new or known."""
+        if value and value not in self.codes:
+            self.codes[value] = len(self.values)
+            self.values.append(value)
+        return self.codes[value] if value else -1
+
+
+# Tree -----------------------------------------------------------------------------------------------------------------
+# Top-down partitioning (paper, Algorithm 1 and Procedure 1, and appendix D for tables).
+#
+# All partitions that are no leaves yet take one expansion together, in arrays. Of item sets the node of greatest height
+# is expanded, the last one of these in the taxonomy: a public order. Of a table the score of a column is the largest
+# count of the children that it would make. Of item sets a round touches the occupied sub-partitions and the few empty
+# ones that pass; how many of a partition's pass is binomial, and which is a uniform choice, as if each were counted.
+
+LARGEST_ROUND = 20_000_000  # sub-partitions that one round may count
+LARGEST_TREE = 2_000_000  # partitions; thresholds that let more than that pass are a mistake
+BRANCH_BITS, BRANCH = 31, 2**31 - 1  # a key holds a partition above a branch
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionTree:
+    """Every partition that was kept, with its noisy size; row 0 is the root, which is never counted.
+
+    All arrays have T rows. ``parent``: row of the partition that was expanded, ascending, before its children; -1 for
+    the root. ``branch``: which of its parent's sub-partitions it is, ascending among siblings. ``next``: the node at
+    which the row itself is expanded, -1 for a leaf. ``size``: the noisy size. ``spent``, ``choice``: codes in
+    ``budgets`` of what that count, and choosing ``next``, spent; -1 where nothing was.
+    """
+
+    parent: Ints
+    branch: Ints
+    next: Ints
+    size: Ints
+    spent: Ints
+    choice: Ints
+    budgets: tuple[Fraction, ...]
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    @property
+    def leaf(self) -> Flags:
+        """Which rows are leaves, (T,)."""
+        return self.next < 0
+
+    @cached_property
+    def leaves(self) -> Ints:
+        """The rows of leaves."""
+        return np.flatnonzero(self.leaf)
+
+    @property
+    def counted_records(self) -> int:
+        """The noisy number of all records: the sizes of the root's parts."""
+        return int(self.size[self.parent == 0].sum())
+
+    @property
+    def published_records(self) -> int:
+        """The noisy number of records in the leaves."""
+        return int(self.size[self.leaf].sum())
+
+
+@dataclass(frozen=True)
+class _Run:
+    records: PartitionedRecords
+    taxonomy: Taxonomy
+    rule: TreeRule
+    noise: SelectionNoise
+    choose: Chooser
+    budgets: BudgetCodes
+    inner_nodes: Ints  # nodes that are no values
+    expansions: Ints  # that every node may take
+
+
+@dataclass(frozen=True)
+class _Front:
+    """The F partitions that are to be expanded.
+
+    ``row``: rows of the tree. ``pending`` (F, number of inner nodes): the nodes of each one's cut that are no values.
+    ``rest``: codes of the unspent half of the budget. ``record``, ``partition``: the records in them.
+    """
+
+    row: Ints
+    pending: Flags
+    rest: Ints
+    record: Ints
+    partition: Ints
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How each partition of the front is expanded (F,): the ``node``, the expansions ``left`` before it, and codes of
+    budgets as in ``Shares``.
+    """
+
+    node: Ints
+    left: Ints
+    choice: Ints
+    inner: Ints
+    leaf: Ints
+    rest: Ints
+
+
+def grow_tree(
+    records: PartitionedRecords, taxonomy: Taxonomy, rule: TreeRule, noise: SelectionNoise, choose: Chooser
+) -> PartitionTree:
+    """The noisy tree of records; epsilon-differentially private for one record added or removed.
+
+    A record lies in one partition of every round, so what the partitions of a round spend composes in parallel, and a
+    path spends the sum of its choices and counts, at most epsilon (``Shares``). Budgets and thresholds depend on
+    nothing but the choices that are published, and an empty sub-partition is kept with the probability that it would
+    have if it were counted.
+
+    Raises ``InfeasibleError`` if millions of partitions would have to be counted, or pass.
+    """
+    inner_nodes = np.flatnonzero(taxonomy.height)
+    run = _Run(records, taxonomy, rule, noise, choose, BudgetCodes(), inner_nodes, rule.count_expansions(taxonomy))
+    everyone = np.arange(len(records.weights), dtype=np.int64)
+    rest = np.array([run.budgets.code_of(rule.epsilon / 2)], dtype=np.int64)
+    front = _Front(np.array([0]), np.isin(inner_nodes, taxonomy.roots)[None, :], rest, everyone, 0 * everyone)
+    first = {"parent": -1, "branch": 0, "size": 0, "spent": -1, "next": 0, "choice": -1}
+    rounds, number = [{name: np.array([value], dtype=np.int64) for name, value in first.items()}], 1
+    while len(front.row):
+        plan = _plan_expansions(front, run)
+        for name, values in (("next", plan.node), ("choice", plan.choice)):
+            rounds[-1][name][rounds[-1]["next"] >= 0] = values
+        kept, front = _expand_front(front, plan, number, run)
+        rounds.append(kept)
+        number += len(kept["parent"])
+        if number > LARGEST_TREE:
+            advice = "raise c1 and c2" if rule.c1 is not None else "lower the number of empty parts that pass (tau)"
+            raise InfeasibleError(f"more than {LARGEST_TREE:,} partitions pass their thresholds; {advice}")
+    columns = {name: np.concatenate([part[name] for part in rounds]) for name in rounds[0]}
+    return PartitionTree(**columns, budgets=tuple(run.budgets.values))
+
+
+def _plan_expansions(front: _Front, run: _Run) -> _Plan:
+    """Budgets and the choice of the node, for every partition of the front."""
+    left = front.pending @ run.expansions[run.inner_nodes]
+    possible = _possible_nodes(front.pending, run)
+    several = (possible >= 0).sum(axis=1) > 1
+    different, kind = distinct_rows(front.rest, left, several)
+    due = [expansion_shares(run.rule, run.budgets.values[r], n, several=bool(many)) for r, n, many in different]
+    chosen = np.argmax(possible >= 0, axis=1)
+    scores = _score_nodes(front, possible, run) if several.any() else possible
+    for place in np.flatnonzero(several).tolist():
+        columns = np.flatnonzero(possible[place] >= 0)
+        chosen[place] = columns[run.noise.choose_best(scores[place, columns], due[kind[place]].choice)]
+    code = run.budgets.code_of
+    codes = np.array([[code(s.choice), code(s.inner), code(s.leaf), code(s.rest)] for s in due], dtype=np.int64)[kind]
+    return _Plan(possible[np.arange(len(chosen)), chosen], left, *codes.T)
+
+
+def _possible_nodes(pending: Flags, run: _Run) -> Ints:
+    """The nodes among which the next one is chosen, (F, d): one of each column, -1 where it has none."""
+    if run.rule.holds_sets:
+        last: Ints = run.inner_nodes[pending.shape[1] - 1 - pending[:, ::-1].argmax(axis=1)]
+        return last[:, None]
+    result = np.full((len(pending), len(run.taxonomy.roots)), -1, dtype=np.int64)
+    row, place = np.nonzero(pending)
+    node = run.inner_nodes[place]
+    result[row, run.taxonomy.column[node]] = node
+    return result
+
+
+def _score_nodes(front: _Front, possible: Ints, run: _Run) -> Ints:
+    """For every partition and node, (F, d), the largest count of the children; 0 where there is no node.
+
+    One record more raises some scores by 1 and lowers none: sensitivity 1, monotonic.
+    """
+    result = np.zeros(possible.shape, dtype=np.int64)
+    for place in range(possible.shape[1]):
+        inside = np.flatnonzero(possible[front.partition, place] >= 0)
+        partition, record = front.partition[inside], front.record[inside]
+        branch = run.records.find_branches(record, possible[partition, place])
+        keys, counts = _tally(partition << BRANCH_BITS | branch, run.records.weights[record])
+        np.maximum.at(result[:, place], keys >> BRANCH_BITS, counts)
+    return result
+
+
+def _tally(keys: Ints, weights: Ints) -> tuple[Ints, Ints]:
+    different, which = np.unique(keys, return_inverse=True)
+    counts = np.bincount(which.reshape(-1), weights=weights, minlength=len(different))  # exact: below 2^53
+    return different, counts.astype(np.int64)
+
+
+def _expand_front(front: _Front, plan: _Plan, first_row: int, run: _Run) -> tuple[dict[str, Ints], _Front]:
+    """The sub-partitions that pass, as rows of the tree from ``first_row`` on, and the next front.
+
+    A sub-partition's key is its partition and its branch. They are sorted by key, so that their order tells nothing.
+    """
+    branch = run.records.find_branches(front.record, plan.node[front.partition])
+    inside = front.partition << BRANCH_BITS | branch
+    occupied, counts = _tally(inside, run.records.weights[front.record])
+    every = _certain_keys(plan, front, run)
+    keys, at = np.unique(np.concatenate((occupied, every)), return_inverse=True)
+    count = np.zeros(len(keys), dtype=np.int64)
+    count[at.reshape(-1)[: len(occupied)]] = counts
+    passed, size = _pass_thresholds(keys, count, plan, run)
+    if run.rule.holds_sets:
+        empty, drawn = _draw_empty(keys, plan, run)
+        order = np.argsort(np.concatenate((passed, empty)))
+        passed, size = np.concatenate((passed, empty))[order], np.concatenate((size, drawn))[order]
+    of = passed >> BRANCH_BITS
+    leaf = _are_leaves(passed, plan, run)
+    codes = np.where(leaf, plan.leaf[of], plan.inner[of])
+    rows = {"parent": front.row[of], "branch": passed & BRANCH, "size": size, "spent": codes}
+    rows |= {"next": np.where(leaf, -1, 0), "choice": np.full(len(passed), -1, dtype=np.int64)}
+    inner = np.flatnonzero(~leaf)
+    position = np.searchsorted(passed[inner], inside)
+    staying = np.flatnonzero(passed[inner].take(position, mode="clip") == inside) if len(inner) else inner
+    staying = staying[np.argsort(position[staying], kind="stable")]
+    pending = _replace_nodes(front.pending[of[inner]], plan.node[of[inner]], passed[inner] & BRANCH, run)
+    kept = (first_row + inner, pending, plan.rest[of[inner]], front.record[staying], position[staying])
+    return rows, _Front(*kept)
+
+
+def _certain_keys(plan: _Plan, front: _Front, run: _Run) -> Ints:
+    """Keys of the sub-partitions that are counted whether or not there is a record in them.
+
+    All those of a table; of item sets the one of the records without items.
+    """
+    if run.rule.holds_sets:
+        return np.zeros(int(front.row[0] == 0), dtype=np.int64)
+    degree = run.taxonomy.degree[plan.node]
+    ends = np.cumsum(degree)
+    if int(ends[-1]) > LARGEST_ROUND:
+        raise InfeasibleError(f"{int(ends[-1]):,} sub-partitions would have to be counted; lower tau")
+    of = np.repeat(np.arange(len(degree)), degree)
+    result: Ints = of << BRANCH_BITS | np.arange(int(ends[-1])) - (ends - degree)[of] + 1
+    return result
+
+
+def branch_children(taxonomy: Taxonomy, node: Ints, branch: Ints, *, sets: bool) -> tuple[Ints, Ints]:
+    """The children that branches name, as (index into ``node``, child)."""
+    if not sets:
+        return np.arange(len(node)), taxonomy.children[taxonomy.starts[node] + branch - 1]
+    which, child = [np.arange(0)], [node[:0]]
+    for place in range(int(taxonomy.degree.max())):
+        has = np.flatnonzero(branch >> place & 1)
+        which.append(has)
+        child.append(taxonomy.children[taxonomy.starts[node[has]] + place])
+    return np.concatenate(which), np.concatenate(child)
+
+
+def _are_leaves(keys: Ints, plan: _Plan, run: _Run) -> Flags:
+    """Which sub-partitions have no more expansion before them."""
+    of, branch = keys >> BRANCH_BITS, keys & BRANCH
+    left = plan.left[of] - run.expansions[plan.node[of]]
+    which, child = branch_children(run.taxonomy, plan.node[of], branch, sets=run.rule.holds_sets)
+    gained = np.bincount(which, weights=run.expansions[child], minlength=len(keys))
+    return np.asarray(left + gained == 0)
+
+
+def _replace_nodes(pending: Flags, node: Ints, branch: Ints, run: _Run) -> Flags:
+    """Cuts in which the node of each is replaced by the children of a branch that are no values."""
+    pending[np.arange(len(node)), np.searchsorted(run.inner_nodes, node)] = False
+    which, child = branch_children(run.taxonomy, node, branch, sets=run.rule.holds_sets)
+    inner = run.taxonomy.height[child] > 0
+    pending[which[inner], np.searchsorted(run.inner_nodes, child[inner])] = True
+    return pending
+
+
+def _pass_thresholds(keys: Ints, counts: Ints, plan: _Plan, run: _Run) -> tuple[Ints, Ints]:
+    """The sub-partitions whose noisy size reaches its threshold, and this size; one draw for all of a kind."""
+    of, leaf = keys >> BRANCH_BITS, _are_leaves(keys, plan, run)
+    codes = np.where(leaf, plan.leaf[of], plan.inner[of])
+    size, least = np.empty_like(counts), np.empty_like(counts)
+    for kind, places in _group_kinds(codes, plan.node[of], leaf, keys & BRANCH, run):
+        spent = run.budgets.values[kind[0]]
+        size[places] = run.noise.add_noise(counts[places], spent)
+        least[places] = _least_of_kind(kind, run.budgets.values, run.rule)
+    passed = np.flatnonzero(size >= least)
+    return keys[passed], size[passed]
+
+
+def _group_kinds(
+    codes: Ints, node: Ints, leaf: Flags, branch: Ints, run: _Run
+) -> list[tuple[tuple[int, int, int, bool], Ints]]:
+    """The different kinds of counts (budget, branches, height of the node, leaf), and the places of each."""
+    if not len(codes):
+        return []
+    different, which = _count_kinds(codes, node, leaf, branch, run.taxonomy)
+    order = np.argsort(which, kind="stable")
+    ends = np.cumsum(np.bincount(which, minlength=len(different)))[:-1]
+    return list(zip([(a, b, c, bool(d)) for a, b, c, d in different], np.split(order, ends), strict=True))
+
+
+def _count_kinds(
+    codes: Ints, node: Ints, leaf: Flags, branch: Ints, taxonomy: Taxonomy
+) -> tuple[list[list[int]], Ints]:
+    """Kinds of counts as (budget, children of the node or 0 for the branch without items, its height, leaf)."""
+    return distinct_rows(codes, np.where(branch > 0, taxonomy.degree[node], 0), taxonomy.height[node], leaf)
+
+
+def _least_of_kind(kind: Sequence[int], budgets: Sequence[Fraction], rule: TreeRule) -> int:
+    code, degree, height, leaf = kind
+    return rule.least_size(budgets[code], rule.count_branches(degree) if degree else 1, height, leaf=bool(leaf))
+
+
+def _draw_empty(keys: Ints, plan: _Plan, run: _Run) -> tuple[Ints, Ints]:
+    """Keys and noisy sizes of the empty sub-partitions that pass; ``keys`` are those that were counted, sorted.
+
+    The r-th free branch is r plus the number of those before it that were counted; sizes are noise given that it
+    reaches the threshold. That is the distribution of counting them one by one.
+    """
+    named = keys[keys & BRANCH > 0]
+    taken = np.bincount(named >> BRANCH_BITS, minlength=len(plan.node)).astype(np.int64)
+    ends = np.cumsum(taken)
+    free = (np.int64(1) << run.taxonomy.degree[plan.node]) - 1 - taken
+    leaf = plan.left == 1
+    codes = np.where(leaf, plan.leaf, plan.inner)
+    result, sizes = [keys[:0]], [keys[:0]]
+    for kind, places in _group_kinds(codes, plan.node, leaf, np.ones_like(codes), run):
+        spent, least = run.budgets.values[kind[0]], _least_of_kind(kind, run.budgets.values, run.rule)
+        number = run.noise.count_passing(free[places], least, spent)
+        for p, count in zip(places[number > 0].tolist(), number[number > 0].tolist(), strict=True):
+            before = (named[ends[p] - taken[p] : ends[p]] & BRANCH) - 1 - np.arange(taken[p])
+            ranks = run.choose.choice(int(free[p]), count, replace=False, shuffle=False)
+            result.append(p << BRANCH_BITS | ranks + 1 + np.searchsorted(before, ranks, side="right"))
+        sizes.append(run.noise.draw_above(int(number.sum()), least, spent))
+    return np.concatenate(result), np.concatenate(sizes)
+
+
+def distinct_rows(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
+    """The different rows of some columns (n,), in order, and which of them each row is (n,)."""
+    result, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    return result.tolist(), which.reshape(-1)
+
+
+# Contents -------------------------------------------------------------------------------------------------------------
+# What a tree says of its leaves, and what an adversary learns of a record in one.
+
+
+def list_thresholds(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> list[int]:
+    """The threshold of every row but the root."""
+    node, branch = tree.next[tree.parent[1:]], tree.branch[1:]
+    different, kind = _count_kinds(tree.spent[1:], node, tree.leaf[1:], branch, taxonomy)
+    result = [_least_of_kind(one, tree.budgets, rule) for one in different]
+    return [result[one] for one in kind.tolist()]
+
+
+def leaf_values(tree: PartitionTree, taxonomy: Taxonomy, *, sets: bool) -> tuple[Ints, Ints]:
+    """The value nodes of all leaves, as (index into ``tree.leaves``, node) pairs, sorted.
+
+    Of an item set these are its items, of a cell one of every column.
+    """
+    which, values = [tree.leaves[:0]], [tree.leaves[:0]]
+    of, at = np.arange(len(tree.leaves)), tree.leaves
+    while len(at):
+        above = tree.parent[at]
+        of, at, above = of[above >= 0], at[above >= 0], above[above >= 0]
+        place, child = branch_children(taxonomy, tree.next[above], tree.branch[at], sets=sets)
+        is_value = taxonomy.height[child] == 0
+        which.append(of[place[is_value]])
+        values.append(child[is_value])
+        at = above
+    first, second = np.concatenate(which), np.concatenate(values)
+    order = np.lexsort((second, first))
+    return first[order], second[order]
+
+
+def require_remaining(tree: PartitionTree, params: Any, what: str, helps: str) -> None:
+    """Raise ``InfeasibleError`` if nothing was kept or more was pruned, unless the publisher said that it may be.
+
+    Only the publisher learns of that, and what was drawn stays spent: who repeats until something passes tells more
+    than epsilon. ``what``: was kept, ``helps``: what keeps more, in words.
+    """
+    total, remaining, number = tree.counted_records, tree.published_records, len(tree.leaves)
+    if params.allow_empty or (number and 2 * remaining >= total):
+        return
+    found = f"the {number:,} {what}s that were kept hold {remaining:,} of about {total:,} records"
+    raise InfeasibleError(
+        f"{found if number else f'no {what} was kept'}; a larger epsilon or {helps} would keep more, and --allow-empty "
+        f"(allow_empty = true) publishes it all the same; epsilon {fraction_text(params.epsilon)} was drawn and is "
+        "spent",
+        {"kept_records": remaining, "kept": number, "pruned_records": total - remaining},
+    )
