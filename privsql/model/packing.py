@@ -125,7 +125,8 @@ def hash_columns(
     holes: Holes = {
         "source": source,
         "values": [value for value, _ in named],
-        "hashes": [alias_as(keyed_digest(db, text), f"h{i}") for i, text in enumerate(texts)],
+        "hashes": [alias_as(db.digest([column("word", "k"), text]), f"h{i}") for i, text in enumerate(texts)],
+        "secret": temp_table(SECRET),
         "keep": keep,
     }
     db.register_arrow(SECRET, secret_word(key))
