@@ -125,7 +125,8 @@ def hash_columns(
     holes: Holes = {
         "source": source,
         "values": [value for value, _ in named],
-        "hashes": [alias_as(keyed_digest(db, text), f"h{i}") for i, text in enumerate(texts)],
+        "hashes": [alias_as(db.digest([column("word", "k"), text]), f"h{i}") for i, text in enumerate(texts)],
+        "secret": temp_table(SECRET),
         "keep": keep,
     }
     db.register_arrow(SECRET, secret_word(key))
@@ -192,6 +193,7 @@ def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
 
 MOST_VALUES = 2**17  # of a column
 UNPACKED = ("UUID",)  # types of which no two records have the same value, and Arrow looks none up
+JOINT = 2**16  # values of neighbouring columns, whose hashes are looked up at once
 PACKED = 24  # bytes for each record, while it is made and sorted
 
 
@@ -227,9 +229,7 @@ class PackedColumn:
 
     def extract_ranks(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the column's ranks in records."""
-        ranks = words >> np.uint64(self.shift)
-        ranks &= np.uint64(2**self.bits - 1)
-        return ranks.view(np.int64)
+        return _extract_bits(words, self.shift, 2**self.bits)
 
 
 @dataclass(frozen=True)
@@ -251,15 +251,24 @@ class PackedRecords:
 
     def hash_records(self, key: Key, *, exact: bool = False) -> Iterator[NDArray[np.uint64]]:
         """Yield the hashes of the records, in any order, as ``hash_columns`` makes them."""
-        word = key_word(key)
-        texts = [(one, each) for one in self.columns for each in (one.exact_texts if exact else one.texts)]
-        places = [(one, place_hashes(hash_texts(each, word), place)) for place, (one, each) in enumerate(texts)]
+        tables = list(_join_tables(self._hash_ranks(key_word(key), exact=exact)))
         for begin in range(0, len(self.words), BATCH):
             part = self.words[begin : begin + BATCH]
             hashes = np.zeros(len(part), dtype=np.uint64)
-            for one, by_rank in places:
-                hashes ^= by_rank.take(one.extract_ranks(part))
+            for shift, by_rank in tables:
+                hashes ^= by_rank.take(_extract_bits(part, shift, len(by_rank)))
             yield scatter_bits(hashes)
+
+    def _hash_ranks(self, word: str, *, exact: bool) -> Iterator[tuple[int, Hashes]]:
+        """Yield of every column, the rightmost first, its shift and the hashes of its ranks (2^bits,)."""
+        place, tables = 0, []
+        for one in self.columns:
+            by_rank = np.zeros(2**one.bits, dtype=np.uint64)
+            for texts in one.exact_texts if exact else one.texts:
+                by_rank[: len(texts)] ^= place_hashes(hash_texts(texts, word), place)
+                place += 1
+            tables.append((one.shift, by_rank))
+        return iter(sorted(tables, key=lambda one: one[0]))
 
     def stream_records(self, **numbers: NDArray[np.int32]) -> pa.RecordBatchReader:
         """Return (q0.., code) of the records in their order, beside ``numbers`` of each."""
@@ -306,6 +315,25 @@ class PackedRecords:
                 yield pa.RecordBatch.from_arrays([*parts, *decode(begin, part)], schema=schema)
 
         return pa.RecordBatchReader.from_batches(schema, make_batches())
+
+
+def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Hashes]]:
+    """Join tables of neighbouring columns, (shift, hashes), as long as they have at most ``JOINT`` entries."""
+    shift, joint = next(tables)
+    for begin, table in tables:
+        if len(joint) * len(table) <= JOINT:
+            joint = (table[:, None] ^ joint[None, :]).reshape(-1)
+        else:
+            yield shift, joint
+            shift, joint = begin, table
+    yield shift, joint
+
+
+def _extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:
+    """Return of words the bits from ``shift`` on that ``numbers``, a power of 2, take."""
+    ranks = words >> np.uint64(shift)
+    ranks &= np.uint64(numbers - 1)
+    return ranks.view(np.int64)
 
 
 def _count_bits(values: int) -> int:

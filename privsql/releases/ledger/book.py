@@ -22,6 +22,7 @@ from privsql._version import __version__
 from privsql.dp_random import concentrated_epsilon
 from privsql.engine.files import fold_name, private
 from privsql.engine.open import log_of, open_scratch
+from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import DIALECT, Holes, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import key_file
@@ -414,14 +415,13 @@ LEDGER = "ledger"  # the attached database
 EVENTS, SKETCHES, NAMES, MARKS, SUBJECTS = (
     table(name, LEDGER) for name in ("events", "sketches", "names", "marks", "subjects")
 )
-EVENT = pa.schema([("event", pa.int64()), ("kind", pa.string()), ("told", pa.string())])
-SKETCH = pa.schema([("number", pa.int32()), ("hash", pa.int64()), ("records", pa.int64())])
-HASHED_NAME = pa.schema([("number", pa.int32()), ("kind", pa.string()), ("name", pa.int64())])
-MARK = pa.schema([*HASHED_NAME, ("field", pa.int32()), ("mark", pa.int32())])
-SUBJECT = pa.schema(
-    [("number", pa.int32()), ("id", pa.string()), ("trace", pa.int64()), ("bid", pa.int32()), ("value", pa.string())]
-)
-SCHEMAS = {EVENTS: EVENT, SKETCHES: SKETCH, NAMES: HASHED_NAME, MARKS: MARK, SUBJECTS: SUBJECT}
+COLUMNS = {
+    EVENTS: "event BIGINT, kind VARCHAR, told VARCHAR",
+    SKETCHES: "number INTEGER, hash BIGINT, records BIGINT",
+    NAMES: "number INTEGER, kind VARCHAR, name BIGINT",
+    MARKS: "number INTEGER, kind VARCHAR, name BIGINT, field INTEGER, mark INTEGER",
+    SUBJECTS: "number INTEGER, id VARCHAR, trace BIGINT, bid INTEGER, value VARCHAR",
+}
 
 
 @contextmanager
@@ -477,10 +477,8 @@ def _is_empty(db: Container) -> bool:
 
 def make_tables(db: EngineSession, key: Key) -> None:
     """Make the tables of the attached ledger."""
-    for name, schema in SCHEMAS.items():
-        db.register_arrow("nothing", schema.empty_table())
-        db.create_table(name.name, all_rows(temp_table("nothing")), into=LEDGER)
-        db.drop("nothing")
+    for name, columns in COLUMNS.items():
+        db.define_table(name.name, [Field(*one.split()) for one in columns.split(", ")], into=LEDGER)
     write_events(db, Book(), ("ledger", {"format": FORMAT, "privsql": __version__, "key": key.reference}))
 
 
@@ -503,7 +501,7 @@ def write_events(db: EngineSession, known: Book, *events: Event) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     numbers = list(range(known.events, known.events + len(events)))
     texts = [json.dumps({"at": now, **what}) for _, what in events]
-    rows = pa.table([pa.array(part) for part in (numbers, [kind for kind, _ in events], texts)], schema=EVENT)
+    rows = pa.table({"event": numbers, "kind": [kind for kind, _ in events], "told": texts})
     db.register_arrow("events", rows)
     db.append_rows(EVENTS.name, all_rows(temp_table("events")), into=LEDGER)
     db.drop("events")
