@@ -245,7 +245,7 @@ def _union_order(tree: exp.Query, first: exp.Select) -> Iterator[tuple[int, bool
 # Groups of items ------------------------------------------------------------------------------------------------------
 # How many records hold each item: a count with a condition for every item that the release lists.
 
-FORM = "SELECT unnest({0}) AS item, COUNT(*) AS n FROM {1} GROUP BY item ORDER BY n DESC LIMIT 10 works"
+FORM = "unnest({0}) AS item, COUNT(*) AS n of {1}, with GROUP BY item ORDER BY n DESC LIMIT 10, works"
 
 
 @dataclass(frozen=True)
