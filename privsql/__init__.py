@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec, build, load, schema
     from privsql.verbs.attack import Attacked, attack, infer
     from privsql.verbs.compare import Workload, algorithms, compare, evaluate
+    from privsql.verbs.fit import FittedModel, fit
     from privsql.verbs.init import cap, init, itemsets, ledger, synthesize, withdraw
     from privsql.verbs.publish import Published, plan, publish
     from privsql.verbs.report import Report, report, serve
+    from privsql.verbs.test import run_tests as test
     from privsql.verbs.verify import Verified, verify
 
 __all__ = [
-    "Answer", "Attacked", "EngineError", "Evaluated", "GuaranteeError", "InfeasibleError", "Options", "PrivsqlError",
-    "Published", "Release", "Report", "Spec", "UsageError", "Verified", "Workload", "__version__", "algorithms",
-    "attack", "build", "cap", "compare", "evaluate", "infer", "init", "inspect", "itemsets", "ledger",
-    "load", "open", "plan", "publish", "query", "report", "schema", "serve", "synthesize", "verify", "withdraw",
+    "Answer", "Attacked", "EngineError", "Evaluated", "FittedModel", "GuaranteeError", "InfeasibleError",
+    "Options", "PrivsqlError", "Published", "Release", "Report", "Spec", "UsageError", "Verified", "Workload",
+    "__version__", "algorithms", "attack", "build", "cap", "compare", "evaluate", "fit", "infer", "init",
+    "inspect", "itemsets", "ledger", "load", "open", "plan", "publish", "query", "report", "schema", "serve",
+    "synthesize", "test", "verify", "withdraw",
 ]  # fmt: skip
 
 _HOMES = {
@@ -37,13 +40,15 @@ _HOMES = {
     "source.spec": ("Spec", "build", "load", "schema"),
     "verbs.attack": ("Attacked", "attack", "infer"),
     "verbs.compare": ("Workload", "algorithms", "compare", "evaluate"),
+    "verbs.fit": ("FittedModel", "fit"),
     "verbs.init": ("cap", "init", "itemsets", "ledger", "synthesize", "withdraw"),
     "verbs.publish": ("Published", "plan", "publish"),
     "verbs.report": ("Report", "report", "serve"),
+    "verbs.test": ("run_tests",),
     "verbs.verify": ("Verified", "verify"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ALIASES = {"open": "Release"}
+_ALIASES = {"open": "Release", "test": "run_tests"}
 
 
 def __dir__() -> list[str]:

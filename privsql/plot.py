@@ -40,8 +40,13 @@ INKS = {  # of every picture; a page has the same under these names, and others 
     "ground": "#ffffff",
 }
 BLUE, ORANGE, GREY, BLACK = (INKS[name] for name in ("first", "second", "still", "text"))
-ESTIMATORS = {"reconstructed": "privsql's estimate", "baseline": "literature's formula"}  # by name their labels
-COLOURS = dict(zip(ESTIMATORS.values(), (BLUE, ORANGE), strict=True))
+ESTIMATORS = {  # by name their labels
+    "model": "privsql's model",
+    "linear": "privsql's linear estimator",
+    "reconstructed": "privsql's estimate",
+    "baseline": "literature's formula",
+}
+COLOURS = dict(zip(ESTIMATORS.values(), (BLUE, INKS["third"], BLUE, ORANGE), strict=True))
 PROMISES = {"promised to resist": BLUE, "not promised": ORANGE}
 RESOLUTION = 150  # dots per inch
 NARROW, HALF, WHOLE, HEIGHT, ROW = 270, 400, 560, 300, 22  # pixels: of a page's chart, of a file's, of a row of bars

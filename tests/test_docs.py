@@ -169,6 +169,9 @@ PAPERS = [
 ]
 
 
+OTHERS = re.findall(r"`((?:python|pytest) [^`]*)`", page("papers"))  # commands of the page that are not privsql's
+
+
 FEW = ["--queries", "40"]  # of verbs that else answer a thousand queries by each algorithm
 
 
@@ -214,6 +217,36 @@ def test_the_commands_on_the_papers_run(
         words.append(file)
     more = {"publish": ["--to", "made.duckdb", "--replace"], "compare": FEW, "evaluate": FEW}
     succeeded(*words, *(more.get(words[0], []) if "--queries" not in words else []))
+
+
+def test_the_page_on_the_papers_has_no_other_commands() -> None:
+    text = page("papers")
+    assert len(PAPERS) + len(OTHERS) >= 45
+    assert set(re.findall(r"`((?:sh|python|pytest|privsql) [^`]*)`", text)) == {
+        *OTHERS,
+        *(f"privsql {command}" for command in re.findall(r"`privsql ([^`]*)`", text)),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [one for one in OTHERS if "experiments" not in one])
+def test_the_other_commands_on_the_papers_start(command: str) -> None:
+    """Benchmarks as far as their help, tests as far as their list: both take minutes."""
+    words = shlex.split(command)
+    words = [sys.executable, "-m", *(words if words[0] == "pytest" else words[2:])]
+    more = ["--collect-only", "-n", "0"] if "pytest" in words else ["--help"]
+    done = subprocess.run([*words, *more], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.soak(part="experiments")
+@pytest.mark.parametrize("command", [one for one in OTHERS if "experiments" in one])
+def test_the_experiments_on_the_papers_run(command: str, tmp_path: Path) -> None:
+    """A trial of each, as the command names it."""
+    words = [sys.executable, *shlex.split(command)[1:], "--small", "--to", str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("*.svg"))
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments import PAPERS, common, itemsets, pages, run
+from experiments.bench import Bench
 from experiments.incremental import Known
 from experiments.slim import slim
 from support.loops import rest_slow
@@ -161,3 +163,32 @@ def test_an_experiment_runs_on_what_stands_in(name: str, results: Path, capsys: 
     run.main([name, "--small", "--to", str(results)])
     assert f"{name} 1/" not in capsys.readouterr().err
     assert pq.read_table(results / f"{name}.parquet") == table
+
+
+@pytest.mark.soak(part="papers")
+@pytest.mark.parametrize("name", EVERY)
+def test_an_experiment_has_its_paper_s_size(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All queries and runs; what an earlier run of this version has left is not measured again."""
+    to = ROOT / "build" / "experiments"
+    data = os.environ.get("PRIVSQL_DATA")
+    with capsys.disabled():  # progress: a line for each step
+        run.main([name, "--to", str(to), *(["--data", data] if data else [])])
+    rows = [row for row in pq.read_table(to / f"{name}.parquet").to_pylist() if row["step"] != common.PAPER]
+    assert {row["step"] for row in rows} == {common.said(one) for one in EVERY[name].steps(small=False)}
+    assert all(row["y"] is not None or row["note"] for row in rows)
+
+
+def test_a_run_takes_the_paper_s_numbers_or_fewer(tmp_path: Path) -> None:
+    whole, few = Bench(None, tmp_path, tmp_path), Bench(None, tmp_path, tmp_path, most_queries=200, most_runs=1)
+    assert (whole.queries(5000, 10), len(whole.seeds(10))) == (5000, 10)
+    assert (few.queries(5000, 10), few.queries(100, 10), len(few.seeds(10))) == (200, 100, 1)
+    assert whole.settings([]) != few.settings([])
+
+
+def test_a_page_keeps_the_sections_of_what_has_not_run(tmp_path: Path) -> None:
+    page = tmp_path / "incremental.md"
+    page.write_text((SHOWN / "incremental.md").read_text(encoding="utf-8"), encoding="utf-8")
+    pages.write("incremental", tmp_path, tmp_path)
+    assert page.read_text(encoding="utf-8") == (SHOWN / "incremental.md").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit, match="must have run"):
+        pages.write("diffpart", tmp_path, tmp_path)

@@ -21,13 +21,13 @@ BOTH = "SELECT COUNT(*) FROM t WHERE list_contains(goods, 'ale') AND list_contai
 CROSSED = "SELECT sex, COUNT(*) FROM t WHERE zip < 3 GROUP BY sex"
 BUCKETS = ("anatomy", "optimal", "informative", "fakes")
 ASKED = [
-    *((name, estimator, sql) for name in BUCKETS for estimator in ("reconstructed", "baseline")
+    *((name, estimator, sql) for name in BUCKETS for estimator in ("linear", "baseline")
       for sql in (COUNTED, GROUPED)),
-    ("optimal", "reconstructed", "SELECT SUM(age), AVG(age) FROM t WHERE disease = 'd0'"),
-    ("optimal", "reconstructed", "SELECT zip, AVG(age) FROM t WHERE sex = 'M' GROUP BY zip"),
-    ("optimal", "reconstructed", "SELECT COUNT(*) FROM t WHERE disease IN ('d0', 'd2') AND age BETWEEN 25 AND 40"),
-    ("optimal", "reconstructed", "SELECT COUNT(*), SUM(age) FROM t WHERE age >= 30"),
-    ("components", "reconstructed", "SELECT stage, COUNT(*) FROM t WHERE disease = 'd0' GROUP BY stage"),
+    ("optimal", "linear", "SELECT SUM(age), AVG(age) FROM t WHERE disease = 'd0'"),
+    ("optimal", "linear", "SELECT zip, AVG(age) FROM t WHERE sex = 'M' GROUP BY zip"),
+    ("optimal", "linear", "SELECT COUNT(*) FROM t WHERE disease IN ('d0', 'd2') AND age BETWEEN 25 AND 40"),
+    ("optimal", "linear", "SELECT COUNT(*), SUM(age) FROM t WHERE age >= 30"),
+    ("components", "linear", "SELECT stage, COUNT(*) FROM t WHERE disease = 'd0' GROUP BY stage"),
     *(("pp", estimator, sql) for estimator in ("reconstructed", "baseline") for sql in (COUNTED, GROUPED)),
     ("pp", "reconstructed", "SELECT AVG(age) FROM t WHERE disease = 'd0'"),
     *(("nested", estimator, PAID) for estimator in ("reconstructed", "baseline")),

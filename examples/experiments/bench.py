@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -33,13 +34,18 @@ class Used:
 
 @dataclass
 class Bench:
-    """``real``: the folder of real tables, if any; ``made``: that of generated ones and samples; ``releases``."""
+    """``real``: the folder of real tables, if any; ``made``: that of generated ones and samples; ``releases``.
+
+    ``most_queries`` of a point and ``most_runs``: how many a run can afford; None: as many as the paper has.
+    """
 
     real: Path | None
     made: Path
     releases: Path
     small: bool = False
     seed: int = 1
+    most_queries: int | None = None
+    most_runs: int | None = None
     used: Used = field(default_factory=Used)
     numbers: Iterator[int] = field(default_factory=count)
 
@@ -50,6 +56,20 @@ class Bench:
         self.used.tables.append(found)
         return found
 
+    def queries(self, paper: int, small: int) -> int:
+        """How many queries a point takes: the paper's number, or fewer where a run has to be short."""
+        return small if self.small else min(paper, self.most_queries or paper)
+
+    def seeds(self, paper: int) -> range:
+        """A seed for each of so many runs."""
+        return range(self.seed, self.seed + (1 if self.small else min(paper, self.most_runs or paper)))
+
+    def fit(self, release: privsql.Published) -> None:
+        """Fit the model of a bucketized release, if it can have one."""
+        if release.facts["mechanism"] == "bucketize":
+            with suppress(privsql.InfeasibleError):
+                privsql.fit(release)
+
     def watch(self) -> Used:
         """Count from here which tables are opened."""
         self.used = Used()
@@ -58,7 +78,9 @@ class Bench:
     def settings(self, tables: Sequence[str]) -> str:
         """What results depend on, besides their steps."""
         real = {name: data.real_size(name, self.real) for name in tables}
-        return json.dumps({"small": self.small, "seed": self.seed, "real": real, "privsql": privsql.__version__})
+        limits = {"queries": self.most_queries, "runs": self.most_runs}
+        known = {"small": self.small, "seed": self.seed, "real": real, "privsql": privsql.__version__}
+        return json.dumps(known | {name: most for name, most in limits.items() if most is not None})
 
     def spec(
         self, table: Table, mechanism: Mapping[str, Any], columns: Mapping[str, Any], name: str = "people"

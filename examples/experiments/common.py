@@ -92,6 +92,7 @@ class Experiment:
     small: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     paper: Mapping[tuple[str, str, float], float] = field(default_factory=dict)
     table: bool = True  # whether the page shows the figures, too
+    counted: bool = False  # whether its points are means over queries or runs, of which a run may take fewer
 
     def steps(self, *, small: bool) -> list[dict[str, Any]]:
         """The arguments of every step."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from experiments.bench import Bench
     from experiments.data import Table
 
-ESTIMATORS = {"baseline": "", "reconstructed": ", reconstructed"}  # what a series of each is called
+ESTIMATORS = {name: f", {name}" for name in ("model", "linear", "reconstructed")} | {"baseline": ""}  # what a series is
 
 
 def conditions(bench: Bench, table: Table, quasi: Sequence[str], number: int) -> list[str]:
@@ -35,10 +35,16 @@ def _values(path: Path, name: str) -> str:
     return f"SELECT DISTINCT {name} FROM '{path}' WHERE {name} IS NOT NULL ORDER BY 1"
 
 
+Array = np.ndarray[Any, Any]
+
+
 def measured(
     bench: Bench, table: Table, mechanism: Mapping[str, Any], columns: tuple[Sequence[str], str], number: int
-) -> privsql.Evaluated:
-    """Publish a table and ask the same questions of release and source: every sensitive value of each condition."""
+) -> dict[str, tuple[Array, Array]]:
+    """Publish a table and ask the same questions of release and source: every sensitive value of each condition.
+
+    True answers and estimates by estimator; a bucketized release is given its model.
+    """
     quasi, sensitive = columns
     workload = bench.releases / f"{table.path.stem}_{sensitive}.sql"
     asked = conditions(bench, table, quasi, min(number, 10) if bench.small else number)
@@ -46,16 +52,17 @@ def measured(
     workload.write_text("".join(count.format(one) for one in asked), encoding="utf-8")
     spec = bench.spec(table, mechanism, {"quasi_identifiers": list(quasi), "sensitive": sensitive})
     made = privsql.publish(spec, seed=bench.seed)
-    return privsql.evaluate(made, spec, workload)
+    bench.fit(made)
+    scores = privsql.evaluate(made, spec, workload).scores
+    return {estimator: (np.array(score.truth), np.array(score.estimate)) for estimator, score in scores.items()}
 
 
-def pairs(found: privsql.Evaluated, least: float) -> Iterator[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+def pairs(found: dict[str, tuple[Array, Array]], least: float) -> Iterator[tuple[str, Array, Array]]:
     """True answers of at least ``least`` records and the estimates of them, by estimator."""
-    for estimator, score in found.scores.items():
-        truth, estimate = np.array(score.truth), np.array(score.estimate)
+    for estimator, (truth, estimate) in found.items():
         yield estimator, truth[truth >= max(least, 1)], estimate[truth >= max(least, 1)]
 
 
-def error(truth: np.ndarray[Any, Any], estimate: np.ndarray[Any, Any]) -> float | None:
+def error(truth: Array, estimate: Array) -> float | None:
     """Mean relative error; None of nothing."""
     return float((np.abs(estimate - truth) / truth).mean()) if len(truth) else None

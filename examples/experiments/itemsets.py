@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NAMES = {"msnbc": "MSNBC", "stm": "STM, generated"}
 COLUMNS = {"msnbc": "pages", "stm": "stations"}
-SUM, OWN = "DiffPart, the paper's sum", "DiffPart, consistent"
+SUM = "DiffPart, the paper's sum"
 WAYS: Mapping[str, Mapping[str, Any]] = {  # series: the mechanism
     "DiffPart": {"algorithm": "diffpart"},
     "DiffPart, C1 = 2.75, C2 = 6.75": {"algorithm": "diffpart", "c1": "2.75", "c2": "6.75"},
@@ -70,16 +70,20 @@ def transit(bench: Bench, records: int, stations: int) -> Table:
     return found
 
 
-def published(bench: Bench, table: Table, name: str, mechanism: Mapping[str, Any]) -> privsql.Published:
+def published(
+    bench: Bench, table: Table, name: str, mechanism: Mapping[str, Any], seed: int | None = None
+) -> privsql.Published:
     """A release of a table of sets; of little that was kept, too, as the papers measure it all the same."""
     asked = {"kind": "setvalued", "universe": read(table.path, COLUMNS[name]).items, "allow_empty": True, **mechanism}
-    return privsql.publish(bench.spec(table, asked, {"items": COLUMNS[name]}, "visits"), seed=bench.seed)
+    return privsql.publish(
+        bench.spec(table, asked, {"items": COLUMNS[name]}, "visits"), seed=bench.seed if seed is None else seed
+    )
 
 
 def series(way: str, estimator: str) -> str | None:
     """What the answers of an estimator are called; None of those that a way has for its own."""
     if way == "DiffPart":
-        return SUM if estimator == "baseline" else OWN
+        return SUM if estimator == "baseline" else None  # the default gives the sum an interval
     return way if (estimator == "reconstructed") == (way == "views") else None
 
 
@@ -90,19 +94,32 @@ def by_length(found: privsql.Evaluated) -> Iterator[tuple[str, float, float]]:
             yield estimator, one["length_share"], one["mean_relative_error"]
 
 
-def clipped(bench: Bench, table: Table, name: str, epsilon: float, queries: int) -> Iterator[tuple[float, float]]:
-    """The errors of queries by length, where sets with a noisy count below 0 are taken to have no records."""
-    made = published(bench, table, name, {"algorithm": "basic", "epsilon": epsilon})
+def masks(sets: Sets) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The different sets as bit masks over the items, and the records that have each; of at most 62 items."""
+    owner = np.repeat(np.arange(len(sets.lengths)), sets.lengths)
+    bits = np.bincount(owner, weights=1 << sets.codes, minlength=len(sets.lengths)).astype(np.int64)
+    return np.unique(bits, return_counts=True)
+
+
+def published_masks(made: privsql.Published, items: list[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The sets that a release has, as ``masks``, and their noisy counts."""
     with duckdb.connect(str(made.release), read_only=True) as db:
-        rows = db.execute("SELECT items, count FROM itemsets WHERE count > 0").fetchall()
+        rows = db.execute("SELECT items, count FROM itemsets").fetchall()
+    bit = {str(item): 1 << at for at, item in enumerate(items)}
+    held = np.array([sum(bit[str(item)] for item in chosen) for chosen, _ in rows], dtype=np.int64)
+    return held, np.array([count for _, count in rows], dtype=np.float64)
+
+
+def clipped(
+    bench: Bench, table: Table, name: str, epsilon: float, queries: int, seed: int
+) -> Iterator[tuple[float, float]]:
+    """The errors of queries by length, where sets with a noisy count below 0 are taken to have no records."""
+    made = published(bench, table, name, {"algorithm": "basic", "epsilon": epsilon}, seed)
     found = read(table.path, COLUMNS[name])
-    bit = {str(item): 1 << at for at, item in enumerate(found.items)}
-    kept = np.array([sum(bit[str(item)] for item in items) for items, _ in rows])
-    counts = np.array([count for _, count in rows], dtype=np.float64)
-    owner = np.repeat(np.arange(len(found.lengths)), found.lengths)
-    masks = np.bincount(owner, weights=1 << found.codes, minlength=len(found.lengths)).astype(np.int64)
-    held, truth = np.unique(masks, return_counts=True)
-    draw, least = np.random.default_rng(bench.seed), 0.001 * len(masks)
+    kept, counts = published_masks(made, found.items)
+    kept, counts = kept[counts > 0], counts[counts > 0]
+    held, truth = masks(found)
+    draw, least = np.random.default_rng(seed), 0.001 * len(found.lengths)
     for share in SHARES:
         lengths = draw.integers(1, max(1, int(share * found.lengths.max() + 1e-9)) + 1, queries)
         asked = [(1 << draw.choice(len(found.items), length, replace=False)).sum() for length in lengths.tolist()]

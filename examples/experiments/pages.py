@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +21,28 @@ TAKES = "python examples/experiments/run.py"
 
 
 def write(paper: str, results: Path, to: Path) -> None:
-    """Write ``PAPER.md`` and its pictures; an experiment without results is left out of neither: it must have run."""
+    """Write ``PAPER.md`` and its pictures; an experiment without results keeps the section that it has there."""
     to.mkdir(parents=True, exist_ok=True)
     found = [one for one in common.everything().values() if one.paper_name == paper]
     parts = [opening(paper)]
     for one in found:
-        rows = pq.read_table(results / f"{one.name}.parquet").to_pylist()
+        file = results / f"{one.name}.parquet"
+        if not file.exists():
+            parts.append(_old_section(to / f"{paper}.md", heading(one)))
+            continue
+        table = pq.read_table(file)
         shutil.copy(results / f"{one.name}.svg", to)
-        parts.append("\n\n".join([heading(one), *texts(one, rows), *_table(one, rows)]))
+        rows, settings = table.to_pylist(), json.loads((table.schema.metadata or {}).get(b"settings", b"{}"))
+        parts.append("\n\n".join([heading(one), *texts(one, rows, settings), *_table(one, rows)]))
     (to / f"{paper}.md").write_text("\n\n".join([*parts, *closing(paper)]) + "\n", encoding="utf-8")
+
+
+def _old_section(page: Path, title: str) -> str:
+    """A section of a page, without the next one."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    if f"{title}\n" not in text:
+        raise SystemExit(f"{page} has no section {title!r}: its experiment must have run")
+    return text[text.index(f"{title}\n") :].split("\n\n## ")[0].strip()
 
 
 def opening(paper: str) -> str:
@@ -48,7 +62,7 @@ def closing(paper: str) -> list[str]:
     return [f"## Without an experiment\n\n{lines}"] if left else []
 
 
-def texts(one: Experiment, rows: list[dict[str, Any]]) -> Iterator[str]:
+def texts(one: Experiment, rows: list[dict[str, Any]], settings: Mapping[str, Any]) -> Iterator[str]:
     """The paragraphs of a section."""
     stand_in = f" ({pictures.STAND_IN})" if any(row["stand_in"] for row in rows) else ""
     said = "; ".join(dict.fromkeys(row["data"] for row in rows if row["data"]))
@@ -56,7 +70,9 @@ def texts(one: Experiment, rows: list[dict[str, Any]]) -> Iterator[str]:
     yield f"**Here.** {one.differs}"
     yield f"![{one.title}: {one.axes.y} by {one.axes.x}]({one.name}.svg)"
     about = [f"Data: {said}{stand_in}"] if said else []
-    yield ". ".join([*about, one.parameters, f"`{TAKES} {one.name} --data FOLDER`"])
+    limits = ", ".join(f"{settings[name]:,} {name}" for name in ("queries", "runs") if name in settings)
+    about += [one.parameters, *([f"Measured with at most {limits} of these"] if limits and one.counted else [])]
+    yield ". ".join([*about, f"`{TAKES} {one.name} --data FOLDER`"])
 
 
 def _table(one: Experiment, rows: list[dict[str, Any]]) -> list[str]:

@@ -374,7 +374,7 @@ TrueAnswers = dict[tuple[Any, ...], float]
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Scores by estimator, and what the release's channel can tell.
+    """Scores by estimator, the most precise one first, and what the release's channel can tell.
 
     ``extras``, by estimator: what a kind of releases is measured by besides; its keys stand beside the score's own.
     """
@@ -383,6 +383,11 @@ class Evaluated:
     channel: dict[str, float]
     confidence: float
     extras: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def best(self) -> str:
+        """Return the most precise estimator of those that were asked."""
+        return next(iter(self.scores))
 
     def points(self) -> list[dict[str, Any]]:
         """Return every question with its true answer, and what each estimator says: estimate, low and high.
@@ -487,7 +492,7 @@ def score_estimators(questions: Iterable[Question], number: int, context: Evalua
 
     What has no group whose true answer the workload wants is not asked of the release.
     """
-    scores = {name: Score() for name in sorted(context.estimators)}
+    scores = {name: Score() for name in context.estimators}
     context.report.start_step("Answering the workload")
     for question in report_steps(context.report, questions, number):
         true, wanted = context.truth(question.sql), context.workload.is_wanted

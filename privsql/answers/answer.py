@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from privsql.answers.aggregates import Statement
+    from privsql.answers.bucket_model import IntervalScale, ReleaseArrays
     from privsql.answers.channel import Channel
     from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
@@ -101,6 +102,7 @@ class Answer:
     missing: int | None = None  # records of the source that are not in the release; None where that is not stated
     may_be_empty: tuple[bool, ...] = ()  # of every row: whether it, or a figure of it, may be of no record
     hints: tuple[str, ...] = ()  # on values that the question names
+    without_figures: RestsOn = "exact"  # what an answer rests on that shows bounds alone
 
     @cached_property
     def sql(self) -> str:
@@ -115,6 +117,8 @@ class Answer:
     @property
     def rests_on(self) -> RestsOn:
         """Return what the weakest of the figures rests on."""
+        if not self.figures:
+            return "point" if any(self.may_be_empty) else self.without_figures
         return max((one.rests_on for one in self.figures), key=WEAKEST.index)
 
     @property
@@ -189,6 +193,17 @@ class Answer:
         except ImportError as error:
             raise EngineError("polars is not installed; run: pip install polars") from error
         return pl.DataFrame(self)
+
+    @cached_property
+    def plain_columns(self) -> tuple[int, ...]:
+        """Return the places of the columns that the query itself names: without errors and bounds."""
+        beyond = {one.at + part for one in self.figures for part in (1, 2, 3)}
+        return tuple(at for at in range(len(self.columns)) if at not in beyond)
+
+    @property
+    def plain_rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows in these columns."""
+        return [tuple(row[at] for at in self.plain_columns) for row in self.rows]
 
     @property
     def group_places(self) -> list[int]:
@@ -340,6 +355,8 @@ def _list_parts(statement: Statement) -> Iterator[tuple[exp.Expr, bool]]:
     conditions = (statement.scope.where, *(one.among for one in statement.calls))
     yield from ((part, False) for part in conditions if part is not None)
     results = [*(one.expression for one in statement.outputs), *(one.this for one in statement.order)]
+    results += [*statement.windows, *(statement.unique or ())]
+    results += [statement.qualify] if statement.qualify is not None else []
     yield from ((part.copy().transform(written_out), True) for part in (*groups.values(), *results))
     if statement.having is not None:
         yield statement.having.copy().transform(written_out), False
@@ -446,13 +463,32 @@ def _is_group(node: exp.Expr, groups: Sequence[str]) -> bool:
 # Open releases --------------------------------------------------------------------------------------------------------
 # The base class of open releases, which read an analyst's SQL and answer it; mechanisms implement it.
 
-OURS, THEIRS = "reconstructed", "baseline"  # privsql's estimator, and the literature's formula
+BEST = "best"  # the estimator that a question has unless it names one
+MODEL, LINEAR, RECONSTRUCTED = "model", "linear", "reconstructed"  # privsql's estimators
+BASELINE = "baseline"  # the literature's formula
+ESTIMATORS = (RECONSTRUCTED, BASELINE)  # of releases that name no others
+
+
+@dataclass(frozen=True)
+class AttachedModel:
+    """A model of the release beside it: ``weights`` (record, bid, code, weight) and ``spreads`` lie in ``database``.
+
+    ``records``: QIT, as a temporary relation, with the number of each record in its column ``record``; ``scale``: how
+    much wider intervals are than what is open within buckets.
+    """
+
+    database: str
+    records: str
+    record: str
+    scale: IntervalScale
 
 
 class Answers(ABC):
     """An open release; what it knows of itself is read once."""
 
-    estimators: ClassVar[tuple[str, ...]] = (OURS, THEIRS)
+    model: AttachedModel | None = None
+    modelled: ClassVar[bool] = False
+    """Whether a model can be fitted to such a release."""
     certain: ClassVar[frozenset[str]]
     """The estimators whose low and high bound the true count with certainty."""
     records: ClassVar[str]
@@ -469,6 +505,11 @@ class Answers(ABC):
     def algorithm(self) -> str:
         """Return the algorithm that made the release."""
         return self._manifest.algorithm
+
+    @property
+    def estimators(self) -> tuple[str, ...]:
+        """Return the estimators that there are, the most precise one first."""
+        return ESTIMATORS
 
     @property
     def in_bins(self) -> frozenset[str]:
@@ -526,10 +567,25 @@ class Answers(ABC):
             return "exact"
         return "certain" if estimator in self.certain or query.measure.side == "sa" else "interval"
 
+    def choose_estimator(self, estimator: str) -> str:
+        """Return the estimator that is meant: ``best`` is the first; ``UsageError`` for one that there is not."""
+        if estimator == BEST:
+            return self.estimators[0]
+        self.require_estimator(estimator)
+        return estimator
+
+    def read_arrays(self) -> ReleaseArrays:
+        """Return what a model is fitted to; ``UsageError`` where none is."""
+        raise UsageError(f"no model is fitted to releases of {self._manifest.mechanism}: answers need none")
+
+    def explain_improvement(self, estimator: str) -> tuple[str, ...]:  # noqa: ARG002
+        """Return how an answer by an estimator could be more precise; nothing where there is no better one."""
+        return ()
+
     def require_estimator(self, estimator: str) -> None:
         """Raise ``UsageError`` for an estimator that there is not."""
         if estimator not in self.estimators:
-            raise UsageError(f"estimator {estimator!r} is not one of {', '.join(self.estimators)}")
+            raise UsageError(f"estimator {estimator!r} is not one of {', '.join((BEST, *self.estimators))}")
 
     def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:  # noqa: ARG002
         """Return the most frequent item sets and their counts; ``UsageError`` where records hold no items."""

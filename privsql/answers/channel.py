@@ -79,6 +79,11 @@ class Channel:
         return np.asarray(self.mean.T @ (self.shares[:, None] * self.mean))
 
     @cached_property
+    def noise_moment(self) -> Floats:
+        """S - M^T diag(o) M (k, k)."""
+        return np.asarray(self.moment - self.records.sum() * self.sampling_moment)
+
+    @cached_property
     def default_form(self) -> CovarianceForm:
         """Return the form where nothing else is known: values deviate independently of each other."""
         return CovarianceForm(self, self.prior_shape)
@@ -463,3 +468,46 @@ def _reconstruct_large(
     else:
         variance = variance - (seen_gains**2 / diagonal[:, None]).max(axis=0)
     return mean[None], np.sqrt(variance.clip(0))[None]
+
+
+# Linear estimator -----------------------------------------------------------------------------------------------------
+# Counts as sums over records: each one in whose bucket x is listed adds W_xv to the count of v.
+#
+# With n = T f + d the estimate e W has the mean T f + d^T M W, as f^T M W = f. So the variance of x^T (W^T e - n) is
+#
+#     weight x^T W^T (S - M^T diag(o) M) W x + sum_i p_i ((M W - I) x)_i^2,    p = drive f^1.5 F + weight N f,
+#
+# where p are the variances of d. How far a set deviates, ``drive``, shows in e itself: by the excess of its squared
+# deviations over what chance explains, plus one standard error of that.
+
+
+@dataclass(frozen=True)
+class LinearEstimator:
+    """``weights`` (k, m): W; ``deviations`` (m,): of what a record adds to the count of v."""
+
+    weights: Floats
+    deviations: Floats
+
+    def estimate_sets(self, channel: Channel, observation: Observation, functionals: Floats) -> Posterior:
+        """Return e W for each set, and standard errors of ``functionals`` (m, f) or (G, m, f) of it."""
+        turned = self.weights @ functionals  # (k, f), or (G, k, f)
+        noise = channel.noise_moment
+        spread = (turned * np.matmul(noise, turned)).sum(axis=-2).clip(0)
+        missed = (np.matmul(channel.mean, turned) - functionals) ** 2
+        weight = observation.weight[:, None]
+        variance = weight * (spread + channel.records.sum() * np.matmul(channel.shares, missed))
+        variance = variance + _estimate_drive(channel, observation)[:, None] * np.matmul(channel.prior_shape, missed)
+        return Posterior(observation.observed @ self.weights, np.sqrt(variance))
+
+
+def _estimate_drive(channel: Channel, observation: Observation) -> Floats:
+    """Return (c scale)^2 of each set (G,), which vanishes where a set is everyone."""
+    level = observation.weight * channel.records.sum() / np.maximum(observation.second, TINY)
+    residual = observation.observed - observation.total[:, None] * (channel.shares @ channel.mean)
+    scale = 1 / np.maximum(channel.expected_total, TINY)
+    chance = np.outer(observation.weight, channel.noise_moment.diagonal())
+    chance += np.outer(observation.weight * channel.records.sum(), channel.shares @ channel.squared_mean)
+    shape = (channel.prior_shape @ channel.squared_mean * scale).sum()
+    excess = ((residual**2 - chance) * scale).sum(axis=1) + np.sqrt(2 * ((chance * scale) ** 2).sum(axis=1))
+    least, most = np.outer(STRENGTHS[[0, -1]], observation.scale * level) ** 2
+    return np.asarray(np.clip(excess / shape, least, most))

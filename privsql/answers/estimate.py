@@ -19,9 +19,7 @@ from privsql.errors import UsageError
 from privsql.model.manifest import Estimate, same_nan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from privsql.answers.channel import Channel, Floats, Posterior
+    from privsql.answers.channel import Channel, Floats, LinearEstimator, Posterior
     from privsql.answers.learned_prior import TaughtPrior
     from privsql.engine.database import Relations
 
@@ -86,37 +84,9 @@ def student_quantile(tail: float, degrees: float | Floats) -> Floats:
     return np.where(known, -scipy.special.ndtri(tail), scipy.special.stdtrit(np.where(known, 1.0, degrees), 1 - tail))
 
 
-# Raking ---------------------------------------------------------------------------------------------------------------
-# Make tables of answers consistent: cells, the answers by each of their columns, and the answer without groups.
-#
-# Answers grouped by several columns are moved half way to the answers by each of these columns alone. One value of a
-# grouping column has many more records than one cell, so its estimate n is better than the sum of its cells' estimates
-# x, each of which was shrunk to the overall shares. In ``ROUNDS`` rounds over the columns
-#
-#     x <- x + 1/2 (V / sum V) (n - sum x),    sums over the cells of one value, V their variances:
-#
-# the least squares that bring the sums to n, but half way, because n and the x share their evidence. (Deming & Stephan
-# 1940 adjust to margins that are known; here both sides are estimates.)
-#
-# Finally the cells of every table are moved all the way to the answer without groups, so that the table adds up. Each
-# cell takes a part of the difference in proportion to its variance, within its bounds.
-
-ROUNDS = 3
-PART = 0.5  # of the way
-
-
-@dataclass(frozen=True)
-class Margin:
-    """``member`` (G,): which of the margin's rows each cell is in; ``wanted`` (P, f): what these are by themselves."""
-
-    member: NDArray[np.intp]
-    wanted: Floats
-
-    def sum_cells(self, cells: Floats) -> Floats:
-        """Sums of cells (G, f) over each row (P, f)."""
-        sums = np.zeros_like(self.wanted)
-        np.add.at(sums, self.member, cells)
-        return sums
+# Totals ---------------------------------------------------------------------------------------------------------------
+# The cells of every table are moved to the answer without groups, so that the table adds up: each takes a part of the
+# difference in proportion to its variance, within its bounds.
 
 
 def fit_sums(cells: Floats, wanted: Floats, bounds: tuple[Floats, Floats], variance: Floats) -> Floats:
@@ -124,16 +94,6 @@ def fit_sums(cells: Floats, wanted: Floats, bounds: tuple[Floats, Floats], varia
     least, most = bounds
     beyond, room = (wanted - least.sum(axis=0)).clip(0), (most - least).clip(0)
     return np.asarray(project_within((cells - least).T, beyond, room.T, variance.T + TINY).T + least)
-
-
-def rake_cells(cells: Floats, variance: Floats, margins: Sequence[Margin]) -> Floats:
-    """Return the cells (G, f) moved towards their margins; one without variance stays."""
-    for _ in range(ROUNDS):
-        for margin in margins:
-            whole = margin.sum_cells(variance)[margin.member]
-            part = np.divide(variance, whole, out=np.zeros_like(variance), where=whole > 0)
-            cells = cells + PART * part * (margin.wanted - margin.sum_cells(cells))[margin.member]
-    return cells
 
 
 # Sets of records ------------------------------------------------------------------------------------------------------
@@ -162,7 +122,8 @@ class ReleaseQuestion:
     ``records``: the published table with the quasi-identifiers; ``independent``: whether records were drawn
     independently (perturbed), or took their places without replacement. ``most`` (m,): records that each value can have
     at most (default: the channel's); ``uncertain`` (m,): variance of the channel's records where these are estimates;
-    ``taught``: the prior that the release teaches, if any; ``code``: how the list of values calls their codes.
+    ``taught``: the prior that the release teaches, if any; ``linear``: the estimator whose answers are sums
+    over records, if it is the one that answers; ``code``: how the list of values calls their codes.
     """
 
     db: Relations
@@ -173,6 +134,7 @@ class ReleaseQuestion:
     most: Floats | None = None
     uncertain: Floats | None = None
     taught: TaughtPrior | None = None
+    linear: LinearEstimator | None = None
     code: str = "code"
 
     @property
@@ -184,7 +146,9 @@ class ReleaseQuestion:
         return names | {name for lookup in query.lookups for _, name in lookup.keys}
 
     def reconstruct(self, observation: Observation, functionals: Floats) -> Posterior:
-        """Return the posterior by the prior that the release teaches, or else by the default one."""
+        """Return the linear estimate, the posterior by the prior that the release teaches, or by the default one."""
+        if self.linear is not None:
+            return self.linear.estimate_sets(self.channel, observation, functionals)
         if self.taught is None:
             return reconstruct(self.channel, observation, functionals)
         return self.taught.reconstruct(observation, functionals, self.selecting_columns)
@@ -192,6 +156,8 @@ class ReleaseQuestion:
     @property
     def degrees_of_freedom(self) -> float:
         """Return degrees of freedom of a standard error: a strength is estimated from one deviation per value."""
+        if self.linear is not None:
+            return np.inf
         return max(len(self.channel.records) - 1, FEWEST_DEGREES) if self.taught is None else DEGREES
 
     @property
@@ -291,7 +257,7 @@ def estimate_counts(question: ReleaseQuestion, record_sets: RecordSets, function
     """Counts of every set by the values that ``functionals`` (m, F), or (G, m, F), name."""
     counts, posterior = _reconstruct_sets(question, record_sets.observed, functionals)
     parts = _bound_counts(question, posterior, functionals, counts.total)
-    return _fit_totals(question, record_sets, functionals, _rake_counts(question, record_sets, functionals, parts))
+    return _fit_totals(question, record_sets, functionals, parts)
 
 
 def _reconstruct_sets(
@@ -302,29 +268,6 @@ def _reconstruct_sets(
     weight = question.noise_weight(totals / question.channel.records.sum())
     counts = Observation(observed, totals, totals, totals, weight)
     return counts, _move_possible(question, counts, question.reconstruct(counts, functionals))
-
-
-def _rake_counts(
-    question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats, parts: CountBounds
-) -> CountBounds:
-    """Return the counts of a table by several quasi-identifiers, with an eye on what each of these says alone."""
-    query, totals = question.query, record_sets.observed.sum(axis=1)
-    groups = [group for group in query.groups if group.side == "qi"]
-    if len(groups) < 2 or functionals.ndim > 2 or query.measure.amount is not None:
-        return parts
-    margins = []
-    for i, group in enumerate(groups):
-        rank: dict[Any, int] = {}
-        member = np.array([rank.setdefault(key[i], len(rank)) for key in record_sets.keys])
-        observed = np.zeros((len(rank), record_sets.observed.shape[1]))
-        np.add.at(observed, member, record_sets.observed)
-        alone = replace(question, query=replace(query, groups=(group,)))
-        _, posterior = _reconstruct_sets(alone, observed, functionals)
-        margins.append(Margin(member, apply_functionals(posterior.values, functionals)))
-    mean = np.clip(rake_cells(parts.mean, parts.variance, margins), parts.least, parts.most)
-    if (functionals.sum(axis=1) == 1).all():  # every record counts once
-        mean = project_within(mean, totals, parts.most, parts.variance.mean(axis=0) + TINY)
-    return replace(parts, mean=mean)
 
 
 def _fit_totals(
@@ -603,18 +546,51 @@ def _amount_figures(
     centre, number = float(moments.centre[at[0][0]]), max(float(counts.mean[at].sum()), 1e-9)
     spread, above = float(amounts.variance[at].sum()), float(amounts.mean[at].sum())
     counted = float(counts.variance[at].sum())
-    if number + SURELY * counted**0.5 < 1 / 2:  # there is hardly any to add up
-        return (*query.measure.empty_figures, 0.0)
     least, most = float(moments.least[at[0]].min()), float(moments.most[at[0]].max())
+    room, fewest = float(counts.most[at].sum()), float(counts.least[at].sum())
     if query.measure.kind == "sum":
         mean, variance = centre * number + above, centre**2 * counted + spread
-        room = float(counts.most[at].sum())
-        least, most = min(least * room, 0.0), max(most * room, 0.0)
     else:
         mean = centre + above / number
         variance = spread / number**2 + (above / number**2) ** 2 * counted
-    error = float(np.sqrt(variance))
+    count = CountFigures(number, counted, fewest, room)
+    return bound_amount(query, (mean, variance), (least, most), count, level)
+
+
+@dataclass(frozen=True)
+class CountFigures:
+    """How many records a sum or mean is of: estimate, variance, and the range in which the truth must lie."""
+
+    mean: float
+    variance: float
+    least: float
+    most: float
+
+
+def bound_amount(
+    query: CountQuery,
+    figure: tuple[float, float],
+    range_of_one: tuple[float, float],
+    count: CountFigures,
+    level: ConfidenceLevel,
+) -> Figures:
+    """Return a sum's or mean's estimate, standard error and interval, and the fewest records that it is of.
+
+    ``figure``: mean and variance; ``range_of_one``: of a single record's amount.
+    """
+    if count.mean + SURELY * count.variance**0.5 < 1 / 2:  # there is hardly any to add up
+        return (*query.measure.empty_figures, 0.0)
+    least, most = range_of_one
+    if query.measure.kind == "sum":
+        least, most = min(least * count.most, 0.0), max(most * count.most, 0.0)
+    mean, error = figure[0], float(np.sqrt(figure[1]))
     reach = float(student_quantile((1 - level.confidence) / 2, level.degrees))
     mean, width = min(max(mean, least), most), reach * error
-    fewest = max(number - reach * counted**0.5, float(counts.least[at].sum()))
+    fewest = max(count.mean - reach * count.variance**0.5, count.least)
     return mean, min(error, (most - least) / 2), max(mean - width, least), min(mean + width, most), fewest
+
+
+def count_groups(groups: list[tuple[Any, ...]], counts: CountBounds, level: ConfidenceLevel) -> list[Estimate]:
+    """Return the rows of counts (G, 1), one for each group."""
+    places = np.arange(len(groups))
+    return _count_rows(counts, AnswerCells(groups, places, (places, np.zeros_like(places))), level)

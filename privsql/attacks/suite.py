@@ -322,6 +322,8 @@ class ReleaseSeries:
 class Suite(Generic[S]):
     """A mechanism's adversaries, in the order of the table.
 
+    ``learning``: the mean belief of a learning attacker in its best guess, None where none is measured.
+
     ``scene``: what its tables are to an adversary who learns from quasi-identifiers, None where there are none to learn
     from. ``combining``: those who need a second release. ``quick``: the scene on which publishing estimates what can be
     learnt beyond the bounds, None where no belief is bounded.
@@ -331,6 +333,7 @@ class Suite(Generic[S]):
     scene: Callable[[ReleaseView], S] | None = None
     combining: tuple[Callable[[ReleaseSeries], list[Finding]], ...] = ()
     quick: Callable[[ReleaseView], AttackView] | None = None
+    learning: Callable[[ReleaseView], float | None] = lambda _: None
 
     def run_attacks(self, view: ReleaseView) -> list[Finding]:
         """Every adversary against one release."""
@@ -354,20 +357,13 @@ class Suite(Generic[S]):
 # added up, must give the counts that it reconstructed. So it takes the product to the power (0, 1] at which they come
 # nearest to them.
 #
-# ``iterated`` goes on with the beliefs so gained in place of the reconstruction, until they no longer move: the attack
-# as it was first described. It can be the weaker one, because what naive Bayes gets wrong feeds back.
-#
 # What is measured without the source are beliefs. With the source, ``right`` says how often the best guess is true, and
 # ``true_above`` for how many records the true value is held for more certain than was promised.
 
-LEARNING = "learning (deFinetti)"
-ITERATED = "learning, iterated"
+LEARNING = "learning"
 LEARNING_KNOWS = "everybody's quasi-identifiers; learns from the release alone which kind of people have which value"
-ITERATED_KNOWS = "the same; lets what it believes of single people correct what it learnt, again and again"
 STRENGTHS = (0.55, 0.7, 0.85, 1.0)
 TYPICAL = 0.7  # what fits bucketized census tables; taken where there is no time to fit
-ROUNDS = 8
-STILL = 0.01  # share of the learnt counts that move in a round below which beliefs stand still
 
 
 def attack_by_learning(scene: AttackView, columns: list[Association]) -> list[Finding]:
@@ -385,23 +381,6 @@ def attack_by_learning(scene: AttackView, columns: list[Association]) -> list[Fi
 def fit_strength(scene: AttackView, columns: list[Association]) -> float:
     """The power of ``STRENGTHS`` at which beliefs add up to the reconstructed counts most nearly."""
     return min(STRENGTHS, key=lambda strength: _moved_share(columns, learn_beliefs(scene, columns, strength)))
-
-
-def attack_by_iteration(scene: AttackView, columns: list[Association]) -> list[Finding]:
-    """Posterior of every record at the fixed point, or after ``ROUNDS``; of the plain product, as first described."""
-    rounds, moved = 0, 1.0
-    while rounds < ROUNDS and moved >= STILL:
-        updated = learn_beliefs(scene, columns)
-        moved, columns, rounds = _moved_share(columns, updated), updated, rounds + 1
-    tally = scene.make_tally()
-    learn_beliefs(scene, columns, tally=tally)
-    still = f", {moved:.1%} of the counts still moving" if moved >= STILL else ""
-    notes = (f"{rounds} rounds{still}",)
-    return [
-        Finding(
-            ITERATED, ITERATED_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.finding_fields()
-        )
-    ]
 
 
 def learn_beliefs(
@@ -441,12 +420,6 @@ LEARNING_ADVERSARY: Adversary[AttackView] = Adversary(
     LEARNING_KNOWS,
     promised=False,
     attack=lambda learnt: attack_by_learning(learnt.scene, learnt.associations),
-)
-ITERATED_ADVERSARY: Adversary[AttackView] = Adversary(
-    ITERATED,
-    ITERATED_KNOWS,
-    promised=False,
-    attack=lambda learnt: attack_by_iteration(learnt.scene, learnt.associations),
 )
 
 

@@ -153,8 +153,11 @@ def query(
     confidence: Confidence = 0.95,
     estimator: Annotated[
         str,
-        typer.Option(help="reconstructed (through the channel), or baseline (the papers' formula, certain bounds)."),
-    ] = "reconstructed",
+        typer.Option(
+            help="model (see privsql fit), linear, reconstructed or baseline (the papers' formula, certain bounds); by "
+            "default the most precise one that there is."
+        ),
+    ] = "best",
     attach: Attached = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print the SQL that runs and the formula.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -171,6 +174,41 @@ def query(
     )
 
 
+@register_command(
+    name="test",
+    epilog="privsql test occ_release.duckdb counts.test\nprivsql test occ_release.duckdb counts.test --record",
+)
+def run_tests(
+    release: ReleaseFile,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE..", help="Queries and the answers that they expect.")],
+    record: Annotated[bool, typer.Option("--record", help="Write the answers into the files.")] = False,
+    attach: Attached = None,
+) -> CommandOutcome:
+    """Compare the answers of a release with those that files of queries expect; exit code 1 if one differs."""
+    tested = api.test(release, files, record=record, attach=attach or ())
+    return CommandOutcome(tested.as_json, lambda: printing.print_line("\n".join(tested.lines)), 0 if tested else 1)
+
+
+@register_command(epilog="privsql fit occ_release.duckdb")
+def fit(
+    release: ReleaseFile,
+    options: Options,
+    to: Annotated[Path | None, typer.Option(help="Write the model's parameters as well, to be handed on.")] = None,
+    rows: Annotated[
+        Path | None, typer.Option(help="Write the records with one value each that the model drew: a Parquet file.")
+    ] = None,
+    parameters: Annotated[
+        Path | None, typer.Option("--from", help="Take in such a file, in place of fitting.", show_default=False)
+    ] = None,
+) -> CommandOutcome:
+    """Fit a model to a release: answers become about twice as precise.
+
+    It is stored in your cache, where query, serve, evaluate and report find it.
+    """
+    fitted = api.fit(release, to=to, rows=rows, parameters=parameters, options=options)
+    return CommandOutcome(fitted.as_json, lambda: printing.print_fit(fitted))
+
+
 @register_command(epilog="privsql inspect occ_release.duckdb")
 def inspect(release: ReleaseFile) -> CommandOutcome:
     """Show what a release says of itself."""
@@ -183,8 +221,8 @@ def itemsets(
     release: ReleaseFile,
     top: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
     estimator: Annotated[
-        str, typer.Option(help="reconstructed, or baseline (published counts alone).")
-    ] = "reconstructed",
+        str, typer.Option(help="reconstructed, or baseline (published counts alone); by default the first.")
+    ] = "best",
     synthetic: Annotated[
         Path | None, typer.Option(help="Write synthetic (record, item) rows as well: a Parquet file.")
     ] = None,
@@ -280,7 +318,8 @@ TrueAnswers = Annotated[
     ),
 ]
 Estimators = Annotated[
-    str | None, typer.Option(metavar="NAME,..", help="Ask these alone: reconstructed, baseline; by default all.")
+    str | None,
+    typer.Option(metavar="NAME,..", help="Ask these alone: model, linear, reconstructed, baseline; by default all."),
 ]
 Points = Annotated[
     bool, typer.Option("--points", help="With --json: every question with its true answer and each estimator's.")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from privsql.pages.rendering import Report
     from privsql.verbs.attack import Attacked, CountInference
     from privsql.verbs.compare import Candidate, Comparison, Evaluated
+    from privsql.verbs.fit import FittedModel
     from privsql.verbs.init import LedgerListing
     from privsql.verbs.publish import Published
     from privsql.verbs.verify import Verified
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 # Tables of releases, answers and the ledger.
 
 FIRST = 8  # bounds that a person is shown
+MOST_ROWS = 40  # of the table of a plan
 WIDE = 140  # columns of a table that is written to a file
 CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\t"), ord("\n")}
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
@@ -103,6 +105,14 @@ def print_line(text: str) -> None:
 def print_published(done: Published) -> None:
     """Print a release that was written, or a plan."""
     get_console().print(make_pairs(done.lines))
+    head, *rows = done.stated.tabulate() or [()]
+    if rows:
+        parts = make_table(right=map(str, head))
+        for row in rows[:MOST_ROWS]:
+            add_row(parts, *row)
+        get_console().print(parts)
+    if len(rows) > MOST_ROWS:
+        print_line(f"and {len(rows) - MOST_ROWS:,} more (--json lists all)")
     if done.release:
         print_line(f"wrote {done.release}")
 
@@ -165,8 +175,23 @@ def print_answer(answer: Answer, *, explain: bool) -> None:
         )
     (get_wide_console() if len(answer.figures) > 1 else get_console()).print(rows)
     print_line(answer.interval)
+    if not answer.certain:
+        print_line(f"estimator: {answer.estimator}")
     for note in answer.notes:
         print_line(f"note: {note}")
+
+
+def print_fit(fitted: FittedModel) -> None:
+    """Print where a model is stored, and what it says of persons."""
+    lines = {
+        "persons": f"its best guess of a person's value is right with a probability of {fitted.belief:.0%} on average; "
+        "everybody who has the release can fit it",
+        "model": f"of {fitted.records:,} records, {fitted.seconds:,.1f} s",
+        "stored": str(fitted.stored) if fitted.stored else "no; the cache is switched off",
+        "parameters": str(fitted.to) if fitted.to else None,
+        "drawn rows": str(fitted.rows) if fitted.rows else None,
+    }
+    get_console().print(make_pairs((name, text) for name, text in lines.items() if text is not None))
 
 
 def write_csv(file: IO[str], answer: Answer) -> None:

@@ -28,6 +28,10 @@ SCALAR = re.compile(
     r"U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|BOOLEAN|VARCHAR|DATE|TIME|"
     r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?|UUID"
 )
+CASTS = {  # a type that is published in place of one that is not, where text would lose its meaning
+    "TIME_NS": "TIME", "TIMESTAMPTZ_NS": "TIMESTAMPTZ", "HUGEINT": "DECIMAL(38,0)", "UHUGEINT": "DECIMAL(38,0)",
+    "numeric": "DECIMAL(18,2)",
+}  # fmt: skip
 NUMBER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|DATE$|TIMESTAMP")
 WHOLE_TEXT = re.compile(r"0|-?[1-9][0-9]{0,17}")
 NUMBER_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,15})?")
@@ -80,6 +84,11 @@ class Field:
     def is_list(self) -> bool:
         """Return True for a list of such a type."""
         return self.type.endswith("[]") and SCALAR.fullmatch(self.type[:-2]) is not None
+
+    def suggest_cast(self) -> str:
+        """Return what to do about a type that is not published."""
+        name = exp.to_identifier(self.name).sql(dialect=DIALECT)
+        return f"cast it in source.query: CAST({name} AS {CASTS.get(self.type, 'VARCHAR')}) AS {name}"
 
     @property
     def is_published(self) -> bool:
@@ -270,13 +279,13 @@ NULL = "-"  # which is the text of no number, date or truth value; a text is pre
 ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
-def injective_texts(fields: Mapping[str, Field], table: str, *, everywhere: bool) -> list[exp.Expr]:
+def injective_texts(fields: Mapping[str, Field], table: str) -> list[exp.Expr]:
     """Texts of the columns of ``table``, by their names inside; records that differ have different lists of them.
 
-    ``everywhere``: the same on every engine; ``UsageError`` for doubles, whose texts engines do not share.
+    They are the same on every engine; ``UsageError`` for doubles, whose texts engines do not share.
     """
     for each_field in fields.values():
-        if everywhere and each_field.type in FLOATS:
+        if each_field.type in FLOATS:
             raise UsageError(
                 f"column {each_field.name!r} is {each_field.type}, whose text is not the same on every engine; order = "
                 "'portable' needs it cast to DECIMAL in source.query"

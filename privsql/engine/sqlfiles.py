@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from importlib.resources.abc import Traversable
 
 # Portable -------------------------------------------------------------------------------------------------------------
@@ -120,6 +120,7 @@ def _foreign_arguments(node: exp.Expr) -> Iterator[str]:
 
 DIALECT = "duckdb"
 PREFIX = "privsql_"
+SIDE_BY_SIDE = 100  # conditions that are joined in a row
 Hole = exp.Expr | Sequence[exp.Expr]
 Holes = dict[str, Hole]
 
@@ -245,7 +246,8 @@ def _require_portable(name: str, holes: Mapping[str, Hole]) -> None:
 
 def _fill_hole(tree: exp.Expr, node: exp.Expr, filling: Hole) -> None:
     if isinstance(filling, exp.Expr):
-        replacement = filling.copy()
+        is_free = filling.parent is None and isinstance(filling, exp.Subquery | exp.Query)
+        replacement = filling if is_free else filling.copy()
         if isinstance(node, exp.Table) and node.args.get("alias"):
             replacement.set("alias", node.args["alias"].copy())
         node.replace(exp.paren(replacement, copy=False) if _binds_weaker(node, replacement) else replacement)
@@ -268,9 +270,9 @@ def _binds_weaker(node: exp.Expr, replacement: exp.Expr) -> bool:
     return inside and isinstance(replacement, exp.Binary | exp.Not)
 
 
-def render_sql(tree: exp.Expr, *, copy: bool = True) -> str:
-    """DuckDB SQL of a tree, on several lines; without ``copy`` the tree is used up."""
-    return tree.sql(dialect=DIALECT, pretty=True, comments=False, copy=copy)
+def render_sql(tree: exp.Expr) -> str:
+    """DuckDB SQL of a tree, on several lines. No tree is copied for it, which would take longer than the rest."""
+    return tree.sql(dialect=DIALECT, pretty=True, comments=False, copy=False)
 
 
 # Small builders for hole fillings ---
@@ -311,7 +313,7 @@ def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
     """The query with every table that names no database taken from ``database``.
 
     >>> qualify_tables(sqlglot.parse_one("WITH q AS (SELECT * FROM st) SELECT * FROM q, temp_table.t"), "release").sql()
-    'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp.t'
+    'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp_table.t'
     """
     known = {one.alias for one in query.find_all(exp.CTE)}
     changed = query.copy()
@@ -329,12 +331,20 @@ def all_rows(source: exp.Table) -> exp.Select:
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
     """The conjunction of conditions; TRUE for none."""
-    return exp.and_(*conditions) if conditions else exp.true()
+    return _join_evenly(exp.and_, conditions) if conditions else exp.true()
 
 
 def any_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
     """The disjunction of conditions; FALSE for none."""
-    return exp.or_(*conditions) if conditions else exp.false()
+    return _join_evenly(exp.or_, conditions) if conditions else exp.false()
+
+
+def _join_evenly(join: Callable[..., exp.Expr], conditions: Sequence[exp.Expr]) -> exp.Expr:
+    """Join many conditions in the middle, so that those of a thousand columns lie no deeper than engines go."""
+    if len(conditions) <= SIDE_BY_SIDE:
+        return join(*conditions)
+    middle = len(conditions) // 2
+    return join(_join_evenly(join, conditions[:middle]), _join_evenly(join, conditions[middle:]))
 
 
 def same_columns(left: str, right: str, columns: Sequence[str]) -> exp.Expr:

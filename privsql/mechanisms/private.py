@@ -23,8 +23,8 @@ from privsql.exact import fraction_text
 from privsql.mechanisms import contract
 from privsql.model import manifest
 from privsql.model.manifest import ReleasePromises, VerifiedBound
+from privsql.model.packing import source_changed_error
 from privsql.model.parameters import Facts, Parameters
-from privsql.model.records import source_changed_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -319,7 +319,8 @@ def _run_check(db: Relations | None, check: Check) -> CheckResult:
         return _make_result(check, wrong)
     columns = [projection.alias_or_name for projection in check.query.selects]
     try:
-        rows = db.rows(exp.select("*").from_(check.query.subquery("offending")).limit(MOST_OFFENDING_ROWS))
+        offending_rows = exp.select("*", copy=False).from_(check.query.subquery("offending", copy=False), copy=False)
+        rows = db.rows(offending_rows.limit(MOST_OFFENDING_ROWS, copy=False))
     except (UsageError, EngineError) as error:
         return _make_result(check, [f"can't be evaluated: {error}"])
     offending = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]

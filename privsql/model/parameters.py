@@ -156,6 +156,11 @@ class Parameters(BaseModel):
     kind: str
     algorithm: str
 
+    @property
+    def learning_limit(self) -> float | None:
+        """Return the mean belief that a learning attacker may reach; None where the publisher sets no limit."""
+        return None
+
 
 class Facts(BaseModel):
     """Base of what a plan foresees and a release states of what its mechanism did: ``facts`` of a manifest."""
@@ -175,6 +180,10 @@ class Facts(BaseModel):
 
     def describe(self) -> list[tuple[str, str]]:
         """Return what a person wants to see: (name, text)."""
+        return []
+
+    def tabulate(self) -> list[tuple[object, ...]]:
+        """Return a table for people, its head first; empty where there is none."""
         return []
 
     def list_warnings(self) -> list[str]:

@@ -13,19 +13,21 @@ from sqlglot import exp
 
 from privsql.engine.roles import canonical_value
 from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, temp_table
-from privsql.errors import EngineError, GuaranteeError, UsageError
+from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import DTypeLike, NDArray
 
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.keyed_random import Key
+    from privsql.model.packing import PackedColumn, PackedRecords
     from privsql.model.parameters import Order, Universe
 
     Ints = NDArray[np.int64]
+    HashedRecords = tuple[NDArray[np.uint64], Ints | None]
     Reals = NDArray[np.float64]
 
 # Arrays ---------------------------------------------------------------------------------------------------------------
@@ -53,11 +55,6 @@ def round_copies(weights: Reals) -> Ints:
 
 # Records --------------------------------------------------------------------------------------------------------------
 # A publisher's source, ready to be published: one interface whatever its shape is and whichever engine holds it.
-
-
-def source_changed_error() -> GuaranteeError:
-    """The source holds other records than those that were counted."""
-    return GuaranteeError("the source changed while it was read; nothing written")
 
 
 @dataclass
@@ -158,14 +155,18 @@ class Records(Protocol):
     def keep_predicate(self) -> exp.Expr:
         """The predicate over relation ``source`` of what can be published."""
 
-    def subject_traces(self, *, values: bool) -> exp.Query:
-        """What the records are known by in other releases: those of ``sql/ledger/traces.sql``.
+    def query_names(self, *, follow: bool, values: bool) -> exp.Query:
+        """The names of records and persons, (id, person).
 
-        In the order of ``sort_records`` where they have ids. ``values``: with the text of the sensitive column.
+        ``follow``: those of records that have ids, in the order of ``sort_records``, with a digest of what is
+        published of each (``sql/ledger/traces.sql``); ``values``: and the text of its sensitive column.
         """
 
-    def traces_by(self, columns: Sequence[str]) -> exp.Query | None:
-        """The same by other columns of the source, names left out; None where it has no such."""
+    def hash_records(self, key: Key, columns: Sequence[str] | None = None) -> Iterator[HashedRecords] | None:
+        """Keyed hashes of what is published of the records, in any order, each with how many have it (None: one).
+
+        ``columns``: of these columns of the source instead; None where it has no such.
+        """
 
     def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:
         """By column, of those that the source has, its value over relation ``source``, and its type."""
@@ -180,6 +181,13 @@ class Records(Protocol):
         Where their order is ``portable``, it makes relation ``hashed`` too: their columns q0.., ``code`` and a keyed
         hash ``h`` of all that a record holds; where records have names, their number ``pos``, too.
         """
+
+    @property
+    def packed(self) -> PackedRecords | None:
+        """The records as integers, in canonical order; None where they do not fit into such."""
+
+    def find_packed(self, value: exp.Expr) -> PackedColumn | None:
+        """The column of ``packed`` that is read by an expression over relation ``source``; None without such."""
 
     def sort_records(self) -> None:
         """Make the relations that a mechanism of this shape reads, in canonical order; once."""

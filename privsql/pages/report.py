@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MOST_SHOWN_ROWS = 200  # rows of a table
 DRAWN = 30  # bars of a picture
 SMALL, SEVERAL = 50, 5  # records of an answer that is worth a sentence, and how many answers such a size has
-OURS, THEIRS = ESTIMATORS.values()
+OURS, THEIRS = ESTIMATORS["reconstructed"], ESTIMATORS["baseline"]
 Row = list[object]
 Bound = tuple[str, float, float, float | None]  # value, bound, highest, share
 
@@ -230,8 +230,11 @@ def _draw_errors(compared: TruthComparison) -> str:
     if len({row["low"] for row in rows}) < 2:
         return ""
     caption = "Mean error of answers beside the true ones, as a share of these; the lower, the better."
-    ours, theirs = ([(row["low"], row["error"]) for row in rows if row["name"] == name] for name in (OURS, THEIRS))
-    more = "Both estimators give the same, so that one line is seen." if ours == theirs else ""
+    lines: dict[str, list[object]] = {}
+    for row in rows:
+        lines.setdefault(row["name"], []).append((row["low"], row["error"]))
+    same = len(lines) > 1 and len({tuple(line) for line in lines.values()}) == 1
+    more = "All estimators give the same, so that one line is seen." if same else ""
     chart = plot.chart_errors(rows, plot.ERROR)
     return draw_figure(chart, "errors", "Error by size of the true answer", caption, more)
 

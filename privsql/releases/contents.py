@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -143,6 +144,7 @@ def _list_column_names(manifest: Manifest) -> set[str]:
 # somebody else's file, a pipe would wait for ever. Of a database with a release in a schema nothing else is read.
 
 ENDING = ".parquet"
+VIEWS_FILE = "views.sql"  # beside the tables of a folder: statements that make its views
 MOST_ENTRIES = 10_000  # entries of a folder that are looked at
 WAL_ENDINGS = ("", ".checkpoint", ".recovery")  # endings of the files that DuckDB writes ahead
 
@@ -209,6 +211,8 @@ def _scan_folder(target: Target, place: Path) -> StoredRelease:
     strange: list[str] = []
     for entry in _list_entries(target, place):
         name = entry.name.removesuffix(ENDING)
+        if entry.name == VIEWS_FILE and entry.is_file(follow_symlinks=False):
+            continue  # its text is compared with the views
         if name == entry.name or entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
             strange.append(entry.name)
         elif entry.is_dir():
@@ -312,6 +316,7 @@ ITEM = "item"  # a column of items, which are the publisher's
 STATED = "stated"  # the database in memory in which the engine writes down what a manifest states
 REMEMBERED = 64  # definitions
 _DEFINITIONS: dict[object, dict[tuple[str, str], str]] = {}
+SOURCE, PARENTHESES = re.compile(r"\bFROM (?=\()"), re.compile(r"""'[^']*'|"[^"]*"|[()]""")
 ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so many
 
 
@@ -336,10 +341,40 @@ def admit_release(db: Container, stored: StoredRelease, database: str) -> Attach
         stated = release.stated_tables
         more = [*stored.strange, *(f"{name}{ENDING}" for name in stored.files if name not in stated)]
         wrong = _attach_folder(release, stored)
+        more += [] if wrong or _has_stated_script(release, stored) else [VIEWS_FILE]
         release.checks.extend(_run_contents_checks(release, lambda: wrong))
         folder_holds = Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])
         release.checks.extend([*run_checks(db, [folder_holds]), *check_layout(db, stored, database)])
     return release
+
+
+def create_view(name: str, query: exp.Query) -> exp.Create:
+    """Return the statement that makes a view."""
+    return exp.Create(this=table(name), kind="VIEW", expression=query)
+
+
+def view_of_parquet(name: str, path: str) -> exp.Create:
+    """Return the statement that shows Parquet files as a table, in DuckDB."""
+    return create_view(name, exp.select("*").from_(exp.func("read_parquet", exp.Literal.string(path))))
+
+
+def view_script(release: AttachedRelease, folder: Path) -> str:
+    """Return SQL for DuckDB that makes the tables and views of a release in a folder, run inside that folder."""
+    files = [f"{name}{ENDING}" for name in release.stated_tables]
+    paths = [f"{file}/*{ENDING}" if (folder / file).is_dir() else file for file in files]
+    shown = [view_of_parquet(*one) for one in zip(release.stated_tables, paths, strict=True)]
+    made = [*shown, *(create_view(view.name, view.query) for view in release.views)]
+    lines = [f"-- Tables and views of this release, for DuckDB in this folder: .read {VIEWS_FILE}"]
+    return "\n".join([*lines, *(f"{sqlfiles.render_sql(one)};" for one in made), ""])
+
+
+def _has_stated_script(release: AttachedRelease, stored: StoredRelease) -> bool:
+    """Return whether a folder holds no script, or the one that makes its views."""
+    script, stated = stored.place / VIEWS_FILE, view_script(release, stored.place).encode()
+    if not os.path.lexists(script):
+        return True
+    with script.open("rb") as file:
+        return file.read(len(stated) + 1) == stated
 
 
 def check_contents(release: AttachedRelease) -> list[CheckResult]:
@@ -436,11 +471,41 @@ def _compare_contents(release: AttachedRelease, place: tuple[str, str]) -> list[
     present = {(kind, name): text for kind, name, text in db.list_objects(database, schema if schema != MAIN else None)}
     wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(present.keys() - kinds.keys())]
     wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - present.keys())]
-    wrong += [f"{k} {name!r} is defined otherwise" for (k, name), t in kinds.items() if present.get((k, name), t) != t]
+    for (kind, name), text in kinds.items():
+        if present.get((kind, name), text) not in (text, _without_join_parentheses(text)):
+            wrong.append(f"{kind} {name!r} is defined otherwise")
     for name, columns in expected.items():
         if ("table", name) in present:
             wrong += _compare_columns(name, columns, db.list_fields(table(name, *place)))
     return wrong
+
+
+def _without_join_parentheses(text: str) -> str:
+    """Return the definition of a view as DuckDB reads it from a file that old versions open, too.
+
+    Storage versions below 1.4 do not store the parentheses around a join in FROM.
+
+    >>> _without_join_parentheses("SELECT * FROM ((SELECT 1) AS a INNER JOIN b ON ((x = y))) WHERE z")
+    'SELECT * FROM (SELECT 1) AS a INNER JOIN b ON ((x = y)) WHERE z'
+    """
+    place = 0
+    while opened := SOURCE.search(text, place):
+        first, last = opened.end(), _closing_parenthesis(text, opened.end())
+        if text.startswith(" AS ", last + 1):  # of a query, which keeps them
+            place = first
+        else:
+            text, place = text[:first] + text[first + 1 : last] + text[last + 1 :], opened.start()
+    return text
+
+
+def _closing_parenthesis(text: str, start: int) -> int:
+    """Return the place of the parenthesis that closes the one at ``start``; those in quotes are skipped."""
+    depth = 0
+    for part in PARENTHESES.finditer(text, start):
+        depth += {"(": 1, ")": -1}.get(part[0], 0)
+        if depth == 0:
+            return part.start()
+    return len(text)
 
 
 def _attach_folder(release: AttachedRelease, stored: StoredRelease) -> list[str]:

@@ -14,7 +14,7 @@ from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import SAMPLE, quick_learning_risk
 from privsql.engine import sqlfiles
 from privsql.engine.sqlfiles import Holes, any_of, column, fill, is_null, same_columns, table, temp_table
-from privsql.errors import UsageError
+from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, differ_from_spec, run_checks
@@ -119,6 +119,23 @@ def estimate_learning_risk(release: AttachedRelease) -> LearningRisk | None:
     noise = seed_key(1).random_generator("risk")
     view = ReleaseView(release.db, release.manifest, noise, release.database, sample=SAMPLE)
     return quick_learning_risk(view, release.mechanism.adversaries.quick, release.mechanism.advice)
+
+
+def refuse_learning(release: AttachedRelease) -> None:
+    """Raise ``InfeasibleError`` where a learning attacker gets too far for the publisher, or that is not known."""
+    limit = release.mechanism.read(release.manifest).learning_limit
+    if limit is None:
+        return
+    view = ReleaseView(release.db, release.manifest, seed_key(1).random_generator("risk"), release.database)
+    belief = release.mechanism.adversaries.learning(view)
+    if belief is None:
+        raise InfeasibleError("max_learning: what can be learnt of such a release is not known; publish without it")
+    if belief > limit:
+        advice = "; or ".join(release.mechanism.advice)
+        raise InfeasibleError(
+            f"max_learning: who learns from this release guesses values with a mean belief of {belief:.1%}, above "
+            f"{limit:.1%}. It is lowered by {advice}"
+        )
 
 
 def measure_facts(release: AttachedRelease) -> MeasuredFacts:

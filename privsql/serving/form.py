@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qsl, urlencode
 
 from privsql.answers.aggregates import is_number
-from privsql.answers.answer import OURS, THEIRS
+from privsql.answers.answer import BASELINE, BEST
 from privsql.calls import as_confidence
 from privsql.errors import UsageError
 
@@ -91,6 +91,7 @@ class ReleaseForm:
     measures: tuple[FormMeasure, ...]
     items: tuple[str, ...] | None = None
     certain: bool = False
+    estimators: tuple[str, ...] = ()
 
     def find_column(self, number: str) -> FormColumn:
         """Return a column by its number as an address has it; ``UsageError`` for none."""
@@ -102,17 +103,18 @@ class ReleaseForm:
 
 def make_form(release: Release) -> ReleaseForm:
     """Return the form of an open release."""
-    manifest, certain = release.manifest, THEIRS in release.answers.certain
+    manifest, estimators = release.manifest, release.answers.estimators
+    certain = BASELINE in release.answers.certain
     if manifest.roles.hold_sets:
         (field,) = manifest.sensitive
         kind = field.type.removesuffix("[]")
         items_column = FormColumn(0, field.name, kind, _column_kind(kind), ())
-        return ReleaseForm(manifest.name, (items_column,), (RECORDS,), release.answers.item_labels, certain)
+        return ReleaseForm(manifest.name, (items_column,), (RECORDS,), release.answers.item_labels, certain, estimators)
     sensitive = {field.name for field in manifest.sensitive} if manifest.quasi_identifiers else set()
     fields = (*manifest.quasi_identifiers, *manifest.sensitive)
     columns = tuple(_make_column(release, k, field, field.name in sensitive) for k, field in enumerate(fields))
     measures = (RECORDS, *_list_amounts(release, columns))
-    return ReleaseForm(manifest.name, columns, measures, certain=certain)
+    return ReleaseForm(manifest.name, columns, measures, certain=certain, estimators=estimators)
 
 
 def _list_amounts(release: Release, columns: tuple[FormColumn, ...]) -> list[FormMeasure]:
@@ -197,7 +199,7 @@ class FormQuestion:
     items: dict[str, tuple[str, ...]] = field(default_factory=dict)
     length: ColumnCondition = field(default_factory=ColumnCondition)
     confidence: float = CONFIDENCE
-    estimator: str = OURS
+    estimator: str = BEST
     sql: str = ""
 
     def on(self, column: FormColumn) -> ColumnCondition:
@@ -228,9 +230,9 @@ def read_question(pairs: Pairs, form: ReleaseForm) -> FormQuestion:
     for name, value in pairs:
         rest.setdefault(name, []).append(value)
     confidence = as_confidence(_take_parameter(rest, "confidence") or CONFIDENCE)  # type: ignore[arg-type]
-    estimator = _take_parameter(rest, "estimator") or OURS
-    if estimator not in (OURS, THEIRS):
-        raise UsageError(f"the estimator is {OURS} or {THEIRS}, not {estimator!r}")
+    estimator = _take_parameter(rest, "estimator") or BEST
+    if estimator not in (BEST, *form.estimators):
+        raise UsageError(f"the estimator is {BEST} or one of {', '.join(form.estimators)}, not {estimator!r}")
     sql = _take_parameter(rest, "sql")
     if sql:
         _require_nothing_else(rest)

@@ -17,7 +17,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from privsql.answers.answer import OURS
+from privsql.answers.answer import BEST
 from privsql.answers.present import QuestionLimits
 from privsql.errors import EngineError, LateError, UsageError
 from privsql.pages.rendering import style_source
@@ -283,7 +283,7 @@ class QueryQueue:
         sql: str,
         confidence: float,
         gone: Callable[[], Awaitable[bool]],
-        estimator: str = OURS,
+        estimator: str = BEST,
     ) -> Answer:
         """Return the answer of a release to a query.
 

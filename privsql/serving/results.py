@@ -14,7 +14,7 @@ import sqlglot
 from sqlglot import TokenType, exp
 
 from privsql import markup
-from privsql.answers.answer import OURS
+from privsql.answers.answer import BEST
 from privsql.engine.roles import FLOATS
 from privsql.engine.sqlfiles import DIALECT
 from privsql.errors import UsageError
@@ -61,20 +61,20 @@ def _round_figure(value: Any) -> Any:
 # The same elsewhere ---
 
 
-def shell_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = OURS) -> str:
+def shell_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = BEST) -> str:
     """Return the command that gives the same answer, for a file that lies in the folder where it runs."""
     how = [] if confidence == CONFIDENCE else ["--confidence", f"{confidence!r}"]
-    how += [] if estimator == OURS else ["--estimator", estimator]
+    how += [] if estimator == BEST else ["--estimator", estimator]
     arguments = [served.path.name, sql]
     if any(one.startswith("-") for one in arguments):  # a comment, say, which would be taken for an option
         return shlex.join(["privsql", "query", *how, "--", *arguments])
     return shlex.join(["privsql", "query", *arguments, *how])
 
 
-def python_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = OURS) -> str:
+def python_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = BEST) -> str:
     """Return the call in Python that gives the same answer."""
     how = "" if confidence == CONFIDENCE else f", confidence={confidence!r}"
-    how += "" if estimator == OURS else f", estimator={estimator!r}"
+    how += "" if estimator == BEST else f", estimator={estimator!r}"
     return f"import privsql\n\nprivsql.query({served.path.name!r}, {sql!r}{how}).frame()"
 
 

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from privsql.answers.answer import THEIRS
+from privsql.answers.answer import BASELINE
 from privsql.errors import InfeasibleError, LateError, PrivsqlError, UsageError
 from privsql.extras import PICTURES
 from privsql.markup import distinct_labels, printable_text
@@ -151,7 +151,7 @@ def describe_question(question: FormQuestion, form: ReleaseForm) -> str:
     parts += [f"{_describe_range(question.length)} items"] if question.length.low or question.length.high else []
     groups = " and of ".join(form.columns[number].name for number in question.groups)
     among = f" with {'; '.join(parts)}" if parts else "" if groups else " in all"
-    by = ", by the literature's formula" if question.estimator == THEIRS else ""
+    by = ", by the literature's formula" if question.estimator == BASELINE else ""
     return f"{measure}{among}{f', for each value of {groups}' if groups else ''}{by}."
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from sqlglot import exp
 
 from privsql.engine import files
@@ -17,6 +18,7 @@ from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, is_n
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import system_key
 from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, TableShape
+from privsql.model.packing import SECRET, keyed_digest, place_hashes, scatter_bits, secret_word
 from privsql.model.parameters import Universe
 from privsql.model.records import History, Persons
 from privsql.model.records import create_universe as records_listed
@@ -26,12 +28,12 @@ from privsql.source.spec import missing_column_error
 from privsql.source.table import AS_TEXT, PersonChoice, prepare_table, read_as
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from privsql.engine.database import FindTypes, Relations, Warehouse
     from privsql.keyed_random import Key
     from privsql.model.parameters import Order
-    from privsql.model.records import Records
+    from privsql.model.records import HashedRecords, Records
     from privsql.source.places import Source, Target
     from privsql.source.spec import Columns, Spec
     from privsql.source.table import TableRecords
@@ -82,6 +84,14 @@ class SetRecords:
         """Return the key: noise is fresh, whatever the records are."""
         return key
 
+    @property
+    def packed(self) -> None:
+        """Return None: sets are no integers."""
+        return
+
+    def find_packed(self, value: exp.Expr) -> None:
+        """Return None: sets are no integers."""
+
     def sort_records(self) -> None:
         """Make ``contents``: every set, item by item."""
         if "contents" in self._built_relations:
@@ -94,15 +104,22 @@ class SetRecords:
         """Sets have no value each; ``TypeError``."""
         raise TypeError("sets are not records with a value each")
 
-    def subject_traces(self, *, values: bool) -> exp.Query:  # noqa: ARG002 (records of any shape are asked)
-        """Return the traces of the sets for comparison with other releases, and the names of all records."""
-        text = exp.cast(column("items", "b"), "VARCHAR")
-        sets = fill("ledger/sets", {"baskets": temp_table("baskets"), "trace": self.db.digest([text])})
-        if not self.known_by:
-            return sets
+    def query_names(self, *, follow: bool, values: bool) -> exp.Query:  # noqa: ARG002 (records of any shape are asked)
+        """Return the names of all records and persons."""
         nobody = exp.cast(exp.null(), "VARCHAR")
         names = {key: self.known_by.get(key, nobody) for key in ("id", "person")}
-        return exp.union(sets, fill("ledger/names", {"source": temp_table("source"), **names}), distinct=False)
+        return fill("ledger/names", {"source": temp_table("source"), "keep": exp.true(), **names})
+
+    def hash_records(self, key: Key, columns: Sequence[str] | None = None) -> Iterator[HashedRecords] | None:
+        """Yield the hashes of the different sets; sets are sets, whatever columns are called, and have no others."""
+        if columns is not None:
+            return None
+        self.db.register_arrow(SECRET, secret_word(key))
+        text = keyed_digest(self.db, exp.cast(column("items", "b"), "VARCHAR"))
+        sets = self.db.arrow(fill("ledger/sets", {"baskets": temp_table("baskets"), "hash": text}))
+        self.db.drop(SECRET)
+        hashes = sets["hash"].to_numpy().astype(np.uint64)
+        return iter([(scatter_bits(place_hashes(hashes, 0)), sets["records"].to_numpy().astype(np.int64))])
 
     @property
     def has_ids(self) -> bool:
@@ -113,10 +130,6 @@ class SetRecords:
     def keep_predicate(self) -> exp.Expr:
         """Return every row of relation ``source``."""
         return exp.true()
-
-    def traces_by(self, columns: Sequence[str]) -> exp.Query | None:  # noqa: ARG002
-        """Sets are sets, whatever the columns are called."""
-        return None
 
     def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:  # noqa: ARG002
         """Return no values, since a set is no single value."""
@@ -178,7 +191,8 @@ def _item_type(column_: Field, *, is_list: bool) -> str:
     if kind.split("(")[0] in AS_TEXT:
         return "VARCHAR"
     if not Field(column_.name, kind).is_scalar:
-        raise UsageError(f"column {column_.name!r} holds {kind}, which can't be published; cast it in source.query")
+        remedy = Field(column_.name, kind).suggest_cast() if not is_list else "cast it in source.query"
+        raise UsageError(f"column {column_.name!r} holds {kind}, which can't be published; {remedy}")
     return kind
 
 

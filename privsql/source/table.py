@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ from privsql.engine.roles import (
     comparable_text,
     concat_texts,
     injective_text,
-    injective_texts,
 )
 from privsql.engine.sqlfiles import (
     DIALECT,
@@ -37,16 +37,28 @@ from privsql.engine.sqlfiles import (
 )
 from privsql.errors import UsageError
 from privsql.keyed_random import system_key
+from privsql.model.packing import (
+    CountedSource,
+    PackedColumn,
+    PackedRecords,
+    derive_record_key,
+    derive_stream_key,
+    hash_columns,
+    hash_records,
+    pack_records,
+    source_changed_error,
+)
 from privsql.model.parameters import DIGITS, fits_type, number_range
-from privsql.model.records import History, Persons, source_changed_error
+from privsql.model.records import History, Persons
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from decimal import Decimal
 
-    from privsql.engine.database import FindTypes, Relations, Warehouse
+    from privsql.engine.database import FindTypes, Warehouse
     from privsql.keyed_random import Key
     from privsql.model.parameters import Bins, Order
+    from privsql.model.records import HashedRecords
     from privsql.source.places import Source
     from privsql.source.spec import Columns
 
@@ -175,46 +187,6 @@ def _cast_to(value: exp.Expr, kind: str) -> exp.Expr:
     return exp.cast(value, exp.DataType.build(kind, dialect=DIALECT))
 
 
-# Binding --------------------------------------------------------------------------------------------------------------
-# A key and the records that it is used for: what it draws for one table says nothing of what it draws for another.
-#
-# Else two tables with equal counts would be laid out alike, and two releases by one key would tell more than either.
-
-PURPOSE = "records"
-
-
-def hash_records(
-    db: Relations,
-    records: exp.Query,
-    columns: Sequence[exp.Expr],
-    fields: Mapping[str, Field],
-    key: Key,
-    *,
-    everywhere: bool,
-) -> exp.Query:
-    """``columns`` (of r) of the records, and ``h``: 60 bits of SHA-256 of a subkey and the texts of ``fields``.
-
-    The subkey stands in relation ``secret``, which is never part of a statement's text. ``everywhere``: the same on
-    every engine; ``UsageError`` for columns of which no text is.
-    """
-    db.register_arrow("secret", key.word(PURPOSE))
-    texts = [column("word", "k"), *injective_texts(fields, "r", everywhere=everywhere)]
-    holes: Holes = {
-        "records": records.subquery(),
-        "secret": temp_table("secret"),
-        "columns": columns,
-        "hash": db.hashed(texts),
-    }
-    return fill("portable/hashed", holes)
-
-
-def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
-    """The key for records (a relation of ``hash_records``) alone: from their number and the sum of their hashes."""
-    number, total = db.rows(fill("portable/fingerprint", {"hashed": records}))[0]
-    db.drop("secret")
-    return key.derive_key("records", int(number), int(total))
-
-
 # Table ----------------------------------------------------------------------------------------------------------------
 # The records of a table, counted: canonical order, codes of the sensitive values, digests of contents.
 
@@ -308,16 +280,20 @@ class TableRecords:
     def bind_key(self, key: Key) -> Key:
         """The key for these records alone; ``hash_records`` where their order is portable."""
         roles, columns = self.roles, self.roles.qi_columns("r")
-        fields = zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True)
-        everywhere = self.order == "portable"
-        if everywhere and self.has_ids:
+        fields = (*roles.quasi_identifiers, *roles.sensitive)
+        if self.order != "portable":
+            if self.packed is not None:
+                return derive_stream_key(self.packed.hash_records(key, exact=True), key)
+            read = zip((*self.reading.qi, *self.reading.sa), fields, strict=True)
+            values = [(one.this, each_field.type) for one, each_field in read]
+            hashed = hash_columns(self.db, values, temp_table("source"), self.keep_predicate, key, exact=True)
+            return derive_stream_key(hashed, key)
+        if self.has_ids:
             self.sort_records()
             columns.append(column("pos", "r"))
         coded, columns = self._coded_query([*columns, *roles.sa_columns("r")]), [*columns, column("code", "r")]
-        hashes = hash_records(self.db, coded, columns, dict(fields), key, everywhere=everywhere)
-        if not everywhere:
-            return derive_record_key(self.db, hashes.subquery(), key)
-        self.db.create_table("hashed", hashes, title="Hashing the records")
+        named = dict(zip((*roles.qi_keys, *roles.sa_keys), fields, strict=True))
+        self.db.create_table("hashed", hash_records(self.db, coded, columns, named, key), title="Hashing the records")
         return derive_record_key(self.db, temp_table("hashed"), key)
 
     @property
@@ -329,12 +305,14 @@ class TableRecords:
         """The names that relation ``records`` holds."""
         return self.known_by if self.has_ids else {}
 
-    def subject_traces(self, *, values: bool) -> exp.Query:
-        """What the records are known by in other releases: names, and a digest of what is published of them."""
+    def query_names(self, *, follow: bool, values: bool) -> exp.Query:
+        """What names the records and persons; ``follow``: with a digest of what is published of each."""
         roles = self.roles
         fields = dict(zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True))
-        if not self.has_ids:
-            return self._counted_traces({one.name: one for one in fields.values()}, self.known_by)
+        if not follow:
+            nobody = exp.cast(exp.null(), "VARCHAR")
+            names = {key: self.known_by.get(key, nobody) for key in ("id", "person")}
+            return fill("ledger/names", {"source": temp_table("source"), "keep": self.keep_predicate, **names})
         self.sort_records()
         texts = [comparable_text(column(key, "r"), one.type) for key, one in fields.items()]
         value = exp.cast(roles.sa_columns("r")[0] if values else exp.null(), "VARCHAR")
@@ -347,10 +325,34 @@ class TableRecords:
         }
         return fill("ledger/traces", holes)
 
-    def traces_by(self, columns: Sequence[str]) -> exp.Query | None:
-        """The same by other columns of the source, without names; None where it has no such."""
-        fields = self._find_fields(columns)
-        return self._counted_traces(dict(fields), {}) if fields and None not in fields.values() else None
+    def hash_records(self, key: Key, columns: Sequence[str] | None = None) -> Iterator[HashedRecords] | None:
+        """Keyed hashes of the published columns of all records, or of other ones; None where the source lacks one."""
+        names = [one.name for one in (*self.roles.quasi_identifiers, *self.roles.sensitive)]
+        values = list(self.values_of(names if columns is None else columns).values())
+        if columns is not None and len(values) < len(columns):
+            return None
+        packed = self.packed if columns is None and self._is_read_plainly(values) else None
+        hashed = hash_columns(self.db, values, temp_table("source"), self.keep_predicate, key)
+        return ((hashes, None) for hashes in (packed.hash_records(key) if packed is not None else hashed))
+
+    def _is_read_plainly(self, values: Sequence[tuple[exp.Expr, str]]) -> bool:
+        """Return True if the published columns are those of the source, in no bins and groups."""
+        return [value for value, _ in values] == [one.this for one in (*self.reading.qi, *self.reading.sa)]
+
+    @cached_property
+    def packed(self) -> PackedRecords | None:
+        """The records as integers, in canonical order; None where they do not fit into such."""
+        if self.order != "stream" or not self.db.keeps_order:
+            return None
+        source = CountedSource(self.db, temp_table("source"), self.keep_predicate, self.counts)
+        return pack_records(source, self.roles, self.reading.qi, self.coded_records(ordered=False))
+
+    def find_packed(self, value: exp.Expr) -> PackedColumn | None:
+        """The packed column that is read by an expression; sensitive values only if they are one column's."""
+        if self.packed is None:
+            return None
+        read = [*self.reading.qi, *(self.reading.sa if len(self.reading.sa) == 1 else [])]
+        return next((one for one, by in zip(self.packed.columns, read, strict=False) if by.this == value), None)
 
     def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:
         """By column, of those that the source has, its value over relation ``source``, and its type."""
@@ -360,24 +362,15 @@ class TableRecords:
         return {name: (canonical_value(column(source_name), kind), kind) for name, (source_name, kind) in kinds.items()}
 
     def _find_fields(self, columns: Sequence[str]) -> dict[str, Field | None]:
-        available = {fold_name(one.name): one for one in self.db.list_fields(temp_table("source"))}
-        return {name: available.get(fold_name(name)) for name in columns}
+        return {name: self._source_fields.get(fold_name(name)) for name in columns}
 
-    def _counted_traces(self, fields: Mapping[str, Field | None], names: Mapping[str, exp.Expr]) -> exp.Query:
-        kinds = {one.name: read_as(one.type) for one in fields.values() if one is not None}
-        texts = [comparable_text(canonical_value(column(name), kind), kind) for name, kind in kinds.items()]
-        nobody = exp.cast(exp.null(), "VARCHAR")
-        holes: Holes = {
-            "source": temp_table("source"),
-            "trace": self.db.digest(texts),
-            "keep": self.keep_predicate,
-            "id": names.get("id", nobody),
-            "person": names.get("person", nobody),
-        }
-        return fill("ledger/counted_traces", holes)
+    @cached_property
+    def _source_fields(self) -> dict[str, Field]:
+        return {fold_name(one.name): one for one in self.db.list_fields(temp_table("source"))}
 
     def drop_relations(self) -> None:
-        """Forget ``records``."""
+        """Forget ``records``, and what is packed."""
+        vars(self).pop("packed", None)
         self.db.drop("records")
         self._built_relations.discard("records")
 
@@ -629,9 +622,7 @@ def _resolve_roles(
 
             raise missing_column_error(name, (f.name for f in available.values()))
         if not is_publishable(field):
-            raise UsageError(
-                f"column {name!r} has type {field.type}, which can't be published; cast it in source.query"
-            )
+            raise UsageError(f"column {name!r} has type {field.type}, which can't be published; {field.suggest_cast()}")
         kind = read_as(field.type)
         reading[field.name] = canonical_value(column(field.name), kind)
         if (coarse := coarsen_column(Field(field.name, kind), columns, reading[field.name])) is not None:

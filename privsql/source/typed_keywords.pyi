@@ -107,8 +107,10 @@ class Planning(TypedDict, total=False):
         "multi-size",
         "optimal",
         "informative",
+        "setting",
         "up",
         "pp",
+        "pp-paper",
         "nested",
         "exact",
         "reapply-last",
@@ -118,9 +120,10 @@ class Planning(TypedDict, total=False):
         "basic",
         "marginals",
     ]
-    """bucketize: anatomy, one-size, two-size, multi-size, optimal, informative. [default: optimal]; randomize: up, pp.
-    [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default: nested]; setvalued: views, diffpart,
-    basic. [default: views]; contingency: marginals, diffpart. [default: marginals]
+    """bucketize: anatomy, one-size, two-size, multi-size, optimal, informative, setting. [default: optimal];
+    randomize: up, pp, pp-paper. [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default:
+    nested]; setvalued: views, diffpart, basic. [default: views]; contingency: marginals, diffpart. [default:
+    marginals]
     """
     threshold: Value
     """What belief in a value may reach: a constant, or linear in its frequency f: '8*f + 0.02'."""
@@ -132,6 +135,8 @@ class Planning(TypedDict, total=False):
     """Smallest bucket size. [default: 2]"""
     max_bucket_size: int
     """Largest bucket size. [default: 50]"""
+    setting: str
+    """The buckets to validate and publish, number x size: '9x4, 1x14'."""
     layout: Literal["blocks", "round-robin", "largest-first", "lumps"]
     """How values are dealt to buckets. blocks, round-robin, largest-first, lumps."""
     excess: Literal["refuse", "suppress"]
@@ -152,6 +157,8 @@ class Planning(TypedDict, total=False):
     """What happens where too few fake values are left. refuse, weaker. [default: refuse]"""
     allow_certain: bool
     """Publish values that are certain (belief 1) although no threshold says 1."""
+    max_learning: Number
+    """Highest mean belief of who learns from the release; refused above."""
     proof_seconds: Number
     """How long optimal may search for a proof. [default: 1.0]"""
     rho1: Number
@@ -164,6 +171,8 @@ class Planning(TypedDict, total=False):
     """
     objective: Literal["error", "bound"]
     """What the partition makes small. error, bound. [default: error]"""
+    gamma_from: Literal["rho1"]
+    """With up: gamma follows from rho1, not from the largest protected frequency."""
     k: int
     """Least number of different sensitive values in a group."""
     e: Number

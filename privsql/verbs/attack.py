@@ -23,13 +23,13 @@ from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.contract import TableShape
 from privsql.releases.ledger.book import path_of
-from privsql.releases.ledger.keeping import make_choice
+from privsql.releases.ledger.composition import make_choice
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import explain_failures, open_release, open_releases
 from privsql.source.keywords import as_spec, spec_from_manifest
 from privsql.source.places import Target, as_target
 from privsql.source.table import describe_coarsening, prepare_table
-from privsql.verbs.session import open_release_with_source, open_session, require_same_persons
+from privsql.verbs.verify import open_release_with_source, open_session, require_same_persons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,7 +29,7 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key, system_key
 from privsql.mechanisms.registry import get_parameters
 from privsql.releases.ledger.book import path_of
-from privsql.releases.ledger.keeping import make_choice, read_key, repeat_choice
+from privsql.releases.ledger.composition import make_choice, read_key, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import Release, explain_failures, inspect
 from privsql.source.keywords import as_spec, parse_toml_value, spec_from_manifest, split_keywords
@@ -37,7 +37,7 @@ from privsql.source.places import as_target, is_table
 from privsql.source.records import prepare_records
 from privsql.source.spec import Ledger, Spec, redirect_spec
 from privsql.verbs.publish import Published, publish_spec
-from privsql.verbs.session import open_session, require_same_persons, require_same_roles
+from privsql.verbs.verify import open_session, require_same_persons, require_same_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

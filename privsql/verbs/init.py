@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import tomlkit
 from pydantic import ValidationError
 
+from privsql.answers.answer import BEST
 from privsql.calls import as_exact_number, as_optional_path, as_path, as_whole_number
 from privsql.engine.files import is_files, temporary_folder, url_scheme
 from privsql.engine.open import list_tables, open_engine, open_scratch
@@ -21,8 +22,7 @@ from privsql.mechanisms.contract import BudgetComposition, ProfiledSource
 from privsql.mechanisms.registry import DEFAULT, get_mechanism
 from privsql.releases.draft import digest_release, is_occupied
 from privsql.releases.ledger.book import open_for_reading, open_for_writing, sum_epsilons, write_events
-from privsql.releases.ledger.composition import require_names
-from privsql.releases.ledger.keeping import require_ledger
+from privsql.releases.ledger.composition import require_ledger, require_names
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.keywords import as_spec
 from privsql.source.places import Source, as_frame, as_target, is_table
@@ -179,14 +179,14 @@ def _only_table(path: Path) -> str:
 # ``itemsets``: the most frequent item sets of a release, and synthetic records.
 
 
-def itemsets(release: PathLike, *, top: int = 20, estimator: str = "reconstructed") -> list[tuple[list[str], float]]:
+def itemsets(release: PathLike, *, top: int = 20, estimator: str = BEST) -> list[tuple[list[str], float]]:
     """Return the ``top`` most frequent item sets of a release, each with its estimated number of records.
 
     Raises ``UsageError`` for a release of another kind.
     """
     top, target = as_whole_number(top, "--top"), as_target(release)
     with Release(target) as opened, explain_failures(target):
-        return opened.answers.list_frequent(top, estimator)
+        return opened.answers.list_frequent(top, opened.answers.choose_estimator(estimator))
 
 
 def synthesize(release: PathLike, to: PathLike) -> int:

@@ -18,18 +18,17 @@ from privsql.engine.progress import RUNNING, options_from
 from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest
-from privsql.releases.contents import AttachedRelease, check_contents
+from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, view_script
 from privsql.releases.draft import Draft, digest_release, is_occupied, private_folder, sweep_drafts
-from privsql.releases.ledger.keeping import make_choice, make_publication, prepare_ledger
+from privsql.releases.ledger.composition import make_choice, make_publication, prepare_ledger
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import SchemaDraft, inspect, replay_target_wal, rewrite_without_leftovers
-from privsql.releases.statements import estimate_learning_risk, examine_release
+from privsql.releases.statements import estimate_learning_risk, examine_release, refuse_learning
 from privsql.source.keywords import as_spec, list_keywords, split_keywords
 from privsql.source.places import Target
 from privsql.source.records import overlaps_source, prepare_records
 from privsql.source.table import describe_coarsening
-from privsql.verbs.session import source_session
-from privsql.verbs.verify import verify
+from privsql.verbs.verify import source_session, verify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,7 +110,9 @@ class Published:
     def _repr_html_(self) -> str:
         title = "Plan: nothing is written" if self.release is None else f"Release {self.release}"
         warned = (f"warning: {one}" for one in self.warnings)
-        return markup.html_page(title, markup.html_table((), self.lines, width=markup.WIDE), *warned)
+        head, *rows = self.stated.tabulate() or [()]
+        parts = markup.html_table(head, rows)
+        return markup.html_page(title, markup.html_table((), self.lines, width=markup.WIDE), parts, *warned)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
@@ -225,20 +226,33 @@ def _make_release(publication: Publication, draft: Draft) -> _MadeRelease:
     db.define_views(release.views, into="release")
     db.register_arrow("manifest", release.manifest.as_table())
     db.create_table(MANIFEST, sqlfiles.all_rows(temp_table("manifest")), into="release", title="Checking the release")
-    held = [] if source.db is not db else check_contents(release)  # else they are views, until it is done
-    results = [*held, *examine_release(release, whole=False)]
+    results = examine_release(release, whole=False)
     _require_checks_hold(results)
+    refuse_learning(release)
     publication.read_tables(release.tables)
     if spec.format == "parquet":
         for name in release.stated_tables:  # the manifest comes last
             if not (draft.parquet_folder / f"{name}.parquet").exists():
                 db.export_parquet(table(name, "release"), draft.parquet_folder / f"{name}.parquet")
+        script = view_script(release, draft.parquet_folder)
+        (draft.parquet_folder / VIEWS_FILE).write_text(script, encoding="utf-8", newline="\n")
     db.detach("release")
-    parquet, file = spec.format == "parquet", draft.database_file
-    written = draft.parquet_folder if parquet else rewrite_without_leftovers(db, file, release)
-    if parquet:
+    if spec.format == "parquet":
+        written = draft.parquet_folder
         _require_checks_hold(verify(written).checks)  # what Parquet made of the types
+    else:
+        written = rewrite_without_leftovers(db, draft.database_file, release)
+        results = [*_check_closed(db, written, release), *results]
     return _MadeRelease(facts, results, written, _list_warnings(release, source, risk))
+
+
+def _check_closed(db: EngineSession, file: Path, release: AttachedRelease) -> list[CheckResult]:
+    """Return the checks of what a closed file holds; ``GuaranteeError`` where one of them fails."""
+    db.attach(file, "release", read_only=True)
+    results = check_contents(release)
+    _require_checks_hold(results)
+    db.detach("release")
+    return results
 
 
 def _state_release(publication: Publication, facts: Facts) -> tuple[AttachedRelease, LearningRisk | None]:

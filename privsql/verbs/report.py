@@ -17,7 +17,7 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
 from privsql.answers.accuracy import BANDS, Workload
-from privsql.answers.answer import OURS, THEIRS
+from privsql.answers.answer import BASELINE, BEST
 from privsql.calls import as_optional_path, as_paths, as_whole_number
 from privsql.engine.progress import RunKeywords, SilentReporter, options_from, report_steps
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, column, is_null, table
@@ -26,7 +26,7 @@ from privsql.extras import SERVING
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, UsageSnippets, VerifiedFacts
 from privsql.pages.report import require_page_target, write_page
-from privsql.releases.contents import locate_release
+from privsql.releases.contents import ENDING, create_view, locate_release, view_of_parquet
 from privsql.releases.draft import digest_release
 from privsql.releases.opened import Release, explain_failures
 from privsql.releases.statements import describe_manifest
@@ -123,7 +123,7 @@ def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
 def _list_set_questions(release: Release) -> Iterator[exp.Select]:
     """Yield how many records hold sets of items: frequent ones and, ever further apart, less frequent ones."""
     field = release.manifest.roles.sensitive[0]
-    frequent = release.answers.list_frequent(RANKED, "reconstructed")
+    frequent = release.answers.list_frequent(RANKED, release.answers.estimators[0])
     for rank in sorted({round(len(frequent) ** (k / SETS)) - 1 for k in range(SETS + 1)}) if frequent else []:
         items, _ = frequent[rank]
         yield build_count_query(release, [], items_condition(field, items)) if items else build_count_query(release, [])
@@ -143,7 +143,7 @@ def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: e
     return query.group_by(*(exp.Literal.number(at + 1) for at in range(len(groups)))) if groups else query
 
 
-def ask_release(release: Release, query: exp.Select, estimator: str = "reconstructed") -> Rows:
+def ask_release(release: Release, query: exp.Select, estimator: str = BEST) -> Rows:
     """Return the rows of an answer: groups, estimate, standard error, low, high."""
     return release.query(as_sql(query, plainly=False), estimator=estimator).rows
 
@@ -200,7 +200,7 @@ def _answer_groups(release: Release, query: Any) -> list[tuple[float, float, flo
     ours = ask_release(release, query)
     if len(ours) > MOST_ANSWER_ROWS:
         return []
-    theirs = {row[:-4]: _half_width(row) for row in ask_release(release, query, THEIRS)}
+    theirs = {row[:-4]: _half_width(row) for row in ask_release(release, query, BASELINE)}
     return [
         (max(0.0, float(row[-4])), float(row[-3]), half, theirs.get(row[:-4]))
         for row in ours
@@ -256,7 +256,7 @@ def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None
     """Return a question on the most frequent value by a column, the larger half of numbers, or frequent items."""
     roles, shape = release.manifest.roles, release.mechanism.shape
     if isinstance(shape, ItemSetShape):
-        frequent = release.answers.list_frequent(20, "reconstructed")
+        frequent = release.answers.list_frequent(20, release.answers.estimators[0])
         chosen = next((items for items, _ in frequent if items and _is_legible(items)), None)
         return [], items_condition(roles.sensitive[0], chosen) if chosen else None
     fields = roles.sensitive if roles.quasi_identifiers else roles.sensitive[:1]
@@ -296,16 +296,8 @@ def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | N
     if form != "folder":
         return as_sql(query) + ";"
     read = sorted({one.name for one in view.query.find_all(exp.Table)})
-    views = [_create_view(one, exp.select("*").from_(_parquet_scan(one))) for one in read]
-    return "\n".join(as_sql(one) + ";" for one in (*views, _create_view(view.name, view.query), query))
-
-
-def _parquet_scan(name: str) -> exp.Expr:
-    return exp.Anonymous(this="read_parquet", expressions=[exp.Literal.string(f"{FOLDER}/{name}.parquet")])
-
-
-def _create_view(name: str, query: exp.Query) -> exp.Create:
-    return exp.Create(this=table(name), kind="VIEW", expression=query)
+    views = [view_of_parquet(one, f"{FOLDER}/{one}{ENDING}") for one in read]
+    return "\n".join(as_sql(one) + ";" for one in (*views, create_view(view.name, view.query), query))
 
 
 # Report ---------------------------------------------------------------------------------------------------------------
@@ -353,7 +345,7 @@ def _gather_facts(
     with Release(target) as opened, explain_failures(target):
         mechanism, parts = opened.mechanism, tuple(opened.structure())
         expected = estimate_accuracy(opened, reported)
-        how_to_ask, certain = make_snippets(opened, locate_release(target)), THEIRS in opened.answers.certain
+        how_to_ask, certain = make_snippets(opened, locate_release(target)), BASELINE in opened.answers.certain
     params = mechanism.read(manifest)
     reported.start_step("Attacking the release")
     attacked = attack(target, source, key_file=key_file, options=options)
@@ -382,7 +374,7 @@ def _compare_answers(
     workload = Workload("ranges" if numeric else "equality", number, ways=1)
     evaluated = evaluate(target, source, workload, key_file=key_file, options=options)
     summaries = {name: score.summary() for name, score in evaluated.scores.items()}
-    return TruthComparison(summaries, _sample_pairs(evaluated.scores[OURS]), evaluated.confidence)
+    return TruthComparison(summaries, _sample_pairs(evaluated.scores[evaluated.best]), evaluated.confidence)
 
 
 def _sample_pairs(score: Score) -> tuple[tuple[float, float, float | None, float | None], ...]:

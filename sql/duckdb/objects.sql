@@ -1,8 +1,9 @@
 -- objects: everything that a user has put into a database, to see that a release holds nothing that it does not state.
 --   columns   kind, name, text (its definition, where that matters), schema_name (in which it lies)
 --   reads     DuckDB's catalog; so this file is DuckDB's own, outside the portable subset
---   why so    functions are those of system.main, whatever the database holds; what it says is internal is listed, too
---   holes     __database__: the database's name as an expression
+--   why so    functions are those of system.main, whatever the database holds; what it says is internal is listed, too;
+--             listing functions lists all built-in ones, which takes longer than all the rest
+--   holes     __database__: the database's name as an expression;  __functions__: TRUE, or FALSE where it can hold none
 SELECT kind, name, text, schema_name
 FROM (
   SELECT 'table' AS kind, CASE WHEN schema_name = 'main' THEN table_name ELSE schema_name || '.' || table_name END AS name, sql AS text, database_name, schema_name FROM system.main.duckdb_tables()
@@ -13,7 +14,7 @@ FROM (
   UNION ALL
   SELECT 'sequence', sequence_name, '', database_name, schema_name FROM system.main.duckdb_sequences()
   UNION ALL
-  SELECT 'function', function_name, coalesce(macro_definition, ''), database_name, schema_name FROM system.main.duckdb_functions()
+  SELECT 'function', function_name, coalesce(macro_definition, ''), database_name, schema_name FROM system.main.duckdb_functions() WHERE __functions__
   UNION ALL
   SELECT 'type', type_name, logical_type, database_name, schema_name FROM system.main.duckdb_types() WHERE NOT internal
   UNION ALL

@@ -1,9 +1,9 @@
 -- known: which releases hold names of the source's.
---   columns   number, known (records of the release whose name is here)
---   reads     __subjects__(number, id, person): the records of releases;  __traces__(id, person): those of the source
---   holes     __among__: predicate for s.number;  __theirs__: s.id or s.person;  __ours__: t.id or t.person
+--   columns   number, known (names that are in both)
+--   reads     __names__(number, kind, name): keyed hashes of the names of releases;  __ours__(kind, name): the source's
+--   holes     __among__: predicate for s.number;  __their_kind__, __our_kind__: ids or persons
 SELECT s.number, count(*) AS known
-FROM __subjects__ AS s
-WHERE __among__ AND __theirs__ IN (SELECT __ours__ FROM __traces__ AS t WHERE __ours__ IS NOT NULL)
+FROM __names__ AS s
+WHERE __among__ AND s.kind = __their_kind__ AND s.name IN (SELECT o.name FROM __ours__ AS o WHERE o.kind = __our_kind__)
 GROUP BY s.number
 ORDER BY s.number

@@ -49,6 +49,7 @@ def first_table(db: duckdb.DuckDBPyConnection) -> tuple[str, list[str]]:
 def dropped(release: Path) -> None:
     """A table of the rows that is gone, before one that stays."""
     with duckdb.connect(str(release)) as db:
+        db.execute("SET force_compression = 'uncompressed'")
         db.execute(f"CREATE TABLE raw AS {ROWS}")
         db.execute("CHECKPOINT")
         db.execute(f"CREATE TABLE copied AS FROM {MANIFEST}")

@@ -80,7 +80,7 @@ def test_text_keys_that_are_one_number_to_the_engine(both: Beside) -> None:
         engine.execute(sql).fetchall()
         > engine.execute(sql.split(" JOIN", maxsplit=1)[0] + " WHERE job = 'd1'").fetchall()
     )
-    for estimator in ("baseline", "reconstructed"):
+    for estimator in ("baseline", "best"):
         with pytest.raises(api.PrivsqlError, match=r"the key \(10,\) stands in 2 rows of it"):
             release.query(sql, estimator=estimator)
 
@@ -123,7 +123,7 @@ def test_what_is_known_of_a_count_is_exact_however_it_was_asked(both: Beside) ->
     release, engine = both
     sql = "SELECT COUNT(*) AS n FROM t WHERE job IN ('d1', 'd2')"
     ((true,),) = engine.execute(sql).fetchall()
-    for estimator in ("baseline", "reconstructed"):
+    for estimator in ("baseline", "best"):
         answer = release.query(sql, estimator=estimator)
         assert answer.rows == [(true, 0.0, true, true)]
         assert isinstance(answer.rows[0][0], int)

@@ -1,6 +1,6 @@
 """Speed and memory, as ratios against a plain copy or a raw count in the same run. Nothing here asserts.
 
-    python -m tests.benchmarks publish [--rows N] [--memory-limit 2GB]     publishing against CREATE TABLE AS
+    python -m tests.benchmarks publish [--rows N] [--memory-limit 2GB]     publishing, as users do, against a plain copy
     python -m tests.benchmarks search                                      two sizes and the optimum
     python -m tests.benchmarks query [--rows N]                            answers against the raw count
     python -m tests.benchmarks accuracy [--keys N] [--only TEXT]           error and coverage, real and made tables
@@ -8,11 +8,13 @@
     python -m tests.benchmarks expected [--conditions N]                   the error that plans expect, and answers
     python -m tests.benchmarks partition                                   searching partitions for randomization
     python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
+    python -m tests.benchmarks model [--keys N] [--key K] [--only TEXT]    a release as one model: error, interval, cost
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
     python -m tests.benchmarks dp [--only TEXT] [--epsilon E] [--minutes N] private tables and sets beside their peers
     python -m tests.benchmarks grow [--rows N]                             (k,e)-anonymity of tables that grow
     python -m tests.benchmarks scale [--rows N] [--skewed] [--only TEXT]   the portable order, and Spark
     python -m tests.benchmarks serve [--requests N] [--at-once N]          the page of serve beside query, same load
+    python -m tests.benchmarks sketches [--records N] [--runs N]           which overlaps the ledger finds without ids
     python -m tests.benchmarks start [--runs N]                            how long the command line takes to start
 
 Real tables are taken from the folder PRIVSQL_DATA, or ../shared/data beside the repository, if they are there.
@@ -40,7 +42,6 @@ from rich.console import Console
 from rich.table import Table
 
 import privsql
-from privsql.engine.progress import Options
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import optimal
 from privsql.mechanisms.bucketize.model import BucketProblem
@@ -52,9 +53,10 @@ from privsql.verbs.compare import Workload
 from tests.benchmarks import accuracy as measuring
 from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen
-from tests.benchmarks import growing, serving
+from tests.benchmarks import growing, modelling, publishing, serving
 from tests.benchmarks import private as beside_peers
 from tests.benchmarks import scale as scaling
+from tests.benchmarks import sketches as sketching
 from tests.benchmarks import start as starting
 
 if TYPE_CHECKING:
@@ -91,8 +93,12 @@ def show(title: str, columns: list[str], rows: list[list[object]]) -> None:
     out.print(table)
 
 
-def warehouse(folder: Path, rows: int) -> Path:
-    """A table of 8 columns, a chunk at a time: seven quasi-identifiers and 50 occupations, 0.44 % to 3.6 %."""
+def warehouse(folder: Path, rows: int, *, texts: bool = False) -> Path:
+    """A table of 8 columns, a chunk at a time: seven quasi-identifiers and 50 occupations, 0.44 % to 3.6 %.
+
+    ``texts``: quasi-identifiers as texts.
+    """
+    columns = ", ".join([*(f"'{name} ' || {name} AS {name}" for name in QI), "occupation"]) if texts else "*"
     path = folder / "warehouse.duckdb"
     rng = np.random.default_rng(1)
     shares = np.linspace(1, 8, 50) / np.linspace(1, 8, 50).sum()
@@ -102,7 +108,7 @@ def warehouse(folder: Path, rows: int) -> Path:
             chunk = {name: rng.integers(0, domain, size).astype(np.uint8) for name, domain in QI.items()}
             chunk["occupation"] = rng.choice(50, size, p=shares).astype(np.uint8)
             db.register("chunk", pa.table(chunk))
-            db.execute("INSERT INTO t SELECT * FROM chunk" if begin else "CREATE TABLE t AS SELECT * FROM chunk")
+            db.execute(f"{'INSERT INTO t' if begin else 'CREATE TABLE t AS'} SELECT {columns} FROM chunk")
     return path
 
 
@@ -126,38 +132,19 @@ def specification(folder: Path, source: dict[str, str], sensitive: str, mechanis
 
 
 @app.command()
-def publish(rows: int = 10_000_000, memory_limit: str | None = None, runs: int = 3) -> None:
-    """Publishing, by every mechanism, against a plain copy of the same table."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        source = warehouse(folder, rows)
-
-        def copy() -> None:
-            target = folder / "copy.duckdb"
-            target.unlink(missing_ok=True)
-            with duckdb.connect(config={"memory_limit": memory_limit} if memory_limit else {}) as db:
-                db.execute(f"ATTACH '{source}' AS w (READ_ONLY)")
-                db.execute(f"ATTACH '{target}' AS c")
-                db.execute("CREATE TABLE c.t AS SELECT * FROM w.t")
-                db.execute("CHECKPOINT c")
-
-        found: list[list[object]] = []
-        for mechanism in (
-            {"kind": "bucketize", "algorithm": "two-size", "threshold": "8*f + 0.02"},
-            {"kind": "randomize", "algorithm": "up", "rho1": "1/10", "rho2": "1/3"},
-            {"kind": "randomize", "algorithm": "pp", "rho1": "1/10", "rho2": "1/3"},
-        ):
-            spec = specification(folder, {"database": str(source), "table": "t"}, "occupation", mechanism)
-
-            def release(spec: privsql.Spec = spec) -> None:
-                privsql.publish(spec, key=seed_key(1), replace=True, options=Options(memory_limit=memory_limit))
-
-            plain, whole = seconds(copy, runs), seconds(release, runs)
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-            name = f"{spec.mechanism.kind}, {spec.mechanism.algorithm}"
-            found.append([name, f"{rows:,}", plain, whole, whole / plain, memory])
-        columns = ["mechanism", "rows", "copy s", "publish s", "ratio", "peak memory of the process so far GiB"]
-        show(f"publish, memory limit {memory_limit}", columns, found)
+def publish(
+    rows: Annotated[list[int] | None, typer.Option()] = None,
+    memory_limit: str | None = None,
+    runs: int = 3,
+    texts: bool = False,
+) -> None:
+    """Publishing by the command line against a plain copy, by every mechanism; by default at .1, 1 and 10 million."""
+    columns = ["mechanism", "way", "copy s", "CPU s", "wall s", "CPU in copies", "wall in copies", "GiB"]
+    for size in rows or (100_000, 1_000_000, 10_000_000):
+        with tempfile.TemporaryDirectory() as place:
+            source = warehouse(Path(place), size, texts=texts)
+            table = publishing.ratios(source, list(QI), Path(place), memory_limit, runs)
+            show(f"publish {size:,} rows, memory limit {memory_limit}", columns, list(table))
 
 
 @app.command()
@@ -230,23 +217,26 @@ def query(rows: int = 10_000_000) -> None:
         source = warehouse(folder, rows)
         spec = request(folder, {"database": str(source), "table": "t"}, "occupation", "8*f + 0.02")
         privsql.publish(spec, key=seed_key(1))
-        condition = "age BETWEEN 30 AND 33 AND sex = 1 AND marital < 3 AND occupation = 7"
+        condition = "age BETWEEN {0} AND {0} + 3 AND sex = 1 AND marital < 3 AND occupation = {0}"
+        grouped = "SELECT age, education, COUNT(*) FROM {1} WHERE {2}occupation = {0} GROUP BY age, education"
+        asked = {
+            "one answer": f"SELECT COUNT(*) FROM {{1}} WHERE {condition}",
+            "1,064 groups, 10 % of the records": grouped.replace("{2}", "sex = 1 AND marital = 1 AND "),
+            "1,064 groups, all records": grouped.replace("{2}", ""),
+        }
+        number = itertools.count(1)  # every text is another one: no cache answers
+        found: list[list[object]] = []
+        opening = seconds(lambda: privsql.open(spec.target).close(), 3)
         with duckdb.connect(str(source), read_only=True) as raw, privsql.open(spec.target) as release:
-            plain = seconds(lambda: raw.execute(f"SELECT count(*) FROM t WHERE {condition}").fetchall(), 9)
-            selected = raw.execute(f"SELECT count(*) FROM t WHERE {condition.rsplit(' AND ', 1)[0]}").fetchall()[0][0]
-            grouped = "SELECT age, education, COUNT(*) FROM r WHERE {} GROUP BY age, education"
-            asked = {
-                "one answer": f"SELECT COUNT(*) FROM r WHERE {condition}",
-                "1,064 groups, 10 % of the records": grouped.format("sex = 1 AND marital = 1 AND occupation = 7"),
-                "1,064 groups, all records": grouped.format("occupation = 7"),
-            }
-            found: list[list[object]] = [["raw count", "-", plain * 1000, 1.0]]
             for name, sql in asked.items():
+                plain = seconds(lambda s=sql: raw.execute(s.format(next(number) % 50, "t")).fetchall(), 9)
                 for estimator in ("baseline", "reconstructed"):
-                    took = seconds(lambda s=sql, e=estimator: release.query(s, estimator=e), 3)
-                    found.append([name, estimator, took * 1000, took / plain])
-        title = f"queries on {rows:,} rows, condition selects {selected / rows:.1%}"
-        show(title, ["query", "estimator", "ms", "times the raw count"], found)
+                    took = seconds(
+                        lambda s=sql, e=estimator: release.query(s.format(next(number) % 50, "r"), estimator=e), 3
+                    )
+                    found.append([name, estimator, plain * 1000, took * 1000, took / plain])
+        title = f"queries on {rows:,} rows, opened in {opening * 1000:.0f} ms"
+        show(title, ["query", "estimator", "raw ms", "ms", "times the raw query"], found)
 
 
 @app.command()
@@ -275,6 +265,27 @@ def accuracy(keys: int = 5, conditions: int = 150, tables: int = 8, only: str = 
             rows += [[seed, rule, *row] for row in shown]
     if rows:
         show("made tables", ["table", "threshold", "columns", "error / the formula's", "coverage"], rows)
+
+
+@app.command()
+def model(keys: int = 3, key: int = 1, conditions: int = 200, only: str = "") -> None:
+    """The model of a release: error by estimator, intervals by kind of question, time and memory."""
+    for name, mechanism in modelling.RELEASES:
+        data, label = DATA / f"{name}.parquet", " ".join([name, *mechanism.values()])
+        if not data.is_file() or only not in label:
+            continue
+        costs, errors, intervals = [], [], []
+        for seed in range(key, key + keys):
+            with tempfile.TemporaryDirectory() as place:
+                names = [column for column in QI if column != REAL[name]]
+                world = modelling.open_world((data, names, REAL[name]), mechanism, Path(place), seed)
+            fitted, cost = modelling.cost(world.arrays)
+            costs.append([seed, *cost])
+            errors += [[seed, *row] for row in modelling.errors(world, fitted, conditions, seed)]
+            intervals += [[seed, *row] for row in modelling.intervals(world, fitted, conditions, seed)]
+        show(f"{label}: cost", ["key", "CPU s", "MB", "attacker's belief"], costs)
+        show(f"{label}: relative error", ["key", "estimator", "from", "to", "answers", "error"], errors)
+        show(f"{label}: intervals", ["key", "kind", "from", "to", "answers", "coverage", "rms z"], intervals)
 
 
 @app.command()
@@ -457,6 +468,13 @@ def grow(rows: int = 1_000_000) -> None:
     with tempfile.TemporaryDirectory() as place:
         columns = ["release", "records", "groups", "copy s", "publish s", "ratio"]
         show("publishing with a ledger", columns, growing.against_copy(Path(place), rows))
+
+
+@app.command()
+def sketches(records: int = 10_000_000, runs: int = 30) -> None:
+    """Share of pairs of tables without ids that the ledger finds to hold the same people, by their overlap."""
+    columns = ["records", "unlike", "pairs", *(f"{overlap:.0%}" for overlap in sketching.OVERLAPS)]
+    show("overlaps found", columns, list(sketching.power(records, runs)))
 
 
 @app.command()

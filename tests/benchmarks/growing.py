@@ -12,7 +12,7 @@ import privsql
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.permute.grouping import make_axis
 from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release
-from support.breaches import find_closure_breaches
+from tests.support.breaches import find_closure_breaches
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -34,6 +34,7 @@ from support.loops import each
 from support.places import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 SQL = ROOT / "sql"
@@ -352,9 +353,20 @@ def test_names_are_quoted_wherever_they_come_in(name: str) -> None:
 @each("name", NASTY)
 def test_texts_are_quoted(name: str) -> None:
     with duckdb.connect() as connection:
-        found = render_sql(fill("duckdb/objects", {"database": exp.Literal.string(name)}))
+        found = render_sql(fill("duckdb/objects", {"database": exp.Literal.string(name), "functions": exp.true()}))
         assert connection.execute(found).fetchall() == []
         assert connection.execute(render_sql(exp.select(exp.Literal.string(name)))).fetchall() == [(name,)]
+
+
+@each("join", (all_of, any_of))
+def test_conditions_of_thousands_of_columns_are_no_deeper_than_the_engine_goes(
+    join: Callable[[Sequence[exp.Expr]], exp.Expr],
+) -> None:
+    conditions = [column(f"c{i}").eq(exp.Literal.number(1)) for i in range(3_000)]
+    row = exp.select(*(exp.alias_(exp.Literal.number(i % 2), f"c{i}") for i in range(3_000)))
+    with duckdb.connect() as connection:
+        found = connection.execute(render_sql(exp.select(join(conditions)).from_(row.subquery("r")))).fetchall()
+    assert found == [(join is any_of,)]
 
 
 def test_builders() -> None:

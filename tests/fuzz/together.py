@@ -48,7 +48,7 @@ def wrong(world: World, figure: tuple[Four, str], true: int, estimator: str) -> 
     return not (held and possible and near and bounded)
 
 
-def asked(world: World, writer: Writer, number: int, estimator: str = "reconstructed") -> None:
+def asked(world: World, writer: Writer, number: int, estimator: str = "best") -> None:
     """So many counts; fails with the simplest of those that are wrong."""
     for conditions in _parts([writer.condition(writer.columns) for _ in range(number)]):
         try:
@@ -80,7 +80,7 @@ def _simplest(world: World, conditions: Sequence[Condition], estimator: str) -> 
 def related(world: World, writer: Writer, number: int) -> None:
     """So many pairs of conditions that mean the same; fails where their counts differ."""
     for pairs in _parts(list(_pairs(writer, number))):
-        found = figures(world, [one for pair in pairs for one in pair], "reconstructed")
+        found = figures(world, [one for pair in pairs for one in pair], "best")
         for (one, other), (first, _), (second, _) in zip(pairs, found[::2], found[1::2], strict=True):
             assert all(map(checks.near, first, second)), f"{one}: {first}; {other}: {second}"
 

@@ -67,6 +67,7 @@ RECIPES = {
     "optimal": _bucketize(algorithm="optimal", threshold="2*f + 0.05", proof_seconds=0),
     "informative": _bucketize(algorithm="informative", threshold="2*f + 0.05"),
     "fakes": _bucketize(algorithm="two-size", threshold="1/3", fake_values=1, uneven_fakes="state"),
+    "setting": _bucketize(threshold="2*f + 0.05", setting="12x12, 1x24"),
     "groups": _bucketize(algorithm="two-size", groups={"rare": {"values": ["d4", "d5"], "threshold": "1/2"}}),
     "components": Recipe(
         {"quasi_identifiers": ["age", "sex"], "sensitive": ["disease", "stage"]},
@@ -77,6 +78,8 @@ RECIPES = {
     ),
     "up": Recipe(TABLE, {**PURE, "algorithm": "up"}),
     "pp": Recipe(TABLE, {**PURE, "algorithm": "pp"}, 252),
+    "pp-paper": Recipe(TABLE, {**PURE, "algorithm": "pp-paper"}, 252),
+    "declared": Recipe(TABLE, {**PURE, "algorithm": "up", "gamma_from": "rho1"}),
     "permute": Recipe(PAY, {"kind": "permute", "k": 3, "e": 100}, 120),
     "nested": Recipe(PAY, {"kind": "permute", "algorithm": "nested", "k": 3, "e": 100}, 120),
     "diffpart": Recipe({"items": "goods"}, {**GOODS, "algorithm": "diffpart", "fan_out": 4, "epsilon": 5}),

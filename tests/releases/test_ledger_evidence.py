@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from privsql.model.packing import scatter_bits
+from privsql.releases.ledger import evidence
 from privsql.releases.ledger.evidence import (
     Agreement,
     CommonNames,
@@ -16,6 +19,7 @@ from privsql.releases.ledger.evidence import (
     EqualColumns,
     EqualCounts,
     Evidence,
+    RecordSketch,
     RecordSummary,
     judge_evidence,
     log_chance,
@@ -213,3 +217,51 @@ def test_a_renamed_column_is_noticed() -> None:
     ages = np.random.default_rng(7).integers(18, 90, 200)
     assert equal(ages, np.random.default_rng(8).permutation(ages))
     assert not equal(ages % 2, ages % 2)
+
+
+# Sketches -------------------------------------------------------------------------------------------------------------
+
+
+def sketch(values: NDArray[np.int64]) -> RecordSketch:
+    """Of records that are alike if their numbers are, in several parts."""
+    hashes = scatter_bits(values.astype(np.uint64))
+    return RecordSketch.collect([(part, None) for part in np.array_split(hashes, 5)], len(values))
+
+
+def compared(one: RecordSketch, other: RecordSketch) -> bool:
+    """Whether two tables pass for the same people by their records."""
+    ours, theirs = (a.summarize_below(b.summary.limit) for a, b in ((one, other), (other, one)))
+    times = dict(zip(other.hashes.tolist(), other.records.tolist(), strict=True))
+    pairs = [(mine, times[h]) for h, mine in zip(one.hashes.tolist(), one.records.tolist(), strict=True) if h in times]
+    met = EqualCounts(sum(b for _, b in pairs), sum(a for a, _ in pairs), sum(map(min, pairs)))
+    return judge_evidence(Evidence(records=(CommonRecords(ours, theirs, met),))).is_same
+
+
+def test_a_sketch_holds_all_records_or_the_smallest_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(9).integers(0, 3_000, 5_000)
+    whole = sketch(values)
+    assert dict(zip(whole.hashes.tolist(), whole.records.tolist(), strict=True)) == Counter(
+        (scatter_bits(values.astype(np.uint64)) >> np.uint64(1)).tolist()
+    )
+    monkeypatch.setattr(evidence, "EXACT", 1_000)
+    monkeypatch.setattr(evidence, "SAMPLE", 200)
+    sampled = sketch(values)
+    assert (sampled.hashes.tolist(), sampled.summary.limit) == (whole.hashes[:200].tolist(), whole.hashes[200])
+    assert sampled.records.tolist() == whole.records[:200].tolist()
+    assert (sampled.summary.records, sampled.summary.fingerprint) == (5_000, whole.summary.fingerprint)
+    assert whole.summarize_below(sampled.summary.limit) == replace(sampled.summary, records=int(sampled.records.sum()))
+
+
+def test_sketches_find_what_is_common_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of 20,000 records and sketches of 2,000: a fifth in common is found, and no disjoint samples are."""
+    monkeypatch.setattr(evidence, "EXACT", 1_000)
+    monkeypatch.setattr(evidence, "SAMPLE", 2_000)
+    rng = np.random.default_rng(10)
+    for domain in (50, 10**4, 10**5, 10**7):
+        one, two, three = rng.integers(0, domain, (3, 20_000))
+        assert not compared(sketch(one), sketch(two))
+        assert not compared(sketch(one[:500]), sketch(two))
+        assert compared(sketch(one), sketch(one))
+        if domain >= 10**5:
+            assert compared(sketch(one), sketch(np.concatenate([one[:4_000], three[4_000:]])))
+            assert compared(sketch(one), sketch(one[:900]))

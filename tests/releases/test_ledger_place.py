@@ -260,9 +260,15 @@ def test_a_damaged_ledger_stops_whoever_needs_it(statement: str, office: Office)
 def test_a_ledger_of_another_format_is_refused(office: Office) -> None:
     office.publish()
     with duckdb.connect(os.environ["PRIVSQL_LEDGER"]) as db:
-        db.execute("UPDATE events SET told = replace(told, '\"format\": 3', '\"format\": 2') WHERE kind = 'ledger'")
+        db.execute("UPDATE events SET told = replace(told, '\"format\": 4', '\"format\": 2') WHERE kind = 'ledger'")
     refused(run("ledger", office.spec()), 4, "has format 2", "publish anew")
     refused(run(*office.arguments()), 4, "has format 2", "publish anew")
+
+
+def test_a_ledger_that_has_lost_its_key_is_refused(office: Office) -> None:
+    office.publish()
+    book.key_of(Path(os.environ["PRIVSQL_LEDGER"])).unlink()
+    refused(run(*office.arguments()), 4, "its key", "is missing")
 
 
 def test_an_entry_without_a_field_is_damaged() -> None:

@@ -25,11 +25,11 @@ def test_nonsense_is_one_line(query: bytes) -> None:
 
 
 def test_an_estimator_that_there_is_not_is_one_line() -> None:
-    form = ReleaseForm("people", (), (FormMeasure(COUNT, "How many records"),))
+    form = ReleaseForm("people", (), (FormMeasure(COUNT, "How many records"),), estimators=("linear", "baseline"))
     assert read_question([("estimator", "baseline")], form).estimator == "baseline"
     assert read_question([("sql", "x"), ("estimator", "baseline")], form).estimator == "baseline"
-    with pytest.raises(UsageError, match="reconstructed or baseline, not 'best'"):
-        read_question([("estimator", "best")], form)
+    with pytest.raises(UsageError, match="best or one of linear, baseline, not 'bets'"):
+        read_question([("estimator", "bets")], form)
 
 
 @each("value", ["a b", "50%", "a&b=c", "\u00e9\u4e2d", "%zz", "+", "a\nb", "#?/"], few=9)

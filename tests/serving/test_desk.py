@@ -35,7 +35,7 @@ class Slow:
         self.lock = threading.Lock()
 
     def ask(self, sql: str, confidence: float, limits: QuestionLimits, estimator: str) -> Answered:
-        assert estimator in ("reconstructed", "baseline")
+        assert estimator in ("best", "baseline")
         with self.lock:
             self.asked += 1
             self.at_once += 1

@@ -1,7 +1,7 @@
 """Runs one part: ``sh tests/soak.sh PART``, or ``python -m tests.soak PART`` in the test environment.
 
 A test belongs to a part by its mark ``soak(part="..")``. Whoever changes what a part guards runs it. Each takes at most
-20 minutes on two cores.
+20 minutes on two cores, but for ``papers``, which takes hours and goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ PARTS = {  # what each guards
     "long": "whole ways through several verbs, mechanisms and formats, each of some seconds",
     "mutations": "verify finds 500 random changes, and a change of every leaf of a manifest",
     "outputs": "epsilon: every output of small programs, and 20,000 runs against exact chances",
+    "papers": "every experiment at its paper's size: hours, goes on from build/experiments (real tables: PRIVSQL_DATA)",
     "properties": "all examples of the properties of which other runs try a part",
     "services": "a Spark Connect server, Airflow, Dagster and dbt",
     "spark": "every relation of tests/sql is made by Spark as by DuckDB",

@@ -61,9 +61,7 @@ def answered(
     )
     every = tuple(replace(one, measure=replace(one.measure, side="qi")) for one in asked.calls)
     statement = replace(asked, scope=plain, calls=every)
-    asking = SelectEvaluation(
-        db, cast("Answers", Open(table)), cast("Manifest", Whole()), statement, "reconstructed", 0.95
-    )
+    asking = SelectEvaluation(db, cast("Answers", Open(table)), cast("Manifest", Whole()), statement, "best", 0.95)
     shown = AnswerBuilder(asking, fields)
     names, figures = shown.name_columns()
     found = [name for i, name in enumerate(names) if not any(one.at < i < one.at + 4 for one in figures)]

@@ -8,12 +8,11 @@ import numpy as np
 
 import privsql
 from experiments.common import Axes, Point, experiment
-from experiments.diffpart.settings import ENDS, EPSILONS, ERROR, ON, QUERIES, QUERY, RECORDS, TABLES, UNIVERSES
+from experiments.diffpart.settings import ENDS, EPSILONS, ERROR, ON, QUERIES, QUERY, RECORDS, RUNS, TABLES, UNIVERSES
 from experiments.itemsets import (
     CLIPPED,
     COLUMNS,
     NAMES,
-    OWN,
     SUM,
     WAYS,
     by_length,
@@ -47,11 +46,12 @@ if TYPE_CHECKING:
     "authors' program are about as good up to B = 1, and worse at 1.25. On the stand-in for STM random queries of "
     "more than two or three of 1,012 stations hold on next to no card, and every method says so; the error is that "
     "of the short ones, of which views, with 20 items measured, know least.",
-    parameters=f"Fan-out 10; {QUERY}, of random items, lengths uniform up to a share of max |t|; one run",
+    parameters=f"Fan-out 10; {QUERY}, of random items, lengths uniform up to a share of max |t|",
     data=TABLES,
     axes=Axes("longest query, of max |t|", ERROR, columns=4, y_scale="log"),
     over={"table": TABLES, "epsilon": EPSILONS, "way": (*WAYS, CLIPPED)},
     small={"table": ("msnbc",), "epsilon": (1.0,), "way": ("DiffPart",)},
+    counted=True,
     table=False,
 )
 def by_budget(bench: Bench, table: str, epsilon: float, way: str) -> Iterator[Point]:
@@ -60,28 +60,32 @@ def by_budget(bench: Bench, table: str, epsilon: float, way: str) -> Iterator[Po
     if way in ("Basic", CLIPPED) and table == "stm":
         yield Point(way, 0.2, None, panel, note="2^1012 sets can't be counted")
         return
-    if way == CLIPPED:
-        for share, error in clipped(bench, bench.table(table), table, epsilon, QUERIES):
-            yield Point(way, share, error, panel)
-        return
     found = bench.table(table)
-    for name, share, error in measured(bench, found, table, {"epsilon": epsilon, **WAYS[way]}, way):
+    for (name, share), error in measured(bench, found, table, {"epsilon": epsilon, **WAYS.get(way, {})}, way).items():
         yield Point(name, share, error, panel)
 
 
 def measured(
     bench: Bench, found: Table, table: str, mechanism: dict[str, object], way: str = "DiffPart"
-) -> Iterator[tuple[str, float, float]]:
-    """Series, length and error of a release's answers."""
-    made = published(bench, found, table, mechanism)
-    for estimator, share, error in by_length(privsql.evaluate(made, made.spec, queries=20 if bench.small else QUERIES)):
-        if (name := series(way, estimator)) is not None:
-            yield name, share, error
+) -> dict[tuple[str, float], float]:
+    """The error of releases' answers by series and length, its mean over the runs."""
+    errors: dict[tuple[str, float], list[float]] = {}
+    number = bench.queries(QUERIES, 20)
+    for seed in bench.seeds(RUNS):
+        if way == CLIPPED:
+            for share, error in clipped(bench, found, table, float(str(mechanism["epsilon"])), number, seed):
+                errors.setdefault((way, share), []).append(error)
+            continue
+        made = published(bench, found, table, mechanism, seed)
+        for estimator, share, error in by_length(privsql.evaluate(made, made.spec, queries=number, seed=seed)):
+            if (name := series(way, estimator)) is not None:
+                errors.setdefault((name, share), []).append(error)
+    return {at: float(np.mean(of)) for at, of in errors.items()}
 
 
 def at_sixty(bench: Bench, found: Table, table: str, mechanism: dict[str, object], x: float) -> Iterator[Point]:
     """The error of queries of up to 60 % of the longest record, by DiffPart at a budget."""
-    for name, share, error in measured(bench, found, table, {"algorithm": "diffpart", **mechanism}):
+    for (name, share), error in measured(bench, found, table, {"algorithm": "diffpart", **mechanism}).items():
         if share == 0.6:
             yield Point(f"B = {mechanism['epsilon']:g}", x, error, f"{NAMES[table]}: {name.removeprefix('DiffPart, ')}")
 
@@ -95,11 +99,12 @@ def at_sixty(bench: Bench, found: Table, table: str, mechanism: dict[str, object
     differs="Less stable on MSNBC: 11, 7 and 12 % by the sum at B = 0.5, 9, 4 and 9 % at 1.25, best at the paper's "
     "10. A fan-out of 20 is more than its 17 items: one level, at which nothing is pruned before the sets "
     "themselves. On the stand-in for STM the error is 1.3 to 1.5 % whatever it is.",
-    parameters=f"Queries of up to 60 % of max |t|; {QUERY}; one run",
+    parameters=f"Queries of up to 60 % of max |t|; {QUERY}",
     data=TABLES,
     axes=Axes("fan-out", ERROR),
     over={"on": ON, "fan_out": (4, 10, 20)},
     small={"on": (("msnbc", 1.25),), "fan_out": (10,)},
+    counted=True,
 )
 def by_fan_out(bench: Bench, on: tuple[str, float], fan_out: int) -> Iterator[Point]:
     """All records."""
@@ -116,11 +121,12 @@ def by_fan_out(bench: Bench, on: tuple[str, float], fan_out: int) -> Iterator[Po
     "number of records, as those of a partition have to be more than the noise.",
     differs="On MSNBC the sum errs by 14 % of 200,000 records and 7 % of all at B = 0.5, 10 and 4 % at 1.25. On the "
     "stand-in for STM it is 1.9 % of 200,000 and 1.3 % of all: most of the random queries hold on no card.",
-    parameters=f"Fan-out 10, samples; queries of up to 60 % of max |t|; {QUERY}; one run",
+    parameters=f"Fan-out 10, samples; queries of up to 60 % of max |t|; {QUERY}",
     data=TABLES,
     axes=Axes("records |D|", ERROR),
     over={"on": ON, "size": (0, 1, 2)},
     small={"on": (("msnbc", 1.25),), "size": (2,)},
+    counted=True,
 )
 def by_records(bench: Bench, on: tuple[str, float], size: int) -> Iterator[Point]:
     """Samples of three sizes."""
@@ -139,24 +145,25 @@ def by_records(bench: Bench, on: tuple[str, float], size: int) -> Iterator[Point
     "the budget matters less. The plain sum goes the other way, from 7 to 9 %: over few stations more of the random "
     "queries hold on some card at all, and what was pruned is missing from each; over many nearly all true answers "
     "are 0, and so are those of the release.",
-    parameters="Fan-out 10, 800,000 generated cards over so many stations; 200 queries of 1 to 10 random items; one "
-    "run",
+    parameters=f"Fan-out 10, 800,000 generated cards over so many stations; queries of 1 to 10 random items; {QUERY}",
     data=("stm",),
     axes=Axes("items |I|", ERROR),
     over={"items": UNIVERSES, "epsilon": ENDS},
     small={"items": (200,), "epsilon": (1.0,)},
+    counted=True,
 )
 def by_universe(bench: Bench, items: int, epsilon: float) -> Iterator[Point]:
     """Queries that are short beside the longest record."""
     found = transit(bench, 800_000, items)
-    made = published(bench, found, "stm", {"algorithm": "diffpart", "epsilon": epsilon})
     draw, universe = np.random.default_rng(bench.seed), read(found.path, COLUMNS["stm"]).items
-    asked = [
-        draw.choice(universe, draw.integers(1, 11), replace=False).tolist() for _ in range(20 if bench.small else 200)
-    ]
+    number = bench.queries(QUERIES, 20)
+    asked = [draw.choice(universe, draw.integers(1, 11), replace=False).tolist() for _ in range(number)]
     count = "SELECT COUNT(*) FROM visits WHERE list_has_all(stations, {});\n"
     workload = bench.releases / "short.sql"
     workload.write_text("".join(count.format(one) for one in asked), encoding="utf-8")
-    for estimator, score in privsql.evaluate(made, made.spec, workload).scores.items():
-        panel = SUM if estimator == "baseline" else OWN
-        yield Point(f"B = {epsilon:g}", items, score.summarize_band(found.records)["mean_error"], panel)
+    errors = []
+    for seed in bench.seeds(RUNS):
+        made = published(bench, found, "stm", {"algorithm": "diffpart", "epsilon": epsilon}, seed)
+        scores = privsql.evaluate(made, made.spec, workload, estimators="baseline").scores
+        errors.append(scores["baseline"].summarize_band(found.records)["mean_error"])
+    yield Point(f"B = {epsilon:g}", items, float(np.mean(errors)), SUM)

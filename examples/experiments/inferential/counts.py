@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,25 +39,30 @@ if TYPE_CHECKING:
     axes=Axes("privacy coefficient θ", "mean relative error", x_scale="log2", percent=True),
     over={"table": ("acs_occ", "acs_edu"), "theta": THETAS, "algorithm": ("two-size", "multi-size", "optimal")},
     small={"table": ("acs_occ",), "theta": (8,), "algorithm": ("two-size",)},
+    counted=True,
 )
 def error(bench: Bench, table: str, theta: int, algorithm: str) -> Iterator[Point]:
     """The mean of |act - est|/act by the paper's formula and by reconstruction."""
     found, panel = bench.table(table), PANELS[table]
     spec = bench.spec(found, mechanism(theta, algorithm), columns(table, found))
-    privsql.publish(spec, seed=bench.seed)
-    errors = relative_errors(bench, spec, 2 if bench.small else 10)
+    bench.fit(privsql.publish(spec, seed=bench.seed))
+    errors = relative_errors(bench, spec)
     for estimator, shown in ESTIMATORS.items():
-        every = [one for by in errors.values() for one in by[estimator]]
+        every = [one for by in errors.values() for one in by.get(estimator, [])]
+        if not every:
+            continue
         yield Point(ALGORITHMS[algorithm], theta, float(np.mean(every)), f"{panel}, {shown}", note=spread(every))
 
 
-ESTIMATORS = {"baseline": "the paper's formula", "reconstructed": "reconstructed"}
+ESTIMATORS = {"baseline": "the paper's formula", "linear": "linear estimator", "model": "model"}
+QUERIES = 5000  # of a point
 
 
-def relative_errors(bench: Bench, spec: privsql.Spec, each: int) -> dict[int, dict[str, list[float]]]:
-    """|act - est|/act by number of attributes and estimator, of so many queries of each number."""
+def relative_errors(bench: Bench, spec: privsql.Spec) -> dict[int, dict[str, list[float]]]:
+    """|act - est|/act by number of attributes and estimator, of as many queries of each number."""
     found: dict[int, dict[str, list[float]]] = {}
     every = range(1, len(spec.columns.quasi_identifiers) + 1)
+    each = ceil(bench.queries(QUERIES, 2 * len(every)) / len(every))
     for attributes in every[::3] if bench.small else every:
         asked = {"queries": each, "attributes": attributes, "selectivity": 0.01, "seed": bench.seed}
         points = privsql.evaluate(spec.target, spec, "random", **asked).points()
@@ -64,6 +70,7 @@ def relative_errors(bench: Bench, spec: privsql.Spec, each: int) -> dict[int, di
         found[attributes] = {
             estimator: [abs(one[estimator]["estimate"] - one["truth"]) / one["truth"] for one in known]
             for estimator in ESTIMATORS
+            if all(estimator in one for one in known)
         }
     return found
 
@@ -89,15 +96,16 @@ def spread(errors: list[float]) -> str:
     axes=Axes("attributes in the query, qd", "mean relative error", percent=True, bound="lines: two standard errors"),
     over={"table": ("acs_occ", "acs_edu")},
     small={"table": ("acs_occ",)},
+    counted=True,
 )
 def dimensions(bench: Bench, table: str) -> Iterator[Point]:
     """The same, by qd."""
     found = bench.table(table)
     spec = bench.spec(found, mechanism(8, "two-size"), columns(table, found))
-    privsql.publish(spec, seed=bench.seed)
-    for number, by in relative_errors(bench, spec, 2 if bench.small else 40).items():
+    bench.fit(privsql.publish(spec, seed=bench.seed))
+    for number, by in relative_errors(bench, spec).items():
         for estimator, shown in ESTIMATORS.items():
-            errors = by[estimator]
+            errors = by.get(estimator, [])
             if not errors:
                 yield Point(shown, number, None, PANELS[table], note="every true answer was 0")
                 continue

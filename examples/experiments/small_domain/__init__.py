@@ -14,10 +14,12 @@ than once, which leaves frequencies as they are. Where frequencies matter, gener
 there, too.
 
 *UP* is uniform perturbation of the whole table, *PP* perturbation partitioning, *Anatomy* the bucketization that the
-paper compares with. Their plain series are answered by the paper's formulas (`--estimator baseline`), the others by
-what privsql takes by default, reconstruction through the channel. PP is that of privsql, which never has a larger
-error bound than the paper's procedure; "PP, bound" takes the smallest bound that is found, as the paper does, and the
-default within that limit the smallest expected error."""
+paper compares with. *PP-paper* is the paper's own procedure, `algorithm = "pp-paper"`: one order by reverse
+Cuthill-McKee and dynamic programming. PP is that of privsql, which never has a larger error bound: "PP, bound" takes
+the smallest bound that is found, and the default within that limit the smallest expected error. Plain series are
+answered by the paper's formulas (`--estimator baseline`), *reconstructed* ones through the channel. Bucketized releases
+have a *linear* estimator, whose weights plain SQL uses, too, and a *model* (`privsql fit`); the figures of errors below
+were measured before those, by reconstruction."""
 NOT_HERE = {
     "Table 4": "notation",
     "Figure 1; Figures 9 and 10 of the thesis": "pseudo-code of balancing and its input; Example 2 has what comes out",

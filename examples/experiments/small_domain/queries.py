@@ -22,8 +22,8 @@ QUASI = ("age", "sex", "education", "marital", "race", "work_class", "birthplace
 RHO1 = dict.fromkeys(OCC, Fraction(1, 13)) | {"acs_edu": Fraction(1, 30)}
 SELECTIVITIES = (0.001, 0.005, 0.01)
 CONDITIONS = 200
-WAYS = ("PP", "PP, bound", "UP", "Anatomy")
-SOME = ("PP", "UP", "Anatomy")
+WAYS = ("PP", "PP, bound", "PP-paper", "UP", "Anatomy")
+SOME = ("PP", "PP-paper", "UP", "Anatomy")
 SHOWN = 80  # points of a panel of Figure 3
 POOL = (
     "200 random conditions, equality on one to three columns, with every sensitive value, of which those queries count "
@@ -107,7 +107,7 @@ def occ_by_size(bench: Bench, table: str, records: int, way: str) -> Iterator[Po
     parameters=f"L = 6, s = 0.1 %; {SHOWN} random ones of the queries in every panel. {POOL}",
     data=("acs_occ",),
     axes=Axes("actual count", "estimated count", mark="points", columns=3),
-    over={"way": ("Anatomy", "UP", "PP")},
+    over={"way": ("Anatomy", "UP", "PP-paper", "PP")},
     small={"way": ("PP",)},
     table=False,
 )

@@ -247,18 +247,21 @@ class Connection:
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:
         """Run one statement, traced, with progress and translated errors."""
+        with translate_duck_errors(), interrupt_on_signal(*self._ducks):
+            self._execute(sql, values)
+
+    def _execute(self, sql: str, values: Mapping[str, Any] | None) -> None:
         self._deadlines.raise_if_late()
         self.trace.append(sql)
-        with translate_duck_errors(), interrupt_on_signal(*self._ducks):
-            if self._report.watched:
-                self._run_watched(sql, values)
-            else:
-                self._duck.execute(sql, values or None)
+        if self._report.watched:
+            self._run_watched(sql, values)
+        else:
+            self._duck.execute(sql, values or None)
 
     def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement and fetch its rows."""
-        self.run(sql, values)
         with translate_duck_errors(), interrupt_on_signal(*self._ducks):
+            self._execute(sql, values)
             return self._duck.fetchall()
 
     def arrow(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Table:

@@ -217,6 +217,7 @@ BELIEVING = (
     "top_n", "late_materialization", "compressed_materialization", "partitioned_execution",
     "partial_aggregate_pushdown", "type_pushdown",
 )  # fmt: skip
+STORAGE = "v1.0.0"  # of a new file: DuckDB 1.1 and later open it (1.0 has no blocks of another size than its own)
 BLOCK = 2**16  # bytes of a block of a new file; of the default 2**18 a small release leaves most unused
 HEADERS, HEADER = 3, 4096  # pages at the beginning of a file, and the bytes of each
 HEAD = 256  # bytes of a header that may hold something; DuckDB fills 140
@@ -229,14 +230,19 @@ class DuckContainer(DuckRelations):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._attached: dict[Path, str] = {}  # each once
+        self._made: set[str] = set()  # databases whose files are new, so that nobody else has written to them
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
-        mode = " (READ_ONLY, TYPE duckdb)" if read_only else "" if path.exists() else f" (BLOCK_SIZE {BLOCK})"
+        is_new = not read_only and not path.exists()
+        created = f" (BLOCK_SIZE {BLOCK}, STORAGE_VERSION '{STORAGE}')" if is_new else ""
+        mode = " (READ_ONLY, TYPE duckdb)" if read_only else created
         if strange:
             self.distrust_statistics()
         with name_file_in_errors(path):
             self.connection.run(f"ATTACH {quote_text(path)} AS {quote_identifier(name)}{mode}")
         self._attached[path.resolve()] = name
+        if is_new:
+            self._made.add(name)
 
     def attached_name(self, path: Path) -> str | None:
         return self._attached.get(path.resolve())
@@ -272,6 +278,7 @@ class DuckContainer(DuckRelations):
 
     def _forget_database(self, name: str) -> None:
         self._attached = {path: called for path, called in self._attached.items() if called != name}
+        self._made.discard(name)
 
     def distrust_statistics(self) -> None:
         self.connection.run(f"SET disabled_optimizers = {quote_text(','.join(BELIEVING))}")
@@ -295,7 +302,7 @@ class DuckContainer(DuckRelations):
 
         ``schema``: what lies in that one alone, by names without it.
         """
-        rows = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
+        rows = self._fetch_objects(database)
         if schema is None:
             return [(kind, name, sql) for kind, name, sql, _ in rows]
         entries = [(kind, name.removeprefix(f"{schema}."), sql) for kind, name, sql, place in rows if place == schema]
@@ -303,8 +310,12 @@ class DuckContainer(DuckRelations):
 
     def list_schemas(self, database: str) -> list[str]:
         """Return the schemas of an attached database but its first, main."""
-        rows = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
-        return [name for kind, name, _, _ in rows if kind == "schema"]
+        return [name for kind, name, _, _ in self._fetch_objects(database) if kind == "schema"]
+
+    def _fetch_objects(self, database: str) -> list[tuple[Any, ...]]:
+        """Return (kind, name, SQL, schema) of what a database holds; privsql puts no functions into new files."""
+        functions = exp.false() if database in self._made else exp.true()
+        return self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database), "functions": functions}))
 
     def create_schema(self, name: str, *, into: str) -> None:
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(into)}.{quote_identifier(name)}")
@@ -434,11 +445,11 @@ class DuckLockedSession(DuckContainer):
         read = list(tree.find_all(exp.Table))
         places = {one.catalog for one in read if isinstance(one.this, exp.Identifier)} - {""}  # those of WITH have none
         plain = not values and places == {self._home} and all(isinstance(one.this, exp.Identifier) for one in read)
-        sql = render_sql(tree, copy=False)
+        sql = render_sql(tree)
         return self._memory.get((kind, sql), lambda: ask(sql)) if plain else ask(sql)
 
     def _render_query(self, query: exp.Expr) -> str:
-        return render_sql(qualify_tables(query, self._home), copy=False)
+        return render_sql(qualify_tables(query, self._home))
 
     def describe_select(self, sql: str) -> list[Field]:
         return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {one_select(sql)}")]

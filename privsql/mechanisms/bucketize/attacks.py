@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,10 @@ import numpy as np
 import scipy
 from sqlglot import exp
 
+from privsql.answers.aggregates import is_number
+from privsql.answers.bucket_model import EXACT_SIZE, ReleaseArrays, find_obstacle, fit_bucket_model
 from privsql.answers.channel import LARGE
+from privsql.attacks import suite
 from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints
 from privsql.attacks.suite import Adversary
 from privsql.engine.files import label_value
@@ -24,7 +28,9 @@ from privsql.mechanisms.bucketize.parameters import BucketizeFacts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from privsql.answers.bucket_model import BucketModel
     from privsql.answers.channel import Channel
+    from privsql.attacks.scene import ReleaseView
     from privsql.attacks.suite import AttackContext
     from privsql.mechanisms.bucketize.beliefs import GroupBound
 
@@ -266,6 +272,25 @@ class BucketAttackView(AttackView):
         members = scipy.sparse.csr_array((np.ones(len(level)), (level, bucket_rows)), shape=shape)
         return np.asarray((members @ (counts * scale[:, None])).todense())
 
+    @cached_property
+    def release_arrays(self) -> ReleaseArrays:
+        """QIT and ST for a model: record i is row ``record_order``[i]."""
+        bid, code, count = self.listed_entries
+        buckets, listed = np.unique(bid, return_inverse=True)
+        entries, fields = np.lexsort((code, listed)), zip(self.roles.quasi_identifiers, self.levels, strict=True)
+        columns = {
+            field.name: level[self.record_order].astype(np.float64 if is_number(field.type) else np.int64)
+            for field, level in fields
+        }
+        bucket = np.searchsorted(buckets, self.record_parts[self.record_order])
+        lists = (listed[entries], code[entries], count[entries])
+        return ReleaseArrays(columns, bucket, *lists, values=list(self.value_labels))
+
+    @cached_property
+    def record_order(self) -> Ints:
+        """Rows bucket by bucket (n,)."""
+        return np.argsort(self.record_parts, kind="stable")
+
 
 def _sql_number(value: int) -> exp.Expr:
     return exp.Literal.number(value)
@@ -273,6 +298,60 @@ def _sql_number(value: int) -> exp.Expr:
 
 def _rename_to_bid(node: exp.Expr) -> exp.Expr:
     return column("bid") if isinstance(node, exp.Column) else node
+
+
+# Learning -------------------------------------------------------------------------------------------------------------
+# Learning by the model of the release (``answers.bucket_model``), the strongest attacker known here. Its beliefs are
+# taken to the power that fits buckets best to which it was not fitted. So they are as often right as they say, and
+# that follows from QIT and ST alone.
+
+LEARNING_SAMPLE = 30_000  # records to which the attacker's model is fitted, in whole buckets
+
+
+def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
+    """Return what a model of the release believes of single records; naive Bayes where there is no model."""
+    scene = learnt.set_up(replace(learnt.view, sample=LEARNING_SAMPLE)) if _is_large(learnt) else learnt.scene
+    model = fit_attacker(scene)
+    if model is None:
+        return suite.attack_by_learning(learnt.scene, learnt.associations)
+    tally = scene.make_tally()
+    for batch in model.find_calibrated_beliefs():
+        rows = scene.record_order[batch.records]
+        uniform = np.broadcast_to(1 / batch.values.shape[1], (len(rows), 1, batch.values.shape[1]))
+        tally.add_block(Block(rows, batch.values, uniform, exclusive=rows.shape[1] <= EXACT_SIZE), batch.beliefs)
+    if scene is not learnt.scene:
+        scene.close()
+    notes = ("a model of all columns, calibrated on buckets to which it was not fitted",)
+    return [
+        Finding(
+            suite.LEARNING,
+            suite.LEARNING_KNOWS,
+            promised=False,
+            baseline=scene.baseline,
+            notes=notes,
+            **tally.finding_fields(),
+        )
+    ]
+
+
+def measure_learning(view: ReleaseView) -> float | None:
+    """Return the mean belief of who learns from QIT and ST in its best guess; None without a model."""
+    scene = BucketAttackView(replace(view, sample=LEARNING_SAMPLE))
+    model = fit_attacker(scene)
+    scene.close()
+    return None if model is None else model.belief
+
+
+def _is_large(learnt: AttackContext[BucketAttackView]) -> bool:
+    sample = learnt.view.sample
+    return learnt.view.manifest.published_records > LEARNING_SAMPLE and (sample is None or sample > LEARNING_SAMPLE)
+
+
+def fit_attacker(scene: BucketAttackView) -> BucketModel | None:
+    """Return the attacker's model, the same for the same release; None where lists have fakes, or nothing is learnt."""
+    if scene.fake_count or find_obstacle(len(scene.record_parts), len(scene.bounds)):
+        return None
+    return fit_bucket_model(scene.release_arrays, "0" * 64)
 
 
 # Corruption -----------------------------------------------------------------------------------------------------------
@@ -478,3 +557,6 @@ def _find_homogeneous(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
 
 
 HOMOGENEITY_ADVERSARY = Adversary(HOMOGENEITY, HOMOGENEITY_KNOWS, promised=True, attack=_find_homogeneous)
+LEARNING_ADVERSARY: Adversary[BucketAttackView] = Adversary(
+    suite.LEARNING, suite.LEARNING_KNOWS, promised=False, attack=attack_by_model
+)

@@ -549,6 +549,7 @@ def _wrong_claims(release: BucketRelease) -> list[str]:
             params.min_bucket_size <= min(setting)
             and max(setting) <= max(params.max_bucket_size, params.min_bucket_size)
         ),
+        f"setting {params.setting} is another one": params.setting is None or setting == params.stated_buckets,
         f"layout {facts.layout}": facts.layout == params.effective_layout,
         f"left out {facts.left_out}": facts.left_out <= (manifest.suppressed or 0),
         f"algorithm {manifest.algorithm}": manifest.algorithm == params.algorithm,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import reduce
 from math import fsum
@@ -15,23 +15,40 @@ import pyarrow as pa
 import scipy
 from sqlglot import exp
 
-from privsql.answers.channel import JITTER, LARGE, TINY, Channel, own_share, singular_values
-from privsql.answers.estimate import RecordSets, ReleaseQuestion, project_within, read_sets
-from privsql.answers.learned_prior import MOST_RECORDS, Sample, comparable_columns, encode_values
+from privsql.answers.aggregates import is_number
+from privsql.answers.channel import JITTER, LARGE, TINY, Channel, LinearEstimator, own_share, singular_values
+from privsql.answers.estimate import (
+    ConfidenceLevel,
+    CountBounds,
+    CountFigures,
+    RecordSets,
+    ReleaseQuestion,
+    as_sums,
+    bound_amount,
+    count_groups,
+    project_within,
+    read_sets,
+)
+from privsql.answers.learned_prior import comparable_columns
 from privsql.answers.question import CountQuery, Side, group_terms, select_terms
+from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
-from privsql.errors import EngineError, UsageError
-from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket, some_buckets
+from privsql.errors import EngineError
+from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, ChannelFacts
-from privsql.model.manifest import Estimate, exact_estimate, same_nan
+from privsql.model.manifest import Estimate, Number, exact_estimate, same_nan
 from privsql.model.records import bounded_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
+    from privsql.answers.answer import AttachedModel
+    from privsql.answers.bucket_model import ReleaseArrays
     from privsql.answers.channel import Floats, Matrix
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.roles import Field, Roles
     from privsql.mechanisms.bucketize.model import Ints
     from privsql.mechanisms.bucketize.parameters import BucketFacts, Weighting
 
@@ -133,17 +150,6 @@ def choose_weighting(sizes: Sequence[tuple[int, int]], values: int) -> Weighting
     return "linear" if fits and values <= LARGE else "share"
 
 
-@dataclass(frozen=True)
-class LinearEstimator:
-    """``weights`` (m, m): W, listed value by value; ``deviations`` (m,): of what a record adds to the count of v.
-
-    So the standard error of a count of n records is about ``deviations`` sqrt(n).
-    """
-
-    weights: Floats
-    deviations: Floats
-
-
 def find_linear_estimator(parts: pa.Table, facts: BucketFacts) -> LinearEstimator | None:
     """Return the estimator of ``privsql_channel``; None where the release weighs by shares."""
     if facts.weighting == "share":
@@ -163,7 +169,8 @@ def make_linear_estimator(classes: Sequence[ListedPairs], real: Sequence[int] | 
     gain += (1 - gain.T.copy().sum(axis=0))[:, None] * shares
     weights = gain + shares - (seen[:, None] * gain).sum(axis=0)
     squares = (weights * _multiply(moment, weights)).sum(axis=0) / fsum(records)
-    return LinearEstimator(weights, np.sqrt(np.maximum(squares - shares * shares, 0)))
+    deviations = np.sqrt(np.maximum(squares - shares * shares, 0))
+    return LinearEstimator(weights, deviations)
 
 
 def _typical_gain(moment: Floats, mean: Floats, records: Floats) -> Floats:
@@ -284,8 +291,6 @@ def _with_expected(roles: Roles) -> exp.Subquery:
 
 def estimate_baseline(db: Relations, query: CountQuery, roles: Roles, facts: BucketFacts) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
-    if query.measure.kind != "count":
-        raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
     estimates = [
         _sum_group(group, parts) for group, parts in _by_group(db.rows(baseline_statement(query, roles, facts))).items()
     ]
@@ -330,16 +335,12 @@ def _sum_group(group: tuple[Any, ...], parts: list[BucketTerm]) -> Estimate:
     return Estimate(group, middle, 0.0 if low == high else None, float(low), float(high))
 
 
-# Reconstruct ----------------------------------------------------------------------------------------------------------
-# Answers from a bucketized release through its channel (see ``privsql.answers.channel`` for the algebra).
-#
-# A record of value i sits in a uniformly random slot of that value, so e_x = sum over the matching records of count(g,
-# x)/|g| has E[e] = M^T n with M_ix = G_ix / o_i, G = sum_g count(g) count(g)^T / |g|: public, from ST alone. The
-# records of Q take their slots without replacement, hence the weight |Q|/N (1 - |Q|/N) of the noise.
+# Sums over records ----------------------------------------------------------------------------------------------------
+# What a release tells of sets of records: e = sum over the matching records of count(g, .)/|g|, and from it the counts.
 
-CHANNEL_FORMULA = (
-    "estimate = x^T n, n the posterior mean of the counts per sensitive value given e = sum over the matching records "
-    "of count(g, .)/|g|; E[e] = M^T n, M from ST (see privsql.channel)"
+LINEAR_FORMULA = (
+    "estimate = sum over the values v asked for of (e W)_v, e = sum over the matching records of count(g, .)/|g|, W in "
+    "privsql_estimator; about the SUM(weight) of the weighted view"
 )
 
 
@@ -419,7 +420,9 @@ def _by_size(amounts: dict[int, float]) -> Floats:
     return by_size
 
 
-def split_certain(db: Relations, query: CountQuery, roles: Roles, law: FakeValueChannel) -> ReleaseQuestion:
+def split_certain(
+    db: Relations, query: CountQuery, roles: Roles, law: FakeValueChannel, linear: LinearEstimator
+) -> ReleaseQuestion:
     """The question with what is certain of the values' records, and what is not."""
     return ReleaseQuestion(
         db,
@@ -427,35 +430,155 @@ def split_certain(db: Relations, query: CountQuery, roles: Roles, law: FakeValue
         table("qit"),
         law.channel,
         most=law.most,
+        linear=linear,
         code=roles.by_sa.column_name("code"),
     )
 
 
-# Sample ---------------------------------------------------------------------------------------------------------------
-# The records of some buckets of an open release as arrays, to learn from (``privsql.answers.learnt``).
+# Model ----------------------------------------------------------------------------------------------------------------
+# Answers by a model of the release: sums of q_rv, the belief that record r has value v, over what a question selects.
+
+MODEL_FORMULA = (
+    "estimate = sum over the matching records r and values v of q_rv, the probability by the release's model that r "
+    "has v, given what its bucket lists"
+)
+MANY = 2**62  # records, of which those of a question are no share
 
 
-def sample_buckets(db: Relations, roles: Roles, setting: Sequence[tuple[int, int]], law: FakeValueChannel) -> Sample:
-    """Whole buckets with about ``MOST`` records, the same ones every time; all of a release that is no larger."""
-    sizes, buckets = np.array(setting).T
-    share = min(1.0, MOST_RECORDS / float(sizes @ buckets))
-    bid = roles.by_qi.as_column("bid")
-    placed: Holes = {
-        "qit": table("qit"), "bid": bid, "columns": comparable_columns(roles), "filter": some_buckets(share, bid)
-    }  # fmt: skip
-    rows = db.arrow(fill("query/placed", placed))
-    listed = db.arrow(fill_lists(roles, some_buckets(share, column("bid", "s"))))
-    bids, code, records = (listed[name].to_numpy() for name in ("bid", "code", "records"))
-    known = np.unique(bids)
-    scale = np.array([law.scale[size] for size, _ in setting])
-    amounts = records * scale[np.searchsorted(np.cumsum(buckets), bids, side="right")]
-    at = np.searchsorted(known, bids), code
-    weights = scipy.sparse.coo_array((amounts, at), shape=(len(known), len(law.channel.records))).tocsr()
-    numbers = rows["bid"].to_numpy()
-    places = np.searchsorted(known, numbers).clip(max=len(known) - 1).astype(np.int32)
-    if not np.array_equal(known[places], numbers):
-        raise EngineError("the release is damaged: QIT has a bucket that ST does not list")
-    names = (field.name for field in roles.quasi_identifiers)
-    return Sample(
-        places, weights, {name: encode_values(rows[key]) for name, key in zip(names, roles.qi_keys, strict=True)}
+def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> exp.Query:
+    """Return the SQL statement that an answer needs."""
+    amount = query.measure.amount
+    holes: Holes = {
+        "records": query.join_lookups(temp_table(model.records)),
+        "record": column(model.record),
+        "values": table("privsql_values"),
+        "code": roles.by_sa.as_column("code"),
+        "weights": table("weights", model.database),
+        "groups": [column(f"g_{i}") for i in range(len(query.groups))],
+        "predicate": query.predicate or exp.true(),
+        "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.Literal.number(1),
+    }
+    sides: tuple[Side, ...] = ("qi", "sa")
+    for side in sides:
+        holes[f"{side}_terms"] = select_terms(query, side)
+        holes[f"{side}_filter"] = all_of(query.filters[side])
+    return fill("query/modelled", holes)
+
+
+@dataclass(frozen=True)
+class BeliefSums:
+    """Sums over the beliefs that each group (G,) of an answer is about, as ``sql/query/modelled.sql`` names them."""
+
+    known: Floats
+    n: Floats
+    a: Floats
+    nn: Floats
+    na: Floats
+    aa: Floats
+    least: Floats
+    most: Floats
+
+    def measure_amounts(self, kind: str) -> tuple[Floats, Floats, Floats]:
+        """Return sums or means, and the covariance and variance for ``IntervalScale.standard_error`` (G,)."""
+        if kind == "sum":
+            return self.a, self.na, self.aa
+        number = np.maximum(self.n, 1e-9)
+        mean = self.a / number
+        spread = (self.aa - 2 * mean * self.na + mean**2 * self.nn) / number**2
+        return mean, (self.na - mean * self.nn) / number, spread.clip(0)
+
+
+def estimate_by_model(
+    db: Relations, query: CountQuery, roles: Roles, model: AttachedModel, bounds: list[Estimate], confidence: float
+) -> list[Estimate]:
+    """Return the answer's rows; ``bounds``: counts with the bounds that are certain, by group."""
+    if not bounds:
+        return []
+    names = [f"g_{i}" for i in range(len(query.groups))]
+    rows, keys = _read_groups(db, model_statement(query, roles, model), names)
+    rank = {key: at for at, key in enumerate(keys)}
+    order = np.array([rank.get(one.group, -1) for one in bounds], dtype=np.intp)  # nothing is the last of all
+    sums = BeliefSums(*(np.append(as_sums(rows[one.name]), 0.0)[order] for one in fields(BeliefSums)))
+    if query.predicate is None:
+        members, scale = _count_members(db, query, [one.group for one in bounds]), model.scale
+    else:  # which values count differs by record, so that no total is known
+        members, scale = sums.known, replace(model.scale, records=MANY)
+    least, most = (np.array([[float(end or 0)] for end in ends]) for ends in zip(*_list_ends(bounds), strict=True))
+    error = scale.standard_error(members, sums.n, sums.nn, sums.nn, sums.nn)
+    groups, level = [one.group for one in bounds], ConfidenceLevel(confidence)
+    if query.measure.amount is None:
+        return count_groups(groups, CountBounds(sums.n[:, None], error[:, None] ** 2, least, most), level)
+    mean, covariance, variance = sums.measure_amounts(query.measure.kind)
+    spread = scale.standard_error(members, sums.n, sums.nn, covariance, variance) ** 2
+    figures = []
+    for at in range(len(groups)):
+        count = CountFigures(float(sums.n[at]), float(error[at] ** 2), float(least[at, 0]), float(most[at, 0]))
+        figure, ends = (float(mean[at]), float(spread[at])), (float(sums.least[at]), float(sums.most[at]))
+        known = sums.known[at] > 0
+        figures.append(bound_amount(query, figure, ends, count, level) if known else query.measure.empty_figures)
+    return [Estimate(group, *row) for group, row in zip(groups, figures, strict=True)]
+
+
+def _list_ends(bounds: list[Estimate]) -> list[tuple[Number | None, Number | None]]:
+    return [(one.low, one.high) for one in bounds]
+
+
+def _read_groups(db: Relations, statement: exp.Query, names: Sequence[str]) -> tuple[pa.Table, list[tuple[Any, ...]]]:
+    """Return the rows of a statement, and the groups (``names``) of each."""
+    rows = db.arrow(statement)
+    keys = rows.select(names).to_pylist() if names else [{}] * rows.num_rows
+    return rows, [tuple(same_nan(key[name]) for name in names) for key in keys]
+
+
+def _count_members(db: Relations, query: CountQuery, groups: list[tuple[Any, ...]]) -> Floats:
+    """Return how many records meet the conditions on quasi-identifiers, whatever their values, by group (G,)."""
+    sides = [group.side == "qi" for group in query.groups]
+    names = [f"g_{i}" for i, is_published in enumerate(sides) if is_published]
+    expressions = [expression for name, expression in group_terms(query, "qi") if name in names]
+    holes: Holes = {
+        "qit": query.join_lookups(table("qit")),
+        "groups": [alias_as(each.copy(), name) for name, each in zip(names, expressions, strict=True)],
+        "keys": expressions,
+        "filter": all_of(query.filters["qi"]),
+    }
+    rows, keys = _read_groups(db, fill("query/members", holes), names)
+    sizes = dict(zip(keys, as_sums(rows["members"]).tolist(), strict=True))
+    keys_of = (tuple(part for part, is_published in zip(group, sides, strict=True) if is_published) for group in groups)
+    return np.array([sizes.get(key, 0.0) for key in keys_of])
+
+
+def read_release_arrays(db: Relations, roles: Roles) -> ReleaseArrays:
+    """Return QIT and ST of an open release, records in the order in which they are stored."""
+    from privsql.answers.bucket_model import ReleaseArrays  # noqa: PLC0415 (only for a model)
+
+    columns, bid = comparable_columns(roles), roles.by_qi.as_column("bid")
+    rows = db.arrow(fill("query/placed", {"qit": table("qit"), "bid": bid, "columns": columns, "filter": exp.true()}))
+    listed = db.arrow(fill_lists(roles, exp.true()).order_by("bid", "code"))
+    bids, bucket = np.unique(rows["bid"].to_numpy(), return_inverse=True)
+    listed_bids, listed_bucket = np.unique(listed["bid"].to_numpy(), return_inverse=True)
+    if not np.array_equal(bids, listed_bids) or (np.diff(bucket) < 0).any():
+        raise EngineError("the release is damaged: QIT and ST do not have the same buckets")
+    labels = exp.select(*(exp.cast(item, "VARCHAR") for item in roles.sa_columns()))
+    texts = db.rows(labels.from_(list_values(roles, table("privsql_values"))).order_by("code"))
+    named = zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
+    return ReleaseArrays(
+        {field.name: _code_column(rows[key], field) for field, key in named},
+        bucket,
+        listed_bucket,
+        listed["code"].to_numpy().astype(np.int64),
+        listed["records"].to_numpy().astype(np.int64),
+        [label_value(text) for text in texts],
     )
+
+
+def _code_column(column: pa.ChunkedArray, field: Field) -> NDArray[Any]:
+    """Return numbers and days, NULL as NaN, or the ranks of texts, NULL last."""
+    if field.type == "DATE":
+        column = column.cast(pa.int32())
+    if field.type == "DATE" or (is_number(field.type) and field.type != "BOOLEAN"):
+        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    texts = coded.dictionary.cast(pa.string()).to_pylist()
+    rank = np.empty(len(texts), dtype=np.int64)
+    rank[sorted(range(len(texts)), key=lambda i: (texts[i] is None, texts[i] or ""))] = np.arange(len(texts))
+    return np.asarray(rank[coded.indices.to_numpy(zero_copy_only=False)])

@@ -13,6 +13,7 @@ import numpy as np
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize.beliefs import Beliefs
+from privsql.mechanisms.bucketize.group_flows import allocate_values
 from privsql.mechanisms.bucketize.optimal import Relaxation, search_optimum
 from privsql.mechanisms.bucketize.parameters import SureFacts
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from privsql.mechanisms.bucketize.beliefs import GroupBound
     from privsql.mechanisms.bucketize.group_flows import Flags
-    from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan
+    from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan, Setting
 
 # Implied --------------------------------------------------------------------------------------------------------------
 # What a plan implies for beliefs (``beliefs``) before anything is published: upper bounds, from counts alone.
@@ -113,6 +114,55 @@ def _imply_column_beliefs(assignment: PlannedAssignment, texts: Sequence[str]) -
     reached = (assignment.count_reaching(records, most, need, known).sum(axis=0) for need in (sizes, sizes // 2 + 1))
     certain, above_half = (int(sizes @ np.minimum(buckets, number)) for number in reached)
     return dict(zip(values.tolist(), highest, strict=True)), SureFacts(certain=certain, above_half=above_half)
+
+
+# Stated settings ------------------------------------------------------------------------------------------------------
+# Whether a publisher's own setting is valid: Theorem 4.17 for two sizes, Hall's condition for more.
+
+
+def require_valid_setting(problem: BucketProblem, setting: Setting) -> Setting:
+    """Return the setting; ``InfeasibleError`` names the condition that it breaks, and the values that break it.
+
+    With a_ij = min(F_ij b_j, o_i): sum_j S_j b_j = n (CC), sum_j a_ij >= o_i for every value (PC), and for every size
+    sum_i a_ij >= S_j b_j (FC). Two sizes need no more; for others, and for bounds on groups, all sets are checked.
+    """
+    if setting.records != problem.records:
+        raise _invalid_setting(f"buckets hold {setting.records:,} records, the table {problem.records:,}", "CC")
+    sizes, buckets = np.array(setting.sizes, dtype=np.int64), np.array(setting.buckets, dtype=np.int64)
+    if not problem.smallest <= min(setting.sizes) <= max(setting.sizes) <= problem.largest:
+        raise _invalid_setting(f"its sizes are not all from {problem.smallest} to {problem.largest}", "bucket sizes")
+    capacity = problem.capacity_for(setting.sizes)
+    limits = np.minimum(capacity * buckets, problem.counts[:, None])
+    short = limits.sum(axis=1) < problem.counts
+    if short.any():
+        raise _crowded_setting(problem, short, int(limits[short].sum()), "PC")
+    for size, number, most in zip(setting.sizes, setting.buckets, limits.sum(axis=0).tolist(), strict=True):
+        if most < size * number:
+            raise _invalid_setting(f"thresholds let {most:,} records into {number:,} buckets of {size}", "FC")
+    flow = allocate_values(problem, setting)
+    if flow.unplaced:
+        held = np.where(flow.blocked[:, None], capacity, 0)
+        room = int(problem.let_through(held, sizes) @ buckets)
+        raise _crowded_setting(problem, flow.blocked, room, "Hall's condition")
+    return setting
+
+
+def _crowded_setting(problem: BucketProblem, values: Flags, room: int, condition: str) -> InfeasibleError:
+    """Return the error for values that a setting has too little room for."""
+    names, records = [problem.label(int(i)) for i in np.flatnonzero(values)], int(problem.counts[values].sum())
+    reason = f"the values {{{_list_names(names)}}} have {records:,} records, its buckets have room for {room:,}"
+    return _invalid_setting(reason, condition, hall_set=names, records=records, room=room)
+
+
+def _invalid_setting(reason: str, condition: str, **details: object) -> InfeasibleError:
+    text = f"the setting is not valid: {reason} ({condition}); without setting, privsql searches for one"
+    return InfeasibleError(text, {"condition": condition, **details})
+
+
+def _list_names(names: Sequence[str]) -> str:
+    """Return the first names of values, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 # Infeasible -----------------------------------------------------------------------------------------------------------
@@ -238,7 +288,7 @@ def _explain_hall_set(problem: BucketProblem, details: dict[str, object]) -> str
     records = int(problem.counts[values].sum())
     names = [problem.label(int(i)) for i in values]
     details |= {"hall_set": names, "records": records, "room": room}
-    listed = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+    listed = _list_names(names)
     sizes = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
     held = problem.room_for(values).tolist()
     shares = (Fraction(c, s) for s, c in zip(problem.sizes.tolist(), held, strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -14,10 +13,11 @@ from sqlglot import exp
 
 from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
+from privsql.answers.answer import BASELINE, LINEAR, MODEL
+from privsql.answers.bucket_model import find_obstacle
 from privsql.answers.channel import LARGE, own_share, relative_error, remaining_variance
-from privsql.answers.learned_prior import can_teach, find_or_learn_prior
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
-from privsql.attacks import adversaries, suite
+from privsql.attacks import adversaries
 from privsql.attacks.suite import Suite
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table, temp_table
@@ -36,15 +36,21 @@ from privsql.mechanisms.bucketize.checks import (
 )
 from privsql.mechanisms.bucketize.estimator import (
     BASELINE_FORMULA,
-    CHANNEL_FORMULA,
+    LINEAR_FORMULA,
+    MODEL_FORMULA,
     baseline_statement,
     channel_facts,
     channel_statement,
     estimate_baseline,
+    estimate_by_model,
     expected_records,
+    listed_values,
     make_channel,
+    make_fake_value_channel,
+    make_linear_estimator,
+    model_statement,
     observe_sets,
-    sample_buckets,
+    read_release_arrays,
     split_certain,
 )
 from privsql.mechanisms.bucketize.fakes import plan_lists
@@ -67,12 +73,12 @@ from privsql.model.manifest import make_structure as part
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from privsql.answers.channel import Channel
-    from privsql.answers.learned_prior import TaughtPrior
+    from privsql.answers.bucket_model import ReleaseArrays
+    from privsql.answers.channel import Channel, LinearEstimator
     from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
-    from privsql.mechanisms.bucketize.estimator import FakeValueChannel
+    from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Plan
     from privsql.mechanisms.bucketize.parameters import BucketFacts
@@ -87,9 +93,10 @@ if TYPE_CHECKING:
 class BucketizedAnswers(answer.Answers):
     """An open release that answers count queries; its channel is read once."""
 
-    certain = frozenset({"baseline"})
+    certain = frozenset({BASELINE})
     records = "qit"
     measures = frozenset()
+    modelled = True
 
     @cached_property
     def channel(self) -> Channel:
@@ -101,44 +108,83 @@ class BucketizedAnswers(answer.Answers):
         return BucketizeFacts.model_validate(self._manifest.facts)
 
     @cached_property
+    def _listed_pairs(self) -> list[ListedPairs]:
+        parts = self._db.arrow(all_rows(table("privsql_channel")))
+        return listed_values(parts, [size for size, _ in self._facts.sizes], self._facts.fake_values)
+
+    @cached_property
     def _fake_value_channel(self) -> FakeValueChannel:
-        return make_channel(self._db.arrow(all_rows(table("privsql_channel"))), self._facts)
+        return make_fake_value_channel(self._listed_pairs, self._facts.real)
 
     @cached_property
     def _expected_records(self) -> pa.Table:
         return expected_records(self._db, self._roles, self._facts, self._fake_value_channel)
 
     @cached_property
-    def _learned_prior(self) -> TaughtPrior | None:
-        """The prior that the release teaches, if any."""
-        if not can_teach(self.channel, self._manifest.published_records):
+    def _linear_estimator(self) -> LinearEstimator | None:
+        """The estimator of plain SQL, of releases that weigh by shares too; None where values are very many."""
+        if len(self.channel.records) > LARGE:
             return None
-        return find_or_learn_prior(
-            self.channel, sample_buckets(self._db, self._roles, self._facts.sizes, self._fake_value_channel)
-        )
+        return make_linear_estimator(self._listed_pairs, self._facts.real)
+
+    @property
+    def estimators(self) -> tuple[str, ...]:
+        """Return the estimators that there are, the most precise one first."""
+        model = (MODEL,) if self.model is not None else ()
+        linear = (LINEAR,) if len(self.channel.records) <= LARGE else ()
+        return *model, *linear, BASELINE
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        self.require_estimator(estimator)
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
-        if estimator == "baseline":
-            return baseline_statement(query, self._roles, self._facts), BASELINE_FORMULA
-        return channel_statement(query, self._roles, self._facts), CHANNEL_FORMULA
+        if estimator == MODEL and self.model is not None:
+            return model_statement(query, self._roles, self.model), MODEL_FORMULA
+        if estimator == LINEAR:
+            return channel_statement(query, self._roles, self._facts), LINEAR_FORMULA
+        if query.measure.kind != "count":
+            raise UsageError(f"{query.measure.kind.upper()} needs another estimator: {', '.join(self.estimators[:-1])}")
+        return baseline_statement(query, self._roles, self._facts), BASELINE_FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         if query.is_exact:
             return exact_answer(self._db, query, table("qit"))
-        if estimator == "baseline":
-            if self._facts.fake_values:
-                self._db.register_arrow("expected", self._expected_records)
-            return estimate_baseline(self._db, query, self._roles, self._facts)
-        question = replace(
-            split_certain(self._db, query, self._roles, self._fake_value_channel), taught=self._learned_prior
-        )
+        if estimator == MODEL and self.model is not None:
+            bounds = self._bound_counts(query)
+            return estimate_by_model(self._db, query, self._roles, self.model, bounds, confidence)
+        if estimator != LINEAR or self._linear_estimator is None:
+            return self._bound_counts(query)
+        question = split_certain(self._db, query, self._roles, self._fake_value_channel, self._linear_estimator)
         observed = observe_sets(question, self._roles, self._facts, self._fake_value_channel)
         return estimate.estimate_rows(question, observed, confidence)
+
+    def read_arrays(self) -> ReleaseArrays:
+        """Return what a model is fitted to; ``InfeasibleError`` where none is."""
+        if self._why_unmodelled:
+            raise InfeasibleError(f"no model is fitted to {self._why_unmodelled}; its answers are linear")
+        return read_release_arrays(self._db, self._roles)
+
+    def explain_improvement(self, estimator: str) -> tuple[str, ...]:
+        """Return that a model would halve the error, and what it takes."""
+        if estimator != LINEAR or self.model is not None or self._why_unmodelled:
+            return ()
+        return ("'privsql fit' makes answers of this release about twice as precise",)
+
+    @property
+    def _why_unmodelled(self) -> str | None:
+        """Return what stands against a model of the release."""
+        if self._facts.fake_values:
+            return "a release with fake values"
+        if len(self._roles.sensitive) > 1:
+            return "a compound attribute"
+        return find_obstacle(self._manifest.published_records, len(self.channel.records))
+
+    def _bound_counts(self, query: CountQuery) -> list[Estimate]:
+        """Return counts by the papers' formula with the bounds that are certain."""
+        if self._facts.fake_values:
+            self._db.register_arrow("expected", self._expected_records)
+        return estimate_baseline(self._db, query, self._roles, self._facts)
 
 
 # Previews -------------------------------------------------------------------------------------------------------------
@@ -253,14 +299,15 @@ def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alt
     ``tr M / sum f'``: how much of the beliefs that thresholds allow is used (``planning.informative``); errors are what
     ``relative_error`` expects of a question that selects a share of the records.
     """
-    rows = [_preview_alternative(db, source, params, name) for name in ALGORITHMS]
+    names = (*ALGORITHMS, *(["setting"] if params.setting is not None else []))
+    rows = [_preview_alternative(db, source, params, name) for name in names]
     return Alternatives(MEASURES, rows, _advise_algorithm(rows, params.algorithm))
 
 
 def _preview_alternative(db: Relations, source: Records, params: Bucketize, name: str) -> Alternative:
     keywords: dict[str, Any] = params.model_dump(mode="json", exclude_none=True) | {"algorithm": name}
     if name != params.algorithm:
-        keywords = {key: value for key, value in keywords.items() if key != "layout"}
+        keywords = {key: value for key, value in keywords.items() if key not in ("layout", "setting")}
     try:
         facts, channel, problem = preview_release(db, source, Bucketize.model_validate(keywords))
     except ValidationError as error:
@@ -507,12 +554,12 @@ MECHANISM = TabularMechanism(
             attacks.CORRUPTION_ADVERSARY,
             adversaries.absence_adversary(_belief_in_missing),
             adversaries.NEGATIVE_ADVERSARY,
-            suite.LEARNING_ADVERSARY,
-            suite.ITERATED_ADVERSARY,
+            attacks.LEARNING_ADVERSARY,
             adversaries.DETERMINATION_ADVERSARY,
         ),
         combining=(adversaries.attack_by_intersection,),
         quick=BucketAttackView,
+        learning=attacks.measure_learning,
     ),
     promise=describe_bound,
     words=explain_guarantee,

@@ -198,7 +198,7 @@ class BucketProblem:
         if not len(every):
             return every
         held = np.minimum(floor_thresholds(self.thresholds, every), self.counts[:, None])
-        return np.asarray(every[self._let_through(held, every) >= every])
+        return np.asarray(every[self.let_through(held, every) >= every])
 
     @cached_property
     def capacity(self) -> Ints:
@@ -219,9 +219,9 @@ class BucketProblem:
             return np.asarray(np.minimum(self.sizes, self.capacity[values].sum(axis=0)))
         held = np.zeros_like(self.capacity)
         held[values] = self.capacity[values]
-        return self._let_through(held, self.sizes)
+        return self.let_through(held, self.sizes)
 
-    def _let_through(self, held: Ints, sizes: Ints) -> Ints:
+    def let_through(self, held: Ints, sizes: Ints) -> Ints:
         """Return what trees let through of so much of each value (m, K) in one bucket of each size (K,)."""
         each = [tree.rank(held, self.bound_floors(tree.bounds, sizes)) for tree in self.trees] or [held.sum(axis=0)]
         return np.asarray(np.minimum(sizes, np.min(each, axis=0)))

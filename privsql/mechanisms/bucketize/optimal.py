@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, gcd
+from math import ceil, gcd, lcm
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -177,6 +177,7 @@ def lower_bound(problem: BucketProblem) -> int:
 # where its settings turn out not to be valid.
 
 LEAST_SECONDS = 0.2  # that an integer program gets, however late it is
+MOST_STEPS = 100_000  # of an exact enumeration
 TINY = 3000  # records below which the whole integer program is solved: rounding can be far off there
 
 
@@ -216,9 +217,43 @@ def search_optimum(problem: BucketProblem, start: Setting | None, seconds: float
             best = candidate
     if best is None:
         return None
+    if seconds > 0 and best.loss > relaxation.lower_bound and relaxation.reduced and problem.records < TINY:
+        best, exact = _enumerate_better(relaxation, best)
+        relaxation.lower_bound = best.loss if exact else relaxation.lower_bound
     if best.loss == relaxation.lower_bound:
         return Optimum(best, relaxation.lower_bound, "certificate")
     return Optimum(best, relaxation.lower_bound, "solver" if proved else "none")
+
+
+def _enumerate_better(relaxation: Relaxation, best: Setting) -> tuple[Setting, bool]:
+    """The best setting, and whether no other has less loss: all that could are looked at, in exact integers.
+
+    A valid b has Loss >= LB + sum_S r_S b_S, r_S the reduced costs of the certificate. So sum_S r_S b_S < best - LB,
+    which leaves few b if the gap is small. Undecided after ``MOST_STEPS`` steps.
+    """
+    problem, steps = relaxation.problem, 0
+    scale = lcm(*(r.denominator for r in relaxation.reduced))
+    order = sorted(range(len(problem.sizes)), key=lambda j: -relaxation.reduced[j])
+    sizes = [int(problem.sizes[j]) for j in order]
+    costs = [int(relaxation.reduced[j] * scale) for j in order]
+    stack: list[tuple[int, int, int, tuple[tuple[int, int], ...]]] = [(0, problem.records, 0, ())]
+    while stack:
+        at, rest, cost, chosen = stack.pop()
+        steps += 1
+        if steps > MOST_STEPS:
+            return best, False
+        if rest == 0:
+            setting = Setting.from_counts(dict(chosen))
+            if setting.loss < best.loss and not allocate_values(problem, setting).unplaced:
+                best = setting
+            continue
+        slack = (best.loss - relaxation.lower_bound) * scale - cost
+        for j in range(at, len(sizes)):
+            most = rest // sizes[j] if not costs[j] else min(rest // sizes[j], (slack - 1) // costs[j])
+            for number in range(1, most + 1):
+                more = (*chosen, (sizes[j], number))
+                stack.append((j + 1, rest - number * sizes[j], cost + number * costs[j], more))
+    return best, True
 
 
 def round_relaxation(relaxation: Relaxation) -> Setting | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -160,6 +161,27 @@ class ValueGroup(BaseModel):
 # What a publisher asks of bucketization: frozen, validated, exact.
 
 
+PAIR = re.compile(r"([\d,]+)\s*x\s*(\d+)")
+
+
+def parse_setting(value: object) -> str:
+    """Return a bucket setting in its short form; ``ValueError`` where it is none.
+
+    >>> parse_setting("1,200 x 4, 1 x 14")
+    '1200x4, 1x14'
+    """
+    pairs = [(int(number.replace(",", "") or 0), int(size)) for number, size in PAIR.findall(str(value))]
+    if not pairs or re.sub(r"[\s,]", "", PAIR.sub("", str(value))) or not all(min(pair) for pair in pairs):
+        raise ValueError(f"{value!r} is no bucket setting; write number x size, as in '9x4, 1x14'")
+    if len({size for _, size in pairs}) < len(pairs):
+        raise ValueError(f"{value!r} has a size twice")
+    return ", ".join(f"{number}x{size}" for number, size in pairs)
+
+
+BucketSetting = Annotated[str, BeforeValidator(parse_setting)]
+"""Numbers of buckets by size, as text."""
+
+
 class Bucketize(Parameters):
     """F'-private bucketization: count(g, x)/|g| <= f'_x for every bucket g and sensitive value x.
 
@@ -185,12 +207,19 @@ class Bucketize(Parameters):
     bucket; where there are too few, ``no_admissible_fake`` says what happens. A listed value that is excluded for
     somebody in its bucket is then certainly real, to who knows how fakes were chosen.
 
+    ``setting``: the buckets themselves, in place of a search (algorithm ``setting``). The setting is refused with the
+    values that it has no room for unless it is valid: Theorem 4.17 for two sizes, Hall's condition for more.
+
     ``allow_certain``: a value that all records of some bucket have is refused unless its threshold was written as 1,
     as a constant, for the value or by the query; this publishes it all the same.
+
+    ``max_learning``: thresholds do not bound what somebody learns from the release itself. This refuses a release to
+    which the strongest learning attacker that is known fits a model whose mean belief in its best guesses is higher.
+    The figure follows from QIT and ST alone.
     """
 
     kind: Literal["bucketize"] = "bucketize"
-    algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal", "informative"] = "optimal"
+    algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal", "informative", "setting"] = "optimal"
     threshold: Threshold = Field(
         description="What belief in a value may reach: a constant, or linear in its frequency f: '8*f + 0.02'."
     )
@@ -202,6 +231,9 @@ class Bucketize(Parameters):
     )
     min_bucket_size: int = Field(default=2, ge=1, description="Smallest bucket size.")
     max_bucket_size: int = Field(default=50, ge=1, le=10_000, description="Largest bucket size.")
+    setting: BucketSetting | None = Field(
+        default=None, description="The buckets to validate and publish, number x size: '9x4, 1x14'."
+    )
     layout: Literal["blocks", "round-robin", "largest-first", "lumps"] | None = Field(
         default=None, description="How values are dealt to buckets."
     )
@@ -227,7 +259,22 @@ class Bucketize(Parameters):
     allow_certain: bool = Field(
         default=False, description="Publish values that are certain (belief 1) although no threshold says 1."
     )
+    max_learning: float | None = Field(
+        default=None, gt=0, le=1, description="Highest mean belief of who learns from the release; refused above."
+    )
     proof_seconds: float = Field(default=1.0, ge=0, description="How long optimal may search for a proof.")
+
+    @property
+    def learning_limit(self) -> float | None:
+        """Return ``max_learning``."""
+        return self.max_learning
+
+    @model_validator(mode="before")
+    @classmethod
+    def _setting_is_no_search(cls, source: Any) -> Any:
+        if isinstance(source, dict) and source.get("setting") is not None:
+            return {"algorithm": "setting", **source}
+        return source
 
     @model_validator(mode="after")
     def _require_consistent(self) -> Bucketize:
@@ -242,6 +289,7 @@ class Bucketize(Parameters):
         if self.excess == "suppress" and not self.threshold.is_constant:
             raise ValueError("excess = 'suppress' needs a constant threshold, the same for every value")
         self._refuse_with_bounds()
+        self._refuse_with_setting()
         if self.layout == "largest-first" and self.algorithm != "anatomy":
             raise ValueError("layout 'largest-first' belongs to algorithm = 'anatomy'")
         if self.layout == "lumps" and self.algorithm != "informative":
@@ -249,6 +297,13 @@ class Bucketize(Parameters):
         if self.algorithm == "informative" and self.fake_values:
             raise ValueError("fake_values does not go with algorithm = 'informative', whose values stand in lumps")
         return self
+
+    def _refuse_with_setting(self) -> None:
+        """``ValueError`` for what does not go with a stated setting."""
+        if (self.setting is not None) != (self.algorithm == "setting"):
+            raise ValueError(f"algorithm = {self.algorithm!r} searches for a setting; with setting take 'setting'")
+        if self.setting is not None and self.fake_values:
+            raise ValueError("fake_values does not go with setting: the search makes buckets that can hide them")
 
     @property
     def is_bounding(self) -> bool:
@@ -265,6 +320,11 @@ class Bucketize(Parameters):
         wrong = next((keyword for keyword, is_set in others.items() if is_set), None)
         if wrong is not None and self.is_bounding:
             raise ValueError(f"{name} does not go with {wrong}, which bounds single values only")
+
+    @property
+    def stated_buckets(self) -> dict[int, int]:
+        """Return the number of buckets of each size that ``setting`` states."""
+        return {int(size): int(number) for number, size in PAIR.findall(self.setting or "")}
 
     @property
     def effective_layout(self) -> str:

@@ -28,17 +28,17 @@ from privsql.mechanisms.bucketize.layout import Singles, runs_from_entries
 from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts, CertaintyFacts, FakeFacts
 from privsql.mechanisms.bucketize.search import search, spread_left_out
 from privsql.mechanisms.private import RankAssignment, RecordParts
-from privsql.model.records import source_changed_error
+from privsql.model.packing import source_changed_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
+    from privsql.answers.channel import LinearEstimator
     from privsql.engine.database import Relations
     from privsql.engine.roles import Roles
     from privsql.keyed_random import Key, Shuffler
-    from privsql.mechanisms.bucketize.estimator import LinearEstimator
     from privsql.mechanisms.bucketize.layout import BucketLayout, BucketRuns
     from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan
     from privsql.mechanisms.bucketize.parameters import Bucketize
@@ -60,12 +60,20 @@ def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) 
 
     ``ordered``: records in canonical order. Raises ``GuaranteeError`` unless the records are those that were counted.
     """
+    source.history.groups = bids
+    if source.packed is not None:
+        grouped = source.packed.stream_groups(bids)
+        if grouped is not None:
+            db.register_arrow("assigned", grouped)
+            _write_qit(db, source.roles, temp_table("assigned"), is_sorted=True)
+            db.drop("assigned")
+            source.drop_relations()
+            return
     with db.open_sibling() as writer, db.stream_batches(source.coded_records(ordered=ordered), BATCH) as coded:
         assigned_records = AssignedRecords(coded, bids, np.array(source.counts, dtype=np.int64))
         writer.register_arrow("assigned", assigned_records.as_stream())
         _write_qit(writer, source.roles, temp_table("assigned"))
     assigned_records.require_all_placed()
-    source.history.groups = bids
 
 
 def write_ranked(db: Relations, source: Records, layout: BucketLayout, key: Key) -> None:
@@ -102,10 +110,13 @@ def write_counted(db: Relations, roles: Roles, fakes: tuple[Ints, Ints]) -> None
     db.drop("assigned", "fakes")
 
 
-def _write_qit(db: Relations, roles: Roles, assigned: exp.Expr) -> None:
+def _write_qit(db: Relations, roles: Roles, assigned: exp.Expr, *, is_sorted: bool = False) -> None:
     holes: Holes = {"assigned": assigned, "qi": roles.qi_typed("r"), "qi_order": roles.qi_columns("r")}
     holes |= roles.by_qi.alias_holes("bid")
-    db.create_table("qit", fill("bucketize/qit", holes), into="release", title="Assigning records to buckets")
+    query = fill("bucketize/qit", holes)
+    if is_sorted:
+        query.set("order", None)
+    db.create_table("qit", query, into="release", title="Assigning records to buckets")
 
 
 def read_domain_values(db: Relations, roles: Roles) -> pa.Table:
@@ -183,7 +194,7 @@ def stream_listed(runs: BucketRuns, values: pa.Table) -> pa.RecordBatchReader:
 # Publishing -----------------------------------------------------------------------------------------------------------
 # From a plan to the tables of a release: places are drawn, records and values written through SQL.
 
-PAIR, RECORD, LISTED, VALUE = 150, 5, 24, 1000  # bytes that are taken beside the engine for each of them
+PAIR, RECORD, LISTED, VALUE = 150, 13, 24, 1000  # bytes that are taken beside the engine for each of them
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from privsql.mechanisms.bucketize import fakes, informative, optimal
 from privsql.mechanisms.bucketize.beliefs import compute_bounds, compute_thresholds
 from privsql.mechanisms.bucketize.fake_chances import times_listed
 from privsql.mechanisms.bucketize.fakes import find_even_plan
-from privsql.mechanisms.bucketize.feasibility import explain_infeasible
+from privsql.mechanisms.bucketize.feasibility import explain_infeasible, require_valid_setting
 from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan, Setting
 from privsql.mechanisms.bucketize.optimal import best_two_size
@@ -107,16 +107,19 @@ def multi_size(problem: BucketProblem) -> Setting | None:
 ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal", "informative")
 
 
-def find_plan(problem: BucketProblem, algorithm: str, *, seconds: float = 1.0) -> Plan:
+def find_plan(problem: BucketProblem, algorithm: str, *, seconds: float = 1.0, stated: Setting | None = None) -> Plan:
     """The plan of ``algorithm`` for ``problem``, with a certified lower bound of every plan's Loss.
 
-    ``seconds`` bounds the time ``optimal`` spends on proving. Raises ``InfeasibleError`` with the violated Hall set and
-    the nearest feasible threshold, ``UsageError`` for bounds that the algorithm does not keep, and ``GuaranteeError``
-    if the independent check rejects what a search found.
+    ``seconds`` bounds the time ``optimal`` spends on proving. ``stated``: the setting itself, of ``setting``. Raises
+    ``InfeasibleError`` with the violated Hall set and the nearest feasible threshold, ``UsageError`` for bounds that
+    the algorithm does not keep, and ``GuaranteeError`` if the independent check rejects what a search found.
     """
     _refuse_unbounded(problem, algorithm)
     solve, clock = _choose_solver(algorithm), time.thread_time()
-    setting = solve(problem) if len(problem.sizes) else None
+    if stated is not None:
+        setting: Setting | None = require_valid_setting(problem, stated)
+    else:
+        setting = solve(problem) if len(problem.sizes) else None
     proof: Proof = "none"
     lower_bound, lasted = 0, time.thread_time() - clock
     if algorithm == "optimal" and len(problem.sizes):
@@ -145,7 +148,9 @@ def _count_unplaced(problem: BucketProblem, algorithm: str) -> int | None:
 
 def _refuse_unbounded(problem: BucketProblem, algorithm: str) -> None:
     """``UsageError`` unless the algorithm keeps the bounds on sets of values exactly."""
-    keeping = {0: ALGORITHMS, 1: ALGORITHMS[1:5], 2: ("one-size", "two-size")}[len(problem.trees)]
+    keeping = {0: (*ALGORITHMS, "setting"), 1: (*ALGORITHMS[1:5], "setting"), 2: ("one-size", "two-size")}[
+        len(problem.trees)
+    ]
     if algorithm not in keeping:
         what = "groups that cross each other (of two columns, say)" if len(problem.trees) > 1 else "bounds on groups"
         names = ", ".join(map(repr, keeping))
@@ -167,6 +172,7 @@ def _choose_solver(algorithm: str) -> Callable[[BucketProblem], Setting | None]:
         "two-size": optimal.best_two_size,
         "multi-size": multi_size,
         "optimal": optimal.best_two_size,
+        "setting": optimal.best_two_size,
         "informative": informative.find_setting,
     }[algorithm]
 
@@ -269,8 +275,10 @@ def search(db: Relations, domain: Records, params: Bucketize) -> tuple[Plan, Buc
             f"mechanism.layout: {params.effective_layout!r} does not keep groups that cross; take 'blocks'"
         )
 
+    stated = Setting.from_counts(params.stated_buckets) if params.setting is not None else None
+
     def plan_of(problem: BucketProblem) -> Plan:
-        return find_plan(problem, params.algorithm, seconds=params.proof_seconds)
+        return find_plan(problem, params.algorithm, seconds=params.proof_seconds, stated=stated)
 
     if not params.fake_values or params.uneven_fakes == "state":
         return plan_of(problem), problem

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from privsql.answers.answer import ESTIMATORS
 from privsql.answers.question import select_terms
 from privsql.attacks.suite import Suite
 from privsql.dp_random import noise_for, opendp_version, table_noise_for
@@ -265,7 +266,7 @@ class CellTreeAnswers(TreeAnswers):
 
     records = values = "cells"
     holds_sets = False
-    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(TreeAnswers.estimators, FORMULA.format(leaves="cells"))
+    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="cells"))
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""

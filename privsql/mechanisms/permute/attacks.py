@@ -44,13 +44,19 @@ TABLE = 2**26  # numbers beyond which groups x values are not counted in one tab
 
 def write_records(db: Relations, source: Records, groups: Ints, ranks: Ints, noise: Shuffler) -> None:
     """QIT, from the groups (n,) of all records in canonical order, below 0: held back, and the values of the others."""
-    source.sort_records()
     codes = np.full(len(groups), -1, dtype=np.int32)
     is_published = groups >= 0
     codes[is_published] = shuffle_within_groups(groups[is_published], ranks, noise)
-    db.register_arrow("positions", stream_assignment(groups, codes))
-    _write_qit(db, source, require_ordered(db).with_bid_and_code(temp_table("records"), temp_table("positions")))
+    if source.packed is not None:
+        db.register_arrow("positions", source.packed.stream_records(bid=groups.astype(np.int32), number=codes))
+        columns = [*source.roles.qi_columns("r"), column("bid", "r"), alias_as(column("number", "r"), "code")]
+        _write_qit(db, source, exp.select(*columns).from_(exp.alias_(temp_table("positions"), "r", table=True)))
+    else:
+        source.sort_records()
+        db.register_arrow("positions", stream_assignment(groups, codes))
+        _write_qit(db, source, require_ordered(db).with_bid_and_code(temp_table("records"), temp_table("positions")))
     db.drop("positions")
+    source.drop_relations()
 
 
 def write_ranked(db: Relations, source: Records, groups: Ints, ranks: Ints, key: Key) -> None:

@@ -205,8 +205,8 @@ def _pair_of_files(db: Relations, manifest: Manifest, names: Sequence[str], pair
     differences = fill("against/differences", {"pairs": pairs, **tables, **_fineness_holes(manifest)})
     remainders = fill("against/remainders", {"shared": shared, **tables, **_fineness_holes(manifest)})
     return [
-        Check(f"adversary's view of {both}: differences and intersections", differences),
-        Check(f"adversary's view of {both}: what is left without the earlier groups", remainders),
+        Check(f"adversary's view of {both}: no breach by difference or intersection", differences),
+        Check(f"adversary's view of {both}: no breach by taking away earlier groups", remainders),
     ]
 
 
@@ -235,7 +235,8 @@ def by_record(db: Relations, releases: Sequence[LedgerRelease], known: exp.Query
         **_fineness_holes(manifest),
     }
     numbers = ", ".join(str(one.number) for one in releases)
-    return [*result, Check(f"records of releases {numbers}: every combination", fill("against/atoms", atoms))]
+    name = f"records of releases {numbers}: no breach by any combination"
+    return [*result, Check(name, fill("against/atoms", atoms))]
 
 
 def _pair_checks(db: Relations, first: LedgerRelease, second: LedgerRelease, manifest: Manifest) -> list[Check]:
@@ -247,11 +248,11 @@ def _pair_checks(db: Relations, first: LedgerRelease, second: LedgerRelease, man
     }
     db.create_table(name, fill("against/joined", holes))
     joined, fine = {"joined": temp_table(name)}, _fineness_holes(manifest)
-    both, a, b = f"records of releases {first.number} and {second.number}", exp.column("a"), exp.column("b")
+    breach, a, b = f"records of releases {first.number} and {second.number}: no breach by", column("a"), column("b")
     return [
-        Check(f"{both}: intersections", fill("against/meetings", {**joined, **fine})),
-        Check(f"{both}: earlier minus later", fill("against/leavings", {**joined, **fine, "own": a, "other": b})),
-        Check(f"{both}: later minus earlier", fill("against/leavings", {**joined, **fine, "own": b, "other": a})),
+        Check(f"{breach} intersection", fill("against/meetings", {**joined, **fine})),
+        Check(f"{breach} earlier minus later", fill("against/leavings", {**joined, **fine, "own": a, "other": b})),
+        Check(f"{breach} later minus earlier", fill("against/leavings", {**joined, **fine, "own": b, "other": a})),
     ]
 
 
@@ -267,6 +268,6 @@ def attack_together(releases: ReleaseSeries) -> list[Finding]:
             attacked=len(checks),
             unit="ways to combine",
             leaks=bool(failed),
-            notes=tuple(f"{check.name}: {check.violations}" for check in failed),
+            notes=tuple(f"{check.violations} breaches; {check.name}" for check in failed),
         )
     ]

@@ -44,7 +44,14 @@ from privsql.mechanisms.permute.checks import (
 )
 from privsql.mechanisms.permute.grouping import DAY, STEPS, MeasuredAxis, make_axis, measure_axis, static_optimum
 from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release, label_records
-from privsql.mechanisms.permute.parameters import GroupFacts, Permute, PermuteFacts, parse_extent
+from privsql.mechanisms.permute.parameters import (
+    MOST_GROUPS,
+    GroupFacts,
+    Permute,
+    PermuteFacts,
+    PlannedGroup,
+    parse_extent,
+)
 from privsql.model.manifest import LEARNT, Estimate, ReleasePromises, Structure, by_range
 from privsql.model.manifest import make_structure as part
 
@@ -338,9 +345,9 @@ def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
     if source.history.releases:
         source.sort_records()
         codes, groups = _assign_groups(measured_axis, source, params, starts)
-        return _state_release(measured_axis, groups, codes)
+        return _state_release(measured_axis, groups, codes, source.labels)
     codes = np.arange(len(source.counts), dtype=np.int64)
-    return _state_facts(measured_axis, label_records(starts, len(codes)), codes, source.counts)
+    return _state_facts(measured_axis, label_records(starts, len(codes)), codes, source.counts, source.labels)
 
 
 def _require_static_optimum(measured_axis: MeasuredAxis, source: Records, params: Permute) -> list[int]:
@@ -413,22 +420,30 @@ def group_records(measured_axis: MeasuredAxis, codes: Ints, earlier: Ints, param
     return groups
 
 
-def _state_release(measured_axis: MeasuredAxis, groups: Ints, codes: Ints) -> PermuteFacts:
+def _state_release(measured_axis: MeasuredAxis, groups: Ints, codes: Ints, labels: Sequence[str] = ()) -> PermuteFacts:
     """Return the facts of a release from value and group of every record, -1 where it waits."""
     published = groups >= 0
     held = int((~published).sum())
-    facts = _state_facts(measured_axis, groups[published], codes[published], None)
+    facts = _state_facts(measured_axis, groups[published], codes[published], None, labels)
     return PermuteFacts.join_parts(facts, held_back=held, left_out=held)
 
 
-def _state_facts(measured_axis: MeasuredAxis, groups: Ints, codes: Ints, weights: Any) -> GroupFacts:
-    """Return groups and widths; ``weights``: how many records each entry stands for."""
+def _state_facts(
+    measured_axis: MeasuredAxis, groups: Ints, codes: Ints, weights: Any, labels: Sequence[str] = ()
+) -> GroupFacts:
+    """Return groups and widths; ``weights``: how many records each entry stands for; ``labels``: of a plan's values."""
     number = int(groups.max()) + 1
     low, high = np.full(number, len(measured_axis.axis.units)), np.full(number, -1)
     np.minimum.at(low, groups, codes)
     np.maximum.at(high, groups, codes)
     sizes = np.bincount(groups, weights=weights, minlength=number)
     widths = [measured_axis.axis.width(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    listed = np.argsort(low, kind="stable")[: MOST_GROUPS if labels else 0].tolist()
+    ends = ((g, labels[int(low[g])], labels[int(high[g])]) for g in listed)
+    by_group = [
+        PlannedGroup(records=int(sizes[g]), low=first, high=last, error=measured_axis.format_width(widths[g]))
+        for g, first, last in ends
+    ]
     spread = sum(width * int(size) for width, size in zip(widths, sizes.tolist(), strict=True))
     return GroupFacts(
         loss=float(sum(widths) * measured_axis.unit),
@@ -437,6 +452,7 @@ def _state_facts(measured_axis: MeasuredAxis, groups: Ints, codes: Ints, weights
         smallest=int(sizes.min()),
         largest=int(sizes.max()),
         mean_width=float(spread * measured_axis.unit / int(sizes.sum())),
+        by_group=by_group,
     )
 
 

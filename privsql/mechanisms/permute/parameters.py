@@ -81,8 +81,20 @@ class Permute(Parameters):
     e: Range = Field(description="Least range of a group: in the column's unit, or a length of time such as '30 days'.")
 
 
+MOST_GROUPS = 1000  # of a plan
+
+
+class PlannedGroup(Facts):
+    """A group of a plan: its records, its smallest and largest value, and max - min."""
+
+    records: int
+    low: str
+    high: str
+    error: str
+
+
 class GroupFacts(Facts):
-    """The facts of a plan: the groups of a release."""
+    """The facts of a plan: the groups of a release; ``by_group``: the first of them, which no release states."""
 
     title: ClassVar = "groups"
 
@@ -92,6 +104,12 @@ class GroupFacts(Facts):
     smallest: int = Field(ge=1)
     largest: int = Field(ge=1)
     mean_width: float = Field(ge=0)
+    by_group: list[PlannedGroup] = Field(default_factory=list, max_length=MOST_GROUPS)
+
+    def tabulate(self) -> list[tuple[object, ...]]:
+        """Return the summation error by group."""
+        rows = [(f"{one.low} to {one.high}", f"{one.records:,}", one.error) for one in self.by_group]
+        return [("values", "records", "error"), *rows] if rows else []
 
     def describe(self) -> list[tuple[str, str]]:
         """Return groups and widths."""

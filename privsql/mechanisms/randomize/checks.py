@@ -385,7 +385,8 @@ def _excessive_posteriors(release: CheckedRelease[Randomize, RandomizeFacts]) ->
     rho2, wrong = release.params.rho2, []
     for j, records, _, rho1, gamma in _read_exact_parameters(release.db):
         held = rho1 * records
-        if not (0 < rho1 < rho2 and gamma > 1 and held.denominator == 1):
+        whole = held.denominator == 1 or rho1 == release.params.declared_rho1
+        if not (0 < rho1 < rho2 and gamma > 1 and whole):
             wrong.append(f"sub-table {j}: rho1 {rho1}, gamma {gamma} are no parameters for rho2 {rho2}")
         elif gamma * rho1 / (gamma * rho1 + 1 - rho1) > rho2:
             wrong.append(f"sub-table {j}: gamma {gamma} lets a prior of {rho1} exceed {rho2}")
@@ -439,8 +440,9 @@ def _wrong_partition(facts: RandomizeFacts, source: Records, params: Randomize) 
 def _wrong_whole_table(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:
     """Return what uniform perturbation of the whole table would have, from the source's counts."""
     n, m = sum(source.counts), len(source.counts)
-    rho1 = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= params.rho1), default=Fraction(0))
-    if not 0 < rho1 < params.rho2:
+    largest = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= params.rho1), default=Fraction(0))
+    rho1 = params.declared_rho1 or largest
+    if not largest or not 0 < rho1 < params.rho2:
         return ["the source has no protected value"]
     gamma = params.rho2 * (1 - rho1) / (rho1 * (1 - params.rho2))
     bound = 2 * sqrt(log(2 / float(params.delta)) / n) * float(m / (gamma - 1) + 1)

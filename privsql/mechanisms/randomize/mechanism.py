@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
+from math import sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +30,7 @@ from privsql.answers.learned_prior import (
     can_teach,
     comparable_columns,
     encode_values,
-    find_or_learn_prior,
+    learn_from_release,
 )
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
 from privsql.attacks import adversaries, suite
@@ -36,8 +38,15 @@ from privsql.attacks.suite import Suite
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms import contract
-from privsql.mechanisms.contract import Proposal, TableShape, TabularMechanism, weighted_only
+from privsql.mechanisms.contract import (
+    Alternative,
+    AlternativeMeasure,
+    Alternatives,
+    Proposal,
+    TableShape,
+    TabularMechanism,
+    weighted_only,
+)
 from privsql.mechanisms.randomize import partition
 from privsql.mechanisms.randomize.checks import SQL, posterior_bounds, release_checks, source_checks
 from privsql.mechanisms.randomize.parameters import PlannedSubTable, Randomize, RandomizeFacts, RandomizePlan
@@ -61,7 +70,7 @@ if TYPE_CHECKING:
     from privsql.answers.learned_prior import TaughtPrior
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import ProfiledSource
+    from privsql.mechanisms.contract import Figure, ProfiledSource
     from privsql.mechanisms.randomize.partition import Ints, Partition, PartitionProblem, SubTable
     from privsql.model.manifest import Estimate, Manifest
     from privsql.model.records import Records
@@ -164,7 +173,7 @@ class RandomizeAnswers(answer.Answers):
         columns = {name: encode_values(rows[key]) for name, key in zip(names, self._roles.qi_keys, strict=True)}
         shown = scipy.sparse.eye_array(self.channel.mean.shape[1], format="csr")
         places = rows["cell"].to_numpy().astype(np.int32)
-        return find_or_learn_prior(self.channel, Sample(places, shown, columns, independent=True))
+        return learn_from_release(self.channel, Sample(places, shown, columns, independent=True))
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
@@ -371,6 +380,40 @@ def average_retention(subtables: Sequence[SubTable]) -> float:
     return float(retained / sum(t.records for t in subtables))
 
 
+MEASURES = (
+    AlternativeMeasure("subtables", "sub-tables", ",.0f", lowest=False),
+    AlternativeMeasure("values", "values of a sub-table, mean m_j", ".1f"),
+    AlternativeMeasure("gamma", "gamma_j, mean", ".2f", lowest=False),
+    AlternativeMeasure("retention", "retention, mean over records", ".1%", lowest=False),
+    AlternativeMeasure("bound", "error bound (equation 12)", ".4f"),
+    AlternativeMeasure("error", "expected error of a frequency", ".2%"),
+)
+
+
+def compare_algorithms(_: Relations, source: Records, params: Randomize) -> Alternatives:
+    """The partitions of ``up``, ``pp`` and ``pp-paper``: sub-tables, retention, bound and expected error.
+
+    The error is the root of the mean over the values of the variance of equation 7, over n.
+    """
+    problem, rows = partition.state_problem(source.counts, source.labels, params), []
+    by_frequency = replace(problem, declared=None)
+    for name, its_problem in (("up", problem), ("pp", by_frequency), ("pp-paper", by_frequency)):
+        solution = partition.find_partition(its_problem, name, params.objective)
+        subtables = partition.check_partition(its_problem, solution)
+        variance = float(sum(one.estimate_variance for one in subtables))
+        figures: dict[str, Figure] = {
+            "subtables": len(subtables),
+            "values": float(np.mean([one.size for one in subtables])),
+            "gamma": float(np.mean([float(one.gamma) for one in subtables])),
+            "retention": average_retention(subtables),
+            "bound": solution.bound,
+            "error": sqrt(variance / len(problem.counts)) / problem.records,
+        }
+        rows.append(Alternative(name, figures))
+    best = min(rows, key=lambda row: row.figures["error"] or 0.0).algorithm
+    return Alternatives(MEASURES, rows, f"least expected error: {best}")
+
+
 def propose_parameters(_: Relations, source: ProfiledSource) -> Proposal:
     """Protect every value that is not more frequent than all others together, up to three times its prior."""
     counts = source.records().counts
@@ -393,9 +436,7 @@ MECHANISM = TabularMechanism(
     shape=TableShape(numeric=False, most_numbers=None),
     sql=SQL,
     plan=plan_release,
-    algorithms=contract.refuse_comparison(
-        "'up' and 'pp' keep different shares of the values as they are; compare with privsql compare"
-    ),
+    algorithms=compare_algorithms,
     publish=publish_release,
     layout=TABLES,
     views=weighted_only(release_view),

@@ -17,16 +17,23 @@ class Randomize(Parameters):
     and perturbs each over its own. 1 - ``delta`` is the confidence of the error bound (Chaytor and Wang, PVLDB 2010,
     equation 12). The partition has the smallest such ``bound``; or, by default, the smallest expected squared ``error``
     of answers among those whose bound exceeds neither that of the paper's procedure nor that of the whole table.
+    ``pp-paper`` is that procedure itself: one order by reverse Cuthill-McKee, and the best runs of neighbours in it.
+
+    ``gamma_from = "rho1"`` takes the amplification of ``up`` from rho1 (equation 6), as the paper's Example 1 does.
+    Otherwise it follows from the largest frequency of a protected value, which is never more (equation 9).
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     kind: Literal["randomize"] = "randomize"
-    algorithm: Literal["up", "pp"] = "pp"
+    algorithm: Literal["up", "pp", "pp-paper"] = "pp"
     rho1: Share = Field(description="Values of at most this frequency are protected.")
     rho2: Share = Field(description="What belief in a protected value may reach.")
     delta: Share = Field(default=Fraction(1, 20), description="1 - delta is the confidence of the error bound.")
     objective: Literal["error", "bound"] = Field(default="error", description="What the partition makes small.")
+    gamma_from: Literal["rho1"] | None = Field(
+        default=None, description="With up: gamma follows from rho1, not from the largest protected frequency."
+    )
 
     @model_validator(mode="after")
     def _require_consistent(self) -> Randomize:
@@ -38,7 +45,14 @@ class Randomize(Parameters):
             raise ValueError("rho2 = 1 bounds nothing; choose a posterior below 1")
         if self.delta == 1:
             raise ValueError("delta = 1 leaves no confidence; choose less, such as 0.05")
+        if self.gamma_from is not None and self.algorithm != "up":
+            raise ValueError("gamma_from = 'rho1' needs algorithm = 'up': each sub-table has a rho1 of its own")
         return self
+
+    @property
+    def declared_rho1(self) -> Fraction | None:
+        """Return the rho1 from which gamma follows; None where it follows from frequencies."""
+        return self.rho1 if self.gamma_from == "rho1" else None
 
 
 class RandomizeFacts(Facts):
@@ -84,6 +98,14 @@ class RandomizePlan(RandomizeFacts):
     """The facts of a partition, and for the publisher alone the partition itself."""
 
     partition: list[PlannedSubTable]
+
+    def tabulate(self) -> list[tuple[object, ...]]:
+        """Return m_j, rho1_j, gamma_j and p_j of every sub-table."""
+        rows = (
+            (j, f"{one.records:,}", one.values, one.rho1, f"{float(Fraction(one.gamma)):.4g}", f"{one.retention:.1%}")
+            for j, one in enumerate(self.partition)
+        )
+        return [("sub-table j", "records", "values m_j", "rho1_j", "gamma_j", "retention p_j"), *rows]
 
 
 PARAMETERS = Randomize

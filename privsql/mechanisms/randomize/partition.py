@@ -46,12 +46,16 @@ GRID = 2**20  # to which an amplification is rounded down where its own terms ar
 
 @dataclass(frozen=True)
 class PartitionProblem:
-    """``counts`` (m,) records per value, ``protected`` (m,): values of SA', and the posterior bound."""
+    """``counts`` (m,) records per value, ``protected`` (m,): values of SA', and the posterior bound.
+
+    ``declared``: rho1 of the whole table where that is not the largest protected frequency, but a larger number.
+    """
 
     counts: Ints
     protected: Mask
     rho2: Fraction
     delta: Fraction = Fraction(1, 20)
+    declared: Fraction | None = None
 
     @property
     def records(self) -> int:
@@ -120,6 +124,11 @@ class SubTable:
         return scale * sqrt(self.records) / n * float(self.size / (self.gamma - 1) + 1)
 
     @property
+    def estimate_variance(self) -> Fraction:
+        """|T_j| m_j (m_j - 2 + gamma_j)/(gamma_j - 1)^2: the variance of equation 7, summed over small frequencies."""
+        return self.records * self.size * (self.size - 2 + self.gamma) / (self.gamma - 1) ** 2
+
+    @property
     def retention(self) -> Fraction:
         """p_j = (gamma_j - 1)/(m_j - 1 + gamma_j)."""
         return (self.gamma - 1) / (self.size - 1 + self.gamma)
@@ -158,7 +167,7 @@ def make_subtable(problem: PartitionProblem, part: Ints) -> SubTable:
     what is left can't be drawn.
     """
     records, size = int(part.sum()), int((part > 0).sum())
-    rho1 = Fraction(int(part[problem.protected].max(initial=0)), records)
+    rho1 = problem.declared or Fraction(int(part[problem.protected].max(initial=0)), records)
     if not 0 < rho1 < problem.rho2:
         raise ValueError(f"a sub-table has rho1 = {rho1}, which is not between 0 and rho2 = {problem.rho2}")
     gamma = amplification(rho1, problem.rho2)
@@ -326,12 +335,13 @@ def group_orders(groups: Ints) -> Iterator[Ints]:
 
 
 def paper_order(groups: Ints) -> Ints:
-    """Reverse Cuthill-McKee on A A^T, A (t, m) the counts of the groups (Chaytor and Wang, section 5.2)."""
-    counts = scipy.sparse.csr_array(groups.astype(np.float64))
-    return np.asarray(
-        scipy.sparse.csgraph.reverse_cuthill_mckee(scipy.sparse.csr_array(counts @ counts.T), symmetric_mode=True),
-        dtype=np.int64,
-    )
+    """Reverse Cuthill-McKee on A A^T, A (t, m) the counts of the groups (Chaytor and Wang, section 5.2).
+
+    The paper leaves ties open. Groups are handed over last first: that gives the sub-tables of its Example 4.
+    """
+    counts = scipy.sparse.csr_array(groups[::-1].astype(np.float64))
+    order = scipy.sparse.csgraph.reverse_cuthill_mckee(scipy.sparse.csr_array(counts @ counts.T), symmetric_mode=True)
+    return len(groups) - 1 - np.asarray(order, dtype=np.int64)
 
 
 def _nearest_path(held: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Ints:
@@ -470,16 +480,21 @@ def state_problem(counts: Sequence[int], labels: Sequence[str], params: Randomiz
             f"the rarest, {labels[rarest]}, has {float(least):.4f}: choose rho1 >= {least}",
             {"rho1": str(params.rho1), "nearest_rho1": str(least), "value": labels[rarest]},
         )
-    return PartitionProblem(np.array(counts, dtype=np.int64), np.array(protected), params.rho2, params.delta)
+    return PartitionProblem(
+        np.array(counts, dtype=np.int64), np.array(protected), params.rho2, params.delta, params.declared_rho1
+    )
 
 
 def find_partition(problem: PartitionProblem, algorithm: str, objective: str = "bound") -> Partition:
-    """The partition of ``up`` (the whole table) or ``pp``, checked; its rows are sorted by size, largest first."""
+    """The partition of ``up`` (the whole table), ``pp`` or ``pp-paper``; its rows are sorted by size, largest first."""
     whole = problem.counts[None]
     if algorithm == "up":
         return Partition(whole, _published_bound(problem, whole), 1, optimal=True)
     groups = initial_groups(problem.counts, problem.protected)
-    labels, optimal = merge_groups(problem, groups, objective)
+    if algorithm == "pp-paper":
+        labels, optimal = best_runs(problem, groups, paper_order(groups)), False
+    else:
+        labels, optimal = merge_groups(problem, groups, objective)
     parts = unite_groups(groups, labels)
     order = sorted(range(len(parts)), key=lambda j: (-int(parts[j].sum()), *(-parts[j]).tolist()))
     united = tuple(groups[labels == j] for j in order)

@@ -121,6 +121,7 @@ def _first_numbers(subtables: Sequence[SubTable]) -> Ints:
 # counts c are not published: they are themselves estimated, per sub-table and from all its records, with a flat prior.
 
 Ints = NDArray[np.int64]
+WHOLE = 1e-6  # that rho1 |T_j| may lack of a whole number in doubles
 PUBLIC = (table("privsql_subtables"), table("privsql_domains"), table("privsql_values"))
 
 
@@ -161,7 +162,7 @@ class PublicParameters:
     @cached_property
     def most_records(self) -> Floats:
         """Records that each cell can have at most (cells,): rho1_j |T_j| if protected, else what the others leave."""
-        ceiling = np.rint(self.rho1 * self.records)[self.sub_tables]
+        ceiling = np.floor(self.rho1 * self.records + WHOLE)[self.sub_tables]
         others = (self.records - self.domain_sizes + 1)[self.sub_tables]
         return np.asarray(np.where(self.protected[self.code], np.minimum(ceiling, others), others).astype(np.float64))
 
@@ -376,13 +377,21 @@ def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequen
     """``perturbed``, from the records in canonical order and what is drawn for each."""
     with ThreadPoolExecutor(1) as executor:  # numpy and the engine use different cores
         moves = executor.submit(draw_moves, parts, subtables, noise)
-        source.sort_records()
-        db.register_arrow("positions", stream_positions(moves.result()))
+        packed = source.packed
+        if packed is None:
+            source.sort_records()
     known = moves_table(subtables)
     source.history.groups = known["sub_table"].to_numpy()[moves.result()]
     db.register_arrow("moves", known)
-    assigned = require_ordered(db).with_bid(temp_table("records"), temp_table("positions"))
-    _write_perturbed(db, source, assigned, same_columns("x", "r", source.roles.sa_keys))
+    if packed is not None:
+        db.register_arrow("positions", packed.stream_records(bid=moves.result()))
+        assigned: exp.Query = all_rows(temp_table("positions"))
+        same_value: exp.Expr = column("code", "x").eq(column("code", "r"))
+    else:
+        db.register_arrow("positions", stream_positions(moves.result()))
+        assigned = require_ordered(db).with_bid(temp_table("records"), temp_table("positions"))
+        same_value = same_columns("x", "r", source.roles.sa_keys)
+    _write_perturbed(db, source, assigned, same_value)
     db.drop("positions")
     source.drop_relations()
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from privsql.answers.answer import ESTIMATORS
 from privsql.attacks.suite import Suite
 from privsql.dp_random import noise_for, opendp_version, table_noise_for
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, all_rows, column, fill, table, temp_table
@@ -194,7 +195,7 @@ class ItemSetTreeAnswers(TreeAnswers):
 
     records = values = "itemsets"
     holds_sets = True
-    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(TreeAnswers.estimators, FORMULA.format(leaves="item sets"))
+    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="item sets"))
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
         """Return a count query over items, which a public universe has to hold."""

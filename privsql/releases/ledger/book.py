@@ -22,6 +22,7 @@ from privsql._version import __version__
 from privsql.dp_random import concentrated_epsilon
 from privsql.engine.files import fold_name, private
 from privsql.engine.open import log_of, open_scratch
+from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import DIALECT, Holes, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import key_file
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 # has come into place; ``withdrawn``: it was never distributed; ``cap``: the budget of a source; ``elsewhere``: the
 # releases of a source stand in another ledger.
 
-FORMAT = 3
+FORMAT = 4
 Event = tuple[str, dict[str, Any]]  # kind and what it says
 PRIVATE = ("rows", "content", "draft", "out", "numbering", "histograms")  # what no output shows
 
@@ -318,10 +319,15 @@ def key_of(path: Path) -> Path:
 
 
 def get_secret(path: Path) -> Key:
-    """Return the secret of a ledger, made if there is none. Who makes it may not have the ledger yet."""
+    """Return the secret of a ledger, made if there is none. Who makes it may not have the ledger yet.
+
+    ``EngineError`` for a ledger that has lost it: nothing would be known again by another one.
+    """
     key = key_of(path)
     if key.exists():
         return key_file(key)
+    if path.exists():
+        raise EngineError(f"ledger {path}: its key {key} is missing; put it back")
     with lock_ledger(path, alone=True):
         return key_file(key)
 
@@ -398,31 +404,24 @@ def _tighten_modes(path: Path) -> None:
 
 
 # The file -------------------------------------------------------------------------------------------------------------
-# The file of a ledger, with tables of events, of the records of all releases and of marks; attached when needed.
+# The file of a ledger, attached when needed.
+#
+# Beside the events it holds no more than guarantees need: keyed hashes of the records of each release, or of some of
+# them (``sketches``), of every id and person (``names``), short hashes of values beside names that could be mere
+# numbers (``marks``), and the records that are followed from release to release (``subjects``). The key is that of
+# ``key_of``.
 
 LEDGER = "ledger"  # the attached database
-EVENTS, SUBJECTS, MARKS = (table(name, LEDGER) for name in ("events", "subjects", "marks"))
-EVENT = pa.schema([("event", pa.int64()), ("kind", pa.string()), ("told", pa.string())])
-SUBJECT = pa.schema(
-    [
-        ("number", pa.int32()),
-        ("id", pa.string()),
-        ("person", pa.string()),
-        ("trace", pa.int64()),
-        ("records", pa.int64()),
-        ("bid", pa.int32()),
-        ("value", pa.string()),
-    ]
+EVENTS, SKETCHES, NAMES, MARKS, SUBJECTS = (
+    table(name, LEDGER) for name in ("events", "sketches", "names", "marks", "subjects")
 )
-MARK = pa.schema(
-    [
-        ("number", pa.int32()),
-        ("kind", pa.string()),
-        ("name", pa.string()),
-        ("field", pa.int32()),
-        ("mark", pa.int32()),
-    ]
-)
+COLUMNS = {
+    EVENTS: "event BIGINT, kind VARCHAR, told VARCHAR",
+    SKETCHES: "number INTEGER, hash BIGINT, records BIGINT",
+    NAMES: "number INTEGER, kind VARCHAR, name BIGINT",
+    MARKS: "number INTEGER, kind VARCHAR, name BIGINT, field INTEGER, mark INTEGER",
+    SUBJECTS: "number INTEGER, id VARCHAR, trace BIGINT, bid INTEGER, value VARCHAR",
+}
 
 
 @contextmanager
@@ -447,8 +446,9 @@ def open_for_writing(db: EngineSession, path: Path) -> Iterator[Book]:
         db.attach(path, LEDGER, read_only=False)
         try:
             if is_new or _is_empty(db):
+                key = key_file(key_of(path))
                 with db.in_transaction():
-                    make_tables(db)
+                    make_tables(db, key)
             yield read_book(db, path)
         finally:
             db.detach(LEDGER)
@@ -475,13 +475,11 @@ def _is_empty(db: Container) -> bool:
     return False
 
 
-def make_tables(db: EngineSession) -> None:
+def make_tables(db: EngineSession, key: Key) -> None:
     """Make the tables of the attached ledger."""
-    for name, schema in ((EVENTS, EVENT), (SUBJECTS, SUBJECT), (MARKS, MARK)):
-        db.register_arrow("nothing", schema.empty_table())
-        db.create_table(name.name, all_rows(temp_table("nothing")), into=LEDGER)
-        db.drop("nothing")
-    write_events(db, Book(), ("ledger", {"format": FORMAT, "privsql": __version__}))
+    for name, columns in COLUMNS.items():
+        db.define_table(name.name, [Field(*one.split()) for one in columns.split(", ")], into=LEDGER)
+    write_events(db, Book(), ("ledger", {"format": FORMAT, "privsql": __version__, "key": key.reference}))
 
 
 def read_book(db: Container, path: Path) -> Book:
@@ -503,20 +501,32 @@ def write_events(db: EngineSession, known: Book, *events: Event) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     numbers = list(range(known.events, known.events + len(events)))
     texts = [json.dumps({"at": now, **what}) for _, what in events]
-    rows = pa.table([pa.array(part) for part in (numbers, [kind for kind, _ in events], texts)], schema=EVENT)
+    rows = pa.table({"event": numbers, "kind": [kind for kind, _ in events], "told": texts})
     db.register_arrow("events", rows)
     db.append_rows(EVENTS.name, all_rows(temp_table("events")), into=LEDGER)
     db.drop("events")
 
 
+def write_sketch(db: EngineSession, number: int, sketch: exp.Table) -> None:
+    """Add the hashes of a release's records: relation ``sketch``(hash, records)."""
+    columns = (exp.Literal.number(number), column("hash"), column("records"))
+    db.append_rows(SKETCHES.name, exp.select(*columns).from_(sketch), into=LEDGER)
+
+
+def write_names(db: EngineSession, number: int, names: exp.Table) -> None:
+    """Add the hashes of a release's ids and persons: relation ``names``(kind, name)."""
+    columns = (exp.Literal.number(number), column("kind"), column("name"))
+    db.append_rows(NAMES.name, exp.select(*columns).from_(names), into=LEDGER)
+
+
 def write_subjects(db: EngineSession, number: int, assigned: exp.Table | exp.Subquery, bid: exp.Expr) -> None:
-    """Add the records of a release: ``assigned`` are their traces, and ``bid`` the group of each, as an expression."""
+    """Add the records of a release that are followed: ``assigned`` are their traces; ``bid``: the group of each."""
     holes = {"assigned": assigned, "number": exp.Literal.number(number), "bid": bid}
     db.append_rows(SUBJECTS.name, fill("ledger/written", holes), into=LEDGER)
 
 
 def subjects_query(entry: LedgerEntry) -> exp.Query:
-    """Return the records of a release in the attached ledger: (id, person, trace, records, bid, value)."""
+    """Return the records of a release in the attached ledger that are followed: (id, trace, bid, value)."""
     return fill("ledger/subjects", {"subjects": SUBJECTS, "number": exp.Literal.number(entry.number)})
 
 

@@ -6,15 +6,24 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice, product
 from math import inf, lgamma, log
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
 
 from privsql.engine.roles import comparable_text
 from privsql.engine.sqlfiles import Holes, column, fill, temp_table
+from privsql.model.packing import SECRET, RecordSum, hash_texts, key_word, keyed_digest, secret_word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from privsql.model.records import Records
+    from numpy.typing import NDArray
+    from sqlglot import exp
+
+    from privsql.keyed_random import Key
+    from privsql.model.packing import PackedColumn
+    from privsql.model.records import HashedRecords, Ints, Records
 
 # Evidence -------------------------------------------------------------------------------------------------------------
 # Decide whether two releases hold the same people, from what they have in common.
@@ -25,24 +34,77 @@ if TYPE_CHECKING:
 # chance explains fewer than one pair of releases in a million (``CHANCE``); the bounds hold for tables of any size.
 
 CHANCE = log(1e-6)
+WHOLE = 2**63  # the limit of a sketch that holds all records
+EXACT = 2**20  # records of which a sketch holds all
+SAMPLE = 2**16  # different records in the sketch of more than these
 DEVIATIONS = 5  # of equal records: beyond so many standard deviations, one in three million
 SPACE = "ids of something else have a source.id_space of their own"
 
 
 @dataclass(frozen=True)
 class RecordSummary:
-    """Records of a source: how many, how many stand once and twice among them, and a fingerprint of all."""
+    """Records of a source: how many, and a fingerprint of all; how many hashes of a sketch stand once and twice.
+
+    ``limit``: the sketch holds the hashes below it.
+    """
 
     records: int
     once: int
     twice: int
     fingerprint: str
+    limit: int = WHOLE
+
+    def restrict(self, limit: int, records: int, once: int, twice: int) -> RecordSummary:
+        """Return the summary of the records whose hashes lie below a limit: two sketches are compared below both."""
+        return RecordSummary(records, once, twice, self.fingerprint, limit)
+
+
+@dataclass(frozen=True)
+class RecordSketch:
+    """The smallest hashes of records, (k,) ascending, and how many records have each (k,)."""
+
+    hashes: NDArray[np.int64]
+    records: NDArray[np.int64]
+    summary: RecordSummary
 
     @staticmethod
-    def from_row(summary: tuple[Any, ...]) -> RecordSummary:
-        """From a row of ``sql/ledger/summary.sql``."""
-        records, once, twice, fingerprint = map(int, summary)
-        return RecordSummary(records, once, twice, str(fingerprint))
+    def collect(hashed: Iterable[HashedRecords], records: int) -> RecordSketch:
+        """Collect hashes of 63 bits, in any order: all of at most ``EXACT`` records, else the ``SAMPLE`` smallest."""
+        most = records if records <= EXACT else SAMPLE
+        hashes, counts, limit = np.zeros(0, np.uint64), np.zeros(0, np.int64), WHOLE
+        total = RecordSum()
+        for found, times in hashed:
+            total.add_hashes(found, times)
+            weights = np.ones(len(found), np.int64) if times is None else times
+            small = found >> np.uint64(1) < np.uint64(limit)
+            hashes, counts = _count_equal(
+                np.concatenate([hashes, found[small] >> np.uint64(1)]), np.concatenate([counts, weights[small]])
+            )
+            if len(hashes) > most:
+                limit, hashes, counts = int(hashes[most]), hashes[:most], counts[:most]
+        once, twice = (int((counts == times).sum()) for times in (1, 2))
+        summary = RecordSummary(total.records, once, twice, total.fingerprint, limit)
+        return RecordSketch(hashes.astype(np.int64), counts, summary)
+
+    def as_table(self) -> pa.Table:
+        """Return (hash, records)."""
+        return pa.table({"hash": self.hashes, "records": self.records})
+
+    def summarize_below(self, limit: int) -> RecordSummary:
+        """Return the summary of the records whose hashes lie below a limit."""
+        if limit >= self.summary.limit and self.summary.limit == WHOLE:
+            return self.summary
+        counts = self.records[: np.searchsorted(self.hashes, min(limit, WHOLE - 1))]
+        once, twice = (int((counts == times).sum()) for times in (1, 2))
+        return self.summary.restrict(min(limit, self.summary.limit), int(counts.sum()), once, twice)
+
+
+def _count_equal(hashes: NDArray[np.uint64], counts: Ints) -> tuple[NDArray[np.uint64], Ints]:
+    """Return the different hashes, ascending, and the sum of the counts of each."""
+    order = np.argsort(hashes, kind="stable")
+    hashes = hashes[order]
+    begins = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]])) if len(hashes) else order
+    return hashes[begins], np.add.reduceat(counts[order], begins) if len(hashes) else counts
 
 
 @dataclass(frozen=True)
@@ -210,12 +272,21 @@ def exceeds_chance(ours: RecordSummary, theirs: RecordSummary, met: EqualCounts)
     if (ours.records, ours.fingerprint) == (theirs.records, theirs.fingerprint):
         return True
     small, large, equal = (ours, theirs, met.ours) if ours.records <= theirs.records else (theirs, ours, met.theirs)
-    if met.common == small.records and 2 * large.once >= large.records:
+    if met.common == small.records and 2 * large.once >= large.records and _is_beyond_chance(small, large):
         return True
     chance, share = 1 - Fraction(large.once, large.records), Fraction(small.records, large.records)
     beyond = equal - small.records * chance
     variance = small.records * chance * (1 - chance) + share**2 * (large.once + 2 * large.twice)
     return beyond > 0 and beyond**2 > DEVIATIONS**2 * variance
+
+
+def _is_beyond_chance(small: RecordSummary, large: RecordSummary) -> bool:
+    """Return whether chance would not find all records of the smaller table in the larger one, if both are samples.
+
+    Whole tables are compared as they are: one that holds a few records, all of them another's, is a part of that.
+    """
+    unlike = large.once / large.records
+    return small.limit == WHOLE or unlike == 1 or small.records * log(1 - unlike) < CHANCE
 
 
 def log_chance(histogram: Mapping[int, int]) -> float:
@@ -244,16 +315,32 @@ MOST = 64  # columns of a release whose histograms are taken
 TRIED = 6  # ways to tell which column is which, where several have one histogram
 
 
-def take_histograms(source: Records, columns: Sequence[str]) -> tuple[Histogram, ...]:
+def take_histograms(source: Records, columns: Sequence[str], key: Key) -> tuple[Histogram, ...]:
     """Count how often the values of published columns stand in the source."""
     histograms = []
+    source.db.register_arrow(SECRET, secret_word(key))
     for name, (value, kind) in source.values_of(columns[:MOST]).items():
-        digest = source.db.digest([comparable_text(column("value"), kind)])
-        holes: Holes = {"source": temp_table("source"), "value": value, "digest": digest, "keep": source.keep_predicate}
-        rows = source.db.rows(fill("ledger/histogram", holes))
+        packed = source.find_packed(value)
+        rows = _count_packed(packed, key) if packed is not None else _count_in_sql(source, value, kind)
         likely = log_chance({int(times): int(kinds) for times, kinds, _ in rows})
         histograms.append(Histogram(name, str(sum(int(part) for _, _, part in rows)), likely))
+    source.db.drop(SECRET)
     return tuple(histograms)
+
+
+def _count_in_sql(source: Records, value: exp.Expr, kind: str) -> list[tuple[int, int, int]]:
+    """Count how often the values of a column stand in a source, as of ``sql/ledger/histogram.sql``."""
+    digest = keyed_digest(source.db, comparable_text(column("value"), kind))
+    holes: Holes = {"source": temp_table("source"), "value": value, "digest": digest, "keep": source.keep_predicate}
+    return [(times, kinds, part) for times, kinds, part in source.db.rows(fill("ledger/histogram", holes))]
+
+
+def _count_packed(packed: PackedColumn, key: Key) -> list[tuple[int, int, int]]:
+    """Count how often the values of a packed column stand in a source, with the same digest in all."""
+    hashes = hash_texts(packed.texts[0], key_word(key)).tolist()
+    times, kinds = np.unique(packed.records, return_counts=True)
+    digest = sum(one * records for one, records in zip(hashes, packed.records.tolist(), strict=True))
+    return [(one, many, digest if i == 0 else 0) for i, (one, many) in enumerate(zip(times, kinds, strict=True))]
 
 
 def pair_columns(ours: Sequence[Histogram], theirs: Sequence[Histogram]) -> tuple[EqualColumns, ...]:

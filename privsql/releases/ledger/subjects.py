@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlglot import exp
 
 from privsql.engine.files import fold_name
-from privsql.engine.roles import comparable_text, normal_name
+from privsql.engine.roles import comparable_text, concat_texts, normal_name
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, temp_table
-from privsql.releases.ledger.book import LEDGER, MARKS, SUBJECTS, marks_of, select_releases, subjects_query
+from privsql.model.packing import SECRET, keyed_digest, secret_word
+from privsql.releases.ledger.book import (
+    LEDGER,
+    MARKS,
+    NAMES,
+    SKETCHES,
+    get_secret,
+    marks_of,
+    select_releases,
+    subjects_query,
+    write_names,
+    write_sketch,
+    write_subjects,
+)
 from privsql.releases.ledger.evidence import (
     Agreement,
     CommonNames,
     CommonRecords,
     EqualCounts,
     Evidence,
-    RecordSummary,
+    RecordSketch,
     judge_evidence,
     pair_columns,
     propose_columns,
@@ -38,21 +52,24 @@ if TYPE_CHECKING:
 # Names ----------------------------------------------------------------------------------------------------------------
 # Ids and persons that a release and a source have in common, and how values agree along them.
 #
-# They are compared as ``normal_name`` spells them. Records that are followed from release to release have names as the
-# publisher spells them.
+# They are compared as ``normal_name`` spells them, by 63 bits of a keyed hash of every name: any common one means the
+# same people. Records that are followed from release to release have names as the publisher spells them.
 #
 # Names with equal letters besides their digits could be mere numbering. For such a source the ledger stores marks: 16
 # bits of every value beside the names with the smallest digests, so that tables share their samples.
 
 TRACES = temp_table("traces")
+HASHED_NAMES = "hashed_names"
+HASHED = temp_table(HASHED_NAMES)
 SAMPLE = 2**16  # names beside which values are marked
 MARK = 2**16
+RECORD = -1  # in place of a column's number: the whole record
 DIGITS = "0123456789"
 Kind = Literal["ids", "persons"]
 
 
 class ComparedColumns(NamedTuple):
-    """Columns that are compared: theirs of ``subjects``, ours of ``traces``; ``tells``: others are other people."""
+    """Names that are compared, ``id`` or ``person`` of each; ``tells``: others are other people."""
 
     kind: Kind
     theirs: str
@@ -97,9 +114,30 @@ class SubjectNames:
     def __init__(self, db: EngineSession, source: Records, request: PublicationRequest) -> None:
         self._db, self._source, self._request = db, source, request
         self._samples: dict[str, pa.Table] = {}
+        self._key = get_secret(request.ledger_path)
         kinds: dict[str, Kind] = {"id": "ids", "person": "persons"}
         self._kinds = {key: kinds[key] for key in source.known_by}
+        self._hash_names()
         self.numbering = tuple(kind for key, kind in self._kinds.items() if self._is_numbering_of(key))
+
+    def _hash_names(self) -> None:
+        """Make relation ``hashed_names`` of the ids and persons."""
+        self._db.register_arrow(SECRET, secret_word(self._key))
+        hashed = []
+        for key, kind in self._kinds.items():
+            holes: Holes = {"traces": TRACES, "kind": exp.Literal.string(kind), "name": normal_name(column(key, "t"))}
+            hashed.append(fill("ledger/hashed_names", holes | {"hash": self._hash_name()}))
+        if hashed:
+            self._db.create_table(HASHED_NAMES, _union_all([one.subquery(copy=False) for one in hashed]))
+        self._db.drop(SECRET)
+
+    def _hash_name(self) -> exp.Expr:
+        return keyed_digest(self._db, column("name"))
+
+    def count_known(self, entries: Sequence[LedgerEntry]) -> int:
+        """Return how many of the ids are in any of the releases."""
+        holes: Holes = {"ours": HASHED, "names": NAMES, "among": select_releases(entries)}
+        return int(self._db.rows(fill("ledger/overlap", holes))[0][0])
 
     def _is_numbering_of(self, key: str) -> bool:
         name = normal_name(column(key, "t"))
@@ -151,13 +189,9 @@ class SubjectNames:
         return {number: tuple(listed) for number, listed in common_names.items()}
 
     def _count_common(self, way: ComparedColumns, entries: Sequence[LedgerEntry]) -> dict[int, int]:
-        holes: Holes = {
-            "subjects": SUBJECTS,
-            "traces": TRACES,
-            "among": select_releases(entries),
-            "theirs": normal_name(column(way.theirs, "s")),
-            "ours": normal_name(column(way.ours, "t")),
-        }
+        holes: Holes = {"names": NAMES, "ours": HASHED, "among": select_releases(entries)}
+        holes |= {"their_kind": exp.Literal.string(_kind_of_names(way.theirs))}
+        holes |= {"our_kind": exp.Literal.string(_kind_of_names(way.ours))}
         return {int(number): int(known) for number, known in self._db.rows(fill("ledger/known", holes))}
 
     def _describe_common(
@@ -183,28 +217,31 @@ class SubjectNames:
     def _measure_agreement(self, entry: LedgerEntry, way: ComparedColumns) -> tuple[Agreement, ...]:
         """Return the columns of a release along common names: by their names, or if none is here by their places."""
         theirs = marks_of(entry, _kind_of_names(way.theirs))
-        names = self._db.arrow(exp.select(column("name")).distinct().from_(theirs.subquery("m")))
         here = self._source.values_of(entry.column_names)
         columns = {i: here[name] for i, name in enumerate(entry.column_names) if name in here}
         if not columns and len(self._request.column_names) == len(entry.column_names):
             columns = dict(enumerate(self._source.values_of(self._request.column_names).values()))
         if not columns:
             return ()
-        self._make_marks("our_marks", way.ours, names, columns)
-        ours: exp.Query = all_rows(temp_table("our_marks"))
-        if way[1:3] == ("id", "id") and entry.columns == self._request.columns:
-            name = normal_name(column("id", "t"))
-            ours = exp.union(ours, fill("ledger/recorded", {"traces": TRACES, "name": name}), distinct=False)
-            whole = fill("ledger/recorded", {"traces": subjects_query(entry).subquery(), "name": name})
-            theirs = exp.union(theirs, whole, distinct=False)
-        holes: Holes = {"theirs": theirs.subquery(), "ours": ours.subquery()}
+        self._make_marks("our_marks", way.ours, self._find_names(theirs, way.ours), columns)
+        holes: Holes = {"theirs": theirs.subquery(), "ours": temp_table("our_marks")}
         rows = self._db.rows(fill("ledger/agreement", holes))
         self._db.drop("our_marks")
-        called = {-1: "the whole record", **dict(enumerate(entry.column_names))}
+        called = {RECORD: "the whole record", **dict(enumerate(entry.column_names))}
+        is_alike = entry.columns == self._request.columns
         return tuple(
             Agreement(called[field], int(count), int(equal), float(products) / count)
             for field, count, equal, products in rows
+            if field != RECORD or is_alike
         )
+
+    def _find_names(self, theirs: exp.Query, ours: str) -> pa.Table:
+        """Return our names, as they are compared, beside which a release has marks."""
+        holes: Holes = {"traces": TRACES, "name": normal_name(column(ours, "t")), "hash": self._hash_name()}
+        self._db.register_arrow(SECRET, secret_word(self._key))
+        names = self._db.arrow(fill("ledger/recognized", holes | {"marks": theirs.subquery()}))
+        self._db.drop(SECRET)
+        return names
 
     def _make_marks(self, relation: str, key: str, names: pa.Table, columns: dict[int, tuple[exp.Expr, str]]) -> None:
         """Make a relation of the marks of columns beside some names."""
@@ -220,18 +257,17 @@ class SubjectNames:
         }
         bring_relation(self._db, there, "sampled", fill("ledger/sampled", holes))
         there.drop("sample")
-        parts = [self._marks_query(field, kind) for field, (_, kind) in columns.items()]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = exp.union(whole, part, distinct=False, copy=False)
-        self._db.create_table(relation, whole)
-        self._db.drop("sampled")
+        texts = {field: comparable_text(column(f"v{field}"), kind) for field, (_, kind) in columns.items()}
+        texts[RECORD] = concat_texts([text.copy() for text in texts.values()])
+        self._db.register_arrow(SECRET, secret_word(self._key))
+        self._db.create_table(relation, _union_all([self._marks_query(*one) for one in texts.items()]))
+        self._db.drop(SECRET, "sampled")
 
-    def _marks_query(self, field: int, kind: str) -> exp.Query:
-        digest = self._db.digest([comparable_text(column(f"v{field}"), kind)])
+    def _marks_query(self, field: int, text: exp.Expr) -> exp.Query:
+        digest = keyed_digest(self._db, text)
         mark = exp.cast(exp.Mod(this=digest, expression=exp.Literal.number(MARK)), "INTEGER")
-        number = exp.Literal.number(field)
-        return fill("ledger/marks", {"sampled": temp_table("sampled"), "field": number, "mark": mark})
+        holes: Holes = {"sampled": temp_table("sampled"), "field": exp.Literal.number(field), "mark": mark}
+        return fill("ledger/marks", holes | {"hash": self._hash_name()})
 
     # Writing ---
 
@@ -242,8 +278,11 @@ class SubjectNames:
             if kind in self.numbering and columns:
                 self._make_marks(f"marks_of_{kind}", key, self._samples[key], columns)
 
-    def write_marks(self, number: int) -> None:
-        """Add these marks to the attached ledger."""
+    def write_names(self, number: int) -> None:
+        """Add the names and these marks to the attached ledger."""
+        if self._kinds:
+            write_names(self._db, number, HASHED)
+            self._db.drop(HASHED_NAMES)
         for kind in self.numbering:
             if self._source.values_of(self._request.column_names):
                 what = (exp.Literal.number(number), exp.Literal.string(kind), *map(column, ("name", "field", "mark")))
@@ -260,22 +299,40 @@ def _kind_of_names(key: str) -> Kind:
 #
 # Each kind of evidence is collected only if those before it did not decide (``privsql.releases.ledger.evidence``).
 
-OTHERS = temp_table("other_traces")
+SKETCH = temp_table("sketch")
 
 
 class Subjects:
-    """The records of a source, in relation ``traces``, beside those of the attached ledger."""
+    """The records of a source beside those of the attached ledger; in relation ``traces`` those that have names."""
 
-    def __init__(self, db: EngineSession, source: Records, request: PublicationRequest, *, values: bool) -> None:
-        """Read who the records are; ``values``: with the sensitive value."""
+    def __init__(self, db: EngineSession, source: Records, request: PublicationRequest, *, chains: bool) -> None:
+        """Read who the records are; ``chains``: a guarantee may follow them from release to release."""
         self._db, self._source, self._request = db, source, request
         self._columns = [fold_name(name) for name in request.columns]
+        self._key = get_secret(request.ledger_path)
         self.named = source.has_ids
-        bring_relation(db, source.db, "traces", source.subject_traces(values=values), "Reading who the records are")
-        summary = summary_query(TRACES, once=not self.named and not source.known_by)
-        self.rows = RecordSummary.from_row(db.rows(summary)[0])
+        self.follows = self.named and (chains or request.spec.source.persons == "one")
+        if source.known_by:
+            bring_relation(db, source.db, "traces", source.query_names(follow=self.follows, values=chains))
+        self._sketch = self._collect_sketch() or RecordSketch.collect([], 0)
+        self.rows = self._sketch.summary
         self.names = SubjectNames(db, source, request)
-        self.histograms = take_histograms(source, request.column_names)
+        self.histograms = take_histograms(source, request.column_names, self._key)
+
+    def _collect_sketch(self, columns: Sequence[str] | None = None) -> RecordSketch | None:
+        """Collect the hashes of the records, by other columns of the source if these are given; None without such."""
+        hashed = self._source.hash_records(self._key, columns)
+        return None if hashed is None else RecordSketch.collect(hashed, self._source.records)
+
+    def write_records(self, number: int, assigned: exp.Table | exp.Subquery, bid: exp.Expr) -> None:
+        """Add the records to the attached ledger; ``assigned``, ``bid``: as of ``write_subjects``."""
+        self._db.register_arrow("sketch", self._sketch.as_table())
+        write_sketch(self._db, number, SKETCH)
+        self._db.drop("sketch")
+        self.names.write_names(number)
+        if self.follows:
+            write_subjects(self._db, number, assigned, bid)
+        self._db.drop("traces")
 
     @property
     def summary_fields(self) -> dict[str, Any]:
@@ -284,10 +341,7 @@ class Subjects:
 
     def count_fresh(self, entries: Sequence[LedgerEntry]) -> int:
         """Return how many of the records are in none of the releases."""
-        if not entries or not self.named:
-            return self.rows.records
-        known = fill("ledger/ids", {"subjects": SUBJECTS, "among": select_releases(entries)}).subquery()
-        return self.rows.records - int(self._db.rows(fill("ledger/overlap", {"ids": TRACES, "known": known}))[0][0])
+        return self.rows.records - (self.names.count_known(entries) if entries and self.named else 0)
 
     def list_changed(self, entry: LedgerEntry) -> list[tuple[str, str]]:
         """Return the records of a release of the same columns that have changed: (id, fate)."""
@@ -319,13 +373,13 @@ class Subjects:
     ) -> None:
         """Add to the evidence the records in common with releases of some columns."""
         folded = [fold_name(name) for name in columns]
-        traces = None if folded == self._columns else self._source.traces_by(columns) if columns else None
-        missing = traces is None and folded != self._columns
+        sketch = None if folded == self._columns or not columns else self._collect_sketch(columns)
+        missing = sketch is None and folded != self._columns
         records: dict[int, CommonRecords] = {}
-        if traces is not None:
-            records = self._compare_traces(traces, entries)
+        if sketch is not None:
+            records = self._count_equal_records(entries, sketch)
         elif len(folded) == len(self._columns):  # the same columns, or as many under other names
-            records = self._count_equal_records(entries, TRACES, self.rows)
+            records = self._count_equal_records(entries, self._sketch)
         for entry in entries:
             common = (records[entry.number],) if entry.number in records else ()
             evidence[entry.number] = replace(evidence[entry.number], records=common, missing=missing)
@@ -337,9 +391,9 @@ class Subjects:
             return evidence
         records = list(evidence.records)
         for columns in propose_columns(ours, theirs):
-            traces = self._source.traces_by(columns)
-            if traces is not None and columns != list(entry.column_names):
-                records += self._compare_traces(traces, [entry]).values()
+            sketch = self._collect_sketch(columns) if columns != list(entry.column_names) else None
+            if sketch is not None:
+                records += self._count_equal_records([entry], sketch).values()
         return replace(
             evidence,
             records=tuple(records),
@@ -347,30 +401,32 @@ class Subjects:
             compared=len(ours) * len(theirs),
         )
 
-    def _compare_traces(self, traces: exp.Query, entries: Sequence[LedgerEntry]) -> dict[int, CommonRecords]:
-        """Return the records in common by other columns of the source."""
-        bring_relation(self._db, self._source.db, "other_traces", traces)
-        try:
-            rows = RecordSummary.from_row(self._db.rows(summary_query(OTHERS, once=True))[0])
-            return self._count_equal_records(entries, OTHERS, rows)
-        finally:
-            self._db.drop("other_traces")
-
-    def _count_equal_records(
-        self, entries: Sequence[LedgerEntry], traces: exp.Table, rows: RecordSummary
-    ) -> dict[int, CommonRecords]:
-        holes: Holes = {"subjects": SUBJECTS, "traces": traces, "among": select_releases(entries)}
-        met = {number: EqualCounts(*map(int, counts)) for number, *counts in self._db.rows(fill("ledger/met", holes))}
+    def _count_equal_records(self, entries: Sequence[LedgerEntry], sketch: RecordSketch) -> dict[int, CommonRecords]:
+        """Return the records in common with releases, among those whose hashes both sketches hold."""
+        among, ours = select_releases(entries), sketch.summary
+        self._db.register_arrow("sketch", sketch.as_table())
+        rows = self._db.rows(fill("ledger/met", {"sketches": SKETCHES, "sketch": SKETCH, "among": among}))
+        self._db.drop("sketch")
+        met = {number: EqualCounts(*map(int, counts)) for number, *counts in rows}
+        larger = [entry for entry in entries if entry.rows.limit > ours.limit]
+        holes: Holes = {"sketches": SKETCHES, "among": select_releases(larger), "limit": exp.Literal.number(ours.limit)}
+        below = self._db.rows(fill("ledger/below", holes)) if larger else []
+        theirs = {number: tuple(map(int, counts)) for number, *counts in below}
         return {
-            entry.number: CommonRecords(rows, entry.rows, met.get(entry.number, EqualCounts(0, 0, 0)))
+            entry.number: CommonRecords(
+                sketch.summarize_below(entry.rows.limit),
+                entry.rows
+                if entry.rows.limit <= ours.limit
+                else entry.rows.restrict(ours.limit, *theirs.get(entry.number, (0, 0, 0))),
+                met.get(entry.number, EqualCounts(0, 0, 0)),
+            )
             for entry in entries
         }
 
 
-def summary_query(traces: exp.Table | exp.Subquery, *, once: bool = False) -> exp.Query:
-    """Return the query of ``RecordSummary`` over a relation of traces; ``once``: no trace stands twice."""
-    counted = traces if once else fill("ledger/counted", {"traces": traces}).subquery("counted")
-    return fill("ledger/summary", {"counted": counted})
+def _union_all(queries: Sequence[exp.Query]) -> exp.Query:
+    """Return the rows of queries, one after the other."""
+    return reduce(lambda whole, part: exp.union(whole, part, distinct=False, copy=False), queries)
 
 
 def _group_by_columns(entries: Sequence[LedgerEntry]) -> dict[tuple[str, ...], list[LedgerEntry]]:

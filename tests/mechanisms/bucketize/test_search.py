@@ -11,17 +11,22 @@ from math import ceil, floor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+import privsql
 from experiments.inferential.pruning import PRUNINGS, search_pruned
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.exact import as_fraction, parse_linear
 from privsql.mechanisms.bucketize import informative, optimal, search
+from privsql.mechanisms.bucketize.feasibility import require_valid_setting
 from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation, transport_records
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan, Setting
+from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.bucketize.search import ALGORITHMS, find_plan, require_valid_plan
 from support.effort import share
 from support.loops import each, rest_slow
@@ -29,6 +34,7 @@ from support.settings import every_setting, loss_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 Thresholds = tuple[Fraction, ...]
 WHATEVER_IT_TAKES = 3600.0  # seconds; a proof over a few records takes none
@@ -244,6 +250,106 @@ def test_example_420_setting_is_valid_and_best_of_two_sizes() -> None:
     assert pruned_losses(problem) == {250}
 
 
+def test_example_420_has_a_least_loss_of_216() -> None:
+    """Three sizes do better than two, and nothing does better: proved in whole numbers."""
+    plan = find_plan(example_420(), "optimal", seconds=WHATEVER_IT_TAKES)
+    assert plan.setting == Setting.from_counts({4: 7, 5: 2, 12: 1})
+    assert (plan.loss, plan.lower_bound, plan.gap, plan.proof) == (216, 216, 0.0, "certificate")
+
+
+# A setting that the publisher states
+
+
+def broken_condition(problem: BucketProblem, setting: Setting) -> dict[str, Any]:
+    """Why a setting is refused; empty where it is taken."""
+    try:
+        assert require_valid_setting(problem, setting) == setting
+    except InfeasibleError as error:
+        return error.details
+    return {}
+
+
+def test_the_setting_of_example_420_is_taken_and_others_name_what_they_break() -> None:
+    problem = example_420()
+    assert broken_condition(problem, SETTING_420) == {}
+    plan = find_plan(problem, "setting", stated=SETTING_420)
+    assert (plan.setting, plan.loss, plan.lower_bound) == (SETTING_420, 250, optimal.lower_bound(problem))
+    cases: dict[str, tuple[dict[int, int], list[str]]] = {
+        "CC": ({4: 9}, []),
+        "PC": ({5: 10}, [f"x{i}" for i in range(1, 9)]),
+        "FC": ({3: 6, 16: 2}, []),
+        "bucket sizes": ({25: 2}, []),
+    }
+    for condition, (buckets, names) in cases.items():
+        found = broken_condition(replace(problem, largest=20), Setting.from_counts(buckets))
+        assert (found["condition"], found.get("hall_set", [])) == (condition, names)
+    assert broken_condition(problem, Setting.from_counts({4: 10**30}))["condition"] == "CC"
+    with pytest.raises(InfeasibleError, match=r"\{x1, .* x8\} have 8 records, its buckets have room for 0 \(PC\)"):
+        require_valid_setting(problem, Setting.from_counts({5: 10}))
+
+
+def test_every_setting_of_example_523_is_taken() -> None:
+    problem = make([7, 7, 7, 7], (Fraction(1, 2),) * 4)
+    for t in range(8):
+        assert broken_condition(problem, Setting.from_counts({2: 14 - 2 * t, 4: t})) == {}
+    assert broken_condition(problem, Setting.from_counts({2: 13, 4: 1}))["condition"] == "CC"
+
+
+def test_example_532_breaks_hall_s_condition_alone() -> None:
+    """Sizes 2, 4 and 5 hold 20, 20 and 30 records; x1..x10 need the last ones."""
+    problem = make([5] * 10 + [20], (Fraction(1, 5),) * 10 + (Fraction(1),))
+    found = broken_condition(problem, Setting.from_counts({2: 10, 4: 5, 5: 6}))
+    assert found["condition"] == "Hall's condition"
+    assert (found["hall_set"], found["records"], found["room"]) == ([f"x{i}" for i in range(1, 11)], 50, 30)
+
+
+@often(150)
+@given(tiny())
+def test_a_stated_setting_is_taken_if_it_is_valid(problem: BucketProblem) -> None:
+    """By the oracle; and of two sizes Theorem 4.17 names every fault."""
+    for buckets in itertools.islice(every_setting(problem.records, range(problem.smallest, problem.largest + 1)), 30):
+        found = broken_condition(problem, Setting.from_counts(buckets)) if buckets else {}
+        assert valid(problem, buckets) == (not found)
+        assert len(buckets) > 2 or found.get("condition") != "Hall's condition"
+
+
+@pytest.mark.parametrize(("text", "short"), [("9x4, 1x14", "9x4, 1x14"), (" 1,200 x 4,  3 x 7 ", "1200x4, 3x7")])
+def test_a_setting_is_written_as_a_plan_prints_it(text: str, short: str) -> None:
+    params = Bucketize.model_validate({"threshold": "1/4", "setting": text})
+    assert (params.setting, params.algorithm) == (short, "setting")
+    assert Bucketize.model_validate(params.model_dump(mode="json", exclude_none=True)) == params
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"setting": "9x4, 1x4"}, "a size twice"),
+        ({"setting": "9x4 and 1x14"}, "is no bucket setting"),
+        ({"setting": "0x4"}, "is no bucket setting"),
+        ({"setting": ""}, "is no bucket setting"),
+        ({"algorithm": "setting"}, "searches for a setting"),
+        ({"setting": "9x4", "algorithm": "optimal"}, "with setting take 'setting'"),
+        ({"setting": "9x4", "fake_values": 1}, "fake_values does not go with setting"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(keywords: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Bucketize.model_validate({"threshold": "1/4", **keywords})
+
+
+@pytest.mark.slow
+def test_a_stated_setting_is_published_and_verified(tmp_path: Path) -> None:
+    values = np.repeat([f"x{i}" for i in range(1, 15)], example_420().counts)
+    table = pa.table({"age": np.arange(50) % 7, "disease": values})
+    asked = {"kind": "bucketize", "threshold": "2*f + 0.05", "setting": "9x4, 1x14"}
+    roles = {"sensitive": "disease", "quasi_identifiers": "age", "ledger_off": True}
+    done = privsql.publish(table, mechanism=asked, to=tmp_path / "t.duckdb", **roles)
+    assert (done.facts["setting"], done.facts["algorithm"]) == ({"4": 9, "14": 1}, "setting")
+    assert privsql.verify(done, done.spec).ok
+    names = [row.algorithm for row in privsql.algorithms(table, mechanism=asked, **roles).rows]
+    assert names == [*ALGORITHMS, "setting"]
+
+
 def test_example_523_gamma() -> None:
     """n = 28, S = (2, 4): (14,0), (12,1), .., (0,7)."""
     problem = make([7, 7, 7, 7], (Fraction(1, 2),) * 4, 2, 4)
@@ -253,6 +359,22 @@ def test_example_523_gamma() -> None:
     t = np.arange(int(lists.last[row]) + 1)
     pairs = zip((lists.b1[row] - t * lists.d1[row]).tolist(), (lists.b2[row] + t * lists.d2[row]).tolist(), strict=True)
     assert list(pairs) == [(14, 0), (12, 1), (10, 2), (8, 3), (6, 4), (4, 5), (2, 6), (0, 7)]
+
+
+def test_remark_312_the_settings_of_at_most_two_sizes_by_our_count() -> None:
+    """Sizes from 3 to 20, a million records: the paper has 2,077,869, without saying how it counts."""
+    lists = optimal.make_gammas(make([10**6], (Fraction(1),), 3, 20))
+    ends = (lists.b2 == 0).sum() + (lists.b1 == lists.last * lists.d1).sum()  # of one size, in the lists of many pairs
+    alone = sum(10**6 % size == 0 for size in range(3, 21))
+    assert int((lists.last + 1).sum() - ends) + alone == 2_653_881
+
+
+@pytest.mark.parametrize(("theta", "occ", "edu"), [(2, 43, 35), (4, 37, 27), (8, 30, 19), (16, 21, 12), (32, 13, 7)])
+def test_remark_38_the_l_that_l_diversity_takes(theta: int, occ: int, edu: int) -> None:
+    """l = ceil(1 / min f'_i), of the paper's smallest frequencies, 0.18 % and 0.44 %."""
+    for least, diversity in (("0.0018", occ), ("0.0044", edu)):
+        threshold = parse_linear(f"{theta}*f + 0.02").threshold_at(as_fraction(least))
+        assert search.smallest_diversity(make([1, 1], (threshold, Fraction(1)), 1)) == diversity
 
 
 @often(200)
@@ -372,7 +494,7 @@ def test_optimal_equals_brute_force(problem: BucketProblem) -> None:
     found = optimal.search_optimum(problem, None, 5.0) if len(problem.sizes) else None
     assert (found.setting.loss if found else None) == best
     if found is not None:
-        assert found.lower_bound <= found.setting.loss
+        assert found.lower_bound == found.setting.loss  # so few records are proved by enumeration
         assert valid(problem, dict(found.setting.items))
         assert optimal.lower_bound(problem) <= found.setting.loss
         assert loss_or_none(problem, "optimal") == best

@@ -249,9 +249,21 @@ def test_parquet_and_inspect_and_plan(firm: Path) -> None:
     assert {key: planned[key] for key in ("groups", "error", "loss")} == {
         key: done[key] for key in ("groups", "error", "loss")
     }
+    assert sum(one["records"] for one in planned["by_group"]) == planned["published"]
+    assert "by_group" not in done
     stated = succeeded("inspect", firm / "folder", "--json").json
     assert stated["parameters"] == {"kind": "permute", "algorithm": "nested", "k": 4, "e": "30"}
     assert "groups" in succeeded("inspect", firm / "folder").out
+
+
+def test_a_plan_shows_the_summation_error_by_group(tmp_path: Path) -> None:
+    """D0 of the thesis, Figure 3.2: {82, 84, 85} and {88..91}, 3 each."""
+    write(tmp_path / "people.parquet", "SELECT 'f' AS sex, unnest([82, 84, 85, 88, 89, 90, 91]) AS salary")
+    columns = 'quasi_identifiers = ["sex"]\nsensitive = "salary"'
+    spec = specification(tmp_path, columns=columns, mechanism='kind = "permute"\nk = 3\ne = 2')
+    printed = " ".join(succeeded("plan", spec).out.split())
+    assert "values records error" in printed
+    assert "82 to 85 3 3 88 to 91 4 3" in printed
 
 
 def test_init_proposes_what_can_be_published(firm: Path, tmp_path: Path) -> None:

@@ -41,8 +41,11 @@ from support.loops import each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from privsql import Published
 
 EXAMPLE = (12, 8, 6, 5, 4, 3, 1, 1, 1, 1)  # Chaytor and Wang, section 4; figure 9 of the thesis
 FALSE_ALARM = 1e-6  # of every statistical test here, unless it says otherwise
@@ -151,9 +154,11 @@ def test_examples_3_and_4_the_order_and_the_bounds() -> None:
     assert labels.tolist() == [0, 0, 0, 1, 1]
     assert partition.partition_bound(problem, groups, labels) == pytest.approx(2.01965, abs=5e-6)
     one = partition.best_runs(problem, groups, partition.paper_order(groups))
-    assert partition.partition_bound(problem, groups, one) == pytest.approx(
-        2.03031, abs=5e-6
-    )  # scipy's order is another
+    assert one.tolist() == labels.tolist()  # by scipy's order, which is another one of the same sub-tables
+    assert partition.find_partition(problem, "pp-paper").parts.tolist() == [
+        [12, 8, 6, 4, 4, 2, 0, 0, 0, 0],
+        [0, 0, 0, 1, 0, 1, 1, 1, 1, 1],
+    ]
     up, pp = partition.find_partition(problem, "up"), partition.find_partition(problem, "pp")
     assert (round(up.bound, 5), round(pp.bound, 5)) == (2.07453, 2.01965)
     assert pp.parts.tolist() == [[12, 8, 6, 4, 4, 2, 0, 0, 0, 0], [0, 0, 0, 1, 0, 1, 1, 1, 1, 1]]
@@ -185,6 +190,60 @@ def test_a_plan_shows_its_sub_tables_and_the_groups_that_they_unite() -> None:
     assert whole["groups"] == [{f"x{i}": count for i, count in enumerate(EXAMPLE)}]
 
 
+def _plan(**mechanism: Any) -> Published:
+    """A plan for the papers' example."""
+    table = pa.table({"qi": [1] * 42, "sa": np.repeat([f"x{i}" for i in range(10)], EXAMPLE)})
+    asked = {"kind": "randomize", "rho1": "1/3", "rho2": "2/3", **mechanism}
+    return privsql.plan(table, sensitive="sa", quasi_identifiers="qi", mechanism=asked, ledger_off=True)
+
+
+def test_example_1_gamma_follows_from_the_declared_rho1() -> None:
+    """Gamma is 4 and the diagonal 4/13; from the largest frequency, 2/7, they are 5 and 5/14."""
+    for way, rho1, gamma, diagonal in (("rho1", "1/3", 4, Fraction(4, 13)), (None, "2/7", 5, Fraction(5, 14))):
+        facts = _plan(algorithm="up", gamma_from=way).facts
+        (whole,) = facts["partition"]
+        assert (whole["rho1"], whole["gamma"]) == (rho1, str(gamma))
+        assert whole["retention"] + 1 / (9 + gamma) == pytest.approx(float(diagonal))
+        assert facts["bound"] == facts["bound_up"]
+    with pytest.raises(ValidationError, match="needs algorithm = 'up'"):
+        Randomize(rho1="1/3", rho2="2/3", gamma_from="rho1")
+
+
+@pytest.mark.slow
+def test_a_release_by_the_declared_rho1_is_verified_against_its_source(tmp_path: Path) -> None:
+    counts = np.array(EXAMPLE) * 50 + np.array([1, *[0] * 9])  # 2,101 records: rho1 is no whole number of them
+    table = pa.table({"qi": np.arange(counts.sum()) % 4, "sa": np.repeat([f"x{i}" for i in range(10)], counts)})
+    asked = {"kind": "randomize", "algorithm": "up", "rho1": "1/3", "rho2": "2/3", "gamma_from": "rho1"}
+    done = privsql.publish(
+        table, sensitive="sa", quasi_identifiers="qi", mechanism=asked, to=tmp_path / "up.duckdb", ledger_off=True
+    )
+    assert privsql.verify(done, done.spec).ok
+
+
+def test_a_plan_shows_a_row_for_each_sub_table() -> None:
+    head, *rows = _plan(algorithm="pp-paper").stated.tabulate()
+    assert head == ("sub-table j", "records", "values m_j", "rho1_j", "gamma_j", "retention p_j")
+    assert rows == [(0, "36", 6, "1/3", "4", "33.3%"), (1, "6", 6, "1/6", "10", "60.0%")]
+
+
+def test_algorithms_stand_beside_each_other() -> None:
+    table = pa.table({"qi": [1] * 42, "sa": np.repeat([f"x{i}" for i in range(10)], EXAMPLE)})
+    asked = {"kind": "randomize", "rho1": "1/3", "rho2": "2/3", "gamma_from": "rho1", "algorithm": "up"}
+    found = privsql.algorithms(table, sensitive="sa", quasi_identifiers="qi", mechanism=asked, ledger_off=True)
+    bounds = {row.algorithm: round(row.figures["bound"] or 0, 5) for row in found.rows}
+    whole = 2 * sqrt(log(2 / 0.05) / 42) * (10 / (4 - 1) + 1)
+    assert bounds == {"up": round(whole, 5), "pp": 2.01965, "pp-paper": 2.01965}
+    assert {row.figures["subtables"] for row in found.rows} == {1, 2}
+
+
+@given(problems())
+def test_the_paper_s_procedure_is_never_better_than_pp(problem: PartitionProblem) -> None:
+    paper, least = (partition.find_partition(problem, name, "bound") for name in ("pp-paper", "pp"))
+    whole = partition.find_partition(problem, "up")
+    assert least.bound <= paper.bound * (1 + 1e-9) <= whole.bound * (1 + 2e-9)
+    assert partition.check_partition(problem, paper)
+
+
 def test_example_7_of_the_thesis_only_some_values_are_protected() -> None:
     problem = make(EXAMPLE, "1/4")
     assert problem.protected.tolist() == [False] + [True] * 9
@@ -201,6 +260,19 @@ def test_example_7_of_the_thesis_only_some_values_are_protected() -> None:
         [1, 0, 1, 0, 1, 0, 1, 0, 0, 0],
         [2, 0, 0, 0, 0, 0, 0, 1, 1, 1],
     ]
+
+
+def test_a_partition_of_the_domain_discloses_more() -> None:
+    """Section 1.1: H1N1, 40 % of the table, is 98 % of {H1N1, cancer}; its rho1_j is above any rho2 below that."""
+    problem = make([40, 30, 29, 1], "2/5", "3/5")
+    alone = np.array([40, 0, 0, 1])
+    assert round(100 * 40 / alone.sum()) == 98
+    assert np.isinf(problem.part_bounds(alone[None])[0])
+    with pytest.raises(GuaranteeError, match="rho1 = 40/41"):
+        partition.check_partition(problem, Partition(np.stack([alone, problem.counts - alone]), 1.0, 2, optimal=False))
+    for name in ("pp", "pp-paper"):
+        found = partition.check_partition(problem, partition.find_partition(problem, name))
+        assert all(one.rho1 < problem.rho2 for one in found)
 
 
 @each(("size", "shown"), [(77, 5), (50, 7), (14, 22), (9, 31), (7, 36), (6, 40), (2, 67)])

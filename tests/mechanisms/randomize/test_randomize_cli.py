@@ -795,7 +795,7 @@ def test_a_folder_with_a_stranger_or_without_a_table_is_found(hospital: Path, tm
     folder = tmp_path / "folder"
     shutil.copytree(hospital / "folder", folder)
     assert sorted(path.stem for path in folder.iterdir()) == sorted(
-        ("perturbed", "privsql_subtables", "privsql_domains", "privsql_values", MANIFEST)
+        ("perturbed", "privsql_subtables", "privsql_domains", "privsql_values", "views", MANIFEST)
     )
     shutil.copy(folder / "perturbed.parquet", folder / "truth.parquet")
     assert any("folder holds" in name or CONTENTS in name for name in failed(run("verify", folder, "--json")))

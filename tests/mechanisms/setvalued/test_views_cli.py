@@ -217,7 +217,7 @@ def test_what_an_answer_reads_and_how_is_explained(few: Path) -> None:
     shown = succeeded("query", few / "stall.duckdb", query, "--explain", "--json").json
     assert "least squares" in shown["formula"]
     assert len(rows(few / "stall.duckdb", shown["sql"])) == 3 * 256 + 1024
-    refused(run("query", few / "stall.duckdb", query, "--estimator", "best"), 2, "best")
+    refused(run("query", few / "stall.duckdb", query, "--estimator", "bets"), 2, "bets")
 
 
 def chosen(folder: Path) -> list[int]:

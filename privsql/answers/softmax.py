@@ -1,0 +1,347 @@
+"""A softmax regression of a sensitive value on columns of codes or numbers: features, penalties and optimiser."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from privsql.answers.channel import Floats
+
+# The model is p(v | x) = softmax(log f_v + sum_j phi_j(x) theta_jv). Features phi are indicators:
+#
+# * of every level of a column that enough records have, and of ten quantile bins of a column of numbers;
+# * of every pair of levels of two columns, each coarsened to ten bins or its most frequent levels and the rest.
+#
+# A likelihood comes from elsewhere (``Likelihood``); it works on rows, each a combination of codes that some records
+# share. theta has a normal prior whose variance 1/lambda is one for each column, set of bins and pair.
+
+FEWEST, FEWEST_OF_FEW, FEW_RECORDS = 30, 10, 5_000  # records of a level, and where there are few records
+BINS, LEVELS = 10, 14  # of a coarse column
+ROWS_OF_CELL = 12  # of a block, at least
+ROWS_TRIED = 40_000  # by which blocks are chosen
+
+Ints = NDArray[np.int32]
+
+
+# Features -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ColumnCoder:
+    """How a column is coded: its sorted ``values`` (V,), and for each of them the number of its indicator, its bin, -1
+    where it has none, and its code in pairs; ``rest`` is that of a value which is not here.
+    """
+
+    values: NDArray[Any]
+    levels: Ints
+    bins: Ints
+    coarse: Ints
+    rest: int
+
+    @staticmethod
+    def from_column(column: NDArray[Any], sizes: NDArray[np.intp], fewest: int) -> ColumnCoder:
+        """Return the coder of a column (rows,) of ``sizes`` records each: floats are numbers, whole ones are codes."""
+        values, codes = np.unique(column, return_inverse=True)
+        records = np.bincount(codes, sizes, len(values))
+        levels = _renumber(np.flatnonzero(records >= fewest), len(values))
+        frequent = np.sort(np.argsort(-records, kind="stable")[:LEVELS])
+        coarse, bins = _renumber(frequent, len(values)), np.full(len(values), -1, dtype=np.int32)
+        coarse[coarse < 0] = len(frequent)
+        if np.issubdtype(column.dtype, np.floating) and len(values) > LEVELS + 1:
+            known = ~np.isnan(values)
+            middle = (np.cumsum(records) - records / 2) / max(1.0, records[known].sum())
+            _, binned = np.unique(np.where(known, (BINS * middle).astype(np.int32), BINS), return_inverse=True)
+            coarse = bins = binned.astype(np.int32)
+        return ColumnCoder(values, levels, bins, coarse, int(coarse[records.argmin()]))
+
+    def encode(self, column: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
+        """Return numbers of indicators, bins and codes in pairs (rows,)."""
+        at = np.searchsorted(self.values, column).clip(max=len(self.values) - 1)
+        known = (self.values[at] == column) | ((self.values[at] != self.values[at]) & (column != column))  # noqa: PLR0124 (NaN)
+        return (
+            np.where(known, self.levels[at], np.int32(-1)),
+            np.where(known, self.bins[at], np.int32(-1)),
+            np.where(known, self.coarse[at], np.int32(self.rest)),
+        )
+
+
+def _renumber(chosen: NDArray[np.intp], number: int) -> Ints:
+    """Return 0, 1, .. for chosen ones of ``number`` levels, -1 for others."""
+    codes = np.full(number, -1, dtype=np.int32)
+    codes[chosen] = np.arange(len(chosen))
+    return codes
+
+
+@dataclass(frozen=True)
+class Term:
+    """Indicators that share a penalty: which each row has is ``numbers`` of its cell, -1 is none.
+
+    The cell of a row is its code in a column, or of two columns, the first one's times ``width`` plus the second's.
+    """
+
+    name: str
+    numbers: Ints
+    width: int
+    codes: tuple[Ints, ...]
+
+    @property
+    def levels(self) -> int:
+        """Return the number of indicators."""
+        return int(self.numbers.max(initial=-1)) + 1
+
+    def encode(self, rows: NDArray[np.intp] | slice = slice(None)) -> Ints:
+        """Return the indicator of some rows."""
+        first, *others = (codes[rows] for codes in self.codes)
+        return self.numbers[first * self.width + others[0] if others else first]
+
+
+class FeatureMap:
+    """Which features rows have, learnt from columns (rows,) that ``sizes`` records have each."""
+
+    def __init__(self, columns: Mapping[str, NDArray[Any]], sizes: NDArray[np.intp]) -> None:
+        fewest = FEWEST if sizes.sum() >= FEW_RECORDS else FEWEST_OF_FEW
+        self.coders = {name: ColumnCoder.from_column(column, sizes, fewest) for name, column in columns.items()}
+        coarse = {name: coder.encode(columns[name])[2] for name, coder in self.coders.items()}
+        self.blocks = cover_pairs(coarse)
+        self.pairs: dict[tuple[str, str], tuple[int, Ints]] = {}
+        for pair in (pair for block in self.blocks for pair in block):
+            widths = [int(self.coders[name].coarse.max(initial=0)) + 1 for name in pair]
+            records = np.bincount(coarse[pair[0]] * widths[1] + coarse[pair[1]], sizes, widths[0] * widths[1])
+            self.pairs[pair] = widths[1], _renumber(np.flatnonzero(records >= fewest), len(records))
+
+    @property
+    def description(self) -> list[list[str | int]]:
+        """Return names of columns and pairs with the number of their indicators."""
+        numbers = {name: [coder.levels, coder.bins] for name, coder in self.coders.items()}
+        numbers |= {" x ".join(pair): [codes] for pair, (_, codes) in self.pairs.items()}
+        return [[name, *(int(part.max(initial=-1)) + 1 for part in parts)] for name, parts in numbers.items()]
+
+    @property
+    def count(self) -> int:
+        """Return the number of features, J."""
+        return 1 + sum(int(number) for _, *numbers in self.description for number in numbers)
+
+    def make_design(self, columns: Mapping[str, NDArray[Any]], sizes: NDArray[np.intp]) -> Design:
+        """Return the design of rows (rows,) by column, which ``sizes`` records have each."""
+        intercept = Term("intercept", np.zeros(1, dtype=np.int32), 1, (np.zeros(len(sizes), dtype=np.int32),))
+        blocks, coarse = [([intercept], [*intercept.codes])], {}
+        for name, coder in self.coders.items():
+            levels, bins, coarse[name] = coder.encode(columns[name])
+            terms = [_plain_term(name, levels, coder.levels), _plain_term(f"{name} in bins", bins, coder.bins)]
+            terms = [term for term in terms if term.levels]
+            blocks.append((terms, [codes for term in terms for codes in term.codes]))
+        for block in self.blocks:
+            names = sorted({name for pair in block for name in pair})
+            terms = [
+                Term(" x ".join(pair), numbers, width, (coarse[pair[0]], coarse[pair[1]]))
+                for pair, (width, numbers) in ((pair, self.pairs[pair]) for pair in block)
+                if numbers.max() >= 0
+            ]
+            blocks.append((terms, [coarse[name] for name in names]))
+        return _join_blocks([(terms, codes) for terms, codes in blocks if terms], sizes)
+
+
+def _plain_term(name: str, codes: Ints, numbers: Ints) -> Term:
+    """Return the term of codes 0, 1, .. or -1, which finds the last number."""
+    return Term(name, np.append(np.arange(numbers.max(initial=-1) + 1), -1).astype(np.int32), 1, (codes,))
+
+
+def cover_pairs(columns: Mapping[str, Ints]) -> list[list[tuple[str, str]]]:
+    """Return all pairs of columns in blocks of few columns, which have far fewer combinations than there are rows."""
+    tried = {name: codes[:: -(-len(codes) // ROWS_TRIED)] for name, codes in columns.items()}
+    left, blocks = list(combinations(columns, 2)), []
+    while left:
+        block = set(left[0])
+        for name in Counter(name for pair in left for name in pair):
+            codes = [tried[each] for each in sorted(block | {name})]
+            if len(combine_rows(codes)[0]) * ROWS_OF_CELL <= len(codes[0]):
+                block.add(name)
+        blocks.append([pair for pair in left if block.issuperset(pair)])
+        left = [pair for pair in left if not block.issuperset(pair)]
+    return blocks
+
+
+def combine_rows(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Return the combinations of columns (n,) each: one record of each, the combination of each record, and sizes."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, codes = np.unique(column, return_inverse=True)
+        _, key = np.unique(key * len(values) + codes, return_inverse=True)
+    _, first, member, sizes = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    return first, member, sizes
+
+
+@dataclass(frozen=True)
+class Design:
+    """Features of rows, as a product of two sparse matrices of zeros and ones: Phi = ``cells`` ``features``.
+
+    ``sizes`` (rows,): records of each. ``cells`` (rows, C) has a one for each block of columns, ``features`` (C, J) has
+    those of the terms that rest on a block: the dozens of features of a row are a few rows of a smaller matrix.
+    """
+
+    terms: list[Term]
+    sizes: NDArray[np.intp]
+    cells: Any
+    features: Any
+
+    @cached_property
+    def groups(self) -> NDArray[np.intp]:
+        """Return the term of each feature (J,)."""
+        return np.repeat(np.arange(len(self.terms)), [term.levels for term in self.terms])
+
+    def probabilities(self, theta: Floats, offset: Floats) -> Floats:
+        """Return p (rows, K) for theta (J, K) and the log-odds of a record without features (K,)."""
+        logits = self.cells @ (self.features @ theta)
+        logits += offset
+        logits -= logits.max(axis=1, keepdims=True)
+        np.exp(logits, out=logits)
+        logits /= logits.sum(axis=1, keepdims=True)
+        return np.asarray(logits)
+
+    def sum_features(self, residuals: Floats) -> Floats:
+        """Return Phi' residuals (J, K) of residuals (rows, K)."""
+        return np.asarray(self.features.T @ (self.cells.T @ residuals))
+
+
+def _join_blocks(blocks: Sequence[tuple[list[Term], Sequence[Ints]]], sizes: NDArray[np.intp]) -> Design:
+    terms = [term for own, _ in blocks for term in own]
+    starts = np.cumsum([0, *(term.levels for term in terms)])
+    number, total, cells, features = 0, 0, [], []
+    for own, codes in blocks:
+        first, member, _ = combine_rows(codes)
+        cells.append(total + member)
+        for term in own:
+            indicators = term.encode(first).astype(np.int64)
+            at = np.flatnonzero(indicators >= 0)
+            features.append((total + at, starts[number] + indicators[at]))
+            number += 1
+        total += len(first)
+    columns = np.stack(cells, axis=1).ravel()
+    ends = np.arange(len(sizes) + 1) * len(cells)
+    chosen = scipy.sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(sizes), total))
+    at, feature = (np.concatenate(part) for part in zip(*features, strict=True))
+    table = scipy.sparse.csr_array((np.ones(len(at)), (at, feature)), shape=(total, int(starts[-1])))
+    return Design(terms, sizes, chosen, table)
+
+
+# Fit ------------------------------------------------------------------------------------------------------------------
+# Penalties by restricted likelihood, in rounds: with the score's information I of each parameter,
+#
+#     lambda = (parameters of the term) / (sum of theta^2 + sum of 1/(I + lambda)).
+#
+# Between two rounds a few steps of L-BFGS (Liu and Nocedal 1989) in the coordinates theta sqrt(I + lambda), in which
+# the curvature is about that of a sphere.
+
+START, START_OF_PAIRS = 30.0, 100.0
+LEAST, MOST = 0.3, 3_000.0
+OVERSHOOT = 1.5  # exponent of the change of a penalty, but for the last round
+MEMORY = 8
+
+
+class Likelihood(Protocol):
+    """How likely what is published is, by the probabilities of its rows."""
+
+    def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
+        """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
+
+    def measure_information(self, design: Design, probabilities: Floats) -> Floats:
+        """Return the information of every parameter (J, K): the sum of the squared scores of independent parts."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Steps before penalties are estimated, rounds of that, steps in each round and after the last one."""
+
+    first: int = 15
+    rounds: int = 8
+    each: int = 8
+    last: int = 40
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps at most."""
+        return self.first + (self.rounds - 1) * self.each + self.last if self.rounds else self.last
+
+
+@dataclass(frozen=True)
+class SoftmaxFit:
+    """``theta`` (J, K), ``penalties`` by term, the penalised ``objective``, and ``slope``: its gradient's length in the
+    coordinates of the last steps, in which a standard error is 1.
+    """
+
+    theta: Floats
+    penalties: Floats
+    information: Floats
+    objective: float
+    slope: float
+
+
+def start_fit(design: Design, values: int) -> SoftmaxFit:
+    """Return theta = 0 with the first penalties."""
+    penalties = np.array([START_OF_PAIRS if " x " in term.name else START for term in design.terms])
+    zeros = np.zeros((len(design.groups), values))
+    return SoftmaxFit(zeros, penalties, zeros, -np.inf, np.inf)
+
+
+def fit_softmax(
+    design: Design,
+    likelihood: Likelihood,
+    offset: Floats,
+    start: SoftmaxFit,
+    schedule: Schedule,
+    report: Callable[[], None] = lambda: None,
+) -> SoftmaxFit:
+    """Return theta with the largest penalised likelihood; ``report`` is called after every step."""
+    fit = start
+    for number in range(schedule.rounds + 1):
+        information = likelihood.measure_information(design, design.probabilities(fit.theta, offset))
+        penalties = fit.penalties
+        if number:
+            exponent = OVERSHOOT if number < schedule.rounds else 1.0
+            penalties = estimate_penalties(design, fit, information, exponent)
+        steps = schedule.last if number == schedule.rounds else schedule.each if number else schedule.first
+        fit = _climb(design, likelihood, offset, SoftmaxFit(fit.theta, penalties, information, 0, 0), steps, report)
+    return fit
+
+
+def estimate_penalties(design: Design, fit: SoftmaxFit, information: Floats, exponent: float = 1.0) -> Floats:
+    """Return the penalty of each term by one round of restricted likelihood."""
+    each = fit.penalties[design.groups][:, None]
+    squares = np.bincount(design.groups, (fit.theta**2 + 1 / (information + each)).sum(axis=1))
+    numbers = np.bincount(design.groups) * fit.theta.shape[1]
+    changes = numbers / squares / fit.penalties
+    return np.asarray(np.clip(fit.penalties * changes**exponent, LEAST, MOST))
+
+
+def _climb(
+    design: Design, likelihood: Likelihood, offset: Floats, fit: SoftmaxFit, steps: int, report: Callable[[], None]
+) -> SoftmaxFit:
+    shape, each = fit.theta.shape, fit.penalties[design.groups][:, None]
+    scale = 1 / np.sqrt(fit.information + each)
+
+    def evaluate(scaled: Floats) -> tuple[float, Floats]:
+        theta = scaled.reshape(shape) * scale
+        value, residuals = likelihood.evaluate(design.probabilities(theta, offset))
+        gradient = design.sum_features(residuals) - each * theta
+        return float((each * theta**2).sum() / 2 - value), -(gradient * scale).ravel()
+
+    found = scipy.optimize.minimize(
+        evaluate,
+        (fit.theta / scale).ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": steps, "maxcor": MEMORY, "ftol": 0, "gtol": 1e-3},
+        callback=lambda _: report(),
+    )
+    theta = found.x.reshape(shape) * scale
+    return SoftmaxFit(theta, fit.penalties, fit.information, -float(found.fun), float(np.linalg.norm(found.jac)))

@@ -1,0 +1,424 @@
+"""Pack every record into one integer over the sorted values of its columns, and hash records by the texts of these."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from privsql.engine.roles import BETWEEN, comparable_text, injective_text, injective_texts
+from privsql.engine.sqlfiles import Holes, alias_as, column, fill, temp_table
+from privsql.errors import EngineError, GuaranteeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from privsql.engine.database import Relations
+    from privsql.engine.roles import Field, Roles
+    from privsql.keyed_random import Key
+
+    Ints = NDArray[np.int64]
+    Hashes = NDArray[np.uint64]
+
+BATCH = 2**20  # records that are read at a time
+
+
+def source_changed_error() -> GuaranteeError:
+    """The source holds other records than those that were counted."""
+    return GuaranteeError("the source changed while it was read; nothing written")
+
+
+# Hashing --------------------------------------------------------------------------------------------------------------
+# A keyed hash of 64 bits of every record: of the texts of its values, by their places.
+#
+# h = s(xor over columns i of s(H(text_i) + (i + 1) c)), where H is 63 bits of the MD5 of a secret word and the text,
+# and s is the finalizer of MurmurHash3, a bijection. H is made once for each different value, here or by the engine.
+# The outer s is not linear: without it the sum over all records would not tell which values stand in one record.
+
+GOLDEN = 0x9E3779B97F4A7C15  # c: 2^64 divided by the golden ratio, odd
+BITS = 64
+ROUNDS = ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53))
+SECRET = "word"  # noqa: S105 (the relation with the secret word, which is never part of a statement's text)
+PURPOSE = "values"
+
+
+def scatter_bits(numbers: Hashes) -> Hashes:
+    """Return s of every number: all bits of it depend on all bits of the number. Appleby, MurmurHash3: fmix64."""
+    mixed = numbers.copy()
+    for shift, factor in ROUNDS:
+        mixed ^= mixed >> np.uint64(shift)
+        mixed *= np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(33))
+
+
+def place_hashes(values: Hashes, place: int) -> Hashes:
+    """Return hashes of values as those of the column at a place, 0 for the first."""
+    return scatter_bits(values + np.uint64((place + 1) * GOLDEN % 2**BITS))
+
+
+def hash_texts(texts: Iterable[str], word: str) -> Hashes:
+    """Return H of texts, as ``keyed_digest`` does in SQL."""
+    digests = (hashlib.md5(f"{word}{BETWEEN}{text}".encode(), usedforsecurity=False).digest() for text in texts)
+    return np.array([int.from_bytes(one, "little") >> 65 for one in digests], dtype=np.uint64)
+
+
+@dataclass
+class RecordSum:
+    """How many records there are, and sums of 64 bits of their hashes h and of s(h), which no order changes."""
+
+    records: int = 0
+    sums: tuple[int, int] = (0, 0)
+
+    def add_hashes(self, hashes: Hashes, times: Ints | None = None) -> None:
+        """Add hashes, each of so many records (None: one)."""
+        weights = np.ones(1, np.uint64) if times is None else times.astype(np.uint64)
+        self.records += len(hashes) if times is None else int(times.sum())
+        first, second = (int((part * weights).sum()) for part in (hashes, scatter_bits(hashes)))
+        self.sums = (self.sums[0] + first) % 2**BITS, (self.sums[1] + second) % 2**BITS
+
+    @property
+    def fingerprint(self) -> str:
+        """Return both sums, in hexadecimal digits."""
+        return "".join(f"{one:016x}" for one in self.sums)
+
+
+def keyed_digest(db: Relations, text: exp.Expr) -> exp.Expr:
+    """Return H of a text as an expression, while relation ``SECRET`` is there."""
+    word = exp.select(column("word", "k")).from_(exp.alias_(temp_table(SECRET), "k", table=True))
+    return db.digest([word.subquery(copy=False), text])
+
+
+def secret_word(key: Key) -> pa.Table:
+    """Return the word of a key, which relation ``SECRET`` holds."""
+    return key.word(PURPOSE)
+
+
+def key_word(key: Key) -> str:
+    """Return this word, for ``hash_texts``."""
+    return str(secret_word(key)["word"][0])
+
+
+def hash_columns(
+    db: Relations,
+    values: Sequence[tuple[exp.Expr, str]],
+    source: exp.Table,
+    keep: exp.Expr,
+    key: Key,
+    *,
+    exact: bool = False,
+) -> Iterator[Hashes]:
+    """Yield the hashes of the records of a relation, in any order; ``values``: their columns, with types.
+
+    ``exact``: by texts that differ wherever values of a type do; else what is equal in other types is alike.
+    """
+    named = [(alias_as(value.copy(), f"v{i}"), kind) for i, (value, kind) in enumerate(values)]
+    write = injective_text if exact else comparable_text
+    texts = [write(column(f"v{i}"), kind) for i, (_, kind) in enumerate(named)]
+    holes: Holes = {
+        "source": source,
+        "values": [value for value, _ in named],
+        "hashes": [alias_as(db.digest([column("word", "k"), text]), f"h{i}") for i, text in enumerate(texts)],
+        "secret": temp_table(SECRET),
+        "keep": keep,
+    }
+    db.register_arrow(SECRET, secret_word(key))
+    with db.stream_batches(fill("ledger/hashes", holes), BATCH) as batches:
+        for batch in batches:
+            hashes = np.zeros(batch.num_rows, dtype=np.uint64)
+            for place, one in enumerate(batch.columns):
+                hashes ^= place_hashes(one.to_numpy(zero_copy_only=False).astype(np.uint64), place)
+            yield scatter_bits(hashes)
+    db.drop(SECRET)
+
+
+# Binding --------------------------------------------------------------------------------------------------------------
+# A key and the records that it is used for: what it draws for one table says nothing of what it draws for another.
+#
+# Else two tables with equal counts would be laid out alike, and two releases by one key would tell more than either.
+
+BOUND = "records"
+
+
+def hash_records(
+    db: Relations,
+    records: exp.Query,
+    columns: Sequence[exp.Expr],
+    fields: Mapping[str, Field],
+    key: Key,
+) -> exp.Query:
+    """``columns`` (of r) of the records, and ``h``: 60 bits of SHA-256 of a subkey and the texts of ``fields``.
+
+    The subkey stands in relation ``secret``, which is never part of a statement's text. Hashes are the same on every
+    engine; ``UsageError`` for columns of which no text is.
+    """
+    db.register_arrow("secret", key.word(BOUND))
+    texts = [column("word", "k"), *injective_texts(fields, "r")]
+    holes: Holes = {
+        "records": records.subquery(),
+        "secret": temp_table("secret"),
+        "columns": columns,
+        "hash": db.hashed(texts),
+    }
+    return fill("portable/hashed", holes)
+
+
+def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
+    """The key for records in the engine's order alone: from their number and the sums of their exact hashes by it."""
+    total = RecordSum()
+    for hashes in hashed:
+        total.add_hashes(hashes)
+    return key.derive_key("records", total.records, total.fingerprint)
+
+
+def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
+    """The key for records in portable order alone: from their number and the sum of their hashes."""
+    number, total = db.rows(fill("portable/fingerprint", {"hashed": records}))[0]
+    db.drop("secret")
+    return key.derive_key("records", int(number), int(total))
+
+
+# Packing --------------------------------------------------------------------------------------------------------------
+# Every record as one integer: the ranks of its values among the different ones of each column, side by side in bits.
+#
+# Integers of 64 bits are sorted twenty times as fast as rows of columns, and in the same order. Ranks are not values: a
+# table with every age one year higher has the same ones. So whatever depends on the values is made of their texts.
+
+MOST_VALUES = 2**17  # of a column
+UNPACKED = ("UUID",)  # types of which no two records have the same value, and Arrow looks none up
+JOINT = 2**16  # values of neighbouring columns, whose hashes are looked up at once
+PACKED = 24  # bytes for each record, while it is made and sorted
+
+
+@dataclass(frozen=True)
+class PackedColumn:
+    """The different values of a column in canonical order (k,), NULL last; their texts, and the records of each.
+
+    ``shift``: the bits of a record's integer to the right of this column's.
+    """
+
+    values: pa.Array
+    texts: tuple[tuple[str, ...], ...]  # one list for each column of the publisher's that stands in it
+    exact_texts: tuple[tuple[str, ...], ...]  # the same, which differ wherever values do
+    records: Ints
+    shift: int = 0
+
+    @property
+    def bits(self) -> int:
+        """Return the bits that a rank takes."""
+        return _count_bits(len(self.values))
+
+    def rank_values(self, values: pa.Array) -> NDArray[np.int32]:
+        """Return the ranks of values; ``GuaranteeError`` for one that was not there before."""
+        ranks = pc.index_in(values, value_set=self.values)
+        if ranks.null_count:
+            raise source_changed_error()
+        numbers: NDArray[np.int32] = ranks.to_numpy()
+        return numbers
+
+    def decode_values(self, words: NDArray[np.uint64]) -> pa.Array:
+        """Return the column's values in records."""
+        return pa.DictionaryArray.from_arrays(self.extract_ranks(words).astype(np.int32), self.values)
+
+    def extract_ranks(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the column's ranks in records."""
+        return _extract_bits(words, self.shift, 2**self.bits)
+
+
+@dataclass(frozen=True)
+class PackedRecords:
+    """Records in canonical order, (n,) ascending: the rank of the sensitive value in the highest bits, then q0, .."""
+
+    columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
+    words: NDArray[np.uint64]
+
+    @property
+    def quasi_identifiers(self) -> tuple[PackedColumn, ...]:
+        """Return q0, .."""
+        return self.columns[:-1]
+
+    @property
+    def sensitive_shift(self) -> int:
+        """Return the bits that the quasi-identifiers take."""
+        return self.columns[-1].shift
+
+    def hash_records(self, key: Key, *, exact: bool = False) -> Iterator[NDArray[np.uint64]]:
+        """Yield the hashes of the records, in any order, as ``hash_columns`` makes them."""
+        tables = list(_join_tables(self._hash_ranks(key_word(key), exact=exact)))
+        for begin in range(0, len(self.words), BATCH):
+            part = self.words[begin : begin + BATCH]
+            hashes = np.zeros(len(part), dtype=np.uint64)
+            for shift, by_rank in tables:
+                hashes ^= by_rank.take(_extract_bits(part, shift, len(by_rank)))
+            yield scatter_bits(hashes)
+
+    def _hash_ranks(self, word: str, *, exact: bool) -> Iterator[tuple[int, Hashes]]:
+        """Yield of every column, the rightmost first, its shift and the hashes of its ranks (2^bits,)."""
+        place, tables = 0, []
+        for one in self.columns:
+            by_rank = np.zeros(2**one.bits, dtype=np.uint64)
+            for texts in one.exact_texts if exact else one.texts:
+                by_rank[: len(texts)] ^= place_hashes(hash_texts(texts, word), place)
+                place += 1
+            tables.append((one.shift, by_rank))
+        return iter(sorted(tables, key=lambda one: one[0]))
+
+    def stream_records(self, **numbers: NDArray[np.int32]) -> pa.RecordBatchReader:
+        """Return (q0.., code) of the records in their order, beside ``numbers`` of each."""
+
+        def decode(begin: int, part: NDArray[np.uint64]) -> list[pa.Array]:
+            code = self.columns[-1].extract_ranks(part).astype(np.int32)
+            return [pa.array(code), *(pa.array(one[begin : begin + BATCH]) for one in numbers.values())]
+
+        return self._stream(self.words, ("code", *numbers), decode)
+
+    def stream_groups(self, groups: NDArray[np.int32]) -> pa.RecordBatchReader | None:
+        """Return (q0.., bid), sorted by ``groups`` (n,), then q0..; None if both do not fit into a word.
+
+        Records of groups below 0 are left out. The words are used up: they are sorted in their place.
+        """
+        shift = self.sensitive_shift
+        if max(int(groups.max(initial=0)), 1).bit_length() + shift > BITS:
+            return None
+        words, bits = self.words, np.uint64(2**shift - 1)
+        for begin in range(0, len(words), BATCH):
+            part = words[begin : begin + BATCH]
+            part &= bits
+            part |= groups[begin : begin + BATCH].astype(np.uint64) << np.uint64(shift)
+        if int(groups.min(initial=0)) < 0:
+            words = words[groups >= 0]
+        words.sort()
+        return self._stream(words, ("bid",), lambda _, part: [pa.array((part >> np.uint64(shift)).astype(np.int32))])
+
+    def _stream(
+        self,
+        words: NDArray[np.uint64],
+        names: Sequence[str],
+        decode: Callable[[int, NDArray[np.uint64]], list[pa.Array]],
+    ) -> pa.RecordBatchReader:
+        """Return q0.. of words, with what ``decode`` makes of a part of them that begins somewhere."""
+        columns = self.quasi_identifiers
+        fields = [pa.field(f"q{i}", pa.dictionary(pa.int32(), one.values.type)) for i, one in enumerate(columns)]
+        schema = pa.schema([*fields, *(pa.field(name, pa.int32()) for name in names)])
+
+        def make_batches() -> Iterator[pa.RecordBatch]:
+            for begin in range(0, len(words), BATCH):
+                part = words[begin : begin + BATCH]
+                parts = [one.decode_values(part) for one in columns]
+                yield pa.RecordBatch.from_arrays([*parts, *decode(begin, part)], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, make_batches())
+
+
+def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Hashes]]:
+    """Join tables of neighbouring columns, (shift, hashes), as long as they have at most ``JOINT`` entries."""
+    shift, joint = next(tables)
+    for begin, table in tables:
+        if len(joint) * len(table) <= JOINT:
+            joint = (table[:, None] ^ joint[None, :]).reshape(-1)
+        else:
+            yield shift, joint
+            shift, joint = begin, table
+    yield shift, joint
+
+
+def _extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:
+    """Return of words the bits from ``shift`` on that ``numbers``, a power of 2, take."""
+    ranks = words >> np.uint64(shift)
+    ranks &= np.uint64(numbers - 1)
+    return ranks.view(np.int64)
+
+
+def _count_bits(values: int) -> int:
+    return max(values - 1, 0).bit_length()
+
+
+@dataclass(frozen=True)
+class CountedSource:
+    """A relation whose records are packed, those that ``keep`` chooses; ``counts`` (m,): of the sensitive values."""
+
+    db: Relations
+    records: exp.Table
+    keep: exp.Expr
+    counts: Sequence[int]
+
+    def estimate_distinct(self, values: Sequence[exp.Expr]) -> list[int]:
+        """Return about how many different values columns have in some of the records, off by less than half."""
+        counts = [alias_as(exp.ApproxDistinct(this=column(one.alias)), one.alias) for one in values]
+        holes: Holes = {"source": self.records, "values": values, "counts": counts, "keep": self.keep}
+        holes["most"] = exp.Literal.number(4 * MOST_VALUES)
+        return [int(one) for one in self.db.rows(fill("duckdb/distinct", holes))[0]] if values else []
+
+    def read_column(self, value: exp.Expr, kind: str) -> PackedColumn:
+        """Count the values of a column."""
+        text, exact = (write(column("value"), kind) for write in (comparable_text, injective_text))
+        holes: Holes = {"source": self.records, "value": value, "text": text, "exact": exact, "keep": self.keep}
+        rows = self.db.arrow(fill("core/counted_values", holes)).combine_chunks()
+        values = rows["value"].chunk(0) if rows.num_rows else pa.array([], rows["value"].type)
+        texts, exact_texts = ((tuple(rows[name].to_pylist()),) for name in ("text", "exact"))
+        return PackedColumn(values, texts, exact_texts, rows["records"].to_numpy())
+
+    def rank_sensitive(self, roles: Roles) -> PackedColumn:
+        """Return the sensitive values by their ranks, with the texts of each column."""
+        pairs = list(zip(roles.sa_keys, roles.sensitive, strict=True))
+        labels = [write(column(key), one.type) for write in (comparable_text, injective_text) for key, one in pairs]
+        named = [alias_as(label, f"t{i}") for i, label in enumerate(labels)]
+        rows = self.db.rows(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": named}))
+        texts = tuple(zip(*rows, strict=True)) or ((),) * len(labels)
+        ranks, counts = pa.array(range(len(rows)), pa.int32()), np.array(self.counts, dtype=np.int64)
+        return PackedColumn(ranks, texts[: len(pairs)], texts[len(pairs) : len(labels)], counts)
+
+
+def fits_word(distinct: Sequence[int]) -> bool:
+    """Return whether so many different values of each column fit into an integer."""
+    return sum(map(_count_bits, distinct)) <= BITS and max(distinct, default=0) <= MOST_VALUES
+
+
+def pack_records(
+    source: CountedSource, roles: Roles, values: Sequence[exp.Expr], coded: exp.Query
+) -> PackedRecords | None:
+    """Pack the rows of ``coded`` (q0.., rank of the sensitive value) and sort them; None where they do not fit.
+
+    ``values``: the quasi-identifiers over the source.
+    """
+    kinds, records = [one.type for one in roles.quasi_identifiers], sum(source.counts)
+    if len(kinds) > BITS or any(kind in UNPACKED for kind in kinds):
+        return None
+    if records > MOST_VALUES and not fits_word([one // 2 for one in source.estimate_distinct(values)]):
+        return None
+    try:
+        source.db.reserve_memory(PACKED * records, "a table of integers")
+    except EngineError:
+        return None
+    columns = [source.read_column(one.this, kind) for one, kind in zip(values, kinds, strict=True)]
+    columns.append(source.rank_sensitive(roles))
+    return _fill_words(source.db, columns, coded, records) if fits_word([len(one.records) for one in columns]) else None
+
+
+def _fill_words(db: Relations, columns: Sequence[PackedColumn], coded: exp.Query, records: int) -> PackedRecords:
+    ends = list(accumulate((one.bits for one in columns[-2::-1]), initial=0))  # q0 stands left of q1
+    shifts = [*ends[-2::-1], ends[-1]]
+    placed = tuple(replace(one, shift=shift) for one, shift in zip(columns, shifts, strict=True))
+    words, begin = np.zeros(records, dtype=np.uint64), 0
+    with db.stream_batches(coded, BATCH) as batches:
+        for batch in batches:
+            if begin + batch.num_rows > records:
+                raise source_changed_error()
+            part = words[begin : begin + batch.num_rows]
+            for one, values in zip(placed, batch.columns, strict=True):
+                ranks = values.to_numpy() if one is placed[-1] else one.rank_values(values)
+                shifted = ranks.astype(np.uint64)
+                shifted <<= np.uint64(one.shift)
+                part |= shifted
+            begin += batch.num_rows
+    if begin < records:
+        raise source_changed_error()
+    words.sort()
+    return PackedRecords(placed, words)

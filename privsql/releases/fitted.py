@@ -1,0 +1,287 @@
+"""Models of releases: where they are stored, how they are handed on, and how a session takes one in."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import stat
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from sqlglot import exp
+
+from privsql import system
+from privsql.answers.answer import AttachedModel
+from privsql.engine.files import Folder, sweep_folders, unused_name
+from privsql.engine.open import open_scratch
+from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table, temp_table
+from privsql.errors import EngineError, PrivsqlError, UsageError
+
+if TYPE_CHECKING:
+    from privsql.answers.bucket_model import BucketModel, ReleaseArrays
+    from privsql.engine.database import Container
+    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Holes
+    from privsql.releases.contents import AttachedRelease
+
+# Parameters -----------------------------------------------------------------------------------------------------------
+# A model as it is handed on: its parameters alone, as JSON. Whoever takes them in computes the beliefs anew.
+
+MOST_BYTES = 2**28  # of a file of parameters
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class StoredArray(BaseModel):
+    """An array of numbers: little-endian, in base64."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    type: Literal["<f4", "<f8"]
+    shape: tuple[Annotated[int, Field(ge=0)], ...]
+    data: str
+
+    @staticmethod
+    def from_array(array: np.ndarray[Any, Any]) -> StoredArray:
+        """Return an array to be written."""
+        kind: Literal["<f4", "<f8"] = "<f4" if array.dtype == np.float32 else "<f8"
+        content = np.ascontiguousarray(array, dtype=kind).tobytes()
+        return StoredArray(type=kind, shape=tuple(array.shape), data=base64.b64encode(content).decode("ascii"))
+
+    def as_array(self) -> np.ndarray[Any, Any]:
+        """Return the array; ``ValueError`` for another number of entries."""
+        content = np.frombuffer(base64.b64decode(self.data, validate=True), dtype=self.type)
+        return content.reshape(self.shape).astype(np.float64)
+
+
+class ModelParameters(BaseModel):
+    """The parameters of a model of the release whose tables have ``digest``."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    release: str
+    digest: Digest
+    version: int
+    arrays: dict[str, StoredArray]
+    facts: dict[str, Any]
+
+    @staticmethod
+    def read(path: Path) -> ModelParameters:
+        """Return the parameters in a file; ``EngineError`` for one that holds none."""
+        try:
+            if path.stat().st_size > MOST_BYTES:
+                raise EngineError(f"{path}: too large for a model")
+            return ModelParameters.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no model that privsql fit wrote"
+            raise EngineError(f"{path}: {why}") from error
+
+    def write(self, path: Path) -> None:
+        """Write the file; ``EngineError`` where that fails, ``UsageError`` for a path that exists."""
+        try:
+            with path.open("x") as file:
+                file.write(self.model_dump_json())
+        except FileExistsError as error:
+            raise UsageError(f"{path} exists; choose another place for the model") from error
+        except OSError as error:
+            raise EngineError(f"{path}: {error.strerror}") from error
+
+
+def state_parameters(release: str, digest: str, model: BucketModel) -> ModelParameters:
+    """Return the parameters of a fitted model."""
+    from privsql.answers.bucket_model import MODEL_VERSION  # noqa: PLC0415 (scipy)
+
+    stated = model.parameters()
+    arrays = {name: StoredArray.from_array(one) for name, one in stated.items() if isinstance(one, np.ndarray)}
+    facts = {name: one for name, one in stated.items() if name not in arrays}
+    return ModelParameters(release=release, digest=digest, version=MODEL_VERSION, arrays=arrays, facts=facts)
+
+
+def restore_from(parameters: ModelParameters, arrays: ReleaseArrays, digest: str) -> BucketModel:
+    """Return the model of a release from parameters that anybody may have written.
+
+    Raises ``UsageError`` for those of other tables or of another version, ``GuaranteeError`` for impossible ones.
+    """
+    from privsql.answers.bucket_model import MODEL_VERSION, restore_model  # noqa: PLC0415
+
+    if parameters.digest != digest:
+        raise UsageError("the model is of other tables than this release has; run privsql fit anew")
+    if parameters.version != MODEL_VERSION:
+        raise UsageError("the model was made by another version of privsql; run privsql fit anew")
+    try:
+        numbers = {name: one.as_array() for name, one in parameters.arrays.items()}
+    except ValueError as error:
+        raise UsageError(f"the model is damaged: {error}") from error
+    return restore_model(arrays, parameters.facts | numbers, digest)
+
+
+# Records and digests --------------------------------------------------------------------------------------------------
+# The tables that a model is fitted to. A record's number is its place in QIT.
+
+RECORDS, NUMBERED = "modelled", "numbered"  # QIT where it is no plain table, and QIT with the numbers of its records
+
+
+@dataclass(frozen=True)
+class NumberedRecords:
+    """QIT and ST of an open release: ``tables`` as they are stored, and the column with the ``number`` of a record."""
+
+    db: Container
+    tables: tuple[exp.Table, exp.Table]
+    number: str
+
+    @staticmethod
+    def find(release: AttachedRelease) -> NumberedRecords:
+        """Number the records of a release; those of a folder or schema are copied for that."""
+        db, tables = release.db, []
+        plain = {name for kind, _, name, _ in db.list_relations(release.database) if kind == "table"}
+        for name in ("qit", "st"):
+            place = table(name, release.database)
+            if name not in plain:
+                db.create_table(f"{RECORDS}_{name}", all_rows(place))
+                place = temp_table(f"{RECORDS}_{name}")
+            tables.append(place)
+        number = unused_name("record", [field.name for field in db.list_fields(tables[0])])
+        star = exp.Column(this=exp.Star(), table=exp.to_identifier("r"))
+        numbered = exp.select(alias_as(db.row_number("r"), number), star).from_(tables[0].as_("r"))
+        db.create_view(NUMBERED, numbered)
+        return NumberedRecords(db, (tables[0], tables[1]), number)
+
+    def digest(self) -> str:
+        """Return SHA-256 of both tables, rows in the order in which they are stored."""
+        hasher = hashlib.sha256()
+        for one in self.tables:
+            for (part,) in self.db.rows(fill("duckdb/folded", {"table": one})):
+                hasher.update(bytes.fromhex(part))
+            hasher.update(b"\0")
+        return hasher.hexdigest()
+
+    def name(self) -> str:
+        """Return a name that tells these tables from others at once; a digest that nobody must trust."""
+        marks = [self.db.engine_version()]
+        for one in (temp_table(NUMBERED), self.tables[1]):
+            marks += map(str, self.db.rows(fill("duckdb/fingerprint", {"table": one}))[0])
+        return hashlib.blake2b(" ".join(marks).encode(), digest_size=20).hexdigest()
+
+
+# Store ----------------------------------------------------------------------------------------------------------------
+# Models in the user's cache (``PRIVSQL_CACHE``): a database file with the parameters and the beliefs that follow.
+
+VARIABLE = "PRIVSQL_CACHE"
+OFF = "off"
+CACHE = {"darwin": "Library/Caches", "win32": "AppData/Local"}  # elsewhere that of the XDG standard
+ENDING, MODEL = ".model", "model"  # of files, and the database as which one is attached
+DRAFT = ".fit-"  # a folder for one that is not finished
+MOST_MODELS = 40  # files; the oldest ones go
+TOLERANCE = 1e-6  # of sums of beliefs
+
+
+def cache_folder() -> Path | None:
+    """Return the folder; None where it is switched off, or there is no place for one."""
+    setting = os.environ.get(VARIABLE)
+    if setting == OFF:
+        return None
+    if setting:
+        return Path(setting).expanduser()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))  # a relative one is to be ignored
+    try:
+        folder = cache if cache.is_absolute() else Path.home() / CACHE.get(sys.platform, ".cache")
+    except RuntimeError:
+        return None
+    return folder / "privsql"
+
+
+def list_models() -> dict[str, Path]:
+    """Return the files of stored models by the names of their tables."""
+    folder = cache_folder()
+    if folder is None or not folder.is_dir():
+        return {}
+    return {one.stem: one for one in folder.glob(f"*{ENDING}") if _is_private(one)}
+
+
+def _is_private(path: Path) -> bool:
+    """Return whether a path is a file of this user's, and no link."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and system.is_users_file(status)
+
+
+def store_model(arrays: ReleaseArrays, model: BucketModel, parameters: ModelParameters, name: str) -> Path | None:
+    """Write a model into the cache; return its place, None where there is no cache. ``EngineError`` on trouble."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sweep_folders(DRAFT, folder)
+        draft = Folder(DRAFT, folder)
+        with ExitStack() as stack, open_scratch() as db:
+            stack.callback(draft.remove)
+            file = draft.path / f"{name}{ENDING}"
+            db.attach(file, MODEL, read_only=False)
+            stated = pa.table({"content": [parameters.model_dump_json()]})
+            for title, content in {"parameters": stated, "weights": list_beliefs(arrays, model)}.items():
+                db.register_arrow(title, content)
+                db.create_table(title, all_rows(temp_table(title)), into=MODEL)
+            db.detach(MODEL)
+            file.replace(folder / file.name)
+    except OSError as error:
+        raise EngineError(f"{folder}: {error.strerror}; PRIVSQL_CACHE names another folder") from error
+    for old in sorted(list_models().values(), key=lambda one: one.stat().st_mtime)[:-MOST_MODELS]:
+        with suppress(OSError):
+            old.unlink()
+    return folder / file.name
+
+
+def list_beliefs(arrays: ReleaseArrays, model: BucketModel) -> pa.Table:
+    """Return (record, bid, code, weight): how likely a record has a value that its bucket lists."""
+    record, code, weight = model.weights()
+    order = np.argsort(code, kind="stable")  # a question of few values reads few blocks
+    record, code = record[order].astype(np.int32), code[order].astype(np.int32)
+    columns = {"record": record, "bid": arrays.bucket[record].astype(np.int32), "code": code, "weight": weight[order]}
+    return pa.table(columns)
+
+
+def draw_rows(model: BucketModel, records: NumberedRecords, roles: Roles, database: str) -> pa.Table:
+    """Return the records with one value each that the model drew, in columns whose names end in ``_drawn``."""
+    drawn = model.draw_values()
+    columns = {"record": np.arange(len(drawn), dtype=np.int64), "code": drawn}
+    records.db.register_arrow("drawn", pa.table(columns))
+    published = [field.name for field in roles.quasi_identifiers]
+    names = [unused_name(f"{field.name}_drawn", published) for field in roles.sensitive]
+    holes: Holes = {
+        "records": temp_table(NUMBERED),
+        "drawn": temp_table("drawn"),
+        "values": table("privsql_values", database),
+        "qi": [column(name, "r") for name in published],
+        "sa": [alias_as(column(one.name, "v"), name) for one, name in zip(roles.sensitive, names, strict=True)],
+        "record": column(records.number, "r"),
+        "code": roles.by_sa.as_column("code", "v"),
+    }
+    return records.db.arrow(fill("query/drawn", holes))
+
+
+def take_model(release: AttachedRelease, models: dict[str, Path]) -> AttachedModel | None:
+    """Return the model of a release from the cache, attached beside it; None where there is no sound one."""
+    from privsql.answers.bucket_model import IntervalScale, check_numbers  # noqa: PLC0415 (scipy)
+
+    records = NumberedRecords.find(release)
+    path = models.get(records.name())
+    if path is None:
+        return None
+    holes: Holes = {"weights": table("weights", MODEL), "tolerance": exp.Literal.number(TOLERANCE)}
+    sums = fill("duckdb/model_sums", holes)
+    try:
+        release.db.attach(path, MODEL, read_only=True)
+        parameters = ModelParameters.model_validate_json(release.db.rows(all_rows(table("parameters", MODEL)))[0][0])
+        wrong = sum(release.db.rows(sums)[0])
+        share = float(check_numbers(parameters.facts.get("fitted_share"), (), least=0))
+        scale = IntervalScale.restore(release.manifest.published_records, share, parameters.facts)
+    except (PrivsqlError, ValidationError, LookupError):  # what is damaged is no model, and fit writes it anew
+        return None
+    return None if wrong else AttachedModel(MODEL, NUMBERED, records.number, scale)

@@ -1,0 +1,124 @@
+"""``fit``: a model of a release, which makes its answers more precise."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from privsql import markup
+from privsql.calls import as_optional_path
+from privsql.engine.progress import SilentReporter, options_from
+from privsql.errors import EngineError, UsageError
+from privsql.releases.fitted import (
+    ModelParameters,
+    NumberedRecords,
+    draw_rows,
+    restore_from,
+    state_parameters,
+    store_model,
+)
+from privsql.releases.opened import open_release
+from privsql.source.places import as_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Unpack
+
+    import pyarrow as pa
+
+    from privsql.answers.bucket_model import BucketModel, ReleaseArrays
+    from privsql.calls import PathLike
+    from privsql.engine.progress import Options, RunKeywords
+
+
+DRAWN = "values drawn by a model of a release: no row says which value a person has"
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A model that was made, or taken in.
+
+    ``stored``: its file in the user's cache, None where there is no cache; ``to``: that of its parameters; ``rows``:
+    that of rows that it drew; ``belief``: how sure it is of its best guess of a person's value on average, calibrated
+    on buckets that it was not fitted to.
+    """
+
+    release: Path
+    records: int
+    seconds: float
+    belief: float
+    stored: Path | None
+    to: Path | None
+    rows: Path | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of ``--json``."""
+        return {name: str(one) if hasattr(one, "parent") else one for name, one in vars(self).items()}
+
+    def _repr_html_(self) -> str:
+        return markup.html_page("A model of a release", markup.html_table((), list(self.as_json().items())))
+
+
+def fit(
+    release: PathLike,
+    *,
+    to: PathLike | None = None,
+    rows: PathLike | None = None,
+    parameters: PathLike | None = None,
+    **how: Unpack[RunKeywords],
+) -> FittedModel:
+    """Fit a model to a release and store it in the user's cache, where every verb finds it.
+
+    ``to``: write its parameters as well, to be handed on; ``parameters``: take such a file in instead of fitting;
+    ``rows``: write the records with one value each that the model drew, as Parquet, for tools that read rows.
+
+    What is stored is computed anew from the release and the parameters. The model is also the strongest attacker by
+    learning that privsql knows: anybody who has the release can fit it. Raises ``UsageError`` where there is nothing to
+    fit, for parameters of another release, and where nothing would be stored; ``InfeasibleError`` for a release that
+    gets none.
+    """
+    target, given = as_target(release), as_optional_path(parameters, "parameters")
+    file, rows_file, clock = as_optional_path(to, "to"), as_optional_path(rows, "rows"), time.monotonic()
+    for one in (file, rows_file):
+        if one is not None and one.exists():
+            raise UsageError(f"{one} exists; choose another place")
+    if rows_file is not None and rows_file.suffix != ".parquet":
+        raise UsageError(f"{rows_file}: rows need a new file that ends in .parquet")
+    with options_from(how, fit) as options, open_release(target, options=options) as (db, attached):
+        arrays = attached.mechanism.answers(db, attached.manifest).read_arrays()
+        records = NumberedRecords.find(attached)
+        digest = records.digest()
+        stated = None if given is None else ModelParameters.read(given)
+        model = _make_model(arrays, digest, options) if stated is None else restore_from(stated, arrays, digest)
+        stated = stated or state_parameters(attached.manifest.name, digest, model)
+        stored = store_model(arrays, model, stated, records.name())
+        if stored is None and file is None:
+            raise UsageError("the cache is switched off (PRIVSQL_CACHE), so that nothing would be stored; give --to")
+        if file is not None:
+            stated.write(file)
+        if rows_file is not None:
+            drawn = draw_rows(model, records, attached.manifest.roles, attached.database)
+            _write_rows(drawn, rows_file)
+        belief = model.belief
+    return FittedModel(target.path, len(arrays.bucket), time.monotonic() - clock, belief, stored, file, rows_file)
+
+
+def _write_rows(drawn: pa.Table, file: Path) -> None:
+    """Write rows as Parquet; ``EngineError`` where that fails."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 (only where rows are written)
+
+    try:
+        pq.write_table(drawn.replace_schema_metadata({"privsql": DRAWN}), file)
+    except OSError as error:
+        raise EngineError(f"{file}: {error.strerror or error}") from error
+
+
+def _make_model(arrays: ReleaseArrays, digest: str, options: Options) -> BucketModel:
+    """Fit the model."""
+    from privsql.answers.bucket_model import estimate_cost, fit_bucket_model  # noqa: PLC0415 (scipy)
+
+    report = options.report or SilentReporter()
+    seconds, _ = estimate_cost(arrays)
+    report.start_step(f"Fitting the model, about {seconds:,.0f} s")
+    return fit_bucket_model(arrays, digest, lambda done: report.update(100 * done))

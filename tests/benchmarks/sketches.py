@@ -1,0 +1,51 @@
+"""How often two releases without ids are found to share records: by size, overlap, and how alike records are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from privsql.model.packing import scatter_bits
+from privsql.releases.ledger.evidence import CommonRecords, EqualCounts, Evidence, RecordSketch, judge_evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+UNLIKE = (0.99, 0.6, 0.15)  # records that are unlike all others of their table
+OVERLAPS = (1.0, 0.2, 0.05, 0.02, 0.01, 0.0)
+BATCH = 2**20
+
+
+def sketch(records: NDArray[np.uint64]) -> RecordSketch:
+    """Of records by their numbers."""
+    parts = (scatter_bits(records[begin : begin + BATCH]) for begin in range(0, len(records), BATCH))
+    return RecordSketch.collect(((part, None) for part in parts), len(records))
+
+
+def found(ours: RecordSketch, theirs: RecordSketch) -> bool:
+    """Whether the records of two tables are the same people's."""
+    _, mine, other = np.intersect1d(ours.hashes, theirs.hashes, assume_unique=True, return_indices=True)
+    times, there = ours.records[mine], theirs.records[other]
+    met = EqualCounts(int(there.sum()), int(times.sum()), int(np.minimum(times, there).sum()))
+    common = CommonRecords(ours.summarize_below(theirs.summary.limit), theirs.summarize_below(ours.summary.limit), met)
+    return judge_evidence(Evidence(records=(common,))).is_same
+
+
+def power(most: int, runs: int) -> Iterator[list[object]]:
+    """Records, records unlike all others, and by overlap the share of pairs that are found."""
+    for records in [10**power for power in range(3, 9) if 10**power <= most]:
+        for unlike in UNLIKE:
+            population = -records / np.log(unlike)
+            times = max(1, min(runs, 3 * 10**7 // records))
+            hits = dict.fromkeys(OVERLAPS, 0)
+            for run in range(times):
+                rng = np.random.default_rng((records, run))
+                one, two = rng.integers(0, max(int(population), 1), (2, records)).astype(np.uint64)
+                ours = sketch(one)
+                for overlap in OVERLAPS:
+                    mixed = np.concatenate([one[: int(overlap * records)], two[int(overlap * records) :]])
+                    hits[overlap] += found(ours, sketch(mixed))
+            yield [f"{records:,}", unlike, times, *(one / times for one in hits.values())]

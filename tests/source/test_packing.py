@@ -1,0 +1,120 @@
+"""Records as integers: in canonical order, with hashes that follow from values and not from ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from privsql.verbs.session import open_session
+from sqlglot import exp
+
+from privsql.engine.sqlfiles import alias_as, column, temp_table
+from privsql.errors import GuaranteeError
+from privsql.keyed_random import seed_key
+from privsql.model import packing
+from privsql.source.keywords import as_spec
+from privsql.source.table import prepare_table
+from support.commands import write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from privsql.engine.database import Warehouse
+    from privsql.source.table import TableRecords
+
+KEY = seed_key(1)
+ROWS = """SELECT (i * 7) % 11 - 5 AS a, CASE WHEN i % 5 > 0 THEN 'x' || i % 4 END AS b, (i % 3 / 2)::DOUBLE AS c,
+    DATE '2020-01-01' + (i % 6)::INTEGER AS e, i % 2 = 0 AS f, (i % 4)::DECIMAL(9, 2) AS g,
+    CASE WHEN i % 7 = 0 THEN 'NaN'::DOUBLE ELSE i % 2 END AS h, 'd' || i % 3 AS d FROM range(60) t(i)"""
+
+
+@contextmanager
+def prepared(folder: Path, rows: str) -> Iterator[TableRecords]:
+    """The records of a query."""
+    write(folder / "x.parquet", rows)
+    spec = as_spec({
+        "source": {"file": str(folder / "x.parquet")}, "release": {"name": "r", "to": str(folder / "r.duckdb")},
+        "columns": {"quasi_identifiers": list("abcefgh"), "sensitive": "d"}, "mechanism": {"threshold": "1/2"},
+    }, {}, verb="publish")  # fmt: skip
+    with open_session() as db:
+        yield prepare_table(cast("Warehouse", db), spec.source, spec.columns)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableRecords]:
+    """Records of many types."""
+    with prepared(tmp_path_factory.mktemp("packed"), ROWS) as made:
+        yield made
+
+
+def hashes_of(records: TableRecords, key: int = 1) -> Counter[int]:
+    """The hashes of records."""
+    hashed = records.hash_records(seed_key(key))
+    assert hashed is not None
+    return Counter(np.concatenate([one for one, _ in hashed]).tolist())
+
+
+def test_integers_are_in_canonical_order(records: TableRecords) -> None:
+    packed = records.packed
+    assert packed is not None
+    ranks = [one.extract_ranks(packed.words) for one in packed.quasi_identifiers]
+    texts = [[one.texts[0][rank] for rank in part] for one, part in zip(packed.quasi_identifiers, ranks, strict=True)]
+    records.sort_records()
+    names = [alias_as(exp.cast(column(f"q{i}"), "VARCHAR"), f"q{i}") for i in range(7)]
+    rows = records.db.rows(exp.select(*names).from_(temp_table("records")))
+    assert [row[0] for row in rows] == texts[0]
+    assert [row[1] or "" for row in rows] == texts[1]
+    assert list(zip(*(row[3:5] for row in rows), strict=True)) == [tuple(texts[3]), tuple(texts[4])]
+
+
+def test_integers_and_the_engine_give_the_same_hashes(records: TableRecords) -> None:
+    names = [one.name for one in (*records.roles.quasi_identifiers, *records.roles.sensitive)]
+    by_engine = records.hash_records(KEY, names)
+    assert by_engine is not None
+    assert Counter(np.concatenate([one for one, _ in by_engine]).tolist()) == hashes_of(records)
+    assert not hashes_of(records).keys() & hashes_of(records, key=2).keys()
+    assert records.hash_records(KEY, ["a", "nowhere"]) is None
+
+
+def test_a_hash_is_that_of_the_engine() -> None:
+    word = packing.secret_word(KEY)
+    with open_session() as db:
+        db.register_arrow(packing.SECRET, word)
+        rows = [(db.rows(exp.select(packing.keyed_digest(db, exp.Literal.string(one))))[0][0]) for one in ("", "ä 1")]
+    assert packing.hash_texts(["", "ä 1"], packing.key_word(KEY)).tolist() == rows
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "SELECT a + 1 AS a, * EXCLUDE (a) FROM ({})",  # the same ranks
+        "SELECT a.* EXCLUDE (b), b.b FROM ({}) a POSITIONAL JOIN (SELECT b FROM ({}) ORDER BY b NULLS FIRST) b",
+        "SELECT * REPLACE (coalesce(b, 'none') AS b) FROM ({})",
+    ],
+)
+def test_recoded_and_shuffled_columns_have_other_hashes(tmp_path: Path, records: TableRecords, other: str) -> None:
+    with prepared(tmp_path, other.format(ROWS, ROWS)) as changed:
+        assert changed.counts == records.counts
+        assert hashes_of(changed) != hashes_of(records)
+
+
+def test_what_does_not_fit_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert packing.fits_word([2**17, 2**17, 2**17, 2**13])
+    assert not packing.fits_word([2**17, 2**17, 2**17, 2**14])
+    assert not packing.fits_word([2**17 + 1])
+    monkeypatch.setattr(packing, "MOST_VALUES", 10)
+    with prepared(tmp_path, ROWS) as wide:
+        assert wide.packed is None
+        assert sum(hashes_of(wide).values()) == 60
+
+
+def test_a_value_that_was_not_there_is_refused() -> None:
+    one = packing.PackedColumn(pa.array([3, 5, None]), (("3", "5", ""),), (("3", "5", "-"),), np.array([1, 1, 1]))
+    assert one.rank_values(pa.array([None, 3, 5])).tolist() == [2, 0, 1]
+    with pytest.raises(GuaranteeError, match="changed"):
+        one.rank_values(pa.array([4]))

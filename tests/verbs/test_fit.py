@@ -1,0 +1,302 @@
+"""A model of a release: what it answers, where it is found, and that nobody's word is taken for it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+import privsql as api
+from privsql.answers import bucket_model
+from privsql.releases import fitted
+from support.commands import refused, run, specification, succeeded, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PEOPLE = """
+SELECT CAST(i % 20 + 20 AS INTEGER) AS age, CASE WHEN i // 20 % 2 = 0 THEN 'F' ELSE 'M' END AS sex,
+  CASE WHEN i % 7 = 0 THEN NULL ELSE CAST(i % 50 AS INTEGER) END AS points,
+  CAST(CASE WHEN i // 40 % 3 > 0 THEN i % 20 // 4 + 2 * (i // 20 % 2) ELSE (i * 7919 // 80) % 8 END AS INTEGER) AS job
+FROM range(1600) t(i)
+"""
+QUESTIONS = {
+    "age < 30 AND job = 2": "",
+    "sex = 'F'": "sex, job",
+    "job IN (1, 2) AND age BETWEEN 25 AND 34": "sex",
+    "job = 3 OR age > 37": "sex",
+    "(age < 22 AND job = 1) OR (age > 36 AND job < 3)": "",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A release as a file and as a folder, its source, and a cache with its model."""
+    place = tmp_path_factory.mktemp("fitted")
+    write(place / "people.parquet", PEOPLE)
+    columns = 'quasi_identifiers = ["age", "sex", "points"]\nsensitive = "job"'
+    spec = specification(place, columns=columns, release='name = "t"\nto = "t.duckdb"', mechanism='threshold = "1/3"')
+    succeeded("publish", spec, "--seed", 1, "--ledger-off")
+    succeeded("publish", spec, "--seed", 1, "--ledger-off", "--format", "parquet", "--to", place / "folder")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVSQL_CACHE", str(place / "cache"))
+        succeeded("fit", place / "t.duckdb", "--to", place / "t.json")
+        yield place
+
+
+@pytest.fixture(scope="module")
+def release(folder: Path) -> Iterator[api.Release]:
+    """Open, with its model."""
+    with api.open(folder / "t.duckdb") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def beliefs(folder: Path, release: api.Release) -> duckdb.DuckDBPyConnection:
+    """Tables ``people``, the truth, and ``drawn``: every record with every value, and what the model believes of it."""
+    (file,) = (folder / "cache").glob("*.model")
+    db = duckdb.connect()
+    db.execute(f"ATTACH '{release.path}' AS r (READ_ONLY); ATTACH '{file}' AS m (READ_ONLY)")
+    db.execute(f"CREATE VIEW people AS FROM '{folder / 'people.parquet'}'")
+    db.execute(
+        "CREATE VIEW drawn AS SELECT q.age, q.sex, q.points, v.job, w.weight FROM r.qit AS q JOIN m.weights AS w "
+        "ON w.record = q.rowid JOIN r.privsql_values AS v ON w.code = v.code"
+    )
+    return db
+
+
+def estimates(release: api.Release, sql: str, estimator: str = "best") -> dict[tuple[Any, ...], float]:
+    """Estimates by group."""
+    return {group: answer[0] for group, answer in release.query(sql, estimator=estimator).by_group().items()}
+
+
+def same_figures(one: api.Answer, other: api.Answer) -> None:
+    """Estimates and bounds by group, but for rounding."""
+    left, right = one.by_group(), other.by_group()
+    assert left.keys() == right.keys()
+    for group, figures in left.items():
+        assert figures == pytest.approx(right[group], rel=1e-9)
+
+
+@pytest.mark.parametrize(("condition", "groups"), QUESTIONS.items())
+def test_answers_are_sums_of_beliefs(
+    release: api.Release, beliefs: duckdb.DuckDBPyConnection, condition: str, groups: str
+) -> None:
+    """Counts, sums and means, in groups and without, as SQL over the beliefs has them."""
+    key, by = f"{groups}, " if groups else "", f" GROUP BY {groups}" if groups else ""
+    functions = {
+        "COUNT(*)": "sum(weight)",
+        "SUM(points)": "sum(weight * points)",
+        "AVG(points)": "sum(weight * points) / sum(weight) FILTER (points IS NOT NULL)",
+    }
+    for function, meaning in functions.items():
+        found = estimates(release, f"SELECT {key}{function} FROM t WHERE {condition}{by}")
+        rows = beliefs.sql(f"SELECT {key}{meaning} FROM drawn WHERE {condition}{by}").fetchall()
+        assert found == pytest.approx({row[:-1]: row[-1] for row in rows}, rel=1e-9, abs=1e-6)
+
+
+def test_groups_add_up(release: api.Release) -> None:
+    """To the answer without groups, whatever the groups."""
+    (whole,) = estimates(release, "SELECT COUNT(*) FROM t WHERE job < 3 AND age > 30").values()
+    for groups in ("sex", "job", "sex, job", "age // 5"):
+        parts = estimates(release, f"SELECT {groups}, COUNT(*) FROM t WHERE job < 3 AND age > 30 GROUP BY {groups}")
+        assert sum(parts.values()) == pytest.approx(whole, rel=1e-9)
+
+
+def test_answers_are_more_precise_and_intervals_hold(release: api.Release, beliefs: duckdb.DuckDBPyConnection) -> None:
+    """On a table whose jobs follow age and sex; seeded, so that it passes or fails for ever."""
+    sql = "SELECT sex, age // 4, job, COUNT(*) FROM {} GROUP BY sex, age // 4, job"
+    true = {row[:-1]: row[-1] for row in beliefs.sql(sql.format("people")).fetchall()}
+    errors, inside = {}, []
+    for estimator in ("model", "linear"):
+        answer = release.query(sql.format("t"), estimator=estimator).by_group()
+        errors[estimator] = sum(abs(figures[0] - true.get(group, 0)) for group, figures in answer.items())
+        inside.append(sum(low <= true.get(group, 0) <= high for group, (_, low, high) in answer.items()) / len(answer))
+    assert errors["model"] < 0.7 * errors["linear"]
+    assert inside[0] >= 0.93
+    assert inside[1] >= 0.85
+
+
+def test_what_is_certain_stays_certain(release: api.Release) -> None:
+    """A count that QIT holds is exact; intervals lie within the certain bounds."""
+    assert release.query("SELECT COUNT(*) FROM t WHERE age < 30").certain
+    for row in release.query("SELECT age, job, COUNT(*) FROM t GROUP BY age, job").rows:
+        sure = release.query(
+            f"SELECT COUNT(*) FROM t WHERE age = {row[0]} AND job = {row[1]}", estimator="baseline"
+        ).rows[0]
+        assert sure[2] - 1e-9 <= row[4] <= row[2] <= row[5] <= sure[3] + 1e-9
+        break
+
+
+def test_without_a_model_answers_are_linear_and_say_what_would_help(
+    folder: Path, release: api.Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The linear answer is the same with a model beside it."""
+    sql = "SELECT COUNT(*) FROM t WHERE age < 30 AND job = 2"
+    monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path))
+    plain = api.query(folder / "t.duckdb", sql)
+    assert plain.estimator == "linear"
+    assert any("privsql fit" in hint for hint in plain.hints)
+    assert release.query(sql).estimator == "model"
+    assert release.query(sql, estimator="linear").rows == plain.rows
+
+
+def test_a_folder_of_the_same_tables_has_the_same_model(folder: Path, release: api.Release) -> None:
+    """The cache knows tables, not files."""
+    sql = "SELECT sex, COUNT(*) FROM t WHERE job = 2 GROUP BY sex"
+    answer = api.query(folder / "folder", sql)
+    assert answer.estimator == "model"
+    same_figures(answer, release.query(sql))
+
+
+def test_parameters_are_handed_on(
+    folder: Path, release: api.Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who takes them in computes the same beliefs, without fitting."""
+    sql = "SELECT sex, COUNT(*) FROM t WHERE job = 2 GROUP BY sex"
+    monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path))
+    monkeypatch.setattr(bucket_model, "fit_bucket_model", None)
+    taken = succeeded("fit", folder / "t.duckdb", "--from", folder / "t.json", "--json").json
+    assert taken["records"] == 1600
+    same_figures(api.query(folder / "t.duckdb", sql), release.query(sql))
+
+
+def test_rows_are_drawn_and_say_so(folder: Path, release: api.Release, tmp_path: Path) -> None:
+    """Every bucket has the values that it lists, and counts of rows are near the model's."""
+    file = tmp_path / "rows.parquet"
+    succeeded("fit", folder / "t.duckdb", "--from", folder / "t.json", "--rows", file)
+    refused(run("fit", folder / "t.duckdb", "--from", folder / "t.json", "--rows", file), 2, "exists")
+    db = duckdb.connect()
+    db.execute(f"ATTACH '{release.path}' AS r (READ_ONLY)")
+    rows = f"(SELECT r.bid, d.* FROM r.qit AS r POSITIONAL JOIN '{file}' AS d)"
+    assert (
+        db.sql(
+            f"SELECT bid, job_drawn, count(*) FROM {rows} GROUP BY ALL EXCEPT SELECT bid, job, count FROM r.st"
+        ).fetchall()
+        == []
+    )
+    assert (
+        db.sql(f"SELECT age, sex, points FROM r.qit EXCEPT ALL SELECT age, sex, points FROM '{file}'").fetchall() == []
+    )
+    for (sex, job), count in estimates(release, "SELECT sex, job, COUNT(*) FROM t GROUP BY sex, job").items():
+        ((found,),) = db.sql(f"SELECT count(*) FROM '{file}' WHERE sex = '{sex}' AND job_drawn = {job}").fetchall()
+        assert found == pytest.approx(count, abs=35)
+    assert b"no row says which value" in db.sql(f"SELECT value FROM parquet_kv_metadata('{file}')").fetchall()[0][0]
+
+
+DAMAGES = {
+    "of other tables": lambda stated: stated | {"digest": "0" * 64},
+    "another version": lambda stated: stated | {"version": 0},
+    "no model": lambda stated: stated | {"more": 1},
+    "damaged": lambda stated: stated | {"arrays": {key: one | {"data": "AA"} for key, one in stated["arrays"].items()}},
+    "damaged|fit it again": lambda stated: stated | {"arrays": {}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", DAMAGES)
+def test_damaged_parameters_are_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """In one line, and nothing is stored."""
+    monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "x.json").write_text(json.dumps(DAMAGES[why](json.loads((folder / "t.json").read_text()))))
+    outcome = run("fit", folder / "t.duckdb", "--from", tmp_path / "x.json")
+    assert outcome.code in (1, 2, 4)
+    assert any(part in outcome.err for part in why.split("|"))
+    assert len(outcome.err.splitlines()) == 1
+    assert not list(tmp_path.rglob("*.model"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "noise", "weights"])
+def test_a_damaged_cache_is_not_believed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """Answers are linear then."""
+    (file,) = (folder / "cache").glob("*.model")
+    copy = tmp_path / file.name
+    content = file.read_bytes()
+    copy.write_bytes({"cut": content[:20_000], "noise": b"x" * len(content)}.get(damage, content))
+    if damage == "weights":
+        with duckdb.connect(copy) as db:
+            db.execute("UPDATE weights SET weight = weight + .1 WHERE record = 3")
+    monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path))
+    assert api.query(folder / "t.duckdb", "SELECT COUNT(*) FROM t WHERE job = 2 AND age < 30").estimator == "linear"
+
+
+def test_a_fit_that_is_interrupted_leaves_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither while it runs, nor while it is stored."""
+    monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for module, name in ((bucket_model, "fit_bucket_model"), (fitted, "list_beliefs")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                api.fit(folder / "t.duckdb", parameters=folder / "t.json" if module is fitted else None)
+    assert not list(tmp_path.rglob("*.model"))
+
+
+def test_where_there_is_no_model(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few records, fake values, another mechanism, and a cache that is switched off."""
+    few = write(tmp_path / "few.parquet", f"SELECT * FROM '{folder / 'people.parquet'}' LIMIT 160")
+    roles: dict[str, Any] = {"qi": ["age"], "ledger_off": True}
+    api.publish(few, to=tmp_path / "few.duckdb", sensitive="job", threshold="1/3", **roles)
+    refused(run("fit", tmp_path / "few.duckdb"), 3, "fewer than 200 records", "linear")
+    people = folder / "people.parquet"
+    api.publish(people, to=tmp_path / "fake.duckdb", sensitive="job", threshold="1/2", fake_values=1, **roles)
+    refused(run("fit", tmp_path / "fake.duckdb"), 3, "fake values", "linear")
+    filled = write(tmp_path / "filled.parquet", f"FROM '{people}' WHERE points IS NOT NULL")
+    api.publish(filled, to=tmp_path / "p.duckdb", sensitive="points", kind="permute", k=2, e=2, **roles)
+    refused(run("fit", tmp_path / "p.duckdb"), 2, "permute")
+    monkeypatch.setenv("PRIVSQL_CACHE", "off")
+    refused(run("fit", folder / "t.duckdb", "--from", folder / "t.json"), 2, "PRIVSQL_CACHE", "--to")
+
+
+@pytest.mark.slow
+def test_max_learning_refuses_what_is_learnt_too_well(folder: Path, tmp_path: Path) -> None:
+    """Nothing is written; a higher limit lets the same release out. What is not known is refused."""
+    people, roles = folder / "people.parquet", ("--qi", "age,sex", "--sensitive", "job", "--seed", 1, "--ledger-off")
+    release = tmp_path / "t.duckdb"
+    usual = ("publish", people, *roles, "--threshold", "1/3", "--to", release)
+    refused(run(*usual, "--max-learning", "0.34"), 3, "max_learning", "mean belief", "larger buckets")
+    assert not release.exists()
+    succeeded(*usual, "--max-learning", "0.99")
+    assert privsql_parameters(release)["max_learning"] == 0.99
+    faked = ("publish", people, *roles, "--threshold", "1/2", "--fake-values", 1, "--to", tmp_path / "f.duckdb")
+    refused(run(*faked, "--max-learning", "0.99"), 3, "max_learning", "not known")
+
+
+def privsql_parameters(release: Path) -> dict[str, Any]:
+    """The parameters of the mechanism, as the release states them."""
+    return dict(api.inspect(release).parameters)
+
+
+def test_the_cache_lies_where_the_system_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """XDG's folder, where it is an absolute path; else the one in the home folder."""
+    monkeypatch.delenv(fitted.VARIABLE)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert fitted.cache_folder() == tmp_path / "xdg" / "privsql"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setattr("sys.platform", "linux")
+    assert fitted.cache_folder() == tmp_path / ".cache" / "privsql"
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert fitted.cache_folder() == tmp_path / "Library" / "Caches" / "privsql"
+
+
+def test_only_files_of_the_user_are_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No link, no folder, and nothing of somebody else's."""
+    monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path))
+    (tmp_path / "a.model").write_text("x")
+    (tmp_path / "b.model").symlink_to(tmp_path / "a.model")
+    (tmp_path / "c.model").mkdir()
+    assert list(fitted.list_models()) == ["a"]
+    monkeypatch.setattr("privsql.system.is_users_file", lambda _: False)
+    assert not fitted.list_models()
