@@ -1,6 +1,6 @@
 """Collects ``tests/sql/**/*.test``, each file one test; makes a release of every mechanism once, read only.
 
-Every test and every shared fixture has a ledger of its own, which is thrown away, as is what releases taught.
+Every test and every shared fixture has a ledger of its own, which is thrown away, as are models of releases.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import support.hospital
 import support.office
 import support.shop
 import support.town
-from privsql.answers import learned_prior
+from privsql.releases import fitted
 from support import effort, engines, ledgers, sqllogic
 from support import shelf as shelves
 
@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.dist, config.option.tx = "no", []
     effort.configure(config)
     config.pluginmanager.register(ledgers.Ledgers())
-    os.environ[learned_prior.VARIABLE] = str(Path(ledgers.FOLDER.name) / "cache")
+    os.environ[fitted.VARIABLE] = str(Path(ledgers.FOLDER.name) / "cache")
     settings.register_profile("untimed", deadline=None)  # an example may take longer where the machine is busy
     settings.load_profile("untimed")
     # Rewriting the asserts and compiling privsql takes longer than importing it, in every worker and every subprocess.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NAMES = {"msnbc": "MSNBC", "stm": "STM, generated"}
 COLUMNS = {"msnbc": "pages", "stm": "stations"}
-SUM, OWN = "DiffPart, the paper's sum", "DiffPart, consistent"
+SUM = "DiffPart, the paper's sum"
 WAYS: Mapping[str, Mapping[str, Any]] = {  # series: the mechanism
     "DiffPart": {"algorithm": "diffpart"},
     "DiffPart, C1 = 2.75, C2 = 6.75": {"algorithm": "diffpart", "c1": "2.75", "c2": "6.75"},
@@ -83,7 +83,7 @@ def published(
 def series(way: str, estimator: str) -> str | None:
     """What the answers of an estimator are called; None of those that a way has for its own."""
     if way == "DiffPart":
-        return SUM if estimator == "baseline" else OWN
+        return SUM if estimator == "baseline" else None  # the default gives the sum an interval
     return way if (estimator == "reconstructed") == (way == "views") else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from privsql.answers.question import (
     AGGREGATES,
     COMPARISONS,
     CONNECTIVES,
+    STATISTICS,
     CountQuery,
     Group,
     Lookup,
@@ -25,7 +27,7 @@ from privsql.engine.sqlfiles import all_of, is_null
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from privsql.answers.question import Kind, Side
 
@@ -84,6 +86,7 @@ class Output:
     alias: str
     expression: exp.Expr
     written: str
+    bound: str = ""  # low, high or std_error: that of the figure in place of the figure
 
     @cached_property
     def aggregate_numbers(self) -> tuple[int, ...]:
@@ -115,6 +118,10 @@ class Statement:
     order: tuple[exp.Ordered, ...] = ()
     limit: int | None = None
     offset: int | None = None
+    windows: tuple[exp.Window, ...] = ()  # over groups and aggregates; the k-th is named like aggregate len(calls) + k
+    qualify: exp.Expr | None = None
+    unique: tuple[exp.Expr, ...] | None = None  # of rows with equal values of these the first remains
+    previews: bool = False  # outputs are columns of records, of which none is counted
 
     @property
     def questions(self) -> list[CountQuery]:
@@ -139,9 +146,12 @@ KINDS: dict[type[exp.Expr], Kind] = {
     exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max", exp.Median: "median"
 }  # fmt: skip
 ONE = exp.Literal.number(1)
-EXACT_ONLY = ("min", "max", "median", "distinct")
+EXACT_ONLY = ("min", "max", "median", "distinct", "statistic")
 NUMERIC = "TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT UHUGEINT FLOAT DOUBLE DECIMAL"
 TRUTHS = (*COMPARISONS, *CONNECTIVES, exp.In, exp.Between, exp.Is, exp.Like, exp.ILike)
+
+
+Named = Callable[[int], exp.Expr]
 
 
 class Aggregates:
@@ -155,13 +165,21 @@ class Aggregates:
         self.asked: list[AggregateCall] = []
         self._seen: dict[tuple[str, exp.Expr | None, exp.Expr | None], int] = {}
 
-    def as_expression(self, node: exp.Expr, named: Callable[[int], exp.Expr]) -> exp.Expr:
+    def as_expression(self, node: exp.Expr, named: Named) -> exp.Expr:
         """Return an aggregate function, with its FILTER, over numbered ones that ``named`` makes columns."""
         among = None
         if isinstance(node, exp.Filter):
             among, node = node.expression.this, node.this
             check_kinds("FILTER", among)
+        if isinstance(node, STATISTICS):
+            return named(self._number_call(self._make_statistic(node), among, node))
         self._refuse_unsupported(node)
+        branch = _match_branch(node)
+        if branch is not None and "sa" in sides_of(branch[0], self._sides):
+            return self._of_branch(node, branch, among, named)
+        return self._plain_expression(node, among, named)
+
+    def _plain_expression(self, node: exp.Expr, among: exp.Expr | None, named: Named) -> exp.Expr:
 
         def number_call(measure: Measure, *more: exp.Expr) -> exp.Expr:
             conditions = [part for part in (among, *more) if part is not None]
@@ -178,6 +196,28 @@ class Aggregates:
             return _of_weighed(node, weighed, number_call)
         return number_call(self._make_measure(KINDS[type(node)], node))
 
+    def _of_branch(
+        self, node: exp.Expr, branch: tuple[exp.Expr, exp.Expr, bool], among: exp.Expr | None, named: Named
+    ) -> exp.Expr:
+        """Return an aggregate function of CASE WHEN c THEN x [ELSE 0] END as one of x FILTER (WHERE c)."""
+        condition, value, or_zero = branch
+        met = exp.paren(condition.copy()) if among is None else exp.and_(among.copy(), condition.copy())
+
+        def read(function: exp.Expr, where: exp.Expr | None) -> exp.Expr:
+            filtered = exp.Filter(this=function, expression=exp.Where(this=where)) if where is not None else function
+            return self.as_expression(filtered, named)
+
+        inner = node.copy()
+        holder = inner.this.expressions[0] if isinstance(inner.this, exp.Distinct) else inner.this
+        holder.replace(value.copy())
+        figure = read(inner, met)
+        if not or_zero:
+            return figure
+        # of nobody it is NULL, and of records that do not meet the condition 0
+        number = read(exp.Count(this=exp.Star(), big_int=True), among)
+        nobody = exp.If(this=exp.EQ(this=number, expression=exp.Literal.number(0)), true=exp.null())
+        return exp.Case(ifs=[nobody], default=exp.Coalesce(this=figure, expressions=[exp.Literal.number(0)]))
+
     def _refuse_unsupported(self, node: exp.Expr) -> None:
         if not isinstance(node, AGGREGATES) or any(
             value for key, value in node.args.items() if key not in ("this", "big_int")
@@ -193,6 +233,19 @@ class Aggregates:
         for item in inner:
             if not isinstance(item, exp.Star):
                 check_kinds(as_written(node), item)
+
+    def _make_statistic(self, node: exp.Expr) -> Measure:
+        """Return a statistic of quasi-identifiers, which the release holds exactly or not at all."""
+        if isinstance(node, exp.WithinGroup):  # as a function of two arguments, of which each engine has one
+            (ordered,), share = node.expression.expressions, node.this.this
+            share = exp.Sub(this=exp.Literal.number(1), expression=share) if ordered.args.get("desc") else share
+            node = type(node.this)(this=ordered.this, expression=share)
+        for part in node.iter_expressions():
+            check_kinds(as_written(node), part, aggregates=True)
+        if sides_of(node, self._sides) != {"qi"}:
+            instead = "GROUP BY the column and COUNT(*)"
+            raise UsageError(f"{as_written(node)} is only available for quasi-identifiers; {instead}")
+        return Measure("statistic", node)
 
     def _number_call(self, measure: Measure, among: exp.Expr | None, node: exp.Expr) -> int:
         key = (measure.kind, measure.operand, among)
@@ -241,6 +294,25 @@ def _suggest_instead(kind: str) -> str:
     if kind in ("sum", "avg"):
         return "only quasi-identifiers of the release can be added up; count the records of its values"
     return "only of quasi-identifiers it can be told; GROUP BY the sensitive column and COUNT(*)"
+
+
+def _match_branch(node: exp.Expr) -> tuple[exp.Expr, exp.Expr, bool] | None:
+    """Return c, x, and whether ELSE is 0, of a function of CASE WHEN c THEN x [ELSE 0] END; None for any other.
+
+    A sum with ELSE 0 of a constant x is left to ``_match_weighed``.
+    """
+    inner = node.this
+    if isinstance(inner, exp.Distinct):
+        inner = inner.expressions[0] if len(inner.expressions) == 1 else None
+    case = inner.unnest() if isinstance(inner, exp.Expr) else None
+    if not isinstance(case, exp.Case) or case.this is not None or len(case.args["ifs"]) != 1:
+        return None
+    branch, default = case.args["ifs"][0], case.args.get("default")
+    value = branch.args["true"]
+    if default is None or isinstance(default, exp.Null):
+        return branch.this, value, False
+    is_zero = _is_number(default) and not float(default.name)
+    return (branch.this, value, True) if is_zero and isinstance(node, exp.Sum) and not _is_number(value) else None
 
 
 Weighed = tuple[exp.Expr, exp.Expr, bool]

@@ -102,6 +102,7 @@ class Answer:
     missing: int | None = None  # records of the source that are not in the release; None where that is not stated
     may_be_empty: tuple[bool, ...] = ()  # of every row: whether it, or a figure of it, may be of no record
     hints: tuple[str, ...] = ()  # on values that the question names
+    without_figures: RestsOn = "exact"  # what an answer rests on that shows bounds alone
 
     @cached_property
     def sql(self) -> str:
@@ -116,6 +117,8 @@ class Answer:
     @property
     def rests_on(self) -> RestsOn:
         """Return what the weakest of the figures rests on."""
+        if not self.figures:
+            return "point" if any(self.may_be_empty) else self.without_figures
         return max((one.rests_on for one in self.figures), key=WEAKEST.index)
 
     @property
@@ -190,6 +193,17 @@ class Answer:
         except ImportError as error:
             raise EngineError("polars is not installed; run: pip install polars") from error
         return pl.DataFrame(self)
+
+    @cached_property
+    def plain_columns(self) -> tuple[int, ...]:
+        """Return the places of the columns that the query itself names: without errors and bounds."""
+        beyond = {one.at + part for one in self.figures for part in (1, 2, 3)}
+        return tuple(at for at in range(len(self.columns)) if at not in beyond)
+
+    @property
+    def plain_rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows in these columns."""
+        return [tuple(row[at] for at in self.plain_columns) for row in self.rows]
 
     @property
     def group_places(self) -> list[int]:
@@ -341,6 +355,8 @@ def _list_parts(statement: Statement) -> Iterator[tuple[exp.Expr, bool]]:
     conditions = (statement.scope.where, *(one.among for one in statement.calls))
     yield from ((part, False) for part in conditions if part is not None)
     results = [*(one.expression for one in statement.outputs), *(one.this for one in statement.order)]
+    results += [*statement.windows, *(statement.unique or ())]
+    results += [statement.qualify] if statement.qualify is not None else []
     yield from ((part.copy().transform(written_out), True) for part in (*groups.values(), *results))
     if statement.having is not None:
         yield statement.having.copy().transform(written_out), False

@@ -12,7 +12,7 @@ from sqlglot import exp
 from privsql.answers.aggregates import EXACT_ONLY, AggregateCall, Scope, Statement, is_number
 from privsql.answers.names import sides_of
 from privsql.answers.question import COMPARISONS, COUNTS, Measure, as_text, exact_statement, shorten_sql
-from privsql.engine.sqlfiles import alias_as, all_of, any_of, is_null, table
+from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, any_of, is_null, table
 from privsql.errors import UsageError
 from privsql.model.manifest import (
     Estimate,
@@ -448,6 +448,12 @@ class SelectEvaluation:
     confidence: float
 
     @cached_property
+    def calls(self) -> tuple[AggregateCall, ...]:
+        """Return the aggregate functions, and behind them the window functions over their answers."""
+        windows = (AggregateCall(Measure("window"), None, one.sql(DIALECT)) for one in self.statement.windows)
+        return (*self.statement.calls, *windows)
+
+    @cached_property
     def typed_scope(self) -> Scope:
         """Return the scope with the types of the groups in the engine."""
         scope = self.statement.scope
@@ -604,13 +610,13 @@ class GroupedBy:
 
     def find_estimate(self, number: int, key: Key) -> Estimate:
         """Return the figures of an aggregate function for a group."""
-        nothing = self.asking.statement.calls[number].measure.empty_figures
+        nothing = self.asking.calls[number].measure.empty_figures
         return self.columns[number].estimates.get(key) or Estimate(key, *nothing)
 
     def aggregate_estimate(self, number: int, key: Key) -> AggregateEstimate:
         """Return the figures of an aggregate function for arithmetic."""
         one, column = self.find_estimate(number, key), self.columns[number]
-        counted = self.asking.statement.calls[number].measure.kind in COUNTS
+        counted = self.asking.calls[number].measure.kind in COUNTS
         certain = column.if_any in CERTAIN and one.is_of_some
         left = column.touching if counted and one.high is not None and key in column.estimates else 0
         low, high = (None if end is None else float(end) for end in (one.low, one.high))
@@ -635,7 +641,7 @@ class GroupedBy:
 
     def correlation(self, j: int, k: int, key: Key) -> float | None:
         """Return the correlation of two aggregate functions; None where it is not known."""
-        one, other = (self.asking.statement.calls[i] for i in (j, k))
+        one, other = (self.asking.calls[i] for i in (j, k))
         errors = [self.find_estimate(i, key).std_error for i in (j, k)]
         if not all(errors):
             return 0.0 if 0 in errors else None
@@ -658,7 +664,7 @@ class GroupedBy:
 
     def find_nested(self, chosen: Sequence[int]) -> tuple[int, int] | None:
         """Return (part, whole) of two counts, one of some of the other's records; None for others."""
-        calls = [self.asking.statement.calls[i] for i in chosen]
+        calls = [self.asking.calls[i] for i in chosen]
         if len(calls) != 2 or any(one.measure.kind != "count" for one in calls):
             return None
         whole = [i for i, one in zip(chosen, calls, strict=True) if one.among is None]

@@ -1,19 +1,12 @@
 """Learn from a release how the shares of values vary together, and weigh the strength of the prior by that.
 
-Nothing but the release's own records teaches it; results are stored in the user's cache (``PRIVSQL_CACHE``).
+Nothing but the release's own records teaches it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import stat
-import sys
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +14,6 @@ import scipy
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql import system
-from privsql._version import __version__
 from privsql.answers.channel import (
     LARGE,
     TINY,
@@ -141,18 +132,6 @@ class Sample:
         placed = scipy.sparse.csr_array((np.ones(len(order)), self.places[order], ends), shape=shape)
         return (placed @ self.contributions).toarray(), records.astype(np.float64)
 
-    @property
-    def digest(self) -> str:
-        """Return a digest of codes and places."""
-        hasher = hashlib.blake2b(digest_size=32, person=b"privsql-sample")
-        matrix = self.contributions
-        for part in (self.places, matrix.indptr, matrix.indices, matrix.data, *self.columns.values()):
-            array = np.ascontiguousarray(part)
-            hasher.update(f"{array.dtype.str} {array.shape} ".encode())
-            hasher.update(array.data)
-        hasher.update("\0".join([*self.columns, str(self.independent)]).encode())
-        return hasher.hexdigest()
-
 
 def encode_values(column: pa.ChunkedArray) -> Codes:
     """Return the values of a column as 0, 1, .. in order of appearance; NULL is one of them."""
@@ -260,113 +239,7 @@ def weigh_strengths(logs: Floats, prior: Floats, noise: np.random.Generator) -> 
     return np.asarray(total / total.sum())
 
 
-# Store ----------------------------------------------------------------------------------------------------------------
-# Learned priors in the user's cache: ``PRIVSQL_CACHE``, or the system's place.
-#
-# A file is named by a digest of the release and saves only time: where none can be read, or its content is impossible,
-# the prior is learned again; where none can be written, every time. It holds a digest and numbers, and nothing in it is
-# executed.
-
-VARIABLE = "PRIVSQL_CACHE"
-OFF = "off"
-CACHE = {"darwin": "Library/Caches", "win32": "AppData/Local"}  # elsewhere that of the XDG standard
-ENDING = ".learnt"
-DIGEST = 32  # bytes
-LARGEST = 2**26  # bytes of a file
-MOST_FILES = 200  # files; the oldest ones go
-ABSURD = 1e6  # shares deviate by less than one
-ROUNDING = 1e-9  # of the largest number
-
 Weights = dict[str, tuple["Floats", "Floats"]]
-
-
-def cache_folder() -> Path | None:
-    """Return the folder; None where it is switched off, or there is no place for one."""
-    setting = os.environ.get(VARIABLE)
-    if setting == OFF:
-        return None
-    if setting:
-        return Path(setting).expanduser()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))  # a relative one is to be ignored
-    try:
-        folder = cache if cache.is_absolute() else Path.home() / CACHE.get(sys.platform, ".cache")
-    except RuntimeError:
-        return None
-    return folder / "privsql"
-
-
-def read_weights(name: str, values: int, columns: Sequence[str]) -> tuple[Floats, Weights] | None:
-    """Return K (m, m) and the weights by column; None unless a file holds what learning could have found."""
-    folder, names = cache_folder(), ["", *columns]
-    content = _read_private(folder / f"{name}{ENDING}") if folder is not None else None
-    if content is None or len(content) != DIGEST + 8 * (values**2 + 2 * len(STRENGTHS) * len(names)):
-        return None
-    if hashlib.blake2b(content[DIGEST:], digest_size=DIGEST).digest() != content[:DIGEST]:
-        return None
-    numbers = np.frombuffer(content[DIGEST:], dtype="<f8").astype(np.float64)
-    covariance = numbers[: values**2].reshape(values, values)
-    weights = numbers[values**2 :].reshape(len(names), 2, len(STRENGTHS))
-    if not (_is_covariance(covariance) and _are_weights(weights)):
-        return None
-    return covariance, {name: (one[0], one[1]) for name, one in zip(names, weights, strict=True)}
-
-
-def store_weights(name: str, covariance: Floats, weights: Weights) -> None:
-    """Write them down if that is possible; the weights of all columns, those for all of them first."""
-    folder = cache_folder()
-    if folder is None:
-        return
-    numbers = np.concatenate([covariance.ravel(), *(part for pair in weights.values() for part in pair)])
-    content = numbers.astype("<f8").tobytes()
-    content = hashlib.blake2b(content, digest_size=DIGEST).digest() + content
-    if len(content) > LARGEST:
-        return
-    with suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, path = tempfile.mkstemp(prefix=f".{name}.", dir=folder)  # of mode 0600
-        draft = Path(path)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            draft.replace(folder / f"{name}{ENDING}")
-        finally:
-            draft.unlink(missing_ok=True)
-        _drop_oldest(folder)
-
-
-def _read_private(path: Path) -> bytes | None:
-    """Return a file of this user's own; no link, and nothing that waits."""
-    try:
-        descriptor = system.open_descriptor(path, os.O_RDONLY | system.AT_ONCE)
-    except OSError:
-        return None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or not system.is_users_file(status) or status.st_size > LARGEST:
-            return None
-        with os.fdopen(os.dup(descriptor), "rb") as file:
-            return file.read(LARGEST)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-
-
-def _is_covariance(matrix: Floats) -> bool:
-    if not (np.abs(matrix) <= ABSURD).all():
-        return False
-    least = -ROUNDING * float(np.abs(matrix).max(initial=0.0)) * len(matrix)
-    return bool(np.array_equal(matrix, matrix.T) and np.linalg.eigvalsh(matrix).min(initial=0.0) >= least)
-
-
-def _are_weights(weights: Floats) -> bool:
-    return bool((weights >= 0).all() and np.allclose(weights.sum(axis=-1), 1, rtol=0, atol=ROUNDING))
-
-
-def _drop_oldest(folder: Path) -> None:
-    files = sorted(folder.glob(f"*{ENDING}"), key=lambda file: file.stat().st_mtime)
-    for file in files[:-MOST_FILES]:
-        file.unlink(missing_ok=True)
 
 
 # Prior ----------------------------------------------------------------------------------------------------------------
@@ -389,7 +262,6 @@ EACH = 0.2  # questions that every strength is given
 OF_ONE_COLUMN = 0.5  # questions that the weights of all columns are worth for one of them
 DEGREES = 12.0  # of freedom behind a standard error
 FEWEST_RECORDS = 1000  # records
-RULES = 2  # counts the changes of what is learnt from the same release: what was stored by others is not read
 
 
 @dataclass(frozen=True)
@@ -440,17 +312,12 @@ def can_teach(channel: Channel, records: int) -> bool:
     return records >= FEWEST_RECORDS and max(channel.mean.shape) <= LARGE
 
 
-def find_or_learn_prior(channel: Channel, sample: Sample) -> TaughtPrior | None:
-    """Return the prior from the user's cache, or from the sample; None where there is too little to learn from."""
+def learn_from_release(channel: Channel, sample: Sample) -> TaughtPrior | None:
+    """Return the prior that the sample teaches, the same for the same sample; None where there is too little."""
     if not (can_teach(channel, sample.record_count) and sample.columns):
         return None
-    name = _digest_name(channel, sample)
-    stored = read_weights(name, len(channel.records), list(sample.columns))
-    learnt, channel = LearnedPrior(*stored) if stored is not None else None, blur_channel(channel)
-    if learnt is None:
-        learnt = learn_prior(channel, sample, seed_key(int(name[:16], 16)).random_generator("learnt"))
-        store_weights(name, learnt.covariance, learnt.weights)
-    return TaughtPrior(channel, learnt)
+    blurred = blur_channel(channel)
+    return TaughtPrior(blurred, learn_prior(blurred, sample, seed_key(1).random_generator("learnt")))
 
 
 def blur_channel(channel: Channel) -> Channel:
@@ -458,15 +325,6 @@ def blur_channel(channel: Channel) -> Channel:
     diagonal = np.diag(channel.moment - channel.records.sum() * channel.sampling_moment).clip(0)
     more = np.diag(diagonal) - np.outer(diagonal, diagonal) / max(diagonal.sum(), TINY)
     return replace(channel, moment=channel.moment + BLUR * more)
-
-
-def _digest_name(channel: Channel, sample: Sample) -> str:
-    """Return a digest of all that learning depends on, with the versions of libraries."""
-    hasher = hashlib.blake2b(digest_size=20, person=b"privsql-learnt")
-    hasher.update(f"{__version__} {RULES} {np.__version__} {scipy.__version__} {sample.digest}".encode())
-    for array in (channel.mean, channel.moment, channel.records):
-        hasher.update(np.ascontiguousarray(array).data)
-    return hasher.hexdigest()
 
 
 def learn_prior(channel: Channel, sample: Sample, noise: np.random.Generator) -> LearnedPrior:

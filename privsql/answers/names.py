@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import sqlglot
 from sqlglot import exp
@@ -102,7 +102,9 @@ def _single_side(sides: set[Side]) -> Side:
 # Statement ------------------------------------------------------------------------------------------------------------
 # Parse an analyst's SQL as one SELECT and check its clauses; names are resolved below.
 
-CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset"}
+CLAUSES = {
+    "expressions", "from_", "joins", "where", "group", "having", "qualify", "order", "limit", "offset", "distinct",
+}  # fmt: skip
 WRITTEN = {
     "with_": "WITH", "distinct": "DISTINCT", "qualify": "QUALIFY", "windows": "WINDOW",
     "sample": "USING SAMPLE", "laterals": "LATERAL", "pivots": "PIVOT", "into": "INTO",
@@ -129,6 +131,14 @@ def refuse_bad_text(sql: str) -> Iterator[None]:
 
 def parse_select(sql: str) -> exp.Select:
     """Return the one SELECT that the text is; ``UsageError`` for anything else."""
+    tree = parse_query_text(sql)
+    if not isinstance(tree, exp.Select):
+        raise UsageError(f"only one SELECT can be answered, not {type(tree).__name__.upper()}")
+    return tree
+
+
+def parse_query_text(sql: str) -> exp.Expr:
+    """Return the one SELECT, or UNION of such, that the text is; ``UsageError`` for anything else."""
     try:
         with _silence_parser():
             statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
@@ -136,7 +146,7 @@ def parse_select(sql: str) -> exp.Select:
         raise UsageError(f"the query can't be parsed: {str(error).splitlines()[0]}") from error
     except STUMBLES as error:
         raise UsageError("the query can't be parsed") from error
-    if len(statements) != 1 or not isinstance(statements[0], exp.Select):
+    if len(statements) != 1 or not isinstance(statements[0], exp.Select | exp.Union):
         kinds = [type(statement).__name__.upper() for statement in statements] or ["nothing"]
         written = kinds[0] if len(kinds) == 1 else "several statements"
         raise UsageError(f"only one SELECT can be answered, not {written}")
@@ -191,9 +201,7 @@ def check_clauses(select: exp.Select) -> None:
     read_limits(select)
     for item in select.expressions:
         check_kinds("SELECT", item.unalias(), aggregates=True)
-    if not any(list(find_aggregates(item)) for item in select.expressions):
-        raise UsageError("select COUNT(*), or SUM or AVG, not columns alone")
-    for name, several in (("where", False), ("having", True)):
+    for name, several in (("where", False), ("having", True), ("qualify", True)):
         clause = select.args.get(name)
         if clause:
             check_kinds(name.upper(), clause.this, aggregates=several)
@@ -248,16 +256,23 @@ def output_position(item: exp.Expr, number: int) -> int | None:
     return place - 1
 
 
-def read_limits(select: exp.Select) -> dict[str, int | None]:
+def read_limits(select: exp.Query) -> dict[str, int | None]:
     """Return the numbers of LIMIT and OFFSET, in small letters."""
     numbers = {}
     for name in ("limit", "offset"):
         clause = select.args.get(name)
-        numbers[name] = whole_number(clause.expression) if clause else None
-        others = clause and any(value for key, value in clause.args.items() if key != "expression")
+        number = clause.args.get("count" if isinstance(clause, exp.Fetch) else "expression") if clause else None
+        numbers[name] = whole_number(number) if number is not None else None
+        known = ("count", "direction") if isinstance(clause, exp.Fetch) else ("expression",)
+        others = clause and any(value for key, value in clause.args.items() if key not in known and not _is_only(value))
         if clause and (numbers[name] is None or others):
             raise UsageError(f"{name.upper()} must be a whole number")
     return numbers
+
+
+def _is_only(option: object) -> bool:
+    """Return whether options of FETCH say no more than ROWS ONLY."""
+    return isinstance(option, exp.LimitOptions) and not option.args.get("with_ties") and not option.args.get("percent")
 
 
 def whole_number(item: exp.Expr) -> int | None:
@@ -281,6 +296,12 @@ class Lookups(Protocol):
 
     def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         """Return where the table lies that a query calls by ``names``, and its columns; ``UsageError`` for none."""
+
+    def read_rows(self, query: exp.Select) -> list[tuple[Any, ...]]:
+        """Return the rows of a SELECT over these tables, at most 10,001."""
+
+    def answer_query(self, query: exp.Select) -> tuple[list[tuple[Any, ...]], bool]:
+        """Return the rows of a query to the release, without errors and bounds, and whether they are exact."""
 
 
 @dataclass(frozen=True)
@@ -442,6 +463,7 @@ class NameResolver:
         self._bind_names(tree.args.get("where"), ClauseAliases(rows))
         self._bind_items(tree.args.get("group"), outputs, ClauseAliases(rows))
         self._bind_having(tree, {k: item for k, item in named.items() if k not in tables}, list_group_names(select))
+        self._bind_names(tree.args.get("qualify"), ClauseAliases(named))
         order = tree.args.get("order")
         for item in order.expressions if order else ():
             alone = isinstance(item.this, exp.Column) and not item.this.table and fold_name(item.this.name) in named

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from privsql.answers.aggregates import AggregateCall, Aggregates, Output, Scope, Statement
 from privsql.answers.names import (
     CLAUSES,
-    MOST,
     NameResolver,
-    QueryTable,
     check_clauses,
     find_aggregates,
-    from_last,
     is_count,
     parse_select,
     read_limits,
@@ -25,8 +24,10 @@ from privsql.answers.names import (
 )
 from privsql.answers.question import (
     AGGREGATES,
+    BOUNDS,
     COMPARISONS,
     CONNECTIVES,
+    WINDOWED,
     Group,
     Measure,
     as_written,
@@ -34,117 +35,20 @@ from privsql.answers.question import (
     forget_positions,
     shorten_sql,
 )
+from privsql.answers.results import resolve_nested
+from privsql.answers.rewriting import Rewriter
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
+    from typing import TypeVar
 
     from privsql.answers.names import Lookups
     from privsql.engine.roles import Roles
 
-    Resolver = Callable[[exp.Select], tuple[exp.Select, NameResolver]]
-    Queries = Mapping[str, tuple[exp.Select, Any]]
-
-# Nested SELECTs -------------------------------------------------------------------------------------------------------
-# A SELECT over the result of a count query, as one count query.
-#
-# ``WITH t AS (SELECT .. COUNT(*) AS n ..) SELECT a, 100 * n FROM t WHERE n > 5`` asks the same as the inner query with
-# the outer columns in place of its own, and the outer condition in its HAVING. A query that sums the rows of a result,
-# or filters after LIMIT, is no count query and refused.
-
-LATER = ("limit", "offset")
-
-
-def resolve_nested(
-    select: exp.Select, resolve: Resolver, known: Queries | None = None
-) -> tuple[exp.Select, NameResolver]:
-    """Resolve the names of a query by ``resolve``, and merge a SELECT over a result with it.
-
-    ``known``: the queries that WITH has named before, each with those that it may read itself.
-    """
-    queries: dict[str, Any] = dict(known or {})
-    clause = select.args.get("with_")
-    for one in clause.expressions if isinstance(clause, exp.With) else ():
-        queries[fold_name(one.alias)] = (_read_cte(one), dict(queries))
-    select.set("with_", None)
-    source = select.args["from_"].this if select.args.get("from_") else None
-    inner = (source.this, queries) if isinstance(source, exp.Subquery) else None
-    if isinstance(source, exp.Table) and not source.db:
-        inner = queries.get(fold_name(source.name))
-    if inner is None or source is None or not isinstance(inner[0], exp.Select):
-        return resolve(select)
-    _refuse_groups(select)
-    refuse_others(select, {"expressions", "from_", "where", "order", *LATER})
-    refuse_others(source, {"this", "alias"})
-    if source.alias_column_names:
-        raise UsageError("renaming columns in FROM is not supported")
-    tree, names = resolve_nested(inner[0].copy(), resolve, inner[1])
-    return _merge_outer(select, source.alias_or_name, tree), names
-
-
-def _read_cte(one: exp.CTE) -> exp.Select:
-    """Return the query that WITH gives a name."""
-    recursive = isinstance(one.parent, exp.With) and one.parent.args.get("recursive")
-    if recursive or not isinstance(one.this, exp.Select) or one.args["alias"].columns:
-        raise UsageError("WITH: count queries can stand there, neither recursive nor with other names of columns")
-    return one.this
-
-
-def _refuse_groups(select: exp.Select) -> None:
-    """Raise ``UsageError`` for what adds up rows of a result, which is no count query."""
-    calls = [node for item in select.expressions for node in find_aggregates(item)]
-    if select.args.get("group") or calls:
-        what = "GROUP BY" if select.args.get("group") else shorten_sql(calls[0])
-        raise UsageError(f"{what} over a result is not supported; ask for COUNT(*) by fewer columns in place of it")
-
-
-def _merge_outer(outer: exp.Select, alias: str, inner: exp.Select) -> exp.Select:
-    """Outer columns over inner ones, in the inner query, whose names are resolved."""
-    if any(inner.args.get(key) for key in LATER):
-        raise UsageError("LIMIT inside a subquery is not supported; put it at the end")
-    results = {item.output_name: item.unalias() for item in inner.expressions if item.output_name}
-    outer.set("from_", None)
-    _expand_star(outer, list(results), len(inner.expressions))
-    for clause, items in _list_clauses(outer).items():
-        for item in items:
-            check_kinds(f"{clause} over a result", item)
-    outer = NameResolver(QueryTable(alias, {fold_name(name): name for name in results}), {}).resolve_names(outer)
-    columns = list(outer.find_all(exp.Column))
-    sizes = {name: sum(1 for _ in item.walk()) for name, item in results.items()}
-    if sum(sizes[item.name] for item in columns) > MOST:  # each level could double what is below
-        raise UsageError("the query is too large once its subqueries are written out")
-    for item in columns:
-        item.replace(exp.paren(results[item.name].copy(), copy=False))
-    having = [part.this for part in (inner.args.get("having"), outer.args.get("where")) if part is not None]
-    inner.set("expressions", outer.expressions)
-    inner.set("having", exp.Having(this=exp.and_(*having)) if having else None)
-    for key in ("order", *LATER):
-        inner.set(key, outer.args.get(key) or inner.args.get(key))
-    return inner
-
-
-def _expand_star(outer: exp.Select, names: list[str], number: int) -> None:
-    """Columns in place of *, each under its name."""
-    if len(outer.expressions) == 1 and isinstance(outer.expressions[0], exp.Star):
-        star = outer.expressions[0]
-        if any(star.args.values()) or len(names) < number:
-            raise UsageError(f"{shorten_sql(star)} over a result needs names of its own for all columns of that")
-        outer.set("expressions", [column(name) for name in names])
-    named = [exp.alias_(i, i.name, quoted=True) if isinstance(i, exp.Column) else i for i in outer.expressions]
-    outer.set("expressions", named)
-
-
-def _list_clauses(outer: exp.Select) -> dict[str, list[exp.Expr]]:
-    """Return what may stand in each clause of a query over a result, to be checked."""
-    where, order = outer.args.get("where"), outer.args.get("order")
-    keys = [item.this for item in order.expressions] if order else []
-    return {
-        "SELECT": [item.unalias() for item in outer.expressions],
-        "WHERE": [where.this] if where else [],
-        "ORDER BY": [key for key in keys if not isinstance(key, exp.Var)],
-    }
+    Tree = TypeVar("Tree", bound=exp.Expr)
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -177,8 +81,9 @@ def parse_query(
     (['"age" > 30'], ['"job" = 1'])
     """
     with refuse_bad_text(sql):
+        rewriter = Rewriter(release, [field.name for field in (*roles.quasi_identifiers, *roles.sensitive)], lookups)
         tree, names = resolve_nested(
-            parse_select(sql), lambda select: _resolve_select(from_last(select), roles, release, lookups)
+            parse_select(sql), rewriter, lambda select: _resolve_select(select, roles, release, lookups)
         )
         forget_positions(tree)
         return _QueryReader(tree, names, roles, measures).read_statement()
@@ -202,29 +107,58 @@ class _QueryReader:
         self._types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
         self._aggregates = Aggregates(names.sides, self._types, measures)
         self._groups: dict[exp.Expr, int] = {}
+        self._windows: list[exp.Window] = []
         self._sets = self._grouping_sets()
 
     def read_statement(self) -> Statement:
         """Return all of it."""
         where, having = self._tree.args.get("where"), self._tree.args.get("having")
+        clauses = [*self._tree.expressions, *([having.this] if having else [])]
+        if not self._sets[0] and self._sets == ((),) and not any(list(find_aggregates(one)) for one in clauses):
+            return self._read_preview(where.this if where else None)
         outputs = tuple(self._read_outputs())
         over = self._over_answer(having.this, "HAVING") if having else None
-        order = tuple(self._read_order(outputs))
-        groups = tuple(self._make_group(expression) for expression in self._groups)
+        order, unique = tuple(self._read_order(outputs)), self._read_unique(outputs)
+        qualify = self._tree.args.get("qualify")
+        chosen = self._over_answer(qualify.this, "QUALIFY") if qualify else None
+        number = partial(_number_windows, first=len(self._aggregates.asked))
+        outputs = tuple(replace(one, expression=number(one.expression)) for one in outputs)
+        groups, limits = tuple(self._make_group(one) for one in self._groups), read_limits(self._tree)
         statement = Statement(
             Scope(groups, where.this if where else None, self._names.joined, self._names.sides),
             self._sets,
             tuple(self._aggregates.asked),
             outputs,
             over,
-            order,
-            **read_limits(self._tree),
+            tuple(_number_windows(one, len(self._aggregates.asked)) for one in order),
+            limits["limit"],
+            limits["offset"],
+            windows=tuple(self._windows),
+            qualify=number(chosen) if chosen is not None else None,
+            unique=None if unique is None else tuple(map(number, unique)),
         )
         if len(statement.calls) > MOST_ASKED or len(statement.calls) * len(statement.sets) > MOST_TOGETHER:
             raise UsageError(
                 f"more than {MOST_ASKED} aggregate functions are not supported, nor {MOST_TOGETHER} over grouping sets"
             )
         return statement.require_splittable()
+
+    def _read_preview(self, where: exp.Expr | None) -> Statement:
+        """Return a SELECT of columns alone: some records, without their sensitive values."""
+        sides, limits = self._names.sides, read_limits(self._tree)
+        unmet = where is not None and not any(where.find_all(exp.Column))
+        if limits["limit"] is None and not unmet:
+            instead = "count them with COUNT(*) .. GROUP BY, or see some with LIMIT 100"
+            raise UsageError(f"records can't be listed; {instead}")
+        order = self._tree.args.get("order")
+        for part in [*([where] if where is not None else []), *(order.expressions if order else [])]:
+            if "sa" in sides_of(part, sides):
+                raise UsageError(f"{as_written(part)} is not known of single records; use COUNT(*) .. GROUP BY")
+        items = [(item.alias, item.unalias()) for item in self._tree.expressions]
+        outputs = tuple(Output(alias, root, as_written(root)) for alias, root in items)
+        scope = Scope((), where, self._names.joined, sides)
+        keys = tuple(order.expressions) if order else ()
+        return Statement(scope, (), (), outputs, None, keys, limits["limit"], limits["offset"], previews=True)
 
     def _make_group(self, expression: exp.Expr) -> Group:
         sides = sides_of(expression, self._names.sides)
@@ -266,7 +200,23 @@ class _QueryReader:
             if title and title in names:
                 raise UsageError(f"two columns of the answer are called {item.output_name!r}; give one an alias")
             names.add(title)
-            yield Output(item.alias, self._over_answer(item.unalias(), "SELECT"), as_written(item.unalias()))
+            root, bound = item.unalias(), ""
+            if isinstance(root, exp.Anonymous) and root.name.lower() in BOUNDS:
+                bound, root = root.name.lower(), root.expressions[0]
+            written = f"{bound}({as_written(root)})" if bound else as_written(root)
+            output = Output(item.alias, self._over_answer(root, "SELECT"), written, bound)
+            if bound and not output.aggregate_numbers:
+                raise UsageError(f"{output.written} has no bounds; write it of an aggregate function, as low(COUNT(*))")
+            yield output
+
+    def _read_unique(self, outputs: Sequence[Output]) -> tuple[exp.Expr, ...] | None:
+        """Return what no two rows have in common: the outputs of DISTINCT, or the groups of a query over a result."""
+        clause = self._tree.args.get("distinct")
+        if clause is None:
+            return None
+        if clause.args.get("on") is None:
+            return tuple(one.expression for one in outputs)
+        return tuple(self._over_answer(one, "GROUP BY") for one in clause.args["on"].expressions)
 
     def _over_answer(self, root: exp.Expr, clause: str) -> exp.Expr:
         """Return an expression with groups and aggregate functions as columns of the answer."""
@@ -277,6 +227,12 @@ class _QueryReader:
                 return column(f"g_{self._groups[node]}")
             if isinstance(node, (exp.Filter, *AGGREGATES)):
                 return self._aggregates.as_expression(node, lambda number: column(f"a_{number}"))
+            if isinstance(node, exp.Window):
+                return self._name_window(node, clause)
+            if isinstance(node, exp.Grouping | exp.GroupingId):
+                return self._name_grouping(node)
+            if isinstance(node, exp.Anonymous) and node.name.lower() in BOUNDS:
+                return self._name_bound(node, clause)
             if isinstance(node, exp.Column):
                 where = "; use WHERE" if clause == "HAVING" else ""
                 raise UsageError(
@@ -286,6 +242,39 @@ class _QueryReader:
             return node
 
         return root.copy().transform(rename)
+
+    def _name_window(self, node: exp.Window, clause: str) -> exp.Expr:
+        """Return the column of a window function over the rows of the answer."""
+        known = {"this", "partition_by", "order", "spec", "over"}
+        plain = all(key in known for key, value in node.args.items() if value)
+        inner = [one for one in node.find_all(exp.Window) if one is not node]
+        if not plain or inner or not isinstance(node.this, WINDOWED) or clause not in ("SELECT", "ORDER BY", "QUALIFY"):
+            works = "SUM, AVG, MIN, MAX, LAG, LEAD, RANK and ROW_NUMBER OVER work in SELECT"
+            raise UsageError(f"{clause}: {shorten_sql(node)} is not supported; {works}")
+        window = node.copy()
+        for part in [one for child in window.iter_expressions() for one in _list_window_parts(child)]:
+            part.replace(self._over_answer(part, clause))
+        if window not in self._windows:
+            self._windows.append(window)
+        return column(f"w_{self._windows.index(window)}")
+
+    def _name_grouping(self, node: exp.Expr) -> exp.Expr:
+        """Return GROUPING(..) as a number of which each bit says whether a row is over all values of a group."""
+        total: exp.Expr | None = None
+        for item in node.expressions:
+            if item.unnest() not in self._groups:
+                raise UsageError(f"{as_written(node)}: {as_written(item)} must stand in GROUP BY")
+            bit = column(f"k_{self._groups[item.unnest()]}")
+            doubled = exp.Mul(this=exp.paren(total), expression=TWO) if total is not None else None
+            total = bit if doubled is None else exp.Add(this=doubled, expression=bit)
+        return exp.paren(total) if total is not None else exp.Literal.number(0)
+
+    def _name_bound(self, node: exp.Anonymous, clause: str) -> exp.Expr:
+        """Return the column of the low, high or standard error of an aggregate function."""
+        inner = self._over_answer(node.expressions[0], clause).unnest()
+        if not isinstance(inner, exp.Column) or not inner.name.startswith("a_"):
+            raise UsageError(f"{as_written(node)} has no bounds; write it of an aggregate function, as low(COUNT(*))")
+        return column(f"{node.name.lower()[0]}_{inner.name[2:]}")
 
     def _read_order(self, outputs: Sequence[Output]) -> Iterator[exp.Ordered]:
         """ORDER BY over the answer's columns."""
@@ -298,6 +287,26 @@ class _QueryReader:
                 if not any(key.find_all(exp.Column)):
                     raise UsageError(f"ORDER BY {as_written(item.this)}: by a constant nothing is sorted")
                 yield exp.Ordered(**{**item.args, "this": key.copy()})
+
+
+TWO = exp.Literal.number(2)
+
+
+def _list_window_parts(child: exp.Expr) -> list[exp.Expr]:
+    """Return the expressions in a part of OVER: the function's arguments, PARTITION BY, or the keys of ORDER BY."""
+    if isinstance(child, exp.WindowSpec | exp.Identifier):
+        return []
+    if isinstance(child, exp.Order):
+        return [item.this for item in child.expressions]
+    return list(child.iter_expressions()) if isinstance(child, WINDOWED) else [child]
+
+
+def _number_windows(root: Tree, first: int) -> Tree:
+    """Return an expression whose windows are named behind the aggregate functions."""
+    for item in root.find_all(exp.Column):
+        if item.name.startswith("w_"):
+            item.set("this", exp.to_identifier(f"a_{first + int(item.name[2:])}", quoted=True))
+    return root
 
 
 def _list_sets(item: exp.Expr) -> Sets:

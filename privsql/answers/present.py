@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -13,21 +14,23 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.answers import evaluate_select
-from privsql.answers.aggregates import is_number
-from privsql.answers.answer import WEAKEST, Figure
-from privsql.answers.question import as_text
+from privsql.answers.aggregates import is_number, list_aggregate_numbers
+from privsql.answers.answer import WEAKEST, Answer, Figure
+from privsql.answers.names import sides_of
+from privsql.answers.question import MONOTONE, as_text
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
-from privsql.model.manifest import FIGURES, are_equal, as_number
+from privsql.model.manifest import FIGURES, Estimate, are_equal, as_number, exact_estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from threading import Event
 
     from privsql.answers.aggregates import Output
     from privsql.answers.evaluate_select import GroupedBy, SelectEvaluation
     from privsql.answers.question import Group
+    from privsql.answers.results import UnionParts
     from privsql.engine.roles import Field
     from privsql.model.manifest import RestsOn
 
@@ -118,13 +121,16 @@ class AnswerBuilder:
             self._check_output(output)
         self._sets = [asking.group_by(chosen) for chosen in asking.statement.sets]
         self._listed = [(one, key) for one in self._sets for key in one.group_keys]
+        if asking.statement.windows:
+            self._add_windows()
 
     def _check_output(self, output: Output) -> None:
         """Raise ``UsageError`` for arithmetic of estimates that has no known error."""
         estimated = [
             i
             for i in output.aggregate_numbers
-            if not self._asking.answers.holds_exactly(self._asking.grouped_questions[i])
+            if i >= len(self._asking.statement.calls)
+            or not self._asking.answers.holds_exactly(self._asking.grouped_questions[i])
         ]
         if estimated and output.single_aggregate is None:
             evaluate_select.check_arithmetic(output.expression, output.written)
@@ -134,7 +140,7 @@ class AnswerBuilder:
     @property
     def _is_alone(self) -> bool:
         """Return whether there is one figure, and it has no name."""
-        outputs = [output for output in self._outputs if output.aggregate_numbers]
+        outputs = [output for output in self._outputs if output.aggregate_numbers and not output.bound]
         return len(outputs) == 1 and not outputs[0].alias
 
     def name_columns(self) -> tuple[tuple[str, ...], tuple[Figure, ...]]:
@@ -142,8 +148,8 @@ class AnswerBuilder:
         names: list[str] = []
         figures = []
         for k, output in enumerate(self._outputs):
-            name = output.alias or self._fields[k].name
-            if output.aggregate_numbers:
+            name = output.alias or (output.written if output.bound else self._fields[k].name)
+            if output.aggregate_numbers and not output.bound:
                 figures.append(self._make_figure(k, "estimate" if self._is_alone else name, len(names)))
                 names += FIGURES if self._is_alone else [name, *(f"{name}_{part}" for part in FIGURES[1:])]
             else:
@@ -168,13 +174,21 @@ class AnswerBuilder:
             rests = "certain"  # 0 is true of a group that the source lacks, but the row is not in its answer
         return Figure(name, at, rests, max(one.touching for one in columns), if_any)
 
+    def bounds_rest_on(self) -> RestsOn:
+        """Return what the bounds rest on that are columns by themselves."""
+        rests = [one.rests_on for k, output in enumerate(self._outputs) if output.bound for one in self._cells[k]]
+        return max(rests, key=WEAKEST.index, default="exact")
+
     # Rows ---
 
     def build_rows(self) -> Rows:
         """Return the rows, each with the four columns of every figure."""
         parts: list[Sequence[Any]] = []
         for k, output in enumerate(self._outputs):
-            if output.aggregate_numbers:
+            if output.bound:
+                place = FIGURES.index(output.bound)
+                parts.append([one.figures[place] for one in self._cells[k]])
+            elif output.aggregate_numbers:
                 parts += zip(*(one.figures for one in self._cells[k]), strict=True) if self._cells[k] else [()] * 4
             else:
                 parts.append(self._values_of(k))
@@ -225,22 +239,75 @@ class AnswerBuilder:
         """Rank, and the value of every output, of the rows that remain, in order."""
         db, statement = self._asking.db, self._asking.statement
         groups = [f"g_{i}" for i in range(len(statement.scope.groups))]
+        with self._store_rows() as stored:
+            inner, conditions = stored, [one for one in (statement.having, statement.qualify) if one is not None]
+            if statement.unique is not None:
+                order = exp.Order(expressions=[exp.Ordered(this=column("rank"), nulls_first=False)])
+                first = exp.Window(this=exp.RowNumber(), partition_by=list(statement.unique), order=order)
+                numbered = exp.select("*", alias_as(first, "nth")).from_(stored)
+                inner = numbered.where(*conditions).subquery("found")
+                conditions = [column("nth").eq(exp.Literal.number(1))]
+            outputs = [self._select_output(k, output) for k, output in enumerate(self._outputs)]
+            chosen = exp.select(column("rank"), *outputs).from_(inner).where(*conditions)
+            last = [exp.Ordered(this=column(name), nulls_first=False) for name in (*groups, "rank")]
+            chosen = chosen.order_by(*statement.order, *last)
+            chosen = chosen.limit(statement.limit) if statement.limit is not None else chosen
+            chosen = chosen.offset(statement.offset) if statement.offset is not None else chosen
+            return db.rows(chosen)
+
+    @contextmanager
+    def _store_rows(self) -> Iterator[exp.Subquery]:
+        """Give the engine the rows before HAVING: groups, aggregate functions and their bounds."""
         data: dict[str, Any] = {"rank": pa.array(range(len(self._listed)), pa.int64())}
         data |= {name: _as_array(values) for name, values in self._list_columns()}
-        db.register_arrow("found", pa.table(data))
+        self._asking.db.register_arrow("found", pa.table(data))
         items = [alias_as(exp.cast(column(name), _build_type(kind)), name) for name, kind in self._column_types.items()]
-        inner = exp.select(column("rank"), *items).from_(temp_table("found")).subquery("found")
-        outputs = [self._select_output(k, output) for k, output in enumerate(self._outputs)]
-        chosen = exp.select(column("rank"), *outputs).from_(inner)
-        if statement.having is not None:
-            chosen = chosen.where(statement.having)
-        last = [exp.Ordered(this=column(name), nulls_first=False) for name in (*groups, "rank")]
-        chosen = chosen.order_by(*statement.order, *last)
-        chosen = chosen.limit(statement.limit) if statement.limit is not None else chosen
-        chosen = chosen.offset(statement.offset) if statement.offset is not None else chosen
-        rows = db.rows(chosen)
-        db.drop("found")
-        return rows
+        yield exp.select(column("rank"), *items).from_(temp_table("found")).subquery("found")
+        self._asking.db.drop("found")
+
+    def _add_windows(self) -> None:
+        """Evaluate window functions over the rows that HAVING leaves, as columns behind the aggregate functions.
+
+        A function that grows with its argument has the bounds that it has of the argument's bounds.
+        """
+        statement, windows = self._asking.statement, self._asking.statement.windows
+        readings: list[tuple[exp.Window, exp.Expr, exp.Expr]] = [(one, _of_bound(one, "l"), _of_bound(one, "h"))
+                                                                 for one in windows]  # fmt: skip
+        outputs = [alias_as(one.copy(), f"{end}_{k}") for k, row in enumerate(readings)
+                   for end, one in zip("vlh", row, strict=True)]  # fmt: skip
+        with self._store_rows() as inner:
+            query = exp.select(column("rank"), *outputs).from_(inner)
+            query = query.where(statement.having) if statement.having is not None else query
+            fields, rows = self._asking.db.list_fields(query), self._asking.db.rows(query)
+        for k, (window, low, _) in enumerate(readings):
+            self._place_window(window, [(row[0], *row[3 * k + 1 : 3 * k + 4]) for row in rows], fields[3 * k + 1].type,
+                               bounded=not isinstance(low, exp.Null))  # fmt: skip
+
+    def _place_window(self, window: exp.Window, rows: Rows, kind: str, *, bounded: bool) -> None:
+        """Add the column of a window function; ``rows``: of each rank its value, low and high."""
+        used = list_aggregate_numbers(window)
+        columns = [one.columns[i] for one in self._sets for i in used]
+        sure = all(one.existence_rests_on == "exact" for one in self._sets)
+        sure = sure and not any(one.may_be_empty(key) for one, key in self._listed)
+        if_any: RestsOn = max((one.rests_on for one in columns), key=WEAKEST.index, default="exact")
+        exact = sure and if_any == "exact"
+        if not exact:
+            if_any = "point" if not bounded else if_any if sure and if_any != "exact" else "interval"
+        for one in self._sets:
+            values: dict[Any, Any] = {}
+            estimates: dict[Any, Estimate] = {}
+            for rank, value, low, high in rows:
+                by, key = self._listed[rank]
+                if by is not one:
+                    continue
+                values[key] = value
+                if exact:
+                    estimates[key] = exact_estimate(key, value)
+                else:
+                    estimates[key] = Estimate(key, value, None, low, high)
+            touching = max((column.touching for column in columns), default=0)
+            column_ = evaluate_select.AggregateColumn(values, estimates, if_any, touching, kind if exact else "")
+            one.columns.append(column_)
 
     def _select_output(self, k: int, output: Output) -> exp.Expr:
         expression = output.expression.copy()
@@ -256,14 +323,16 @@ class AnswerBuilder:
             else self._fields[k].type
         )
 
-    @cached_property
+    @property
     def _column_types(self) -> dict[str, str]:
         """Types of groups and aggregate functions; what is estimated is a double."""
         groups = self._asking.typed_scope.groups
         types = {f"g_{i}": group.type for i, group in enumerate(groups)}
-        for i in range(len(self._asking.statement.calls)):
+        types |= {f"k_{i}": "BIGINT" for i in range(len(groups))}
+        for i in range(len(self._sets[0].columns)):
             kinds = {one.columns[i].kind for one in self._sets}
             types[f"a_{i}"] = kinds.pop() if len(kinds) == 1 and "" not in kinds else "DOUBLE"
+            types |= {f"{end}_{i}": "DOUBLE" for end in "lhs"} if is_number(types[f"a_{i}"]) else {}
         return types
 
     def _list_columns(self) -> list[tuple[str, list[Any]]]:
@@ -277,10 +346,67 @@ class AnswerBuilder:
         for g in range(len(statement.scope.groups)):
             at = [(places[id(one)].get(g), key) for one, key in self._listed]
             columns.append((f"g_{g}", [None if place is None else key[place] for place, key in at]))
-        for i, call in enumerate(statement.calls):
+            columns.append((f"k_{g}", [int(place is None) for place, _ in at]))
+        for i, call in enumerate(self._asking.calls[: len(self._sets[0].columns)]):
             nothing = call.measure.empty_figures[0]
             columns.append((f"a_{i}", [one.columns[i].values.get(key, nothing) for one, key in self._listed]))
+            if f"l_{i}" in self._column_types:
+                found = [one.find_estimate(i, key) for one, key in self._listed]
+                columns += [(f"l_{i}", [_as_double(one.low) for one in found]),
+                            (f"h_{i}", [_as_double(one.high) for one in found]),
+                            (f"s_{i}", [one.std_error for one in found])]  # fmt: skip
         return columns
+
+
+def list_records(asking: SelectEvaluation, fields: Sequence[Field]) -> Rows:
+    """Return some records of a release, in the columns of a query; what is of sensitive columns is NULL."""
+    statement, db = asking.statement, asking.db
+    question = statement.scope.make_question()
+    outputs = []
+    for output, one in zip(statement.outputs, fields, strict=True):
+        known = "sa" not in sides_of(output.expression, statement.scope.sides)
+        value = output.expression.copy() if known else exp.cast(exp.null(), _build_type(one.type))
+        outputs.append(exp.cast(value, "VARCHAR") if as_text(one.type) else value)
+    named = [alias_as(value, f"o_{k}") for k, value in enumerate(outputs)]
+    records = exp.select(*named).from_(question.join_lookups(table(asking.answers.records)))
+    records = records.where(statement.scope.where.copy()) if statement.scope.where is not None else records
+    records = records.order_by(*(one.copy() for one in statement.order)) if statement.order else records
+    records = records.offset(statement.offset) if statement.offset else records
+    rows = db.rows(records.limit(0 if statement.limit is None else statement.limit))
+    columns = [_read_moments(one.type, [row[k] for row in rows]) for k, one in enumerate(fields)]
+    return list(zip(*columns, strict=True))
+
+
+def join_answers(parts: UnionParts, answers: Sequence[Answer]) -> Answer:
+    """Return the rows of several answers as one; ``UsageError`` where their columns differ."""
+    first = answers[0]
+    if any(
+        len(one.columns) != len(first.columns) or [f.at for f in one.figures] != [f.at for f in first.figures]
+        for one in answers
+    ):
+        raise UsageError("UNION ALL joins queries whose columns have their groups and figures in one order")
+    rows = [(row, mark) for one in answers for row, mark in zip(one.rows, one.may_be_empty or (), strict=False)]
+    for place, descending in reversed(parts.order):
+        at = first.plain_columns[place]
+        rows.sort(key=lambda one: _sort_key(one[0][at], descending=descending), reverse=descending)
+    rows = rows[parts.offset :][: parts.limit]
+    weakest = [max((one.figures[k] for one in answers), key=lambda figure: WEAKEST.index(figure.rests_on))
+               for k in range(len(first.figures))]  # fmt: skip
+    figures = [replace(one, name=named.name) for one, named in zip(weakest, first.figures, strict=True)]
+    return replace(
+        first,
+        rows=[row for row, _ in rows],
+        figures=tuple(figures),
+        explained=tuple(pair for one in answers for pair in one.explained),
+        may_be_empty=tuple(mark for _, mark in rows),
+        hints=tuple(dict.fromkeys(hint for one in answers for hint in one.hints)),
+    )
+
+
+def _sort_key(value: Any, *, descending: bool) -> tuple[bool, Any]:
+    """Return by what a value is sorted: NULL comes last."""
+    missing = (value is None) != descending
+    return (missing, 0 if value is None else value)
 
 
 def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any) -> Cell:
@@ -313,7 +439,8 @@ def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: An
     if not fixed and not certain:
         return Cell((float(value), *ends), rests, rests, null)
     if fixed and not certain:  # whatever the counts are, if only there is somebody
-        sure_of = {i: by.least_records(by.asking.statement.calls[i]).get(key, 0) for i in parts}
+        calls = by.asking.statement.calls
+        sure_of = {i: by.least_records(calls[i]).get(key, 0) if i < len(calls) else 0 for i in parts}
         parts = {i: replace(one, low=float(sure_of[i]), high=None) for i, one in parts.items()}
     if_any: RestsOn = "exact" if fixed else "certain"
     if evaluate_select.may_be_null(output.expression, parts):
@@ -326,6 +453,25 @@ def _as_whole(cell: Cell) -> Cell:
     value, _, *ends = cell.figures
     doubt = not isinstance(value, float) or not value.is_integer() or abs(value) >= EXACT or ends != [value, value]
     return cell if doubt else replace(cell, figures=(int(value), cell.figures[1], int(value), int(value)))
+
+
+def _of_bound(window: exp.Window, end: str) -> exp.Expr:
+    """Return a window function of lower (``end`` l) or higher (h) bounds; NULL where these do not bound its values."""
+    others = [one for key in ("partition_by", "order") for one in _as_list(window.args.get(key))]
+    argument = window.this.this if isinstance(window.this, MONOTONE) else None
+    if any(map(list_aggregate_numbers, others)) or not isinstance(argument, exp.Column) or argument.name[:2] != "a_":
+        return exp.null()
+    bound = window.copy()
+    bound.this.set("this", column(f"{end}_{argument.name[2:]}"))
+    return bound
+
+
+def _as_list(value: exp.Expr | list[exp.Expr] | None) -> list[exp.Expr]:
+    return value if isinstance(value, list) else [value] if value is not None else []
+
+
+def _as_double(value: Any) -> float | None:
+    return None if value is None or isinstance(value, str) else float(value)
 
 
 def _build_type(kind: str) -> exp.DataType:

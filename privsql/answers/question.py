@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
-AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Median, exp.CountIf)
+STATISTICS = (
+    exp.Quantile, exp.PercentileCont, exp.PercentileDisc, exp.WithinGroup, exp.Stddev, exp.StddevPop, exp.StddevSamp,
+    exp.Variance, exp.VariancePop, exp.Corr, exp.CovarPop, exp.CovarSamp, exp.Mode,
+)  # fmt: skip
+AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Median, exp.CountIf, *STATISTICS)
 
 _PLAIN = (
     *CONNECTIVES, *COMPARISONS, exp.In, exp.Between, exp.Is, exp.Like, exp.ILike, exp.Escape, exp.Column,
@@ -42,7 +46,7 @@ _TEXTS = (
 )  # fmt: skip
 _TIMES = (
     exp.Year, exp.Quarter, exp.Month, exp.Week, exp.WeekOfYear, exp.Day, exp.DayOfWeek, exp.DayOfWeekIso,
-    exp.DayOfYear, exp.Hour, exp.Minute, exp.Second, exp.TimestampTrunc, exp.Extract, exp.DateDiff,
+    exp.DayOfYear, exp.Hour, exp.Minute, exp.Second, exp.TimestampTrunc, exp.DateTrunc, exp.Extract, exp.DateDiff,
     exp.DateAdd, exp.TimeToStr, exp.Monthname, exp.Dayname, exp.LastDay,
 )  # fmt: skip
 SCALAR = frozenset((*_PLAIN, *_NUMBERS, *_TEXTS, *_TIMES))
@@ -61,7 +65,14 @@ NAMED = frozenset(
         "century",
     ]
 )
-PERMITTED = frozenset((*SCALAR, *AGGREGATES, exp.Star, exp.Distinct, exp.Filter, exp.Where))
+MONOTONE = (exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
+RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile, exp.Count)
+WINDOWED = (*MONOTONE, *RANKS)  # functions that may stand before OVER; the first grow with their argument
+BOUNDS = ("low", "high", "std_error")  # functions of a figure
+PERMITTED = frozenset((
+    *SCALAR, *AGGREGATES, *WINDOWED, exp.Star, exp.Distinct, exp.Filter, exp.Where, exp.Order, exp.Ordered, exp.Window,
+    exp.WindowSpec, exp.Grouping, exp.GroupingId,
+))  # fmt: skip
 TYPES = frozenset(
     getattr(exp.DataType.Type, name)
     for name in [
@@ -96,6 +107,8 @@ def check_kinds(clause: str, root: exp.Expr, *, aggregates: bool = False) -> Non
         if isinstance(node, AGGREGATES) and not aggregates:
             raise UsageError(f"{clause}: {shorten_sql(node)} is not supported; use HAVING")
         if type(node) is exp.Anonymous and node.name.lower() in NAMED and isinstance(node.this, str):
+            continue
+        if aggregates and type(node) is exp.Anonymous and node.name.lower() in BOUNDS and len(node.expressions) == 1:
             continue
         if type(node) not in known:
             raise UsageError(f"{clause}: {shorten_sql(node, type(node).__name__)} is not supported; {EXAMPLES}")
@@ -181,7 +194,7 @@ def _as_text(item: exp.Column) -> bool:
 # A count query in parts: the question, and the contribution of each side of the release.
 
 Side = Literal["qi", "sa"]
-Kind = Literal["count", "sum", "avg", "min", "max", "median", "distinct"]
+Kind = Literal["count", "sum", "avg", "min", "max", "median", "distinct", "statistic", "window"]
 COUNTS = ("count", "distinct")  # are 0 of nothing
 AGGREGATE_NODES: dict[str, type[exp.AggFunc]] = {
     "sum": exp.Sum, "avg": exp.Avg, "min": exp.Min, "max": exp.Max, "median": exp.Median
@@ -219,7 +232,8 @@ def as_text(kind: str) -> bool:
 class Measure:
     """What is asked for: ``count``, or ``sum`` or ``avg`` of ``of`` over quasi-identifiers; where the release can tell,
     ``sum``, ``avg``, ``min`` or ``max`` of the sensitive column; and, where no sensitive column is in the question,
-    ``min``, ``max``, ``median`` and ``distinct`` (the number of different values).
+    ``min``, ``max``, ``median``, ``distinct`` (the number of different values) and ``statistic``, whose ``operand`` is
+    the aggregate function itself. ``window``: made of the answers of others.
     """
 
     kind: Kind = "count"
@@ -244,6 +258,8 @@ class Measure:
             return exp.Count(this=exp.Star())
         if self.kind == "distinct":
             return exp.Count(this=exp.Distinct(expressions=[self.operand]))
+        if self.kind == "statistic" and self.operand is not None:
+            return self.operand
         return AGGREGATE_NODES[self.kind](this=self.operand)
 
     @property

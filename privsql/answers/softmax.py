@@ -119,6 +119,18 @@ class FeatureMap:
             records = np.bincount(coarse[pair[0]] * widths[1] + coarse[pair[1]], sizes, widths[0] * widths[1])
             self.pairs[pair] = widths[1], _renumber(np.flatnonzero(records >= fewest), len(records))
 
+    @property
+    def description(self) -> list[list[str | int]]:
+        """Return names of columns and pairs with the number of their indicators."""
+        numbers = {name: [coder.levels, coder.bins] for name, coder in self.coders.items()}
+        numbers |= {" x ".join(pair): [codes] for pair, (_, codes) in self.pairs.items()}
+        return [[name, *(int(part.max(initial=-1)) + 1 for part in parts)] for name, parts in numbers.items()]
+
+    @property
+    def count(self) -> int:
+        """Return the number of features, J."""
+        return 1 + sum(int(number) for _, *numbers in self.description for number in numbers)
+
     def make_design(self, columns: Mapping[str, NDArray[Any]], sizes: NDArray[np.intp]) -> Design:
         """Return the design of rows (rows,) by column, which ``sizes`` records have each."""
         intercept = Term("intercept", np.zeros(1, dtype=np.int32), 1, (np.zeros(len(sizes), dtype=np.int32),))
@@ -186,11 +198,6 @@ class Design:
     def groups(self) -> NDArray[np.intp]:
         """Return the term of each feature (J,)."""
         return np.repeat(np.arange(len(self.terms)), [term.levels for term in self.terms])
-
-    @property
-    def description(self) -> list[list[str | int]]:
-        """Return the name and the indicators of every term."""
-        return [[term.name, term.levels] for term in self.terms]
 
     def probabilities(self, theta: Floats, offset: Floats) -> Floats:
         """Return p (rows, K) for theta (J, K) and the log-odds of a record without features (K,)."""

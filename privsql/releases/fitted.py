@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import stat
+import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -13,16 +17,14 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlglot import exp
 
+from privsql import system
 from privsql.answers.answer import AttachedModel
-from privsql.answers.learned_prior import cache_folder
 from privsql.engine.files import Folder, sweep_folders, unused_name
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from privsql.answers.bucket_model import BucketModel, ReleaseArrays
     from privsql.engine.database import Container
     from privsql.engine.roles import Roles
@@ -168,10 +170,28 @@ class NumberedRecords:
 # Store ----------------------------------------------------------------------------------------------------------------
 # Models in the user's cache (``PRIVSQL_CACHE``): a database file with the parameters and the beliefs that follow.
 
+VARIABLE = "PRIVSQL_CACHE"
+OFF = "off"
+CACHE = {"darwin": "Library/Caches", "win32": "AppData/Local"}  # elsewhere that of the XDG standard
 ENDING, MODEL = ".model", "model"  # of files, and the database as which one is attached
 DRAFT = ".fit-"  # a folder for one that is not finished
 MOST_MODELS = 40  # files; the oldest ones go
 TOLERANCE = 1e-6  # of sums of beliefs
+
+
+def cache_folder() -> Path | None:
+    """Return the folder; None where it is switched off, or there is no place for one."""
+    setting = os.environ.get(VARIABLE)
+    if setting == OFF:
+        return None
+    if setting:
+        return Path(setting).expanduser()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))  # a relative one is to be ignored
+    try:
+        folder = cache if cache.is_absolute() else Path.home() / CACHE.get(sys.platform, ".cache")
+    except RuntimeError:
+        return None
+    return folder / "privsql"
 
 
 def list_models() -> dict[str, Path]:
@@ -179,7 +199,16 @@ def list_models() -> dict[str, Path]:
     folder = cache_folder()
     if folder is None or not folder.is_dir():
         return {}
-    return {one.stem: one for one in folder.glob(f"*{ENDING}") if one.is_file() and not one.is_symlink()}
+    return {one.stem: one for one in folder.glob(f"*{ENDING}") if _is_private(one)}
+
+
+def _is_private(path: Path) -> bool:
+    """Return whether a path is a file of this user's, and no link."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and system.is_users_file(status)
 
 
 def store_model(arrays: ReleaseArrays, model: BucketModel, parameters: ModelParameters, name: str) -> Path | None:
@@ -212,8 +241,10 @@ def store_model(arrays: ReleaseArrays, model: BucketModel, parameters: ModelPara
 def list_beliefs(arrays: ReleaseArrays, model: BucketModel) -> pa.Table:
     """Return (record, bid, code, weight): how likely a record has a value that its bucket lists."""
     record, code, weight = model.weights()
-    columns = (record.astype(np.int32), arrays.bucket[record].astype(np.int32), code.astype(np.int32), weight)
-    return pa.table(dict(zip(("record", "bid", "code", "weight"), columns, strict=True)))
+    order = np.argsort(code, kind="stable")  # a question of few values reads few blocks
+    record, code = record[order].astype(np.int32), code[order].astype(np.int32)
+    columns = {"record": record, "bid": arrays.bucket[record].astype(np.int32), "code": code, "weight": weight[order]}
+    return pa.table(columns)
 
 
 def draw_rows(model: BucketModel, records: NumberedRecords, roles: Roles, database: str) -> pa.Table:
@@ -237,7 +268,7 @@ def draw_rows(model: BucketModel, records: NumberedRecords, roles: Roles, databa
 
 def take_model(release: AttachedRelease, models: dict[str, Path]) -> AttachedModel | None:
     """Return the model of a release from the cache, attached beside it; None where there is no sound one."""
-    from privsql.answers.bucket_model import IntervalScale  # noqa: PLC0415 (scipy)
+    from privsql.answers.bucket_model import IntervalScale, check_numbers  # noqa: PLC0415 (scipy)
 
     records = NumberedRecords.find(release)
     path = models.get(records.name())
@@ -249,8 +280,8 @@ def take_model(release: AttachedRelease, models: dict[str, Path]) -> AttachedMod
         release.db.attach(path, MODEL, read_only=True)
         parameters = ModelParameters.model_validate_json(release.db.rows(all_rows(table("parameters", MODEL)))[0][0])
         wrong = sum(release.db.rows(sums)[0])
-        within, between = parameters.facts["interval"]
+        share = float(check_numbers(parameters.facts.get("fitted_share"), (), least=0))
+        scale = IntervalScale.restore(release.manifest.published_records, share, parameters.facts)
     except (PrivsqlError, ValidationError, LookupError):  # what is damaged is no model, and fit writes it anew
         return None
-    scale = IntervalScale(release.manifest.published_records, float(within), float(between))
     return None if wrong else AttachedModel(MODEL, NUMBERED, records.number, scale)

@@ -6,20 +6,23 @@ import threading
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
 
 from privsql import markup
 from privsql.answers.answer import BEST, Answer, find_unknown
 from privsql.answers.evaluate_select import SelectEvaluation
-from privsql.answers.present import AnswerBuilder
+from privsql.answers.names import read_limits
+from privsql.answers.present import AnswerBuilder, join_answers, list_records
 from privsql.answers.question import LOOKUPS
+from privsql.answers.results import as_described, split_union
+from privsql.answers.rewriting import MOST_VALUES
 from privsql.calls import as_confidence, as_paths
 from privsql.engine import sqlfiles
 from privsql.engine.files import PACKED, fold_name, kind_of, private
 from privsql.engine.open import open_locked, open_release_tables, open_scratch
-from privsql.engine.sqlfiles import all_rows, fill, table, temp_table
+from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
 from privsql.model.manifest import BROKEN
 from privsql.releases.contents import ENDING, VIEWS_FILE, admit_release, locate_release, name_holders, view_script
@@ -29,7 +32,7 @@ from privsql.releases.statements import describe_manifest, examine_release
 from privsql.source.places import Target, as_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     import pandas as pd
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.engine.database import Container, EngineSession, LockedSession, Relations
     from privsql.engine.progress import Options
+    from privsql.engine.roles import Field
     from privsql.model.manifest import Manifest, Structure
     from privsql.releases.contents import AttachedRelease, StoredRelease
 
@@ -83,6 +87,7 @@ class AttachedLookups:
             known for number, path in enumerate(paths) for known in self._list_attached(path, f"attached{number}")
         ]
         self._copied: dict[tuple[str, str, str], tuple[str, tuple[str, ...]]] = {}
+        self.answer: Callable[[str], Answer]  # what answers a query to the release
 
     def _list_attached(self, path: Path, database: str) -> list[AttachedTable]:
         kind = kind_of(path.name) if path.suffix else None
@@ -113,7 +118,23 @@ class AttachedLookups:
         one = matches[0]
         if one.names not in self._copied:
             self._copied[one.names] = self._copy_table(one, f"l{len(self._copied)}")
-        return self._copied[one.names]
+        name, _ = copied = self._copied[one.names]
+        self._db.stand_in(names, all_rows(table(name, LOOKUPS, "main")))
+        return copied
+
+    def read_rows(self, query: exp.Select) -> list[tuple[Any, ...]]:
+        """Return the rows of a SELECT over these tables, at most 10,001; ``UsageError`` where the engine refuses it."""
+        for source in list(query.find_all(exp.Table)):
+            name, _ = self.find_table(tuple(part.name for part in source.parts))
+            alias = source.alias_or_name
+            source.replace(table(name, LOOKUPS, "main").as_(alias))
+        with self._db.limit_time():
+            return self._db.rows(query.limit(min(MOST_VALUES + 1, read_limits(query)["limit"] or MOST_VALUES + 1)))
+
+    def answer_query(self, query: exp.Select) -> tuple[list[tuple[Any, ...]], bool]:
+        """Return the rows of a query to the release, without errors and bounds, and whether they are exact."""
+        answer = self.answer(query.sql(DIALECT))
+        return answer.plain_rows, answer.rests_on == "exact"
 
     def _copy_table(self, one: AttachedTable, name: str) -> tuple[str, tuple[str, ...]]:
         bounded = one.rows.copy().limit(ROWS + 1)
@@ -222,7 +243,10 @@ class Release:
             self.manifest, self.mechanism = attached.manifest, attached.mechanism
             self._lookups = AttachedLookups(self._db, files)
             self._counts = self._open_counter(stack, options)
-            self._db.stand_in([self.manifest.name], attached.views[0].query)
+            roles = self.manifest.roles
+            names = [sqlfiles.column(field.name) for field in (*roles.quasi_identifiers, *roles.sensitive)]
+            described = exp.select(*names).from_(attached.views[0].query.subquery("described"))
+            self._db.stand_in([self.manifest.name], described)
             with explain_failures(self.target):
                 self.answers = self.mechanism.answers(self._counts, self.manifest)
                 if self.answers.modelled and models:
@@ -277,16 +301,23 @@ class Release:
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
         estimator = self.answers.choose_estimator(estimator)
+        parts = split_union(sql)
+        if len(parts.queries) > 1:
+            answers = [self._answer_query(one, confidence, estimator, limits) for one in parts.queries]
+            return join_answers(parts, answers)
+        self._lookups.answer = lambda inner: self._answer_query(inner, confidence, estimator, limits)
         statement = self.answers.parse_sql(sql, self._lookups)
-        for lookup in statement.scope.lookups:
-            self._db.stand_in(lookup.names, sqlfiles.all_rows(table(lookup.table, LOOKUPS, "main")))
-        fields = self._db.describe_select(sql)  # the parser understands some things that the engine does not
+        plain = as_described(sql, self.manifest.name)
+        fields = self._db.describe_select(plain)  # the parser understands some things that the engine does not
         if statement.scope.lookups and self._counts is not self._db:
             raise UsageError("JOIN: Spark counts the rows of a release alone; open it without a session")
         asking = SelectEvaluation(self._counts, self.answers, self.manifest, statement, estimator, confidence)
+        if statement.previews:
+            return self._preview(asking, fields, limits)
         if limits is not None:
             limits.refuse_large(asking)
-        explained = tuple(self.answers.make_statement(question, estimator) for question in asking.grouped_questions)
+        questions = asking.grouped_questions or [asking.typed_scope.make_question()]
+        explained = tuple(self.answers.make_statement(question, estimator) for question in questions)
         self._require_unique_keys(statement.scope.lookups)
         presented = AnswerBuilder(asking, fields)
         columns, figures = presented.name_columns()
@@ -300,6 +331,21 @@ class Release:
             self.manifest.suppressed,
             presented.may_be_empty(),
             find_unknown(statement, self.answers, self.manifest.roles),
+            presented.bounds_rest_on(),
+        )
+
+    def _preview(self, asking: SelectEvaluation, fields: list[Field], limits: QuestionLimits | None) -> Answer:
+        """Return some records, without their sensitive values."""
+        self._require_unique_keys(asking.statement.scope.lookups)
+        if not self.manifest.quasi_identifiers and asking.statement.limit:
+            raise UsageError("the release holds no records; count with COUNT(*) .. GROUP BY")
+        if limits is not None and (asking.statement.limit or 0) > limits.rows:
+            raise UsageError(f"more than {limits.rows:,} records are not listed; give a smaller LIMIT")
+        rows = list_records(asking, fields)
+        hidden = ", ".join(field.name for field in self.manifest.sensitive)
+        note = f"records as published; which one has which value of {hidden} is not known, so it is NULL"
+        return Answer(
+            tuple(field.name for field in fields), rows, (), asking.confidence, asking.estimator, (), hints=(note,)
         )
 
     def structure(self) -> list[Structure]:

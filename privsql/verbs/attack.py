@@ -29,7 +29,7 @@ from privsql.releases.opened import explain_failures, open_release, open_release
 from privsql.source.keywords import as_spec, spec_from_manifest
 from privsql.source.places import Target, as_target
 from privsql.source.table import describe_coarsening, prepare_table
-from privsql.verbs.session import open_release_with_source, open_session, require_same_persons
+from privsql.verbs.verify import open_release_with_source, open_session, require_same_persons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -37,7 +37,7 @@ from privsql.source.places import as_target, is_table
 from privsql.source.records import prepare_records
 from privsql.source.spec import Ledger, Spec, redirect_spec
 from privsql.verbs.publish import Published, publish_spec
-from privsql.verbs.session import open_session, require_same_persons, require_same_roles
+from privsql.verbs.verify import open_session, require_same_persons, require_same_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from privsql import markup
 from privsql.calls import as_optional_path
 from privsql.engine.progress import SilentReporter, options_from
-from privsql.errors import EngineError, InfeasibleError, UsageError
+from privsql.errors import EngineError, UsageError
 from privsql.releases.fitted import (
     ModelParameters,
     NumberedRecords,
@@ -100,7 +100,7 @@ def fit(
         if rows_file is not None:
             drawn = draw_rows(model, records, attached.manifest.roles, attached.database)
             _write_rows(drawn, rows_file)
-        belief = model.calibrated_belief()
+        belief = model.belief
     return FittedModel(target.path, len(arrays.bucket), time.monotonic() - clock, belief, stored, file, rows_file)
 
 
@@ -115,12 +115,9 @@ def _write_rows(drawn: pa.Table, file: Path) -> None:
 
 
 def _make_model(arrays: ReleaseArrays, digest: str, options: Options) -> BucketModel:
-    """Fit the model; ``InfeasibleError`` where there is none."""
-    from privsql.answers.bucket_model import estimate_cost, find_obstacle, fit_bucket_model  # noqa: PLC0415 (scipy)
+    """Fit the model."""
+    from privsql.answers.bucket_model import estimate_cost, fit_bucket_model  # noqa: PLC0415 (scipy)
 
-    obstacle = find_obstacle(arrays)
-    if obstacle is not None:
-        raise InfeasibleError(f"no model is fitted to {obstacle}; answers are linear")
     report = options.report or SilentReporter()
     seconds, _ = estimate_cost(arrays)
     report.start_step(f"Fitting the model, about {seconds:,.0f} s")

@@ -28,8 +28,7 @@ from privsql.source.keywords import as_spec, list_keywords, split_keywords
 from privsql.source.places import Target
 from privsql.source.records import overlaps_source, prepare_records
 from privsql.source.table import describe_coarsening
-from privsql.verbs.session import source_session
-from privsql.verbs.verify import verify
+from privsql.verbs.verify import source_session, verify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,7 +1,8 @@
-"""``verify``: a release alone, against its source, and beside other releases of the same subjects."""
+"""``verify``: a release alone, against its source, and beside others; and the engines that verbs open with a source."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,34 +10,117 @@ from privsql import markup
 from privsql._version import __version__
 from privsql.attacks import adversaries
 from privsql.calls import as_optional_path, as_paths
-from privsql.engine.progress import options_from
+from privsql.engine.files import temporary_folder
+from privsql.engine.open import open_engine, open_spark
+from privsql.engine.progress import Options, options_from
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import CrossReleaseChecks, GroupComposition, LedgerRelease
+from privsql.mechanisms.contract import BudgetComposition, CrossReleaseChecks, GroupComposition, LedgerRelease
 from privsql.model.manifest import Check, run_checks
-from privsql.releases.contents import LEFTOVERS, check_statistics, locate_release
-from privsql.releases.draft import digest_release
+from privsql.releases.contents import LEFTOVERS, admit_release, check_statistics, locate_release
+from privsql.releases.draft import HOLDER, digest_release
 from privsql.releases.ledger.book import known_values, open_for_reading, subjects_query
-from privsql.releases.ledger.composition import require_ledger
-from privsql.releases.opened import attach_release, open_releases, refuse_target, write_copy
+from privsql.releases.ledger.composition import repeat_choice, require_ledger
+from privsql.releases.opened import RELEASE, attach_release, open_releases, refuse_target, write_copy
 from privsql.releases.statements import SCHEMA_NOTE, examine_release, has_same_choice, measure_facts
 from privsql.source.keywords import spec_from_manifest
 from privsql.source.places import Target, as_target
-from privsql.verbs.session import open_release_with_source
+from privsql.source.records import prepare_records
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import Unpack
 
     from privsql.calls import PathLike
-    from privsql.engine.progress import Options, RunKeywords
+    from privsql.engine.database import EngineSession, Warehouse
+    from privsql.engine.progress import RunKeywords
     from privsql.model.manifest import CheckResult, Manifest
+    from privsql.model.records import Records
     from privsql.releases.contents import AttachedRelease
     from privsql.releases.statements import MeasuredFacts
     from privsql.source.keywords import SpecLike
     from privsql.source.spec import Spec
 
+# Sessions -------------------------------------------------------------------------------------------------------------
+# Open an engine for a verb, with its source, or with a release and its source.
+
+
+@contextmanager
+def open_session(options: Options | None = None) -> Iterator[EngineSession]:
+    """Open an empty engine for the time of a verb, with a folder to spill to."""
+    with temporary_folder() as folder, open_engine(folder, options or Options()) as db:
+        yield db
+
+
+@contextmanager
+def open_release_with_source(
+    target: Target, spec: Spec, manifest: Manifest, options: Options | None = None, *, key_file: Path | None = None
+) -> Iterator[tuple[AttachedRelease, Records]]:
+    """Open a release in database ``release`` beside the sorted records of its source.
+
+    ``key_file``: holds the key that the release was made with, if that is not the ledger's. Raises ``UsageError`` if
+    the specification is not for such a release.
+    """
+    with open_session(options) as db:
+        source = prepare_records(db, spec, choice=repeat_choice(db, spec, target, manifest, key_file))
+        require_same_roles(manifest, source)
+        if manifest.mechanism != spec.mechanism.kind:
+            kinds = f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}"
+            raise UsageError(kinds)
+        source.sort_records()
+        yield attach_release_tables(db, target), source
+
+
+@contextmanager
+def source_session(spec: Spec, db: EngineSession, spill: Path, options: Options) -> Iterator[Warehouse]:
+    """Open the engine that counts a source and assigns its records: that of the release, or the source's own.
+
+    A release that composes by budget is published from counts in the engine of the release.
+    """
+    if spec.source.kind != "spark" or isinstance(spec.implementation.composition, BudgetComposition):
+        yield db
+        return
+    with open_spark(spill, options, remote=spec.source.origin.address) as there:
+        yield there
+
+
+def require_same_roles(manifest: Manifest, source: Records) -> None:
+    if manifest.roles != source.roles:
+        why = source.roles.explain_difference(manifest.roles)
+        raise UsageError(f"the specification's columns are not those of the release: {why}")
+
+
+def require_same_persons(manifest: Manifest, source: Records) -> None:
+    """Raise ``UsageError`` unless both hold the same record of each person, or neither is reduced: counts differ."""
+    rules = [one.rule if one is not None else None for one in (manifest.persons, source.persons)]
+    if (rules[0] == "one") != (rules[1] == "one"):
+        holds, other = ("the release", "source") if rules[0] == "one" else ("the source", "release")
+        raise UsageError(f"{holds} holds one record of each person, and the {other} does not; see source.persons")
+    if not has_same_choice(manifest, source):
+        raise UsageError(
+            "the key that chose one record of each person is not at hand; give the ledger of the release, or the key "
+            "file that it was made with"
+        )
+
+
+def attach_release_tables(db: EngineSession, target: Target) -> AttachedRelease:
+    """Attach a release in database ``release`` beside the source; ``GuaranteeError`` unless it holds what it states."""
+    stored = locate_release(target)
+    if stored.database_file is None:
+        db.create_database(RELEASE)
+    else:
+        db.attach(stored.database_file, RELEASE, read_only=True, strange=True)
+    if stored.holder_file is not None:
+        db.distrust_statistics()
+        if db.attached_name(stored.holder_file) is None:  # it may hold the source, too
+            db.attach(stored.holder_file, HOLDER, read_only=True)
+    release = admit_release(db, stored, RELEASE)
+    release.require_intact(target)
+    return release
+
+
+# Verify ---------------------------------------------------------------------------------------------------------------
 
 UNCHECKED = (
     "which record of each person is published was not checked, since the key that chose is not at hand (--key-file, or "

@@ -11,11 +11,13 @@ import pytest
 from privsql.answers import bucket_model
 from privsql.answers.bucket_model import (
     BucketLikelihood,
+    IntervalScale,
     ReleaseArrays,
     Shape,
     approximate_posterior,
     deal_table,
     draw_table,
+    estimate_cost,
     exact_posterior,
     find_obstacle,
     fit_bucket_model,
@@ -136,15 +138,15 @@ def test_weights_add_up(release: ReleaseArrays, model: bucket_model.BucketModel)
     places = release.listed_bucket * 12 + release.listed_value
     np.testing.assert_allclose(sums[places], release.listed_count, atol=1e-9)
     assert len(np.flatnonzero(sums)) == len(places)
-    guess, belief = model.best_guesses()
-    assert np.array_equal(belief, [weight[record == i].max() for i in range(len(guess))])
-    assert model.exact_share == 615 / 665
 
 
 def test_a_repeated_fit_is_the_same(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
-    again = fit_bucket_model(release, DIGEST)
+    shares: list[float] = []
+    again = fit_bucket_model(release, DIGEST, shares.append)
     assert np.array_equal(again.theta, model.theta)
     assert (again.interval, again.belief) == (model.interval, model.belief)
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] <= 1
 
 
 def test_a_restored_model_has_the_same_weights(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
@@ -163,10 +165,9 @@ def test_a_restored_model_has_the_same_weights(release: ReleaseArrays, model: bu
         {"theta": np.zeros((3, 12))},
         {"theta": None},
         {"theta": "1"},
-        {"interval": [1.0]},
-        {"interval": [-1.0, 0.0]},
-        {"belief": [float("nan"), 1.0]},
-        {"fitted_share": None},
+        {"coefficients": [1.0]},
+        {"limits": [[0.0, float("inf")]] * 2},
+        {"belief": float("nan")},
     ],
 )
 def test_damaged_parameters_are_refused(
@@ -189,7 +190,41 @@ def test_lists_that_do_not_fill_their_buckets_are_damaged(release: ReleaseArrays
 
 
 def test_obstacles_are_named(release: ReleaseArrays) -> None:
-    assert find_obstacle(release) is None
-    assert find_obstacle(replace(release, values=["v"] * 501)) == "more than 500 values"
-    assert find_obstacle(make_release(1, [4] * 10)) == "fewer than 200 records"
-    assert find_obstacle(replace(release, columns={})) == "no quasi-identifiers"
+    assert find_obstacle(665, 12) is None
+    assert find_obstacle(665, 501) == "more than 500 values"
+    assert find_obstacle(199, 12) == "fewer than 200 records"
+
+
+def test_weights_are_the_same_whatever_is_made_together(
+    model: bucket_model.BucketModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = model.weights()
+    monkeypatch.setattr(bucket_model, "BATCH", 100)
+    for mine, other in zip(model.weights(), expected, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-12)
+
+
+def test_a_release_that_memory_does_not_hold_is_fitted_by_some_of_its_buckets(
+    release: ReleaseArrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, memory = estimate_cost(release)
+    monkeypatch.setattr(bucket_model, "MOST_BYTES", memory // 2)
+    assert estimate_cost(release) == (pytest.approx(seconds / 2, rel=1e-6), memory // 2)
+    half = fit_bucket_model(release, DIGEST)
+    assert half.interval.fitted_share == pytest.approx(0.5, abs=0.02)
+    record, _, weight = half.weights()
+    np.testing.assert_allclose(np.bincount(record, weight), np.ones(len(release.bucket)), atol=1e-9)
+    again = restore_model(release, half.parameters(), DIGEST)
+    assert again.interval == half.interval
+
+
+def test_standard_errors_follow_from_sums_over_records() -> None:
+    scale = IntervalScale(1_000, (0.0,) * 6, ((0.0, -5.0), (5.0, 0.0)), 1.0)
+    share = np.random.default_rng(9).random(250)
+    size, open_ = np.array([250.0]), np.array([(share * (1 - share)).sum()])
+    count = scale.standard_error(size, np.array([share.sum()]), open_, open_, open_)
+    np.testing.assert_allclose(count**2, bucket_model.MISFIT * 0.75 * open_)
+    amounts = scale.standard_error(size, np.array([share.sum()]), open_, 7 * open_, 49 * open_)
+    np.testing.assert_allclose(amounts, 7 * count)
+    everyone = np.array([1_000.0])
+    assert scale.standard_error(everyone, np.array([share.sum()]), open_, open_, open_) == 0

@@ -19,6 +19,7 @@ CREATE TABLE t AS SELECT i, CASE WHEN i % 7 = 0 THEN NULL ELSE (i * 37) % 101 - 
   (i * 1.25)::DECIMAL(8, 2) AS n FROM range(60) t(i)
 """
 PURE = """
+date_trunc('month', CAST(d AS DATE))
 a // 10 ; a % 10 ; a ^ 2 ; a ** 2 ; pow(a, 2) ; -a ^ 2 ; a ^ 2 * -1 ; a - (a - 1) ; (a + 1) % 3 ; mod(a + 1, 3)
 a // 3 * 2 ; a < 3 ; a <= 3 ; a >= 3 ; a IS DISTINCT FROM 3 ; a / 3 ; a * 100 / 7 ; n / 3 ; n * n ; abs(a) ; ceil(f)
 ceiling(f) ; floor(f) ; round(f) ; round(f, 1) ; round(n, 1) ; trunc(f) ; sign(a) ; sqrt(f) ; ln(f + 1) ; exp(f)

@@ -271,26 +271,6 @@ def test_values_are_told_apart(column: pa.ChunkedArray) -> None:
     assert encode_values(column).tolist() == [0, 1, 2, 0, 1]
 
 
-def test_a_digest_stands_for_everything() -> None:
-    """The same arrays, the same digest; any other, another one."""
-    _, sample = made(np.random.default_rng(83), 60)
-    other = dict(sample.columns)
-    other["free"] = other["free"].copy()
-    other["free"][7] += 1
-    renamed = {f"{name}!": codes for name, codes in sample.columns.items()}
-    moved = sample.places.copy()
-    moved[:2] = moved[1::-1]
-    twice = scipy.sparse.csr_array(sample.contributions * 2)
-    changed = [
-        Sample(sample.places, sample.contributions, other),
-        Sample(sample.places, sample.contributions, renamed),
-        Sample(moved, sample.contributions, sample.columns),
-        Sample(sample.places, twice, sample.columns),
-    ]
-    assert len({one.digest for one in (sample, *changed)}) == 5
-    assert Sample(sample.places.copy(), sample.contributions.copy(), dict(sample.columns)).digest == sample.digest
-
-
 # Learning ---
 
 
@@ -338,7 +318,7 @@ def test_more_noise_in_every_place_and_none_in_their_sum() -> None:
 def test_what_everybody_has_stays_known() -> None:
     """All records: the posterior with what was learnt gives every count back, as the default one does."""
     through, sample = made(np.random.default_rng(88))
-    taught = learning.find_or_learn_prior(through, sample)
+    taught = learning.learn_from_release(through, sample)
     assert taught is not None
     total = np.array([3000.0])
     everyone = observe_counts((through.records @ through.mean)[None], total, 3000.0)
@@ -350,10 +330,10 @@ def test_what_everybody_has_stays_known() -> None:
 def test_too_little_to_learn_from() -> None:
     """Few records, no columns, or more values than are solved for at once: the default prior stays."""
     through, sample = made(np.random.default_rng(86), 900)
-    assert learning.find_or_learn_prior(through, sample) is None
+    assert learning.learn_from_release(through, sample) is None
     through, sample = made(np.random.default_rng(86))
-    assert learning.find_or_learn_prior(through, Sample(sample.places, sample.contributions, {})) is None
-    assert learning.find_or_learn_prior(through, sample) is not None
+    assert learning.learn_from_release(through, Sample(sample.places, sample.contributions, {})) is None
+    assert learning.learn_from_release(through, sample) is not None
 
 
 @pytest.mark.soak(part="coverage")
@@ -380,7 +360,7 @@ def test_intervals_cover_where_columns_differ() -> None:
             codes[name] = (rng.random(records)[:, None] > ends).sum(axis=1).clip(max=9)
         columns = {name: one.astype(np.int32) for name, one in codes.items()}
         sample = Sample(place.astype(np.int32), scipy.sparse.csr_array(counts / size), columns)
-        taught = learning.find_or_learn_prior(Channel(moment / own[:, None], moment, own), sample)
+        taught = learning.learn_from_release(Channel(moment / own[:, None], moment, own), sample)
         assert taught is not None
         covered = []
         for name, one in columns.items():

@@ -151,7 +151,7 @@ REFUSED = {
     "SELECT COUNT(*) FROM people JOIN lk AS people USING (age)": "two tables are called 'people'",
     "SELECT COUNT(*) FROM people JOIN lk AS l (sex, age) USING (age)": "l(sex, age) is not supported",
     "SELECT COUNT(*) FROM people JOIN lk ON lk.age = people.age JOIN areas": "ON or USING",
-    "SELECT COUNT(*) FROM people WHERE main.people.age = 1": "'main.people.age'",
+    "SELECT COUNT(*) FROM people WHERE other.people.age = 1": "'other.people.age'",
 }
 
 

@@ -63,7 +63,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Query:
-    """A query; ``nested``: as a SELECT over itself; ``grouping``: ALL, ROLLUP, CUBE, or a plain list."""
+    """A query; ``nested``: as a SELECT over itself; ``grouping``: ALL, ROLLUP, CUBE, or a plain list.
+
+    ``source``: how FROM names the table: itself, in a schema, as a derived table, one with the condition, or by WITH.
+    """
 
     table: str
     groups: tuple[Shown, ...]
@@ -74,6 +77,7 @@ class Query:
     order: tuple[str, ...] = ()
     limit: int | None = None
     nested: bool = False
+    source: str = ""
 
     @property
     def is_exact(self) -> bool:
@@ -84,7 +88,13 @@ class Query:
     def __str__(self) -> str:
         """As SQL."""
         items = ", ".join(f"{one.text} AS {one.alias}" for one in (*self.groups, *self.figures))
-        parts = [f"SELECT {items} FROM {self.table}", f"WHERE {self.where}" if self.where else ""]
+        where = f"WHERE {self.where}" if self.where else ""
+        rows = f"SELECT * FROM {self.table} {where if self.source in ('filtered', 'with') else ''}"
+        source = {"": self.table, "schema": f"main.{self.table}", "with": "picked"}.get(
+            self.source, f"({rows}) AS picked"
+        )
+        first = f"WITH picked AS ({rows}) " if self.source == "with" else ""
+        parts = [f"SELECT {items} FROM {source}", "" if self.source in ("filtered", "with") else where]
         names = ", ".join(one.alias for one in self.groups)
         if self.groups and self.grouping in ("ROLLUP", "CUBE"):
             parts.append(f"GROUP BY {self.grouping} ({names})")
@@ -94,8 +104,8 @@ class Query:
         last = [f"ORDER BY {', '.join(self.order)}"] if self.order else []
         last += [f"LIMIT {self.limit}"] if self.limit is not None else []
         if self.nested:
-            return " ".join(["SELECT * FROM (", *filter(None, parts), ") AS inside", *last])
-        return " ".join([*filter(None, parts), *last])
+            return first + " ".join(["SELECT * FROM (", *filter(None, parts), ") AS inside", *last])
+        return first + " ".join([*filter(None, parts), *last])
 
     def simpler(self) -> Iterator[Query]:
         """Simpler ones."""
@@ -111,7 +121,7 @@ class Query:
 
 
 def _plain(query: Query) -> dict[str, object]:
-    plain = {"having": "", "order": (), "limit": None, "nested": False, "grouping": ""}
+    plain = {"having": "", "order": (), "limit": None, "nested": False, "grouping": "", "source": ""}
     return {key: value for key, value in plain.items() if getattr(query, key) != value}
 
 
@@ -165,6 +175,10 @@ class Writer:
             f"{name} BETWEEN {value} AND {other}", f"{name} IS NOT NULL", f"coalesce({name}, {value}) = {other}",
             f"CASE WHEN {name} = {value} THEN {name} = {other} ELSE {name} > {other} END",
         ]  # fmt: skip
+        if column.name == "age" and not column.sensitive:
+            band = dice.randrange(9)
+            forms += [f"{name} IN (SELECT years FROM bands WHERE band < {band})",
+                      f"EXISTS (SELECT 1 FROM bands WHERE years = {name} AND band = {band})"]  # fmt: skip
         if column.kind == "text":
             forms += [f"{name} LIKE '%a%'", f"upper({name}) = upper({value})", f"regexp_matches({name}, '^[a-f]')"]
         if column.kind == "int":
@@ -192,6 +206,8 @@ class Writer:
             (f"100.0 * COUNT(*) FILTER (WHERE {among}) / COUNT(*)", among.touches),
             (f"COUNT(*) - COUNT_IF({among})", among.touches),
             (f"AVG(CASE WHEN {among} THEN 1.0 ELSE 0 END)", among.touches),
+            (f"COUNT(CASE WHEN {among} THEN 1 END)", among.touches),
+            (f"100.0 * COUNT(*) / (SELECT COUNT(*) FROM {self.table})", False),
         ]  # fmt: skip
         numbers = [column for column in self.own if column.kind == "int"]
         constants = [("AVG(7)", False), ("SUM(2)", False), ("SUM(0)", False), ("COUNT(NULL)", False)]
@@ -199,6 +215,10 @@ class Writer:
         if self.sums and numbers:
             number = self.dice.choice(numbers).name
             forms += [(f"SUM({number})", False), (f"AVG({number} * 2)", False), (f"AVG({number})", False)]
+            forms += [
+                (f"{self.dice.choice(['SUM', 'AVG', 'COUNT'])}(CASE WHEN {among} THEN {number} END)", among.touches)
+            ]
+            forms += [(f"SUM(CASE WHEN {among} THEN {number} ELSE 0 END)", among.touches)]
             forms += [(f"{self.dice.choice(['SUM', 'AVG'])}({number} - {self.dice.randrange(50)})", False)]
         amounts = [column.name for column in self.columns if column.kind == "int" and column.sensitive and self.own]
         forms += [(f"{self.dice.choice(['MIN', 'MAX', 'SUM', 'AVG'])}({name})", True) for name in amounts]
@@ -237,5 +257,12 @@ class Writer:
         limit = (
             dice.choice([None, None, 5]) if made.is_exact and grouping not in ("ROLLUP", "CUBE") and groups else None
         )
-        nested = dice.random() < 0.15
-        return replace(made, grouping=grouping, order=order, having=having, limit=limit, nested=nested)
+        nested, source = dice.random() < 0.15, dice.choice(["", "", "schema", "derived", "filtered", "with"])
+        if not having and dice.random() < 0.2:
+            text = dice.choice(
+                ["SUM(COUNT(*)) OVER ()", "MAX(COUNT(*)) OVER ()", "1.0 * COUNT(*) / SUM(COUNT(*)) OVER ()"]
+            )
+            touches = any(one.sensitive for one in groups)
+            figures.append(Shown(text, "w", touches))
+        made = replace(made, figures=tuple(figures), grouping=grouping, order=order, having=having, limit=limit)
+        return replace(made, nested=nested, source=source)

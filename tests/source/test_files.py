@@ -23,7 +23,7 @@ from privsql.source.places import Source, Target
 from privsql.source.records import is_same_source, known_as, overlaps_source
 from privsql.source.spec import Columns, build
 from privsql.source.table import mount_persons, prepare_table
-from privsql.verbs.session import open_session
+from privsql.verbs.verify import open_session
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write
 from support.lite import copied, filled, lite
 

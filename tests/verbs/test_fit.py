@@ -276,3 +276,27 @@ def test_max_learning_refuses_what_is_learnt_too_well(folder: Path, tmp_path: Pa
 def privsql_parameters(release: Path) -> dict[str, Any]:
     """The parameters of the mechanism, as the release states them."""
     return dict(api.inspect(release).parameters)
+
+
+def test_the_cache_lies_where_the_system_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """XDG's folder, where it is an absolute path; else the one in the home folder."""
+    monkeypatch.delenv(fitted.VARIABLE)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert fitted.cache_folder() == tmp_path / "xdg" / "privsql"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setattr("sys.platform", "linux")
+    assert fitted.cache_folder() == tmp_path / ".cache" / "privsql"
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert fitted.cache_folder() == tmp_path / "Library" / "Caches" / "privsql"
+
+
+def test_only_files_of_the_user_are_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No link, no folder, and nothing of somebody else's."""
+    monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path))
+    (tmp_path / "a.model").write_text("x")
+    (tmp_path / "b.model").symlink_to(tmp_path / "a.model")
+    (tmp_path / "c.model").mkdir()
+    assert list(fitted.list_models()) == ["a"]
+    monkeypatch.setattr("privsql.system.is_users_file", lambda _: False)
+    assert not fitted.list_models()

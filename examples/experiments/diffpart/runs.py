@@ -114,7 +114,7 @@ LENGTHS = (1, 2, 4, 8, 12, 16)
     "release hold its items, β is the smallest budget of a partition and t the largest threshold. No number is given.",
     differs="The theorem is about how errors grow, and far from tight: it adds up the noise of all c sets as if each "
     "were the largest. At B = 0.5 it allows a query of one item an error of 107 % of the records, of 8 items 1.1 %; "
-    "the largest errors of all queries are 0.7 and 0.03 %. At 1.25 it is 44 and 0.5 %, and 0.4 and 0.01 %.",
+    "the largest errors of all queries are 0.7 and 0.02 %. At 1.25 it is 44 and 0.5 %, and 0.4 and 0.01 %.",
     parameters="MSNBC, fan-out 10, δ = 0.05, the paper's sum; c of the query that most sets hold, β and t as the "
     "release states them; all queries of a length are asked",
     data=("msnbc",),

@@ -339,7 +339,7 @@ def measure_learning(view: ReleaseView) -> float | None:
     scene = BucketAttackView(replace(view, sample=LEARNING_SAMPLE))
     model = fit_attacker(scene)
     scene.close()
-    return None if model is None else model.calibrated_belief()
+    return None if model is None else model.belief
 
 
 def _is_large(learnt: AttackContext[BucketAttackView]) -> bool:
@@ -349,7 +349,7 @@ def _is_large(learnt: AttackContext[BucketAttackView]) -> bool:
 
 def fit_attacker(scene: BucketAttackView) -> BucketModel | None:
     """Return the attacker's model, the same for the same release; None where lists have fakes, or nothing is learnt."""
-    if scene.fake_count or find_obstacle(scene.release_arrays):
+    if scene.fake_count or find_obstacle(len(scene.record_parts), len(scene.bounds)):
         return None
     return fit_bucket_model(scene.release_arrays, "0" * 64)
 

@@ -126,9 +126,9 @@ def require_valid_setting(problem: BucketProblem, setting: Setting) -> Setting:
     With a_ij = min(F_ij b_j, o_i): sum_j S_j b_j = n (CC), sum_j a_ij >= o_i for every value (PC), and for every size
     sum_i a_ij >= S_j b_j (FC). Two sizes need no more; for others, and for bounds on groups, all sets are checked.
     """
-    sizes, buckets = np.array(setting.sizes, dtype=np.int64), np.array(setting.buckets, dtype=np.int64)
     if setting.records != problem.records:
         raise _invalid_setting(f"buckets hold {setting.records:,} records, the table {problem.records:,}", "CC")
+    sizes, buckets = np.array(setting.sizes, dtype=np.int64), np.array(setting.buckets, dtype=np.int64)
     if not problem.smallest <= min(setting.sizes) <= max(setting.sizes) <= problem.largest:
         raise _invalid_setting(f"its sizes are not all from {problem.smallest} to {problem.largest}", "bucket sizes")
     capacity = problem.capacity_for(setting.sizes)

@@ -14,7 +14,7 @@ from sqlglot import exp
 from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
 from privsql.answers.answer import BASELINE, LINEAR, MODEL
-from privsql.answers.bucket_model import FEWEST_RECORDS, MOST_VALUES
+from privsql.answers.bucket_model import find_obstacle
 from privsql.answers.channel import LARGE, own_share, relative_error, remaining_variance
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
 from privsql.attacks import adversaries
@@ -178,10 +178,7 @@ class BucketizedAnswers(answer.Answers):
             return "a release with fake values"
         if len(self._roles.sensitive) > 1:
             return "a compound attribute"
-        if len(self.channel.records) > MOST_VALUES:
-            return f"more than {MOST_VALUES} values"
-        few = self._manifest.published_records < FEWEST_RECORDS
-        return f"fewer than {FEWEST_RECORDS} records" if few else None
+        return find_obstacle(self._manifest.published_records, len(self.channel.records))
 
     def _bound_counts(self, query: CountQuery) -> list[Estimate]:
         """Return counts by the papers' formula with the bounds that are certain."""

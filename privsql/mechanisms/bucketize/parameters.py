@@ -301,7 +301,7 @@ class Bucketize(Parameters):
     def _refuse_with_setting(self) -> None:
         """``ValueError`` for what does not go with a stated setting."""
         if (self.setting is not None) != (self.algorithm == "setting"):
-            raise ValueError(f"algorithm = {self.algorithm!r} searches for a setting; with setting leave algorithm out")
+            raise ValueError(f"algorithm = {self.algorithm!r} searches for a setting; with setting take 'setting'")
         if self.setting is not None and self.fake_values:
             raise ValueError("fake_values does not go with setting: the search makes buckets that can hide them")
 

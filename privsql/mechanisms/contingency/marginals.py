@@ -22,13 +22,13 @@ from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_num
 from privsql.mechanisms.contract import Proposal
 from privsql.mechanisms.dp.noisy_tables import Model, budget_weight, divide_budget, measure_table, strongest_pairs
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES
-from privsql.mechanisms.private import RECORD, write_release_table
+from privsql.mechanisms.private import RECORD, find_law, total_budget, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.dp_random import SelectionNoise
+    from privsql.dp_random import NoiseLaw, TableNoise
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
     from privsql.mechanisms.contingency.domains import ContingencyColumn
@@ -70,6 +70,11 @@ class Rule:
     sizes: tuple[int, ...]
 
     @property
+    def law(self) -> NoiseLaw:
+        """The law of the noise."""
+        return find_law(self.params)
+
+    @property
     def workload_cliques(self) -> list[Clique]:
         """The declared cliques, each once, in order."""
         places = {fold_name(name): place for place, name in enumerate(self.names)}
@@ -90,7 +95,7 @@ class Rule:
         Raises ``UsageError`` where these have more cells than are allowed.
         """
         columns: list[Clique] = [(i,) for i in range(len(self.sizes))]
-        workload, epsilon = self.workload_cliques, self.params.epsilon
+        workload, epsilon = self.workload_cliques, total_budget(self.params)
         if sum(map(self.count_cells, [*columns, *workload])) > self.params.max_cells:
             raise UsageError(
                 f"the columns and the workload have {sum(map(self.count_cells, [*columns, *workload])):,} cells, "
@@ -105,13 +110,13 @@ class Rule:
 
     def remaining_tables(self, fixed: Sequence[NoisyTable]) -> list[Due] | Rounds:
         """The pairs, or how some of them are chosen; ``fixed``: what ``fixed`` asked for, measured."""
-        left = self.params.epsilon - sum((one.epsilon for one in fixed), start=Fraction(0))
+        left = total_budget(self.params) - sum((one.budget for one in fixed), start=Fraction(0))
         if not self.candidate_pairs:
             return []
         cells = [self.count_cells(one) for one in self.candidate_pairs]
         due = divide_budget(left, [budget_weight(number) for number in cells])
         room = self.params.max_cells - sum(one.counts.size for one in fixed)
-        noise = sum((number / budget for number, budget in zip(cells, due, strict=True)), start=Fraction(0))
+        noise = sum((n * self.law.mean_noise(one) for n, one in zip(cells, due, strict=True)), start=Fraction(0))
         ratio = noise / len(cells) / self.noisy_total(fixed)
         chosen = self.params.pairs == "chosen" or (self.params.pairs == "auto" and ratio > NOISE)
         if sum(cells) <= room and not chosen:
@@ -134,12 +139,13 @@ class Rule:
     @property
     def column_noise(self) -> Fraction:
         """Return what the noise of a column's own table comes to, in records, on average over the columns: public."""
-        parts = [self.count_cells(clique) / spent for clique, spent, _ in self.fixed_tables() if len(clique) == 1]
+        fixed = [(clique, spent) for clique, spent, _ in self.fixed_tables() if len(clique) == 1]
+        parts = [self.count_cells(clique) * self.law.mean_noise(spent) for clique, spent in fixed]
         return sum(parts, start=Fraction(0)) / len(parts)
 
     def relative_noise(self, fixed: Sequence[NoisyTable]) -> Fraction:
         """Return the noise of the columns' own tables beside the noisy total, on average over the columns."""
-        parts = [one.counts.size / one.epsilon for one in fixed if len(one.columns) == 1]
+        parts = [one.counts.size * one.law.mean_noise(one.budget) for one in fixed if len(one.columns) == 1]
         return sum(parts, start=Fraction(0)) / len(parts) / self.noisy_total(fixed)
 
     def noisy_total(self, fixed: Sequence[NoisyTable]) -> Fraction:
@@ -177,10 +183,10 @@ def _fourth_root(number: Fraction) -> int:
 # would.
 
 
-def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: SelectionNoise) -> list[NoisyTable]:
+def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise) -> list[NoisyTable]:
     """All tables of a source: ``codes`` (n, d) of its different cells, ``records`` (n,) of each.
 
-    epsilon-differentially private for one record added or removed.
+    epsilon- or (epsilon, delta)-differentially private for one record added or removed.
     """
 
     def count_exactly(clique: Clique) -> Ints:
@@ -189,22 +195,29 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: SelectionNo
         counted = np.bincount(flat, weights=records, minlength=rule.count_cells(clique))  # exact: below 2^53
         return counted.astype(np.int64).reshape(shape)
 
-    tables = [measure_table(clique, count_exactly(clique), spent, noise) for clique, spent, _ in rule.fixed_tables()]
+    def measure(clique: Clique, spent: Fraction, choice: Fraction | None = None) -> NoisyTable:
+        return measure_table(clique, count_exactly(clique), spent, noise, choice, rule.law)
+
+    tables = [measure(*one) for one in rule.fixed_tables()]
     rest = rule.remaining_tables(tables)
     if not isinstance(rest, Rounds):
-        return tables + [measure_table(clique, count_exactly(clique), spent, noise) for clique, spent, _ in rest]
+        return tables + [measure(*one) for one in rest]
     counts = {clique: count_exactly(clique) for clique in rest.candidates}
+    cell_noise = rule.law.mean_noise(rest.measuring)
     for _ in range(rest.number):
-        clique = _choose_worst_pair(Model(tables, rule.sizes), counts, rest, noise)
-        tables.append(measure_table(clique, counts.pop(clique), rest.measuring, noise, rest.choosing))
+        clique = _choose_worst_pair(Model(tables, rule.sizes), counts, rest, cell_noise, noise)
+        del counts[clique]
+        tables.append(measure(clique, rest.measuring, rest.choosing))
     return tables
 
 
-def _choose_worst_pair(model: Model, counts: dict[Clique, Ints], rounds: Rounds, noise: SelectionNoise) -> Clique:
+def _choose_worst_pair(
+    model: Model, counts: dict[Clique, Ints], rounds: Rounds, cell_noise: Fraction, noise: TableNoise
+) -> Clique:
     """The pair that the model tells least of, less the noise that measuring it would bring, chosen privately."""
     cliques = list(counts)
     far = [int(np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64)).sum()) for one in cliques]
-    cost = [counts[one].size * rounds.measuring.denominator // rounds.measuring.numerator for one in cliques]
+    cost = [floor(counts[one].size * cell_noise) for one in cliques]
     scores = np.array(far, dtype=np.int64) - np.array(cost, dtype=np.int64)
     return cliques[noise.choose_best(scores, rounds.choosing, monotonic=False)]
 

@@ -43,7 +43,7 @@ COLUMNS = ("part", "parent", "branch", "node", "choice", "size", "budget", "scal
 TREE_TABLES = {
     TREE: ReleaseTable(
         (
-            *("part INTEGER", "parent INTEGER", "branch INTEGER", "node INTEGER", "choice VARCHAR", "size BIGINT"),
+            *("part INTEGER", "parent INTEGER", "branch BIGINT", "node INTEGER", "choice VARCHAR", "size BIGINT"),
             *("budget VARCHAR", "scale DOUBLE", "threshold BIGINT"),
         )
     ),
@@ -63,7 +63,7 @@ def tree_table(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> pa.Ta
         {
             "part": pa.array(np.arange(len(tree)), pa.int32()),
             "parent": pa.array(tree.parent, pa.int32(), mask=root),
-            "branch": pa.array(tree.branch, pa.int32(), mask=root),
+            "branch": pa.array(tree.branch, pa.int64(), mask=root),
             "node": pa.array(tree.next, pa.int32(), mask=tree.leaf),
             "choice": _by_code(tree.choice, [fraction_text(one) for one in tree.budgets], pa.string()),
             "size": pa.array(tree.size, pa.int64(), mask=root),

@@ -30,7 +30,7 @@ from privsql.answers.learned_prior import (
     can_teach,
     comparable_columns,
     encode_values,
-    find_or_learn_prior,
+    learn_from_release,
 )
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
 from privsql.attacks import adversaries, suite
@@ -173,7 +173,7 @@ class RandomizeAnswers(answer.Answers):
         columns = {name: encode_values(rows[key]) for name, key in zip(names, self._roles.qi_keys, strict=True)}
         shown = scipy.sparse.eye_array(self.channel.mean.shape[1], format="csr")
         places = rows["cell"].to_numpy().astype(np.int32)
-        return find_or_learn_prior(self.channel, Sample(places, shown, columns, independent=True))
+        return learn_from_release(self.channel, Sample(places, shown, columns, independent=True))
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""

@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from privsql import system
 from privsql._version import __version__
+from privsql.dp_random import concentrated_epsilon
 from privsql.engine.files import fold_name, private
 from privsql.engine.open import log_of, open_scratch
 from privsql.engine.roles import Field
@@ -77,6 +78,28 @@ def find_promised_person(source: Mapping[str, Any]) -> str | None:
     return None if person is None or source.get("persons") == "count" else fold_name(person)
 
 
+@dataclass(frozen=True)
+class Spending:
+    """What releases spend: epsilon and delta, and ``rho`` where they are zero-concentrated differentially private."""
+
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+    rho: Fraction | None = None
+
+
+def compose_spending(parts: Iterable[Spending]) -> Spending:
+    """Return what releases spend together, at the largest of their deltas.
+
+    Pure epsilons add up, and so do the rhos of zero-concentrated releases, whose sum is converted once.
+    """
+    every = list(parts)
+    concentrated = [one for one in every if one.rho is not None]
+    delta = max((one.delta for one in every), default=Fraction(0))
+    rho = sum((one.rho or Fraction(0) for one in concentrated), Fraction(0))
+    joint = concentrated_epsilon(rho, delta) if len(concentrated) > 1 else sum(one.epsilon for one in concentrated)
+    return Spending(sum((one.epsilon for one in every if one.rho is None), Fraction(joint)), delta)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry:
     """One release in the ledger. ``composes`` says what it and its predecessors guarantee together."""
@@ -101,6 +124,8 @@ class LedgerEntry:
     fresh: int | None = None
     held_back: int | None = None
     epsilon: str | None = None  # what the release spends; None where releases compose otherwise
+    delta: str = "0"
+    rho: str | None = None  # what it spends if it is zero-concentrated differentially private
     withdrawn: bool = False
     content: dict[str, str] = field(default_factory=dict)  # a fingerprint of every table, where a repeat is the same
     replaces: int | None = None  # the release that lay at its target
@@ -114,6 +139,13 @@ class LedgerEntry:
     def as_event(self) -> Event:
         """Return the event that writes it down."""
         return "release", asdict(self)
+
+    @property
+    def spending(self) -> Spending | None:
+        """Return what the release spends; None where releases compose otherwise."""
+        if self.epsilon is None:
+            return None
+        return Spending(Fraction(self.epsilon), Fraction(self.delta), None if self.rho is None else Fraction(self.rho))
 
     @property
     def label(self) -> str:
@@ -194,8 +226,8 @@ class Book:
 
 
 def sum_epsilons(entries: Iterable[LedgerEntry]) -> Fraction:
-    """Return the sum of the epsilons of releases: withdrawn ones too, for what was drawn is spent."""
-    return sum((Fraction(entry.epsilon or 0) for entry in entries), Fraction(0))
+    """Return the epsilon of releases together: withdrawn ones too, for what was drawn is spent."""
+    return compose_spending(one.spending for one in entries if one.spending is not None).epsilon
 
 
 def replay_events(events: Sequence[Event]) -> Book:

@@ -283,6 +283,7 @@ def test_the_setting_of_example_420_is_taken_and_others_name_what_they_break() -
     for condition, (buckets, names) in cases.items():
         found = broken_condition(replace(problem, largest=20), Setting.from_counts(buckets))
         assert (found["condition"], found.get("hall_set", [])) == (condition, names)
+    assert broken_condition(problem, Setting.from_counts({4: 10**30}))["condition"] == "CC"
     with pytest.raises(InfeasibleError, match=r"\{x1, .* x8\} have 8 records, its buckets have room for 0 \(PC\)"):
         require_valid_setting(problem, Setting.from_counts({5: 10}))
 
@@ -327,7 +328,7 @@ def test_a_setting_is_written_as_a_plan_prints_it(text: str, short: str) -> None
         ({"setting": "0x4"}, "is no bucket setting"),
         ({"setting": ""}, "is no bucket setting"),
         ({"algorithm": "setting"}, "searches for a setting"),
-        ({"setting": "9x4", "algorithm": "optimal"}, "with setting leave algorithm out"),
+        ({"setting": "9x4", "algorithm": "optimal"}, "with setting take 'setting'"),
         ({"setting": "9x4", "fake_values": 1}, "fake_values does not go with setting"),
     ],
 )

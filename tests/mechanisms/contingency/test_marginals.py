@@ -335,8 +335,8 @@ def test_a_release_with_bins_is_evaluated(census: Path) -> None:
 OTHERS = "CAST(0.05 + 0.025 * clique AS DECIMAL(9, 3))"  # with the same sum
 DAMAGE: dict[str, tuple[str, Any]] = {
     "a larger epsilon was spent": ("spend", stating("parameters", lambda given: given | {"epsilon": "3"})),
-    "a budget": ("spend epsilon", "UPDATE privsql_cliques SET epsilon = '1' WHERE clique = 1"),
-    "two budgets": ("public rule", f"UPDATE privsql_cliques SET epsilon = {OTHERS} WHERE clique < 2"),
+    "a budget": ("spend epsilon", "UPDATE privsql_cliques SET budget = '1' WHERE clique = 1"),
+    "two budgets": ("public rule", f"UPDATE privsql_cliques SET budget = {OTHERS} WHERE clique < 2"),
     "a choice that was none": ("", "UPDATE privsql_cliques SET choice = '0.1' WHERE clique = 5"),
     "a scale": ("scales", "UPDATE privsql_cliques SET scale = scale / 2 WHERE clique = 2"),
     "a count": ("", "UPDATE privsql_marginals SET count = count + 500 WHERE clique = 0 AND cell = 0"),
@@ -357,7 +357,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "another algorithm": ("", stating("algorithm", lambda _: "diffpart")),
     "an algorithm that is none": ("", stating("algorithm", lambda _: "magic")),
     "no cliques": ("", "DELETE FROM privsql_cliques"),
-    "a budget that is no number": ("", "UPDATE privsql_cliques SET epsilon = 'plenty' WHERE clique = 1"),
+    "a budget that is no number": ("", "UPDATE privsql_cliques SET budget = 'plenty' WHERE clique = 1"),
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import privsql
@@ -123,7 +124,7 @@ def test_the_basic_algorithm(place: Path) -> None:
     basic = f'{VIEWS}\nalgorithm = "basic"'
     succeeded("publish", spec(place, mechanism=basic), "--replace")
     assert succeeded("verify", place / "shop.duckdb", "--json").json["ok"]
-    assert rows(place / "shop.duckdb", "SELECT columns, epsilon FROM privsql_cliques") == [(NAMES, "2")]
+    assert rows(place / "shop.duckdb", "SELECT columns, budget FROM privsql_cliques") == [(NAMES, "2")]
     assert rows(place / "shop.duckdb", "SELECT count(*) FROM privsql_marginals") == [(128,)]
     with_ale = estimated(place / "shop.duckdb", "list_contains(goods, 'ale')")
     assert abs(with_ale["estimate"] - truth(place, "list_contains(goods, 'ale')")) < 100
@@ -526,3 +527,21 @@ def test_another_source_or_specification(place: Path) -> None:
     people = 'quasi_identifiers = ["age"]\nsensitive = "disease"'
     other = specification(place, columns=people, mechanism='threshold = "0.5"', name="people.toml")
     refused(run("verify", release, "--source", other), 2, "columns")
+
+
+def test_a_node_of_many_children_has_branches_beyond_the_rows(tmp_path: Path) -> None:
+    """A branch is a bit mask over the children of a node, and no number of a row."""
+    items = [f"i{number:02}" for number in range(12)]
+    table = pa.table(
+        {
+            "goods": [
+                [items[i % 12], items[(i * i + 5) % 12]] if i % 12 != (i * i + 5) % 12 else [items[0]]
+                for i in range(300)
+            ]
+        }
+    )
+    asked = {"kind": "setvalued", "algorithm": "diffpart", "epsilon": 3, "fan_out": 12, "universe": items}
+    done = privsql.publish(table, items="goods", mechanism=asked, to=tmp_path / "t.duckdb", ledger_off=True, seed=1)
+    ((branches, parts),) = rows(tmp_path / "t.duckdb", "SELECT max(branch), count(*) FROM privsql_tree")
+    assert branches > parts
+    assert privsql.verify(done).ok

@@ -1,0 +1,258 @@
+"""Queries over the result of a count query as one count query, and UNION ALL as several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from privsql.answers.names import (
+    MOST,
+    SETS,
+    NameResolver,
+    QueryTable,
+    find_aggregates,
+    output_position,
+    parse_query_text,
+    parse_select,
+    read_limits,
+    refuse_others,
+)
+from privsql.answers.question import BOUNDS, WINDOWED, check_kinds, shorten_sql
+from privsql.answers.rewriting import MAIN_SCHEMAS
+from privsql.engine.files import fold_name
+from privsql.engine.sqlfiles import DIALECT, column
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from privsql.answers.rewriting import Rewriter
+
+    Resolver = Callable[[exp.Select], tuple[exp.Select, NameResolver]]
+
+# Results of a count query ---------------------------------------------------------------------------------------------
+# A SELECT over the result of a count query, as one count query.
+#
+# ``WITH t AS (SELECT .. COUNT(*) AS n ..) SELECT a, 100 * n FROM t WHERE n > 5`` asks the same as the inner query with
+# the outer columns in place of its own, and the outer condition in its HAVING.
+
+LATER = ("limit", "offset")
+
+
+def resolve_nested(select: exp.Select, rewriter: Rewriter, resolve: Resolver) -> tuple[exp.Select, NameResolver]:
+    """Resolve the names of a query by ``resolve``, and merge a SELECT over a result with it."""
+    select = rewriter.rewrite(select, {})
+    source = select.args["from_"].this if select.args.get("from_") else None
+    if not isinstance(source, exp.Subquery) or not isinstance(source.this, exp.Select):
+        return resolve(select)
+    refuse_others(select, {"expressions", "from_", "where", "group", "having", "qualify", "order", "distinct", *LATER})
+    refuse_others(source, {"this", "alias"})
+    if source.alias_column_names:
+        raise UsageError("renaming columns in FROM is not supported")
+    tree, names = resolve_nested(source.this.copy(), rewriter, resolve)
+    return _merge_outer(select, source.alias_or_name, tree), names
+
+
+def _merge_outer(outer: exp.Select, alias: str, inner: exp.Select) -> exp.Select:
+    """Outer columns over inner ones, in the inner query, whose names are resolved."""
+    if any(inner.args.get(key) for key in LATER):
+        raise UsageError("LIMIT inside a subquery is not supported; put it at the end")
+    results = {item.output_name: item.unalias() for item in inner.expressions if item.output_name}
+    outer.set("from_", None)
+    _expand_star(outer, alias, list(results), len(inner.expressions))
+    for clause, items in _list_clauses(outer).items():
+        for item in items:
+            check_kinds(f"{clause} over a result", item, aggregates=clause != "WHERE")
+    outer = NameResolver(QueryTable(alias, {fold_name(name): name for name in results}), {}).resolve_names(outer)
+    coarser = _sum_results(outer, inner, results)
+    if not coarser:
+        _spread_aggregates(outer)
+    windows = outer.find(exp.Window) is not None
+    columns = list(outer.find_all(exp.Column))
+    sizes = {name: sum(1 for _ in item.walk()) for name, item in results.items()}
+    if sum(sizes[item.name] for item in columns) > MOST:  # each level could double what is below
+        raise UsageError("the query is too large once its subqueries are written out; ask for less in one query")
+    for item in columns:
+        item.replace(exp.paren(results[item.name].copy(), copy=False))
+    where = outer.args.get("where")
+    if coarser:
+        inner.set("group", outer.args.get("group"))
+        parts = [one.this for one in (inner.args.get("where"), where) if one is not None]
+        inner.set("where", exp.Where(this=exp.and_(*parts)) if parts else None)
+        inner.set("having", outer.args.get("having"))
+    else:
+        _merge_filters(outer, inner, windows=windows)
+    inner.set("expressions", outer.expressions)
+    for key in ("order", *LATER):
+        inner.set(key, outer.args.get(key) or inner.args.get(key))
+    return inner
+
+
+def _merge_filters(outer: exp.Select, inner: exp.Select, *, windows: bool) -> None:
+    """Put the conditions of a query over a result where they belong: before the window functions, or behind them.
+
+    ``windows``: whether the query has window functions of its own.
+    """
+    where, late = outer.args.get("where"), any(item.find(exp.Window) for item in inner.expressions)
+    late = late or inner.args.get("distinct") is not None or inner.args.get("qualify") is not None
+    nested = any(one.this.find(exp.Window) for one in outer.find_all(exp.Window))
+    chosen_late = where is not None if late else False
+    beyond = chosen_late or any(inner.args.get(key) for key in ("distinct", "qualify"))
+    if nested or (beyond and windows):
+        raise UsageError("window functions over window functions are not supported; ask for the inner ones alone")
+    early = [] if late else [where]
+    having = [part.this for part in (inner.args.get("having"), *early) if part is not None]
+    inner.set("having", exp.Having(this=exp.and_(*having)) if having else None)
+    rest = [inner.args.get("qualify"), outer.args.get("qualify"), *([where] if late else [])]
+    qualify = [part.this for part in rest if part is not None]
+    inner.set("qualify", exp.Qualify(this=exp.and_(*qualify)) if qualify else None)
+    inner.set("distinct", outer.args.get("distinct") or inner.args.get("distinct"))
+
+
+def _sum_results(outer: exp.Select, inner: exp.Select, results: Mapping[str, exp.Expr]) -> bool:
+    """Turn sums of counts and sums into those of fewer groups, in place, where a query asks for no others."""
+    parts = [*outer.expressions, *(outer.args[key] for key in ("having", "order") if outer.args.get(key))]
+    calls = [node for part in parts for node in find_aggregates(part)]
+    group = inner.args.get("group")
+    plain = group is not None and not group.find(*SETS) and not group.args.get("all")
+    beyond = any(inner.args.get(key) for key in ("having", "qualify", "distinct", "order"))
+    if not calls or not plain or beyond or outer.args.get("qualify") or outer.find(exp.Window):
+        return False
+    outer_group = outer.args.get("group")
+    if outer_group is not None and (outer_group.find(*SETS) or outer_group.args.get("all")):
+        return False
+    summed = [node.this.unnest() if isinstance(node, exp.Sum) else None for node in calls]
+    inside = [results[one.name] if isinstance(one, exp.Column) else None for one in summed]
+    if not all(isinstance(one, exp.Sum | exp.Count) and not one.find(exp.Distinct) for one in inside):
+        return False
+    where = outer.args.get("where")
+    if where is not None and any(list(find_aggregates(results[one.name])) for one in where.find_all(exp.Column)):
+        return False
+    for node, one in zip(calls, inside, strict=True):
+        total: exp.Expr = one.copy() if one is not None else node
+        if isinstance(one, exp.Count) and outer_group is None:  # of no group the sum is NULL
+            number = exp.Count(this=exp.Star(), big_int=True)
+            nobody = exp.EQ(this=number, expression=exp.Literal.number(0))
+            total = exp.Case(ifs=[exp.If(this=nobody, true=exp.null())], default=total)
+        node.replace(exp.paren(total, copy=False))
+    return True
+
+
+def _spread_aggregates(outer: exp.Select) -> None:
+    """Turn aggregate functions over a result into window functions, in place; one row of each group remains."""
+    group, having = outer.args.get("group"), outer.args.get("having")
+    parts = [*outer.expressions, *(outer.args[key] for key in ("having", "order") if outer.args.get(key))]
+    calls = [node for part in parts for node in find_aggregates(part) if not node.find_ancestor(exp.Window)]
+    if not calls and group is None:
+        return
+    keys = list(group.expressions) if group is not None else []
+    if group is not None and (group.args.get("all") or any(one.find(*SETS) for one in keys)):
+        raise UsageError("GROUP BY over a result must list columns; ROLLUP and the like work in the count query itself")
+    for node in calls:
+        if not isinstance(node, WINDOWED) or node.find(exp.Distinct):
+            raise UsageError(f"{shorten_sql(node)} over a result is not supported; SUM, AVG, MIN, MAX and COUNT(*) are")
+        node.replace(exp.Window(this=node.copy(), partition_by=[key.copy() for key in keys]))
+    outer.set("distinct", exp.Distinct(on=exp.Tuple(expressions=[key.copy() for key in keys])))
+    outer.set("qualify", exp.Qualify(this=having.this) if having is not None else outer.args.get("qualify"))
+    outer.set("having", None)
+    outer.set("group", None)
+
+
+def _expand_star(outer: exp.Select, alias: str, names: list[str], number: int) -> None:
+    """Columns in place of *, each under its name."""
+    expanded: list[exp.Expr] = []
+    for item in outer.expressions:
+        star = item.this if isinstance(item, exp.Column) else item
+        if not isinstance(star, exp.Star):
+            expanded.append(exp.alias_(item, item.name, quoted=True) if isinstance(item, exp.Column) else item)
+            continue
+        other = isinstance(item, exp.Column) and fold_name(item.table) != fold_name(alias)
+        if any(star.args.values()) or other or len(names) < number:
+            raise UsageError(
+                f"{shorten_sql(item)} over a result needs names of its own for all columns of that; add AS"
+            )
+        expanded += [exp.alias_(column(name), name, quoted=True) for name in names]
+    outer.set("expressions", expanded)
+
+
+def _list_clauses(outer: exp.Select) -> dict[str, list[exp.Expr]]:
+    """Return what may stand in each clause of a query over a result, to be checked."""
+    where, order, group = (outer.args.get(key) for key in ("where", "order", "group"))
+    keys = [item.this for item in order.expressions] if order else []
+    late = [outer.args[key].this for key in ("having", "qualify") if outer.args.get(key)]
+    return {
+        "GROUP BY": [item for item in group.expressions if not isinstance(item, (*SETS, exp.Tuple))] if group else [],
+        "HAVING": late,
+        "SELECT": [item.unalias() for item in outer.expressions],
+        "WHERE": [where.this] if where else [],
+        "ORDER BY": [key for key in keys if not isinstance(key, exp.Var)],
+    }
+
+
+# UNION ALL ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UnionParts:
+    """The queries that UNION ALL joins, and what is made of their rows: (place, descending) pairs, LIMIT, OFFSET."""
+
+    queries: tuple[str, ...]
+    order: tuple[tuple[int, bool], ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+
+def split_union(sql: str) -> UnionParts:
+    """Return the parts of UNION ALL; a query by itself is one."""
+    tree = parse_query_text(sql)
+    if not isinstance(tree, exp.Union):
+        return UnionParts((sql,))
+    queries, rest = list[str](), list[exp.Expr]([tree])
+    clause = tree.args.get("with_")
+    while rest:
+        node = rest.pop()
+        if isinstance(node, exp.Union):
+            if node.args.get("distinct"):
+                raise UsageError("UNION is not supported; write UNION ALL, which keeps every row")
+            rest += [node.expression, node.this]
+        elif isinstance(node, exp.Subquery) and not node.alias:
+            rest.append(node.this)
+        else:
+            if clause is not None and isinstance(node, exp.Select):
+                node.set("with_", clause.copy())
+            queries.append(node.sql(DIALECT))
+    first = parse_select(queries[0])
+    limits = read_limits(tree)
+    return UnionParts(tuple(queries), tuple(_union_order(tree, first)), limits["limit"], limits["offset"] or 0)
+
+
+def _union_order(tree: exp.Union, first: exp.Select) -> Iterator[tuple[int, bool]]:
+    """Yield the columns by which rows of UNION ALL are sorted, with whether the largest comes first."""
+    names = [fold_name(item.output_name) for item in first.expressions]
+    order = tree.args.get("order")
+    for item in order.expressions if order else ():
+        place = output_position(item.this, len(names))
+        if place is None and isinstance(item.this, exp.Column) and fold_name(item.this.name) in names:
+            place = names.index(fold_name(item.this.name))
+        if place is None:
+            raise UsageError(f"ORDER BY {shorten_sql(item.this)} is not supported over UNION ALL; name a column")
+        yield place, bool(item.args.get("desc"))
+
+
+def as_described(sql: str, release: str) -> str:
+    """Return a query as an engine can describe it, which knows no schema of tools and no function of bounds."""
+    if not any(word in fold_name(sql) for word in (*MAIN_SCHEMAS, *BOUNDS)):
+        return sql
+    tree = parse_select(sql)
+    for one in list(tree.find_all(exp.Table, exp.Column, exp.Anonymous)):
+        if isinstance(one, exp.Anonymous):
+            if one.name.lower() in BOUNDS and len(one.expressions) == 1:
+                one.replace(exp.cast(one.expressions[0], "DOUBLE"))
+            continue
+        named = isinstance(one, exp.Column) or fold_name(one.name) == fold_name(release)
+        if named and fold_name(one.args["db"].name if one.args.get("db") else "") in MAIN_SCHEMAS:
+            one.set("db", None)
+            one.set("catalog", None)
+    return tree.sql(DIALECT)
