@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 import pytest
-from privsql.verbs.session import open_session
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import alias_as, column, temp_table
@@ -18,6 +17,7 @@ from privsql.keyed_random import seed_key
 from privsql.model import packing
 from privsql.source.keywords import as_spec
 from privsql.source.table import prepare_table
+from privsql.verbs.verify import open_session
 from support.commands import write
 
 if TYPE_CHECKING:
