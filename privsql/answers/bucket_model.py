@@ -34,6 +34,7 @@ MODEL_VERSION = 1  # counts the changes by which the same release gets another m
 MOST_VALUES, FEWEST_RECORDS = 500, 200
 MOST_BYTES = 8 * 2**30
 BATCH = 2**19  # records whose weights are made together
+MOST_THETA = 1e6  # of a stranger's parameters
 ENTRIES = 2**18  # of a batch of buckets: what stays in a processor's cache
 CLOSE = 1e-10  # of sums of weights
 
@@ -335,7 +336,7 @@ class IntervalScale:
         features = _interval_features(
             members * self.fitted_share, count * self.fitted_share, variance * self.fitted_share, self.limits
         )
-        excess = np.expm1(np.maximum(features @ np.array(self.coefficients), 0)) / self.fitted_share
+        excess = np.expm1(np.clip(features @ np.array(self.coefficients), 0, MOST_EXCESS)) / self.fitted_share
         return np.asarray(np.sqrt(MISFIT * shared * (1 + excess)))
 
     @staticmethod
@@ -462,9 +463,8 @@ def estimate_cost(arrays: ReleaseArrays) -> tuple[float, int]:
     exact = float((size * 2.0 ** np.minimum(size, EXACT_SIZE))[size <= EXACT_SIZE].sum())
     listed = float((size * size)[size > EXACT_SIZE].sum())
     seconds = 230 * 1e-9 * (10 * columns + 2 * len(arrays.values) * cells + 12 * exact + 60 * listed + 100 * size.sum())
-    memory = _estimate_memory(arrays, rows)
-    share = min(1.0, MOST_BYTES / memory)
-    return seconds * share, int(memory * share)
+    share = min(1.0, MOST_BYTES / _estimate_memory(arrays, rows))
+    return seconds * share, int(_estimate_memory(arrays, rows) * share)
 
 
 def _estimate_memory(arrays: ReleaseArrays, rows: int) -> float:
@@ -524,12 +524,12 @@ def restore_model(arrays: ReleaseArrays, parameters: Mapping[str, Any], digest: 
 
 
 def check_numbers(stated: Any, shape: tuple[int, ...], least: float = -np.inf) -> Floats:
-    """Return finite numbers of a shape; ``GuaranteeError`` for anything else."""
+    """Return numbers of a shape from ``least`` on, none very large; ``GuaranteeError`` for anything else."""
     try:
         numbers = np.asarray(stated, dtype=np.float64)
     except (TypeError, ValueError):
         numbers = np.full(1, np.nan)
-    if numbers.shape != shape or not np.isfinite(numbers).all() or numbers.min(initial=np.inf) < least:
+    if numbers.shape != shape or not ((np.abs(numbers) <= MOST_THETA) & (numbers >= least)).all():
         raise GuaranteeError("the model is damaged: its parameters are not those of the release's columns and values")
     return numbers
 
@@ -541,9 +541,9 @@ def check_numbers(stated: Any, shape: tuple[int, ...], least: float = -np.inf) -
 # tables hold more than pairs of columns say: variances were 1.1 to 1.5 times as large there (``MISFIT``).
 
 REFIT = Schedule(rounds=0, last=30)
-REHEARSALS, MISFIT = 2, 1.35
+REHEARSALS, MISFIT, MOST_EXCESS = 2, 1.5, 10.0
 SWEEPS = 12  # steps of a draw for each record of a bucket
-CONDITIONS, ATTRIBUTES, VALUE_SETS, LEAST_SHARE = 150, 3, 15, 0.002
+CONDITIONS, ATTRIBUTES, VALUE_SETS, LEAST_SHARE = 100, 3, 15, 0.002
 CONVERGED = 50.0
 HELD_OUT = 10  # one bucket of so many
 POWERS = np.linspace(0.7, 1.2, 11)

@@ -181,7 +181,8 @@ def refuse_others(node: exp.Expr, known: set[str]) -> None:
     """Raise ``UsageError`` for a clause that is not known."""
     for clause, value in node.args.items():
         if value and clause not in known:
-            raise UsageError(f"{WRITTEN.get(clause, clause.strip('_').upper())} is not supported")
+            instead = "use WHERE, GROUP BY, HAVING, ORDER BY and LIMIT"
+            raise UsageError(f"{WRITTEN.get(clause, clause.strip('_').upper())} is not supported; {instead}")
 
 
 def from_last(select: exp.Select) -> exp.Select:

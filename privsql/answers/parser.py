@@ -359,9 +359,9 @@ def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
     ['ARRAY_CONTAINS("items", 7)', 'LENGTH("items") > 2']
     """
     with refuse_bad_text(sql):
-        select = parse_select(sql)
+        select = Rewriter(release, [field.name for field in roles.sensitive], None).rewrite(parse_select(sql), {})
         for clause, value in select.args.items():
-            if value and clause not in ("expressions", "from_", "where"):
+            if value and clause not in ("expressions", "from_", "where", "order", "limit", "offset"):
                 raise UsageError(f"{clause.strip('_').upper()} is not supported; a query over items has {ALLOWED}")
         names = NameResolver.from_select(select, roles, release, None)
         where, name = select.args.get("where"), roles.sensitive[0].name
@@ -372,10 +372,12 @@ def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
             conditions += [node.expression.this] if isinstance(node, exp.Filter) else []
         for condition in conditions:
             _check_condition(condition, name)
+        limits = read_limits(select)
+        select.set("order", None)  # of one row
         tree = names.resolve_names(select)
         for item in list(tree.find_all(exp.Column)):
             item.replace(column(ITEMS))
-        return _make_statement(tree)
+        return replace(_make_statement(tree), limit=limits["limit"], offset=limits["offset"])
 
 
 def _make_statement(tree: exp.Select) -> Statement:

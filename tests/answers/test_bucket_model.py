@@ -177,9 +177,12 @@ def test_damaged_parameters_are_refused(
         restore_model(release, model.parameters() | damage, DIGEST)
 
 
-def test_a_theta_that_is_not_finite_is_refused(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
+@pytest.mark.parametrize("number", [np.inf, np.nan, -1e30])
+def test_a_theta_that_no_fit_finds_is_refused(
+    release: ReleaseArrays, model: bucket_model.BucketModel, number: float
+) -> None:
     theta = model.theta.copy()
-    theta[3, 2] = np.inf
+    theta[3, 2] = number
     with pytest.raises(GuaranteeError, match="model is damaged"):
         restore_model(release, model.parameters() | {"theta": theta}, DIGEST)
 
