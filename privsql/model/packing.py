@@ -223,10 +223,6 @@ class PackedColumn:
         numbers: NDArray[np.int32] = ranks.to_numpy()
         return numbers
 
-    def extract_ranks(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the column's ranks in records."""
-        return _extract_bits(words, self.shift, 2**self.bits)
-
 
 @dataclass(frozen=True)
 class PackedRecords:
@@ -235,11 +231,6 @@ class PackedRecords:
     columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
     words: NDArray[np.uint64]
 
-    @property
-    def quasi_identifiers(self) -> tuple[PackedColumn, ...]:
-        """Return q0, .."""
-        return self.columns[:-1]
-
     def hash_records(self, key: Key, *, exact: bool = False) -> Iterator[NDArray[np.uint64]]:
         """Yield the hashes of the records, in any order, as ``hash_columns`` makes them."""
         tables = list(_join_tables(self._hash_ranks(key_word(key), exact=exact)))
@@ -247,7 +238,7 @@ class PackedRecords:
             part = self.words[begin : begin + BATCH]
             hashes = np.zeros(len(part), dtype=np.uint64)
             for shift, by_rank in tables:
-                hashes ^= by_rank.take(_extract_bits(part, shift, len(by_rank)))
+                hashes ^= by_rank.take(extract_bits(part, shift, len(by_rank)))
             yield scatter_bits(hashes)
 
     def _hash_ranks(self, word: str, *, exact: bool) -> Iterator[tuple[int, Hashes]]:
@@ -298,7 +289,7 @@ def _stream_words(
     schema = pa.schema(list(zip(columns, kinds, strict=True)))
 
     def decode(part: NDArray[np.uint64], shift: int, bits: int, values: pa.Array | None) -> pa.Array:
-        ranks = _extract_bits(part, shift, 2**bits).astype(np.int32)
+        ranks = extract_bits(part, shift, 2**bits).astype(np.int32)
         return pa.array(ranks) if values is None else pa.DictionaryArray.from_arrays(ranks, values)
 
     def make_batches() -> Iterator[pa.RecordBatch]:
@@ -321,7 +312,7 @@ def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Ha
     yield shift, joint
 
 
-def _extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:
+def extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:
     """Return of words the bits from ``shift`` on that ``numbers``, a power of 2, take."""
     ranks = words >> np.uint64(shift)
     ranks &= np.uint64(numbers - 1)
