@@ -19,6 +19,8 @@ from privsql.answers.names import (
     NameResolver,
     find_aggregates,
     from_last,
+    group_items,
+    read_limits,
     split_conjuncts,
 )
 from privsql.answers.question import check_kinds, shorten_sql
@@ -350,10 +352,16 @@ class Rewriter:
         for clause, value in query.args.items():
             if value and clause not in LOOKUP_CLAUSES:
                 raise UsageError(f"{shorten_sql(query)}: such a subquery is not supported; read one table of your own")
-        for item in (*query.expressions, *(query.args[one] for one in ("where", "having") if query.args.get(one))):
-            if not _is_star(item):
-                check_kinds("subquery", item.this if isinstance(item, exp.Where | exp.Having) else item.unalias(),
-                            aggregates=True)  # fmt: skip
+        sources = _list_sources(query)
+        plain = len(sources) == 1 and isinstance(sources[0].this, exp.Table) and len(tables) == 1
+        if not plain or not isinstance(tables[0].this, exp.Identifier):
+            raise UsageError(f"{shorten_sql(query)}: such a subquery is not supported; read one table of your own")
+        read_limits(query)
+        parts = [item.unalias() for item in query.expressions if not _is_star(item)]
+        parts += [query.args[one].this for one in ("where", "having") if query.args.get(one)]
+        parts += [item.this for item in (query.args["order"].expressions if query.args.get("order") else ())]
+        for part in (*parts, *group_items(query)):
+            check_kinds("subquery", part, aggregates=True)
         if self.lookups is None:
             raise UsageError(f"there is no table {tables[0].name!r} here; attach it with --attach")
         return self._limited(self.lookups.read_rows(query.copy()), query)
