@@ -8,7 +8,7 @@ over the release alone are answered before the query, and stand in it as constan
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,6 @@ class Rewriter:
     release: str
     columns: Sequence[str]
     lookups: Lookups | None
-    _outputs: dict[int, dict[str, exp.Expr]] = field(default_factory=dict)
 
     def rewrite(self, select: exp.Select, known: Queries) -> exp.Select:
         """Return a query over rows in its form, in place; one over the result of another keeps that in FROM.
@@ -277,6 +276,8 @@ class Rewriter:
             if len(theirs) != 1:
                 raise UsageError(f"JOIN {alias} ON {shorten_sql(part)} is not supported; use IN (SELECT ..)")
             keys.append((next(s for s in sides if s is not theirs[0]), names.index(fold_name(theirs[0].name))))
+        if len({tuple(row[at] for _, at in keys) for row in rows}) < len(rows):
+            raise UsageError(f"JOIN {alias}: several rows of it have one key; join on all columns that it groups by")
         either = [exp.and_(*(_equals(key.copy(), row[at]) for key, at in keys)) for row in rows]
         where = select.args.get("where")
         met = exp.paren(exp.or_(*either)) if either else exp.false()
@@ -308,6 +309,9 @@ class Rewriter:
             return
         if clause is not None and (not self._is_release(clause.this) or _find_subqueries(where)):
             return
+        calls = [node for item in select.expressions for node in find_aggregates(item)]
+        if clause is not None and all(node.find_ancestor(exp.Subquery) for node in calls):
+            return  # one row of each record
         folded = [self._fold_scalar(node, known) for node in found]
         if None in folded:
             return

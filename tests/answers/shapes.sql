@@ -31,3 +31,5 @@ SELECT region, RANK() OVER (PARTITION BY sex ORDER BY COUNT(*) DESC) AS r, sex F
 SELECT region, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER BY region ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM visits GROUP BY region;
 SELECT region, FIRST_VALUE(COUNT(*)) OVER (ORDER BY region) AS f, NTILE(2) OVER (ORDER BY region) AS t FROM visits GROUP BY region HAVING COUNT(*) > 100;
 SELECT * FROM (SELECT region, COUNT(*) AS n, ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC, region) AS r FROM visits GROUP BY region) WHERE r = 1;
+SELECT (SELECT COUNT(*) FROM visits WHERE sex = 'f') AS n FROM visits LIMIT 3;
+SELECT COUNT(*) FROM visits JOIN (SELECT region AS r, sex AS s, COUNT(*) AS n FROM visits GROUP BY 1, 2 ORDER BY n LIMIT 3) t ON region = t.r AND sex = t.s;

@@ -179,6 +179,10 @@ def test_windows_have_bounds_where_they_are_linear(ill: privsql.Release) -> None
         ("SELECT COUNT(*) FROM visits WHERE region IN (SELECT region FROM qit)", "there is no"),
         ("SELECT age FROM visits", "LIMIT 100"),
         ("SELECT COUNT(*) OVER () AS n FROM visits LIMIT 3", "GROUP BY columns first"),
+        (
+            "SELECT COUNT(*) FROM visits JOIN (SELECT sex s, COUNT(*) FROM visits GROUP BY sex, age) t ON sex = s",
+            "several rows",
+        ),
         ("SELECT age, RANK() OVER (ORDER BY age) AS r FROM visits LIMIT 3", "GROUP BY columns first"),
         ("SELECT 'a' AS x FROM (SELECT COUNT(*) AS n FROM visits) LIMIT 5", "the subquery alone"),
         ("SELECT COUNT(*) FROM (SELECT COUNT(*) AS n FROM visits)", "the subquery alone"),
