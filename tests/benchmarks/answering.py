@@ -194,7 +194,8 @@ def _by_three(spec: Spec, place: Beside, lasted: float) -> dict[str, Any]:
         weights = release.sql(f"SELECT * FROM {spec.name}_weighted").to_arrow_table()
     place.db.register_arrow("weighted", weights)
     weight = "weight" if "weight" in weights.column_names else "1"
-    return {"tv3": place.distances(3, lambda columns: place.apart("weighted", weight, columns)), "by_view": True}
+    apart = place.distances(3, lambda columns: place.apart("temp.privsql_weighted", weight, columns))
+    return {"tv3": apart, "by_view": True}
 
 
 def _cells(place: Beside, columns: Sequence[str]) -> float:
@@ -211,7 +212,7 @@ def rows(spec: Spec, queries: int, path: str) -> dict[str, Any]:
             db.execute(f"CREATE TABLE {spec.name} AS SELECT * FROM '{path}'")
             found = place.measured(Answers(), lambda sql, _: Said(db.execute(sql).fetchall()), queries)
             place.db.register_arrow("synthetic", db.table(spec.name).to_arrow_table())
-        return found | {"tv3": place.distances(3, lambda columns: place.apart("synthetic", "1", columns))}
+        return found | {"tv3": place.distances(3, lambda columns: place.apart("temp.privsql_synthetic", "1", columns))}
 
 
 def noise(spec: Spec, queries: int, how: str) -> dict[str, Any]:
