@@ -359,7 +359,7 @@ def _summarize_promise(release: AttachedRelease, bounds: Sequence[VerifiedBound]
         most = 1 / (1 + math.exp(-float(epsilon)))
         text = f"an attacker who gives even odds that a person is in the table becomes at most {most:.1%} sure"
         return SummaryLine(title, f"{text} (epsilon {float(epsilon):g})", PROMISED, {"reached": most})
-    beliefs = [one for one in bounds if one.belief]
+    beliefs = [one for one in bounds if one.belief and "-" not in (one.bound, one.found)]  # of values with a bound
     if not beliefs:
         held = "; ".join(f"{one.value} {one.bound} (reached: {one.found})" for one in bounds)
         return SummaryLine(title, held, PROMISED, {})
