@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from privsql.verbs.init import cap, init, itemsets, ledger, synthesize, withdraw
     from privsql.verbs.publish import Published, plan, publish
     from privsql.verbs.report import Report, report, serve
+    from privsql.verbs.test import run_tests as test
     from privsql.verbs.verify import Verified, verify
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
     "Options", "PrivsqlError", "Published", "Release", "Report", "Spec", "UsageError", "Verified", "Workload",
     "__version__", "algorithms", "attack", "build", "cap", "compare", "evaluate", "fit", "infer", "init",
     "inspect", "itemsets", "ledger", "load", "open", "plan", "publish", "query", "report", "schema", "serve",
-    "summarize", "synthesize", "verify", "withdraw",
+    "summarize", "synthesize", "test", "verify", "withdraw",
 ]  # fmt: skip
 
 _HOMES = {
@@ -43,10 +44,11 @@ _HOMES = {
     "verbs.init": ("cap", "init", "itemsets", "ledger", "synthesize", "withdraw"),
     "verbs.publish": ("Published", "plan", "publish"),
     "verbs.report": ("Report", "report", "serve"),
+    "verbs.test": ("run_tests",),
     "verbs.verify": ("Verified", "verify"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ALIASES = {"open": "Release"}
+_ALIASES = {"open": "Release", "test": "run_tests"}
 
 
 def __dir__() -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import secrets
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -56,6 +58,114 @@ class SelectionNoise(CountNoise, Protocol):
         ``monotonic``: it changes them all up or all down. Permute-and-flip: places in uniformly random order, each
         taken with probability exp(epsilon (score - highest)), or of half that exponent where scores are not monotonic.
         """
+
+
+# Budgets --------------------------------------------------------------------------------------------------------------
+# What a budget is, and how much noise it buys: pure (a count spends epsilon, with discrete Laplace noise of scale
+# 1/epsilon) or zero-concentrated (it spends rho, with discrete Gaussian noise of variance 1/(2 rho)). Both add up.
+#
+# A release that is rho-zero-concentrated differentially private is (epsilon, delta)-differentially private for any
+# alpha > 1 with
+#
+#     ln delta = (alpha - 1)(alpha rho - epsilon) + alpha ln(1 - 1/alpha) - ln(alpha - 1)
+#
+# (Canonne, Kamath, Steinke, NeurIPS 2020, proposition 12). Solved for rho or epsilon, every alpha gives a valid answer;
+# decimals of 50 digits look for the best one, and what comes out is rounded to the safe side.
+
+PRECISION = 50  # decimal digits of conversions
+RHO_DIGITS, EPSILON_DIGITS = 9, 6  # significant digits of a rho, digits behind the point of a total epsilon
+SEARCH = 120  # steps for alpha
+
+
+@dataclass(frozen=True)
+class NoiseLaw:
+    """The noise of counts of sensitivity 1 that spend a budget each, and of choices among scores of sensitivity 1."""
+
+    concentrated: bool
+
+    def scale(self, budget: Fraction) -> float:
+        """Return the least double with which noise spends at most the budget: 1/epsilon, or 1/sqrt(2 rho)."""
+        return _sigma_of(budget) if self.concentrated else noise_scale(budget)
+
+    def variance(self, budget: Fraction) -> float:
+        """Return the variance of a count's noise."""
+        return _gaussian_variance(self.scale(budget)) if self.concentrated else variance_of(budget)
+
+    def mean_noise(self, budget: Fraction) -> Fraction:
+        """Return the mean absolute noise of a count, nearly: the scale, or sqrt(2/pi) sigma."""
+        return Fraction(self.scale(budget) * math.sqrt(2 / math.pi)) if self.concentrated else 1 / budget
+
+    def choice_epsilon(self, budget: Fraction) -> Fraction:
+        """Return the epsilon of a private choice: e^2/8 is what the exponential mechanism concentrates to."""
+        return Fraction(math.sqrt(8 * budget)) if self.concentrated else budget
+
+
+PURE, CONCENTRATED = NoiseLaw(concentrated=False), NoiseLaw(concentrated=True)
+
+
+@cache
+def concentrated_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Return the largest rho, rounded down, with which a release is (epsilon, delta)-differentially private.
+
+    >>> float(concentrated_rho(Fraction(1), Fraction(1, 10**9)))
+    0.0129...
+    """
+    with localcontext() as context:
+        context.prec = PRECISION
+        most = _best_alpha(lambda alpha: (_as_decimal(epsilon) + _log_terms(alpha, delta)) / alpha)
+        rounded = most.scaleb(RHO_DIGITS - 1 - most.adjusted()).to_integral_value(rounding="ROUND_FLOOR")
+        return Fraction(rounded.scaleb(most.adjusted() + 1 - RHO_DIGITS))
+
+
+@cache
+def concentrated_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
+    """Return the least epsilon, rounded up, for which a rho-concentrated release is (epsilon, delta)-private."""
+    with localcontext() as context:
+        context.prec = PRECISION
+        least = -_best_alpha(lambda alpha: _log_terms(alpha, delta) - alpha * _as_decimal(rho))
+        return Fraction(math.ceil(Fraction(least) * 10**EPSILON_DIGITS), 10**EPSILON_DIGITS)
+
+
+def _log_terms(alpha: Decimal, delta: Fraction) -> Decimal:
+    """Return (ln delta + ln(alpha - 1) - alpha ln(1 - 1/alpha)) / (alpha - 1)."""
+    return (_as_decimal(delta).ln() + (alpha - 1).ln() - alpha * (1 - 1 / alpha).ln()) / (alpha - 1)
+
+
+def _best_alpha(value: Callable[[Decimal], Decimal]) -> Decimal:
+    """Return the largest value over alpha = 1 + e^t, by thirds; any alpha gives a valid one."""
+    low, high = Decimal(-20), Decimal(40)
+    for _ in range(SEARCH):
+        third = (high - low) / 3
+        one, other = low + third, high - third
+        low, high = (one, high) if value(1 + one.exp()) < value(1 + other.exp()) else (low, other)
+    return value(1 + low.exp())
+
+
+def _as_decimal(value: Fraction) -> Decimal:
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def _sigma_of(rho: Fraction) -> float:
+    """Return a double not below 1/sqrt(2 rho), as near as can be."""
+    result = math.sqrt(1 / (2 * rho))
+    while Fraction(result) ** 2 * 2 * rho < 1:
+        result = math.nextafter(result, math.inf)
+    return result
+
+
+def _gaussian_variance(sigma: float) -> float:
+    """Return the variance of discrete Gaussian noise: sigma^2 but for small sigma, where it is a little less."""
+    if sigma > SMOOTH:
+        return sigma**2
+    steps = np.arange(1, 12 * SMOOTH)
+    weights = np.exp(-(steps**2) / (2 * sigma**2))
+    return float(2 * (steps**2 * weights).sum() / (1 + 2 * weights.sum()))
+
+
+SMOOTH = 4  # from this sigma on sums over whole numbers are integrals, to the precision of doubles
+
+
+# Noise ----------------------------------------------------------------------------------------------------------------
 
 
 def noise_scale(epsilon: Fraction) -> float:
@@ -148,6 +258,77 @@ class SeededNoise:
         return int(np.argmax(scores + self._draw.exponential(width, len(scores))))
 
 
+class TableNoise(Protocol):
+    """Noise of whole tables, and choices among them, under one law: budgets are epsilons, or rhos."""
+
+    origin: Literal["opendp", "seed"]
+
+    def add_noise(self, counts: Counts, budget: Fraction) -> Counts:
+        """Return the counts, each with noise of its own."""
+
+    def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool = True) -> int:
+        """Return the place of a high score, as in ``SelectionNoise``."""
+
+
+class GaussianNoise:
+    """The discrete Gaussian mechanism of OpenDP on vectors of 64-bit integers, and its exponential mechanism.
+
+    Counts spend rho with a scale of 1/sqrt(2 rho), a double rounded so that no more is spent; choices spend rho as the
+    exponential mechanism at epsilon = sqrt(8 rho), by noise of Gumbel (Cesar, Rogers, AISTATS 2021).
+    """
+
+    origin: Literal["opendp", "seed"] = "opendp"
+
+    def add_noise(self, counts: Counts, budget: Fraction) -> Counts:
+        """As in ``TableNoise``."""
+        if not len(counts):
+            return counts
+        mechanism = _make_gaussian(CONCENTRATED.scale(budget))
+        return np.array(mechanism(counts.tolist()), dtype=np.int64)
+
+    def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool = True) -> int:
+        """As in ``TableNoise``."""
+        return int(
+            noisy_max(_choice_scale(budget, monotonic=monotonic), monotonic=monotonic, gumbel=True)(scores.tolist())
+        )
+
+
+class SeededGaussian:
+    """Draws from the same distributions, in double precision, by a seeded generator. For tests: not private."""
+
+    origin: Literal["opendp", "seed"] = "seed"
+
+    def __init__(self, draw: np.random.Generator) -> None:
+        self._draw = draw
+
+    def add_noise(self, counts: Counts, budget: Fraction) -> Counts:
+        """As in ``TableNoise``: from discrete Laplace noise, by rejection (Canonne, Kamath, Steinke 2020)."""
+        sigma, result = CONCENTRATED.scale(budget), np.empty(0, dtype=np.int64)
+        width = math.floor(sigma) + 1
+        while len(result) < len(counts):
+            number, stop = 2 * (len(counts) - len(result)) + 8, -math.expm1(-1 / width)
+            drawn = self._draw.geometric(stop, number) - self._draw.geometric(stop, number)
+            chance = np.exp(-((np.abs(drawn) - sigma**2 / width) ** 2) / (2 * sigma**2))
+            result = np.concatenate((result, drawn[self._draw.random(number) < chance]))
+        return counts + result[: len(counts)]
+
+    def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool = True) -> int:
+        """As in ``TableNoise``."""
+        return int(np.argmax(scores + self._draw.gumbel(0, _choice_scale(budget, monotonic=monotonic), len(scores))))
+
+
+def _choice_scale(rho: Fraction, *, monotonic: bool) -> float:
+    """Return the scale of Gumbel noise: 1/epsilon or, where scores are not monotonic, 2/epsilon; epsilon^2 = 8 rho."""
+    return _sigma_of(4 * rho if monotonic else rho)
+
+
+def table_noise_for(key: Key, law: NoiseLaw) -> TableNoise:
+    """Return the noise of a law, as ``noise_for``."""
+    if not law.concentrated:
+        return noise_for(key)
+    return SeededGaussian(key.random_generator("noise")) if noise_for(key).origin == "seed" else GaussianNoise()
+
+
 def noise_for(key: Key) -> SelectionNoise:
     """Return OpenDP's noise, which no key repeats; for a seed that of tests, which is not private.
 
@@ -193,14 +374,24 @@ def _make_laplace(width: float) -> Callable[[list[int]], list[int]]:
     return mechanism
 
 
-def noisy_max(width: float, monotonic: bool) -> Any:
+@cache
+def _make_gaussian(sigma: float) -> Callable[[list[int]], list[int]]:
+    dp = _import_opendp()
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="i64")
+    mechanism: Callable[[list[int]], list[int]] = dp.m.make_gaussian(*space, scale=sigma)
+    return mechanism
+
+
+def noisy_max(width: float, *, monotonic: bool, gumbel: bool = False) -> Any:
     """Return permute-and-flip (McKenna, Sheldon, NeurIPS 2020), never worse than the exponential mechanism.
 
-    For monotonic scores a scale of 1/epsilon spends epsilon, for others one of 2/epsilon.
+    For monotonic scores a scale of 1/epsilon spends epsilon, for others one of 2/epsilon. ``gumbel``: the exponential
+    mechanism itself, which of the two concentrates to epsilon^2/8.
     """
     dp = _import_opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=monotonic)
-    return dp.m.make_noisy_max(*space, dp.max_divergence(), scale=width)
+    measure = dp.zero_concentrated_divergence() if gumbel else dp.max_divergence()
+    return dp.m.make_noisy_max(*space, measure, scale=width)
 
 
 def _system_bits(number: int) -> Bits:

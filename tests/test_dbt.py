@@ -48,6 +48,7 @@ def test_dbt_publishes_verifies_and_leaves_nothing_raw(tmp_path: Path) -> None:
     done = built(place)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS every_check_holds" in done.stdout
+    assert "3 of 3 queries are answered as expected" in done.stdout
     release = place / "clinic_release.duckdb"
     assert privsql.verify(release).ok
     refused = built(place, "--vars", "{threshold: 1/20}")

@@ -14,6 +14,7 @@ python="${PYTHON:-python3}"
   fi
 }
 .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation "$root"
-dbt="$PWD/.venv/bin/dbt"
+bin="$PWD/.venv/bin"
 cd "${PROJECT:-.}"
-DBT_PROFILES_DIR=. exec "$dbt" build "$@"
+DBT_PROFILES_DIR=. "$bin/dbt" build "$@"
+"$bin/privsql" test clinic_release.duckdb counts.test

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from privsql.answers.aggregates import Output
     from privsql.answers.evaluate_select import GroupedBy, SelectEvaluation
     from privsql.answers.question import Group
-    from privsql.answers.results import UnionParts
+    from privsql.answers.results import ItemGroups, UnionParts
     from privsql.engine.roles import Field
     from privsql.model.manifest import RestsOn
 
@@ -253,7 +253,10 @@ class AnswerBuilder:
             chosen = chosen.order_by(*statement.order, *last)
             chosen = chosen.limit(statement.limit) if statement.limit is not None else chosen
             chosen = chosen.offset(statement.offset) if statement.offset is not None else chosen
-            return db.rows(chosen)
+            rows = db.rows(chosen)
+        if statement.unique == () and not rows and not (statement.limit == 0 or statement.offset):
+            raise UsageError("the subquery has no rows to add up; ask for it alone")
+        return rows
 
     @contextmanager
     def _store_rows(self) -> Iterator[exp.Subquery]:
@@ -401,6 +404,23 @@ def join_answers(parts: UnionParts, answers: Sequence[Answer]) -> Answer:
         may_be_empty=tuple(mark for _, mark in rows),
         hints=tuple(dict.fromkeys(hint for one in answers for hint in one.hints)),
     )
+
+
+def join_items(items: ItemGroups, names: Sequence[str], labels: Sequence[object], answers: Sequence[Answer]) -> Answer:
+    """Return a row for each item of the counts that several answers hold, each in one row."""
+    counts = [one.read_row(answer.rows[0]) for answer in answers for one in answer.figures]
+    weakest = max((one for answer in answers for one in answer.figures), key=lambda one: WEAKEST.index(one.rests_on))
+    named = next(name for name, first in zip(names, (items.item_first, not items.item_first), strict=True) if not first)
+    figures = (named, *(f"{named}_{part}" for part in FIGURES[1:]))
+    first = items.item_first
+    return join_answers(items.rows, [replace(
+        answers[0],
+        columns=(names[0], *figures) if first else (*figures, names[1]),
+        rows=[(label, *count) if first else (*count, label) for label, count in zip(labels, counts, strict=True)],
+        figures=(replace(weakest, name=named, at=1 if first else 0),),
+        explained=tuple(pair for one in answers for pair in one.explained),
+        may_be_empty=tuple(count[2] is None or count[2] < 1 for count in counts),
+    )])  # fmt: skip
 
 
 def _sort_key(value: Any, *, descending: bool) -> tuple[bool, Any]:

@@ -13,6 +13,8 @@ from privsql.answers.names import (
     NameResolver,
     QueryTable,
     find_aggregates,
+    has_aggregates,
+    is_count,
     output_position,
     parse_query_text,
     parse_select,
@@ -87,6 +89,8 @@ def _merge_outer(outer: exp.Select, alias: str, inner: exp.Select) -> exp.Select
     inner.set("expressions", outer.expressions)
     for key in ("order", *LATER):
         inner.set(key, outer.args.get(key) or inner.args.get(key))
+    if not inner.args.get("group") and not has_aggregates(inner):
+        raise UsageError("the query names no count of its subquery; ask for the subquery alone")
     return inner
 
 
@@ -228,7 +232,7 @@ def split_union(sql: str) -> UnionParts:
     return UnionParts(tuple(queries), tuple(_union_order(tree, first)), limits["limit"], limits["offset"] or 0)
 
 
-def _union_order(tree: exp.Union, first: exp.Select) -> Iterator[tuple[int, bool]]:
+def _union_order(tree: exp.Query, first: exp.Select) -> Iterator[tuple[int, bool]]:
     """Yield the columns by which rows of UNION ALL are sorted, with whether the largest comes first."""
     names = [fold_name(item.output_name) for item in first.expressions]
     order = tree.args.get("order")
@@ -239,6 +243,72 @@ def _union_order(tree: exp.Union, first: exp.Select) -> Iterator[tuple[int, bool
         if place is None:
             raise UsageError(f"ORDER BY {shorten_sql(item.this)} is not supported over UNION ALL; name a column")
         yield place, bool(item.args.get("desc"))
+
+
+# Groups of items ------------------------------------------------------------------------------------------------------
+# How many records hold each item: a count with a condition for every item that the release lists.
+
+FORM = "unnest({}) AS item and COUNT(*) by GROUP BY item, with WHERE on records, ORDER BY and LIMIT, work"
+
+
+@dataclass(frozen=True)
+class ItemGroups:
+    """A count of records by item: whether the item comes first, the condition on records, and ORDER BY and LIMIT."""
+
+    item_first: bool
+    where: exp.Expr | None
+    rows: UnionParts
+
+
+def split_items(sql: str, release: str, items: str) -> ItemGroups | None:
+    """Return a query that counts the records of each item; None for one that does not unnest any."""
+    tree = parse_query_text(sql)
+    if not isinstance(tree, exp.Select) or not tree.find(exp.Explode, exp.Unnest):
+        return None
+    works = FORM.format(items)
+    refuse_others(tree, {"expressions", "from_", "joins", "where", "group", "order", "limit", "offset"})
+    name, where = _find_unnested(tree, release, items, works)
+    places = [at for at, item in enumerate(tree.expressions) if _is_item(item.unalias(), name, items)]
+    counts = [at for at, item in enumerate(tree.expressions) if is_count(item.unalias())]
+    group = tree.args.get("group")
+    keys = group.expressions if group else []
+    by_item = len(keys) == 1 and places and (
+        _is_item(keys[0], name, items) or output_position(keys[0], len(tree.expressions)) == places[0]
+    )  # fmt: skip
+    by_item = by_item and not (where is not None and any(_is_item(one, name, "") for one in where.find_all(exp.Column)))
+    if len(tree.expressions) != 2 or len(places) != 1 or len(counts) != 1 or not by_item:
+        raise UsageError(f"{shorten_sql(tree)}: over items one COUNT(*) by item can be asked; {works}")
+    limits, order = read_limits(tree), tuple(_union_order(tree, tree))
+    return ItemGroups(places[0] == 0, where, UnionParts((), order, limits["limit"], limits["offset"] or 0))
+
+
+def _find_unnested(tree: exp.Select, release: str, items: str, works: str) -> tuple[str, exp.Expr | None]:
+    """Return the name of the items in a query, and the condition on records."""
+    source, joins = tree.args["from_"].this if tree.args.get("from_") else None, tree.args.get("joins") or []
+    where = tree.args.get("where")
+    if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select) and not joins and where is None:
+        inner = source.this
+        refuse_others(inner, {"expressions", "from_", "where"})
+        source, where = inner.args["from_"].this if inner.args.get("from_") else None, inner.args.get("where")
+        names = [one.alias for one in inner.expressions if _is_item(one.unalias(), "", items)]
+        names = names if len(inner.expressions) == 1 else []
+    elif joins:
+        unnested = joins[0].this if len(joins) == 1 and isinstance(joins[0].this, exp.Unnest) else None
+        held = unnested is not None and [one.name for one in unnested.expressions] == [items]
+        names = list(unnested.alias_column_names) if held and unnested is not None else []
+    else:
+        names = [one.alias for one in tree.expressions if _is_item(one.unalias(), "", items)]
+    plain = isinstance(source, exp.Table) and fold_name(source.name) == fold_name(release)
+    if len(names) != 1 or not names[0] or not plain:
+        raise UsageError(f"{shorten_sql(tree)} is not supported over items; {works}")
+    return names[0], where.this if where else None
+
+
+def _is_item(node: exp.Expr, name: str, items: str) -> bool:
+    """Return whether an expression is an item of a record: unnest(items), or a column of that name."""
+    if isinstance(node, exp.Explode):
+        return isinstance(node.this, exp.Column) and fold_name(node.this.name) == fold_name(items)
+    return bool(name) and isinstance(node, exp.Column) and fold_name(node.name) == fold_name(name)
 
 
 def as_described(sql: str, release: str) -> str:

@@ -181,6 +181,21 @@ def query(
     )
 
 
+@register_command(
+    name="test",
+    epilog="privsql test occ_release.duckdb counts.test\nprivsql test occ_release.duckdb counts.test --record",
+)
+def run_tests(
+    release: ReleaseFile,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE..", help="Queries and the answers that they expect.")],
+    record: Annotated[bool, typer.Option("--record", help="Write the answers into the files.")] = False,
+    attach: Attached = None,
+) -> CommandOutcome:
+    """Compare the answers of a release with those that files of queries expect; exit code 1 if one differs."""
+    tested = api.test(release, files, record=record, attach=attach or ())
+    return CommandOutcome(tested.as_json, lambda: printing.print_line("\n".join(tested.lines)), 0 if tested else 1)
+
+
 @register_command(epilog="privsql fit occ_release.duckdb")
 def fit(
     release: ReleaseFile,

@@ -279,13 +279,13 @@ NULL = "-"  # which is the text of no number, date or truth value; a text is pre
 ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
-def injective_texts(fields: Mapping[str, Field], table: str, *, everywhere: bool) -> list[exp.Expr]:
+def injective_texts(fields: Mapping[str, Field], table: str) -> list[exp.Expr]:
     """Texts of the columns of ``table``, by their names inside; records that differ have different lists of them.
 
-    ``everywhere``: the same on every engine; ``UsageError`` for doubles, whose texts engines do not share.
+    They are the same on every engine; ``UsageError`` for doubles, whose texts engines do not share.
     """
     for each_field in fields.values():
-        if everywhere and each_field.type in FLOATS:
+        if each_field.type in FLOATS:
             raise UsageError(
                 f"column {each_field.name!r} is {each_field.type}, whose text is not the same on every engine; order = "
                 "'portable' needs it cast to DECIMAL in source.query"

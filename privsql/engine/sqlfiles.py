@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from importlib.resources.abc import Traversable
 
 # Portable -------------------------------------------------------------------------------------------------------------
@@ -120,6 +120,7 @@ def _foreign_arguments(node: exp.Expr) -> Iterator[str]:
 
 DIALECT = "duckdb"
 PREFIX = "privsql_"
+SIDE_BY_SIDE = 100  # conditions that are joined in a row
 Hole = exp.Expr | Sequence[exp.Expr]
 Holes = dict[str, Hole]
 
@@ -330,12 +331,20 @@ def all_rows(source: exp.Table) -> exp.Select:
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
     """The conjunction of conditions; TRUE for none."""
-    return exp.and_(*conditions) if conditions else exp.true()
+    return _join_evenly(exp.and_, conditions) if conditions else exp.true()
 
 
 def any_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
     """The disjunction of conditions; FALSE for none."""
-    return exp.or_(*conditions) if conditions else exp.false()
+    return _join_evenly(exp.or_, conditions) if conditions else exp.false()
+
+
+def _join_evenly(join: Callable[..., exp.Expr], conditions: Sequence[exp.Expr]) -> exp.Expr:
+    """Join many conditions in the middle, so that those of a thousand columns lie no deeper than engines go."""
+    if len(conditions) <= SIDE_BY_SIDE:
+        return join(*conditions)
+    middle = len(conditions) // 2
+    return join(_join_evenly(join, conditions[:middle]), _join_evenly(join, conditions[middle:]))
 
 
 def same_columns(left: str, right: str, columns: Sequence[str]) -> exp.Expr:

@@ -193,9 +193,14 @@ class GroupComposition(Generic[P]):
 
 @dataclass(frozen=True)
 class BudgetComposition(Generic[P]):
-    """Releases add up what they spend. Exact counts are no part of the guarantee, so none is stated anywhere."""
+    """Releases add up what they spend. Exact counts are no part of the guarantee, so none is stated anywhere.
+
+    ``delta``: 0 for pure privacy; ``rho``: what a zero-concentrated release spends, None for any other.
+    """
 
     epsilon: Callable[[P], Fraction]
+    delta: Callable[[P], Fraction]
+    rho: Callable[[P], Fraction | None]
 
 
 Shape = TableShape | ItemSetShape[Any] | CategoricalShape[Any]

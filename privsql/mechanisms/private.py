@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from math import exp as e_to
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -14,6 +15,7 @@ from sqlglot import exp
 from privsql import dp_random
 from privsql.answers import answer
 from privsql.attacks.scene import Finding
+from privsql.dp_random import CONCENTRATED, PURE, NoiseLaw, concentrated_rho
 from privsql.engine.roles import BITS
 from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
@@ -26,7 +28,6 @@ from privsql.model.parameters import Facts, Parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from fractions import Fraction
 
     from numpy.typing import NDArray
 
@@ -215,6 +216,10 @@ BOUND = (
     "is published by a factor of at most e^epsilon, with epsilon = {epsilon}, which is {factor:.3g}. Who thought it as "
     "likely as not that the record is in the table believes so with at most {most:.1%} afterwards."
 )
+UNLESS = (
+    " That may fail with a probability of {delta:g} at most (delta). The noise is discrete Gaussian: the release is "
+    "zero-concentrated differentially private with rho = {rho:.6g}."
+)
 NOT = (
     "For a person with several records: that many times epsilon, unless one record of each person was taken.",
     "Against what follows of a person from what is true of people in general: statistics are what is published.",
@@ -224,22 +229,45 @@ NOT = (
 KNOWS = "every record but one, and asks whether that one is in the table; the belief if all noise points the same way"
 
 
+def find_law(params: Any) -> NoiseLaw:
+    """Return the law of the noise: zero-concentrated where there is a delta."""
+    return CONCENTRATED if getattr(params, "delta", 0) else PURE
+
+
+def total_budget(params: Any) -> Fraction:
+    """Return what all tables and choices spend together: epsilon, or the rho that (epsilon, delta) allows."""
+    return concentrated_rho(params.epsilon, params.delta) if find_law(params).concentrated else params.epsilon
+
+
 def format_epsilon(params: Any) -> str:
     """Differential privacy, for one record added or removed."""
-    return f"epsilon = {fraction_text(params.epsilon)}"
+    more = f", delta = {float(params.delta):g}" if find_law(params).concentrated else ""
+    return f"epsilon = {fraction_text(params.epsilon)}{more}"
 
 
 def explain_epsilon(params: Any) -> ReleasePromises:
     """Differential privacy, in sentences."""
     factor = e_to(float(params.epsilon))
     most = factor / (1 + factor)
-    return ReleasePromises((NOISE, BOUND.format(epsilon=fraction_text(params.epsilon), factor=factor, most=most)), NOT)
+    bound = BOUND.format(epsilon=fraction_text(params.epsilon), factor=factor, most=most)
+    if find_law(params).concentrated:
+        rho = float(total_budget(params))
+        bound += UNLESS.format(delta=float(params.delta), rho=rho)
+    return ReleasePromises((NOISE, bound), NOT)
 
 
 def list_epsilon_bound(release: CheckedRelease[Any, Any]) -> list[VerifiedBound]:
     """Return the budget, all of which is spent."""
-    epsilon = fraction_text(release.params.epsilon)
-    return [VerifiedBound("one record, added or removed: epsilon", epsilon, epsilon, belief=False)]
+    params = release.params
+    epsilon = fraction_text(params.epsilon)
+    result = [VerifiedBound("one record, added or removed: epsilon", epsilon, epsilon, belief=False)]
+    if find_law(params).concentrated:
+        delta, rho = fraction_text(params.delta), fraction_text(total_budget(params))
+        result += [
+            VerifiedBound(f"one record, added or removed: {name}", one, one, belief=False)
+            for name, one in (("delta", delta), ("rho", rho))
+        ]
+    return result
 
 
 def write_release_table(
@@ -272,7 +300,11 @@ def wrong_facts(release: CheckedRelease[Any, Any], recomputed: Mapping[str, Any]
     return wrong if same else [*wrong, f"algorithm {manifest.algorithm}"]
 
 
-BY_EPSILON: contract.Composition = contract.BudgetComposition(lambda params: params.epsilon)
+BY_EPSILON: contract.Composition = contract.BudgetComposition(
+    lambda params: params.epsilon,
+    lambda params: getattr(params, "delta", Fraction(0)),
+    lambda params: total_budget(params) if find_law(params).concentrated else None,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from privsql.engine.sqlfiles import Holes, alias_as, column, fill, temp_table
 from privsql.errors import EngineError, GuaranteeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -70,6 +70,26 @@ def hash_texts(texts: Iterable[str], word: str) -> Hashes:
     return np.array([int.from_bytes(one, "little") >> 65 for one in digests], dtype=np.uint64)
 
 
+@dataclass
+class RecordSum:
+    """How many records there are, and sums of 64 bits of their hashes h and of s(h), which no order changes."""
+
+    records: int = 0
+    sums: tuple[int, int] = (0, 0)
+
+    def add_hashes(self, hashes: Hashes, times: Ints | None = None) -> None:
+        """Add hashes, each of so many records (None: one)."""
+        weights = np.ones(1, np.uint64) if times is None else times.astype(np.uint64)
+        self.records += len(hashes) if times is None else int(times.sum())
+        first, second = (int((part * weights).sum()) for part in (hashes, scatter_bits(hashes)))
+        self.sums = (self.sums[0] + first) % 2**BITS, (self.sums[1] + second) % 2**BITS
+
+    @property
+    def fingerprint(self) -> str:
+        """Return both sums, in hexadecimal digits."""
+        return "".join(f"{one:016x}" for one in self.sums)
+
+
 def keyed_digest(db: Relations, text: exp.Expr) -> exp.Expr:
     """Return H of a text as an expression, while relation ``SECRET`` is there."""
     word = exp.select(column("word", "k")).from_(exp.alias_(temp_table(SECRET), "k", table=True))
@@ -105,7 +125,8 @@ def hash_columns(
     holes: Holes = {
         "source": source,
         "values": [value for value, _ in named],
-        "hashes": [alias_as(keyed_digest(db, text), f"h{i}") for i, text in enumerate(texts)],
+        "hashes": [alias_as(db.digest([column("word", "k"), text]), f"h{i}") for i, text in enumerate(texts)],
+        "secret": temp_table(SECRET),
         "keep": keep,
     }
     db.register_arrow(SECRET, secret_word(key))
@@ -132,16 +153,14 @@ def hash_records(
     columns: Sequence[exp.Expr],
     fields: Mapping[str, Field],
     key: Key,
-    *,
-    everywhere: bool,
 ) -> exp.Query:
     """``columns`` (of r) of the records, and ``h``: 60 bits of SHA-256 of a subkey and the texts of ``fields``.
 
-    The subkey stands in relation ``secret``, which is never part of a statement's text. ``everywhere``: the same on
-    every engine; ``UsageError`` for columns of which no text is.
+    The subkey stands in relation ``secret``, which is never part of a statement's text. Hashes are the same on every
+    engine; ``UsageError`` for columns of which no text is.
     """
     db.register_arrow("secret", key.word(BOUND))
-    texts = [column("word", "k"), *injective_texts(fields, "r", everywhere=everywhere)]
+    texts = [column("word", "k"), *injective_texts(fields, "r")]
     holes: Holes = {
         "records": records.subquery(),
         "secret": temp_table("secret"),
@@ -151,8 +170,16 @@ def hash_records(
     return fill("portable/hashed", holes)
 
 
+def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
+    """The key for records in the engine's order alone: from their number and the sums of their exact hashes by it."""
+    total = RecordSum()
+    for hashes in hashed:
+        total.add_hashes(hashes)
+    return key.derive_key("records", total.records, total.fingerprint)
+
+
 def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
-    """The key for records (a relation of ``hash_records``) alone: from their number and the sum of their hashes."""
+    """The key for records in portable order alone: from their number and the sum of their hashes."""
     number, total = db.rows(fill("portable/fingerprint", {"hashed": records}))[0]
     db.drop("secret")
     return key.derive_key("records", int(number), int(total))
@@ -166,6 +193,7 @@ def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
 
 MOST_VALUES = 2**17  # of a column
 UNPACKED = ("UUID",)  # types of which no two records have the same value, and Arrow looks none up
+JOINT = 2**16  # values of neighbouring columns, whose hashes are looked up at once
 PACKED = 24  # bytes for each record, while it is made and sorted
 
 
@@ -195,16 +223,6 @@ class PackedColumn:
         numbers: NDArray[np.int32] = ranks.to_numpy()
         return numbers
 
-    def decode_values(self, words: NDArray[np.uint64]) -> pa.Array:
-        """Return the column's values in records."""
-        return pa.DictionaryArray.from_arrays(self.extract_ranks(words).astype(np.int32), self.values)
-
-    def extract_ranks(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the column's ranks in records."""
-        ranks = words >> np.uint64(self.shift)
-        ranks &= np.uint64(2**self.bits - 1)
-        return ranks.view(np.int64)
-
 
 @dataclass(frozen=True)
 class PackedRecords:
@@ -213,73 +231,92 @@ class PackedRecords:
     columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
     words: NDArray[np.uint64]
 
-    @property
-    def quasi_identifiers(self) -> tuple[PackedColumn, ...]:
-        """Return q0, .."""
-        return self.columns[:-1]
-
-    @property
-    def sensitive_shift(self) -> int:
-        """Return the bits that the quasi-identifiers take."""
-        return self.columns[-1].shift
-
     def hash_records(self, key: Key, *, exact: bool = False) -> Iterator[NDArray[np.uint64]]:
         """Yield the hashes of the records, in any order, as ``hash_columns`` makes them."""
-        word = key_word(key)
-        texts = [(one, each) for one in self.columns for each in (one.exact_texts if exact else one.texts)]
-        places = [(one, place_hashes(hash_texts(each, word), place)) for place, (one, each) in enumerate(texts)]
+        tables = list(_join_tables(self._hash_ranks(key_word(key), exact=exact)))
         for begin in range(0, len(self.words), BATCH):
             part = self.words[begin : begin + BATCH]
             hashes = np.zeros(len(part), dtype=np.uint64)
-            for one, by_rank in places:
-                hashes ^= by_rank.take(one.extract_ranks(part))
+            for shift, by_rank in tables:
+                hashes ^= by_rank.take(extract_bits(part, shift, len(by_rank)))
             yield scatter_bits(hashes)
 
-    def stream_records(self, **numbers: NDArray[np.int32]) -> pa.RecordBatchReader:
-        """Return (q0.., code) of the records in their order, beside ``numbers`` of each."""
+    def _hash_ranks(self, word: str, *, exact: bool) -> Iterator[tuple[int, Hashes]]:
+        """Yield of every column, the rightmost first, its shift and the hashes of its ranks (2^bits,)."""
+        place, tables = 0, []
+        for one in self.columns:
+            by_rank = np.zeros(2**one.bits, dtype=np.uint64)
+            for texts in one.exact_texts if exact else one.texts:
+                by_rank[: len(texts)] ^= place_hashes(hash_texts(texts, word), place)
+                place += 1
+            tables.append((one.shift, by_rank))
+        return iter(sorted(tables, key=lambda one: one[0]))
 
-        def decode(begin: int, part: NDArray[np.uint64]) -> list[pa.Array]:
-            code = self.columns[-1].extract_ranks(part).astype(np.int32)
-            return [pa.array(code), *(pa.array(one[begin : begin + BATCH]) for one in numbers.values())]
+    def stream_groups(
+        self, groups: NDArray[np.int32], codes: NDArray[np.int32] | None = None, values: pa.Table | None = None
+    ) -> pa.RecordBatchReader | None:
+        """Return (q0.., bid, code), sorted by ``groups`` (n,), then q0.., then ``codes`` (n,), 0 if none are given.
 
-        return self._stream(self.words, ("code", *numbers), decode)
-
-    def stream_groups(self, groups: NDArray[np.int32]) -> pa.RecordBatchReader | None:
-        """Return (q0.., bid), sorted by ``groups`` (n,), then q0..; None if both do not fit into a word.
-
-        Records of groups below 0 are left out. The words are used up: they are sorted in their place.
+        ``values`` (s0..): by code, in place of it. Records of groups below 0 are left out. The words are used up: they
+        are sorted in their place. None, and nothing is done, where all of it does not fit into a word.
         """
-        shift = self.sensitive_shift
-        if max(int(groups.max(initial=0)), 1).bit_length() + shift > BITS:
+        low = 0 if codes is None else int(codes.max(initial=0)).bit_length()
+        high = self.columns[-1].shift
+        if int(groups.max(initial=0)).bit_length() + high + low > BITS:
             return None
-        words, bits = self.words, np.uint64(2**shift - 1)
+        words = self.words
         for begin in range(0, len(words), BATCH):
             part = words[begin : begin + BATCH]
-            part &= bits
-            part |= groups[begin : begin + BATCH].astype(np.uint64) << np.uint64(shift)
+            part &= np.uint64(2**high - 1)
+            part |= groups[begin : begin + BATCH].astype(np.uint64) << np.uint64(high)
+            if codes is not None:
+                part <<= np.uint64(low)
+                part |= np.maximum(codes[begin : begin + BATCH], 0).astype(np.uint64)
         if int(groups.min(initial=0)) < 0:
             words = words[groups >= 0]
         words.sort()
-        return self._stream(words, ("bid",), lambda _, part: [pa.array((part >> np.uint64(shift)).astype(np.int32))])
+        named = {f"q{i}": (one.shift + low, one.bits, one.values) for i, one in enumerate(self.columns[:-1])}
+        named["bid"] = (high + low, BITS - high - low, None)
+        last = {"code": None} if values is None else {one: values[one].combine_chunks() for one in values.column_names}
+        return _stream_words(words, named | {name: (0, low, one) for name, one in last.items()})
 
-    def _stream(
-        self,
-        words: NDArray[np.uint64],
-        names: Sequence[str],
-        decode: Callable[[int, NDArray[np.uint64]], list[pa.Array]],
-    ) -> pa.RecordBatchReader:
-        """Return q0.. of words, with what ``decode`` makes of a part of them that begins somewhere."""
-        columns = self.quasi_identifiers
-        fields = [pa.field(f"q{i}", pa.dictionary(pa.int32(), one.values.type)) for i, one in enumerate(columns)]
-        schema = pa.schema([*fields, *(pa.field(name, pa.int32()) for name in names)])
 
-        def make_batches() -> Iterator[pa.RecordBatch]:
-            for begin in range(0, len(words), BATCH):
-                part = words[begin : begin + BATCH]
-                parts = [one.decode_values(part) for one in columns]
-                yield pa.RecordBatch.from_arrays([*parts, *decode(begin, part)], schema=schema)
+def _stream_words(
+    words: NDArray[np.uint64], columns: Mapping[str, tuple[int, int, pa.Array | None]]
+) -> pa.RecordBatchReader:
+    """Return columns by name: those bits of words, from a shift on, or the values of which they are the ranks."""
+    kinds = [pa.int32() if one is None else pa.dictionary(pa.int32(), one.type) for *_, one in columns.values()]
+    schema = pa.schema(list(zip(columns, kinds, strict=True)))
 
-        return pa.RecordBatchReader.from_batches(schema, make_batches())
+    def decode(part: NDArray[np.uint64], shift: int, bits: int, values: pa.Array | None) -> pa.Array:
+        ranks = extract_bits(part, shift, 2**bits).astype(np.int32)
+        return pa.array(ranks) if values is None else pa.DictionaryArray.from_arrays(ranks, values)
+
+    def make_batches() -> Iterator[pa.RecordBatch]:
+        for begin in range(0, len(words), BATCH):
+            part = words[begin : begin + BATCH]
+            yield pa.RecordBatch.from_arrays([decode(part, *one) for one in columns.values()], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, make_batches())
+
+
+def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Hashes]]:
+    """Join tables of neighbouring columns, (shift, hashes), as long as they have at most ``JOINT`` entries."""
+    shift, joint = next(tables)
+    for begin, table in tables:
+        if len(joint) * len(table) <= JOINT:
+            joint = (table[:, None] ^ joint[None, :]).reshape(-1)
+        else:
+            yield shift, joint
+            shift, joint = begin, table
+    yield shift, joint
+
+
+def extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:
+    """Return of words the bits from ``shift`` on that ``numbers``, a power of 2, take."""
+    ranks = words >> np.uint64(shift)
+    ranks &= np.uint64(numbers - 1)
+    return ranks.view(np.int64)
 
 
 def _count_bits(values: int) -> int:
@@ -296,9 +333,10 @@ class CountedSource:
     counts: Sequence[int]
 
     def estimate_distinct(self, values: Sequence[exp.Expr]) -> list[int]:
-        """Return about how many different values columns have, off by less than half."""
+        """Return about how many different values columns have in some of the records, off by less than half."""
         counts = [alias_as(exp.ApproxDistinct(this=column(one.alias)), one.alias) for one in values]
         holes: Holes = {"source": self.records, "values": values, "counts": counts, "keep": self.keep}
+        holes["most"] = exp.Literal.number(4 * MOST_VALUES)
         return [int(one) for one in self.db.rows(fill("duckdb/distinct", holes))[0]] if values else []
 
     def read_column(self, value: exp.Expr, kind: str) -> PackedColumn:

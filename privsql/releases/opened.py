@@ -14,9 +14,10 @@ from privsql import markup
 from privsql.answers.answer import BEST, Answer, find_unknown
 from privsql.answers.evaluate_select import SelectEvaluation
 from privsql.answers.names import read_limits
-from privsql.answers.present import AnswerBuilder, join_answers, list_records
+from privsql.answers.parser import MOST_ASKED
+from privsql.answers.present import AnswerBuilder, join_answers, join_items, list_records
 from privsql.answers.question import LOOKUPS
-from privsql.answers.results import as_described, split_union
+from privsql.answers.results import as_described, split_items, split_union
 from privsql.answers.rewriting import MOST_VALUES
 from privsql.calls import as_confidence, as_paths
 from privsql.engine import sqlfiles
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.present import QuestionLimits
     from privsql.answers.question import Lookup
+    from privsql.answers.results import ItemGroups
     from privsql.calls import PathLike
     from privsql.engine.database import Container, EngineSession, LockedSession, Relations
     from privsql.engine.progress import Options
@@ -305,6 +307,11 @@ class Release:
         if len(parts.queries) > 1:
             answers = [self._answer_query(one, confidence, estimator, limits) for one in parts.queries]
             return join_answers(parts, answers)
+        items = (
+            split_items(sql, self.manifest.name, self.manifest.sensitive[0].name) if self.answers.item_labels else None
+        )
+        if items is not None:
+            return self._answer_items(sql, items, confidence, estimator, limits)
         self._lookups.answer = lambda inner: self._answer_query(inner, confidence, estimator, limits)
         statement = self.answers.parse_sql(sql, self._lookups)
         plain = as_described(sql, self.manifest.name)
@@ -333,6 +340,28 @@ class Release:
             find_unknown(statement, self.answers, self.manifest.roles),
             presented.bounds_rest_on(),
         )
+
+    def _answer_items(
+        self, sql: str, items: ItemGroups, confidence: float, estimator: str, limits: QuestionLimits | None
+    ) -> Answer:
+        """Return how many records hold each item, by a count for every item that the release lists."""
+        fields = self._db.describe_select(as_described(sql, self.manifest.name))
+        held, labels = self.manifest.sensitive[0], self.answers.item_labels
+        if limits is not None and len(labels) > limits.rows:
+            raise UsageError(
+                f"the release has {len(labels):,} items, more than {limits.rows:,}; name some in conditions"
+            )
+        kind, answers = exp.DataType.build(held.type.removesuffix("[]"), dialect=DIALECT), []
+        for start in range(0, len(labels), MOST_ASKED):
+            values = [exp.cast(exp.Literal.string(one), kind) for one in labels[start : start + MOST_ASKED]]
+            held_by = [exp.func("list_contains", sqlfiles.column(held.name), value) for value in values]
+            counts = [exp.Filter(this=exp.Count(this=exp.Star()), expression=exp.Where(this=one)) for one in held_by]
+            query = exp.select(*(sqlfiles.alias_as(one, f"c{k}") for k, one in enumerate(counts)))
+            query = query.from_(sqlfiles.quoted_identifier(self.manifest.name))
+            query = query.where(items.where.copy()) if items.where is not None else query
+            answers.append(self._answer_query(query.sql(DIALECT), confidence, estimator, limits))
+        named = [int(one) for one in labels] if kind.is_type(*exp.DataType.INTEGER_TYPES) else labels
+        return join_items(items, [field.name for field in fields], named, answers)
 
     def _preview(self, asking: SelectEvaluation, fields: list[Field], limits: QuestionLimits | None) -> Answer:
         """Return some records, without their sensitive values."""

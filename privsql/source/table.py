@@ -42,6 +42,7 @@ from privsql.model.packing import (
     PackedColumn,
     PackedRecords,
     derive_record_key,
+    derive_stream_key,
     hash_columns,
     hash_records,
     pack_records,
@@ -279,16 +280,20 @@ class TableRecords:
     def bind_key(self, key: Key) -> Key:
         """The key for these records alone; ``hash_records`` where their order is portable."""
         roles, columns = self.roles, self.roles.qi_columns("r")
-        fields = zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True)
-        everywhere = self.order == "portable"
-        if everywhere and self.has_ids:
+        fields = (*roles.quasi_identifiers, *roles.sensitive)
+        if self.order != "portable":
+            if self.packed is not None:
+                return derive_stream_key(self.packed.hash_records(key, exact=True), key)
+            read = zip((*self.reading.qi, *self.reading.sa), fields, strict=True)
+            values = [(one.this, each_field.type) for one, each_field in read]
+            hashed = hash_columns(self.db, values, temp_table("source"), self.keep_predicate, key, exact=True)
+            return derive_stream_key(hashed, key)
+        if self.has_ids:
             self.sort_records()
             columns.append(column("pos", "r"))
         coded, columns = self._coded_query([*columns, *roles.sa_columns("r")]), [*columns, column("code", "r")]
-        hashes = hash_records(self.db, coded, columns, dict(fields), key, everywhere=everywhere)
-        if not everywhere:
-            return derive_record_key(self.db, hashes.subquery(), key)
-        self.db.create_table("hashed", hashes, title="Hashing the records")
+        named = dict(zip((*roles.qi_keys, *roles.sa_keys), fields, strict=True))
+        self.db.create_table("hashed", hash_records(self.db, coded, columns, named, key), title="Hashing the records")
         return derive_record_key(self.db, temp_table("hashed"), key)
 
     @property

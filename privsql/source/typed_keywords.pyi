@@ -166,7 +166,9 @@ class Planning(TypedDict, total=False):
     rho2: Number
     """What belief in a protected value may reach."""
     delta: Number
-    """1 - delta is the confidence of the error bound. [default: 1/20]"""
+    """1 - delta is the confidence of the error bound. randomize: [default: 1/20]; setvalued: [default: 0];
+    contingency: [default: 0]
+    """
     objective: Literal["error", "bound"]
     """What the partition makes small. error, bound. [default: error]"""
     gamma_from: Literal["rho1"]

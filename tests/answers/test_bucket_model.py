@@ -11,11 +11,13 @@ import pytest
 from privsql.answers import bucket_model
 from privsql.answers.bucket_model import (
     BucketLikelihood,
+    IntervalScale,
     ReleaseArrays,
     Shape,
     approximate_posterior,
     deal_table,
     draw_table,
+    estimate_cost,
     exact_posterior,
     find_obstacle,
     fit_bucket_model,
@@ -139,9 +141,12 @@ def test_weights_add_up(release: ReleaseArrays, model: bucket_model.BucketModel)
 
 
 def test_a_repeated_fit_is_the_same(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
-    again = fit_bucket_model(release, DIGEST)
+    shares: list[float] = []
+    again = fit_bucket_model(release, DIGEST, shares.append)
     assert np.array_equal(again.theta, model.theta)
     assert (again.interval, again.belief) == (model.interval, model.belief)
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] <= 1
 
 
 def test_a_restored_model_has_the_same_weights(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
@@ -172,9 +177,12 @@ def test_damaged_parameters_are_refused(
         restore_model(release, model.parameters() | damage, DIGEST)
 
 
-def test_a_theta_that_is_not_finite_is_refused(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
+@pytest.mark.parametrize("number", [np.inf, np.nan, -1e30])
+def test_a_theta_that_no_fit_finds_is_refused(
+    release: ReleaseArrays, model: bucket_model.BucketModel, number: float
+) -> None:
     theta = model.theta.copy()
-    theta[3, 2] = np.inf
+    theta[3, 2] = number
     with pytest.raises(GuaranteeError, match="model is damaged"):
         restore_model(release, model.parameters() | {"theta": theta}, DIGEST)
 
@@ -188,3 +196,38 @@ def test_obstacles_are_named(release: ReleaseArrays) -> None:
     assert find_obstacle(665, 12) is None
     assert find_obstacle(665, 501) == "more than 500 values"
     assert find_obstacle(199, 12) == "fewer than 200 records"
+
+
+def test_weights_are_the_same_whatever_is_made_together(
+    model: bucket_model.BucketModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = model.weights()
+    monkeypatch.setattr(bucket_model, "BATCH", 100)
+    for mine, other in zip(model.weights(), expected, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-12)
+
+
+def test_a_release_that_memory_does_not_hold_is_fitted_by_some_of_its_buckets(
+    release: ReleaseArrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, memory = estimate_cost(release)
+    monkeypatch.setattr(bucket_model, "MOST_BYTES", memory // 2)
+    assert estimate_cost(release) == (pytest.approx(seconds / 2, rel=1e-6), memory // 2)
+    half = fit_bucket_model(release, DIGEST)
+    assert half.interval.fitted_share == pytest.approx(0.5, abs=0.02)
+    record, _, weight = half.weights()
+    np.testing.assert_allclose(np.bincount(record, weight), np.ones(len(release.bucket)), atol=1e-9)
+    again = restore_model(release, half.parameters(), DIGEST)
+    assert again.interval == half.interval
+
+
+def test_standard_errors_follow_from_sums_over_records() -> None:
+    scale = IntervalScale(1_000, (0.0,) * 6, ((0.0, -5.0), (5.0, 0.0)), 1.0)
+    share = np.random.default_rng(9).random(250)
+    size, open_ = np.array([250.0]), np.array([(share * (1 - share)).sum()])
+    count = scale.standard_error(size, np.array([share.sum()]), open_, open_, open_)
+    np.testing.assert_allclose(count**2, bucket_model.MISFIT * 0.75 * open_)
+    amounts = scale.standard_error(size, np.array([share.sum()]), open_, 7 * open_, 49 * open_)
+    np.testing.assert_allclose(amounts, 7 * count)
+    everyone = np.array([1_000.0])
+    assert scale.standard_error(everyone, np.array([share.sum()]), open_, open_, open_) == 0

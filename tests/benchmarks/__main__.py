@@ -8,6 +8,7 @@
     python -m tests.benchmarks expected [--conditions N]                   the error that plans expect, and answers
     python -m tests.benchmarks partition                                   searching partitions for randomization
     python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
+    python -m tests.benchmarks model [--keys N] [--key K] [--only TEXT]    a release as one model: error, interval, cost
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
     python -m tests.benchmarks dp [--only TEXT] [--epsilon E] [--minutes N] private tables and sets beside their peers
     python -m tests.benchmarks grow [--rows N]                             (k,e)-anonymity of tables that grow
@@ -52,7 +53,7 @@ from privsql.verbs.compare import Workload
 from tests.benchmarks import accuracy as measuring
 from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen
-from tests.benchmarks import growing, publishing, serving
+from tests.benchmarks import growing, modelling, publishing, serving
 from tests.benchmarks import private as beside_peers
 from tests.benchmarks import scale as scaling
 from tests.benchmarks import sketches as sketching
@@ -264,6 +265,27 @@ def accuracy(keys: int = 5, conditions: int = 150, tables: int = 8, only: str = 
             rows += [[seed, rule, *row] for row in shown]
     if rows:
         show("made tables", ["table", "threshold", "columns", "error / the formula's", "coverage"], rows)
+
+
+@app.command()
+def model(keys: int = 3, key: int = 1, conditions: int = 200, only: str = "") -> None:
+    """The model of a release: error by estimator, intervals by kind of question, time and memory."""
+    for name, mechanism in modelling.RELEASES:
+        data, label = DATA / f"{name}.parquet", " ".join([name, *mechanism.values()])
+        if not data.is_file() or only not in label:
+            continue
+        costs, errors, intervals = [], [], []
+        for seed in range(key, key + keys):
+            with tempfile.TemporaryDirectory() as place:
+                names = [column for column in QI if column != REAL[name]]
+                world = modelling.open_world((data, names, REAL[name]), mechanism, Path(place), seed)
+            fitted, cost = modelling.cost(world.arrays)
+            costs.append([seed, *cost])
+            errors += [[seed, *row] for row in modelling.errors(world, fitted, conditions, seed)]
+            intervals += [[seed, *row] for row in modelling.intervals(world, fitted, conditions, seed)]
+        show(f"{label}: cost", ["key", "CPU s", "MB", "attacker's belief"], costs)
+        show(f"{label}: relative error", ["key", "estimator", "from", "to", "answers", "error"], errors)
+        show(f"{label}: intervals", ["key", "kind", "from", "to", "answers", "coverage", "rms z"], intervals)
 
 
 @app.command()

@@ -171,7 +171,7 @@ def test_texts_of_records_are_those_of_duckdb(db: SparkRelations) -> None:
     with open_scratch() as duck:
         duck.register_arrow("given", mixed().drop_columns(["u", "w", "l", "f"]))
         fields = {field.name: field for field in duck.list_fields(temp_table("given"))}
-        texts = injective_texts(fields, "g", everywhere=True)
+        texts = injective_texts(fields, "g")
         named = [exp.alias_(text, f"t{i}") for i, text in enumerate(texts)]
         query = exp.select(*named).from_(temp_table("given").as_("g"))
         expected = duck.rows(query)

@@ -34,6 +34,7 @@ from support.loops import each
 from support.places import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 SQL = ROOT / "sql"
@@ -355,6 +356,17 @@ def test_texts_are_quoted(name: str) -> None:
         found = render_sql(fill("duckdb/objects", {"database": exp.Literal.string(name), "functions": exp.true()}))
         assert connection.execute(found).fetchall() == []
         assert connection.execute(render_sql(exp.select(exp.Literal.string(name)))).fetchall() == [(name,)]
+
+
+@each("join", (all_of, any_of))
+def test_conditions_of_a_thousand_columns_are_no_deeper_than_the_engine_goes(
+    join: Callable[[Sequence[exp.Expr]], exp.Expr],
+) -> None:
+    conditions = [column(f"c{i}").eq(exp.Literal.number(1)) for i in range(1_200)]
+    row = exp.select(*(exp.alias_(exp.Literal.number(i % 2), f"c{i}") for i in range(1_200)))
+    with duckdb.connect() as connection:
+        found = connection.execute(render_sql(exp.select(join(conditions)).from_(row.subquery("r")))).fetchall()
+    assert found == [(join is any_of,)]
 
 
 def test_builders() -> None:

@@ -108,7 +108,9 @@ def marginal_source_checks(release: MarginalRelease, source: Records, params: Co
 def _read_marginals(release: MarginalRelease) -> tuple[PublishedMarginals]:
     names = tuple(field.name for field in release.manifest.sensitive)
     sizes = read_domains(release.read_view("domains"), len(names))
-    tables = read_noisy_tables(release.read_view("cliques"), release.read_view("marginals"), names, sizes)
+    tables = read_noisy_tables(
+        release.read_view("cliques"), release.read_view("marginals"), names, sizes, private.find_law(release.params)
+    )
     return (PublishedMarginals(Rule(release.params, names, sizes), tables),)
 
 

@@ -464,10 +464,14 @@ class MarginalAnswers(private.PrivateAnswers):
         return frozenset(self.known_columns.fields[place].name for place in self.known_columns.coarse_columns)
 
     @cached_property
+    def _params(self) -> Contingency:
+        return Contingency.model_validate(self._manifest.parameters)
+
+    @cached_property
     def known_columns(self) -> KnownColumns:
         """The columns of the release."""
         rows = self._read_table(DOMAINS, "place", "code")
-        params, fields = Contingency.model_validate(self._manifest.parameters), self._manifest.sensitive
+        params, fields = self._params, self._manifest.sensitive
         with refuse_damaged():
             sizes = read_domains(rows, len(fields))
         points = np.bincount(rows["place"].to_numpy(), minlength=len(fields))
@@ -492,7 +496,8 @@ class MarginalAnswers(private.PrivateAnswers):
         cliques, marginals = self._read_table(CLIQUES, "clique"), self._read_table(MARGINALS, "clique", "cell")
         names, sizes = [field.name for field in self._manifest.sensitive], self.known_columns.sizes
         with refuse_damaged():
-            return SumEstimator(Model(read_noisy_tables(cliques, marginals, names, sizes), sizes))
+            tables = read_noisy_tables(cliques, marginals, names, sizes, private.find_law(self._params))
+            return SumEstimator(Model(tables, sizes))
 
     def _read_table(self, name: str, *order: str) -> pa.Table:
         rows = all_rows(table(name, self._database))

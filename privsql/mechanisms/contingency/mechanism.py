@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from privsql.answers.answer import ESTIMATORS
 from privsql.answers.question import select_terms
 from privsql.attacks.suite import Suite
-from privsql.dp_random import noise_for, opendp_version
+from privsql.dp_random import noise_for, opendp_version, table_noise_for
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
@@ -97,7 +97,7 @@ def plan_marginals(db: Relations, source: Records, params: Contingency) -> Margi
     """Return what is known without looking at the records: tables, cells and budgets."""
     columns = read_columns(db, source, params)
     rule = _make_rule(columns, params)
-    fixed = rule.fixed_tables()
+    fixed = rule.fixed_tables(Fraction(1))
     return MarginalPlan(
         epsilon=fraction_text(params.epsilon),
         values=sum(rule.sizes),
@@ -114,9 +114,9 @@ def plan_marginals(db: Relations, source: Records, params: Contingency) -> Margi
 
 def publish_marginals(db: Relations, source: Records, params: Contingency, key: Key) -> MarginalFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
-    noise = noise_for(key)
     columns = read_columns(db, source, params)
     rule = _make_rule(columns, params)
+    noise = table_noise_for(key, rule.law)
     measured = measure_marginals(*read_coded_cells(db, source, columns), rule, noise)
     _require_information(rule, measured)
     model = Model(measured, rule.sizes)

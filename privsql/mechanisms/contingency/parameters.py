@@ -12,13 +12,13 @@ from pydantic import Field, field_validator, model_validator
 
 from privsql.engine.files import fold_name
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, describe_noise, warn_remaining
+from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, DELTA, Delta, describe_noise, warn_remaining
 from privsql.model.parameters import Epsilon, Exact, Facts, NoiseOrigin, Parameters, Positive, Share, Universe, Version
 
 MOST_BINS = 10_000
 NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen
 WITHIN = 64  # whole numbers that stand for a bin, at most
-OWN = {"marginals": {"workload", "pairs", "max_cells"}, "diffpart": {"fan_out", "choice", "tau", "tau_cells"}}
+OWN = {"marginals": {"workload", "pairs", "max_cells", "delta"}, "diffpart": {"fan_out", "choice", "tau", "tau_cells"}}
 
 
 class Values(Universe):
@@ -130,7 +130,7 @@ class MarginalPlan(Facts):
 
     def describe(self) -> list[tuple[str, str]]:
         """Return values, tables and noise."""
-        asked = f"{self.columns} columns for {self.columns_budget}, {self.pairs} pairs of them"
+        asked = f"{self.columns} columns for at most {self.columns_budget}, {self.pairs} pairs of them"
         more = f", {self.workload} declared for {self.workload_budget}" if self.workload else ""
         noise = f"about {self.noise_of_columns:,.0f} records in a column's own table; refused where there are fewer"
         return [
@@ -188,6 +188,7 @@ class Contingency(Parameters):
     kind: Literal["contingency"] = "contingency"
     algorithm: Literal["marginals", "diffpart"] = "marginals"
     epsilon: Epsilon = Field(description="One record more or less changes no probability by more than e^epsilon.")
+    delta: Delta = Field(default=Fraction(0), description=DELTA)
     domains: dict[str, Values] = Field(
         description="The values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."
     )

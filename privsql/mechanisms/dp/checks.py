@@ -8,6 +8,8 @@ from functools import cache, partial
 from math import exp as e_to
 from typing import TYPE_CHECKING, Any
 
+from scipy.special import ndtri
+
 from privsql.attacks.suite import Adversary
 from privsql.dp_random import noise_scale
 from privsql.engine.sqlfiles import fill, table
@@ -56,23 +58,24 @@ def check_published(
 def wrong_total_budget(
     release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable], choices: Fraction = Fraction(0)
 ) -> list[str]:
-    """Return what tables and choices of them, and other ``choices``, spend together, if it is anything but epsilon."""
-    total = sum((one.epsilon + (one.choice or 0) for one in tables), start=choices)
-    return [] if total == release.params.epsilon else [f"spent {total}, not {release.params.epsilon}"]
+    """Return what tables and choices of them, and other ``choices``, spend together, if that is not the budget."""
+    total = sum((one.budget + (one.choice or 0) for one in tables), start=choices)
+    due = private.total_budget(release.params)
+    return [] if total == due else [f"spent {total}, not {due}"]
 
 
 def wrong_table_scales(release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable]) -> list[str]:
     """Return tables whose noise has another scale than the least double that spends no more than the stated budget."""
     widths: list[Any] = release.read_view("cliques")["scale"].to_pylist()
     pairs = enumerate(zip(tables, widths, strict=True))
-    return [f"clique {k}: scale {width}" for k, (one, width) in pairs if width != noise_scale(one.epsilon)]
+    return [f"clique {k}: scale {width}" for k, (one, width) in pairs if width != one.law.scale(one.budget)]
 
 
 def differ_from_due(
     tables: Sequence[NoisyTable], due: Sequence[tuple[tuple[int, ...], Fraction, Fraction | None]]
 ) -> list[str]:
     """Tables that are not those that are due: (columns, epsilon, what choosing them spent)."""
-    result = [(one.columns, one.epsilon, one.choice) for one in tables]
+    result = [(one.columns, one.budget, one.choice) for one in tables]
     if len(result) != len(due):
         return [f"{len(result)} cliques, {len(due)} are due"]
     pairs = enumerate(zip(result, due, strict=True))
@@ -85,22 +88,31 @@ def differ_from_due(
 
 # The adversary of a private release ---
 
+RARE = 1_000  # releases, of which one has so telling Gaussian noise
 
-def noisy_tables_adversary(chosen: Callable[[ReleaseView], float] = lambda _: 0.0) -> Adversary[Any]:
-    """The adversary of noisy tables; ``chosen``: budgets of choices that are published beside them."""
+
+def noisy_tables_adversary(choices: Callable[[ReleaseView], float] = lambda _: 0.0) -> Adversary[Any]:
+    """The adversary of noisy tables; ``choices``: budgets of choices that are published beside them."""
     return Adversary(
-        MEMBERSHIP, KNOWS, promised=True, attack=lambda learnt: attack_noisy_tables(learnt.view, chosen(learnt.view))
+        MEMBERSHIP, KNOWS, promised=True, attack=lambda learnt: attack_noisy_tables(learnt.view, choices(learnt.view))
     )
 
 
-def attack_noisy_tables(view: ReleaseView, chosen: float) -> list[Finding]:
+def attack_noisy_tables(view: ReleaseView, choices: float) -> list[Finding]:
     """The belief that a record is in the tables, if all noise points the same way.
 
-    A record is counted in one cell of every table, whose noise of scale s makes a count at most e^(1/s) times as
-    likely; a choice with budget c is at most e^c times as likely, and those beside the tables e^``chosen`` times.
+    A record is counted in one cell of every table, whose Laplace noise of scale s makes a count at most e^(1/s) times
+    as likely; a choice with budget c is at most e^c times as likely, and those beside the tables e^``choices`` times.
+    Gaussian noise of scale s has no such bound: all counts together make the tables e^L times as likely with L of mean
+    rho and variance 2 rho, rho = sum of 1/(2 s^2), choices included; the belief is for the L that one in ``RARE`` has.
     """
     rows = view.db.rows(fill("attack/tables", {"cliques": table(CLIQUES, view.database)}))
-    exponent = chosen + sum(1 / float(width) + (float(Fraction(choice)) if choice else 0.0) for width, choice in rows)
+    spent = sum(float(Fraction(choice)) for _, choice in rows if choice)
+    if Fraction(view.manifest.parameters.get("delta", "0")):
+        rho = choices + spent + sum(1 / (2 * float(width) ** 2) for width, _ in rows)
+        exponent = rho + math.sqrt(2 * rho) * -float(ndtri(1 / RARE))
+    else:
+        exponent = choices + spent + sum(1 / float(width) for width, _ in rows)
     epsilon = Fraction(view.manifest.parameters["epsilon"])
     return [make_membership_finding(epsilon, [1 / (1 + e_to(-exponent))] if rows else [], "records")]
 

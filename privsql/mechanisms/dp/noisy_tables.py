@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dctn, idctn
 
-from privsql.dp_random import variance_of
+from privsql.dp_random import PURE, NoiseLaw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from fractions import Fraction
 
-    from privsql.dp_random import CountNoise
+    from privsql.dp_random import TableNoise
 
 # Measured -------------------------------------------------------------------------------------------------------------
 # Tables of counts with noise: one of each clique of columns, every cell of its domain.
@@ -31,29 +31,36 @@ Clique = tuple[int, ...]
 
 @dataclass(frozen=True)
 class NoisyTable:
-    """The counts of a clique, each with discrete Laplace noise of scale 1/epsilon.
+    """The counts of a clique, each with noise of its ``law`` that spends the ``budget``.
 
     ``columns``: places of the k columns, ascending; ``counts``: an array of k axes, one value of a column each. A
-    record added or removed changes one true count by one, so the table spends epsilon. ``choice``: what choosing it
-    among others spent; None where it was not chosen.
+    record added or removed changes one true count by one, so the table spends its budget once. ``choice``: what
+    choosing it among others spent; None where it was not chosen.
     """
 
     columns: Clique
-    epsilon: Fraction
+    budget: Fraction
     counts: Ints
     choice: Fraction | None = None
+    law: NoiseLaw = PURE
 
     @property
     def variance(self) -> float:
         """Of each count's noise."""
-        return variance_of(self.epsilon)
+        return self.law.variance(self.budget)
 
 
 def measure_table(
-    columns: Clique, counts: Ints, epsilon: Fraction, noise: CountNoise, choice: Fraction | None = None
+    columns: Clique,
+    counts: Ints,
+    budget: Fraction,
+    noise: TableNoise,
+    choice: Fraction | None = None,
+    law: NoiseLaw = PURE,
 ) -> NoisyTable:
     """The table of true ``counts`` with noise, drawn as one vector."""
-    return NoisyTable(columns, epsilon, noise.add_noise(counts.reshape(-1), epsilon).reshape(counts.shape), choice)
+    noisy = noise.add_noise(counts.reshape(-1), budget).reshape(counts.shape)
+    return NoisyTable(columns, budget, noisy, choice, law)
 
 
 def divide_budget(total: Fraction, weights: Sequence[int]) -> list[Fraction]:
@@ -296,7 +303,8 @@ def fit_squares(tables: Iterable[NoisyTable], sizes: Sequence[int]) -> LeastSqua
     """The least-squares estimate of all interactions that the tables hold."""
     sums: dict[Clique, tuple[Reals, float]] = {}
     for one in tables:
-        coefficients = dctn(one.counts.astype(np.float64), norm="ortho")
+        counts = one.counts.astype(np.float64)
+        coefficients = dctn(counts, norm="ortho") if one.columns else counts
         for tau, block, others in interaction_blocks(one.columns, sizes):
             result, precision = np.asarray(coefficients[block]) * sqrt(others), 1 / (one.variance * others)
             before, known = sums.get(tau, (np.zeros(result.shape), 0.0))

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import ndtr
 
-from privsql.dp_random import deviation_of, noise_scale
+from privsql.dp_random import PURE, NoiseLaw, deviation_of
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.exact import fraction_text
 from privsql.keyed_random import seed_key
@@ -228,13 +228,13 @@ class SumEstimator:
 # The two tables in which noisy tables are published, and back: what was measured, and every cell of it.
 #
 # ``privsql_cliques``: ``clique`` 0, 1, .. in the order in which they were measured, the names of its ``columns``, what
-# it spent (``epsilon``, a fraction), the ``scale`` of its noise, and what choosing it spent (``choice``; NULL where
-# nothing was chosen). ``privsql_marginals``: the ``count`` of each ``cell`` of a clique, numbered row by row over its
-# columns.
+# it spent (``budget``, a fraction: of epsilon, or of rho), the ``scale`` of its noise, and what choosing it spent
+# (``choice``; NULL where nothing was chosen). ``privsql_marginals``: the ``count`` of each ``cell`` of a clique,
+# numbered row by row over its columns.
 
 CLIQUES, MARGINALS = "privsql_cliques", "privsql_marginals"
 NOISY_TABLES = {
-    CLIQUES: ReleaseTable(("clique INTEGER", "columns VARCHAR[]", "epsilon VARCHAR", "scale DOUBLE", "choice VARCHAR")),
+    CLIQUES: ReleaseTable(("clique INTEGER", "columns VARCHAR[]", "budget VARCHAR", "scale DOUBLE", "choice VARCHAR")),
     MARGINALS: ReleaseTable(("clique INTEGER", "cell BIGINT", "count BIGINT")),
 }
 CELL_COLUMNS = ("clique", "cell", "count")
@@ -250,8 +250,8 @@ def write_noisy_tables(db: Relations, tables: Sequence[NoisyTable], names: Seque
     cliques = {
         "clique": pa.array(numbers, pa.int32()),
         "columns": pa.array(columns, pa.list_(pa.string())),
-        "epsilon": pa.array([fraction_text(one.epsilon) for one in tables], pa.string()),
-        "scale": pa.array([noise_scale(one.epsilon) for one in tables], pa.float64()),
+        "budget": pa.array([fraction_text(one.budget) for one in tables], pa.string()),
+        "scale": pa.array([one.law.scale(one.budget) for one in tables], pa.float64()),
         "choice": pa.array([None if one.choice is None else fraction_text(one.choice) for one in tables], pa.string()),
     }
     sizes = [one.counts.size for one in tables]
@@ -265,7 +265,7 @@ def write_noisy_tables(db: Relations, tables: Sequence[NoisyTable], names: Seque
 
 
 def read_noisy_tables(
-    cliques: pa.Table, marginals: pa.Table, names: Sequence[str], sizes: Sequence[int]
+    cliques: pa.Table, marginals: pa.Table, names: Sequence[str], sizes: Sequence[int], law: NoiseLaw = PURE
 ) -> list[NoisyTable]:
     """Return what was measured; ``ValueError`` unless every cell of every clique is there once, in order."""
     if cliques["clique"].to_pylist() != list(range(len(cliques))):
@@ -285,10 +285,10 @@ def read_noisy_tables(
     whose = np.repeat(np.arange(len(cells)), cells)
     if not np.array_equal(clique, whose) or not np.array_equal(cell, np.arange(len(cell)) - edges[whose]):
         raise ValueError("cells are missing, or out of order")
-    budgets = [_parse_budget(one) for one in cliques["epsilon"].to_pylist()]
+    budgets = [_parse_budget(one) for one in cliques["budget"].to_pylist()]
     choices = [None if one is None else _parse_budget(one) for one in cliques["choice"].to_pylist()]
     counts = [count[edges[k] : edges[k + 1]].reshape(shape) for k, shape in enumerate(shapes)]
-    return [NoisyTable(*one) for one in zip(columns, budgets, counts, choices, strict=True)]
+    return [NoisyTable(*one, law) for one in zip(columns, budgets, counts, choices, strict=True)]
 
 
 def _parse_budget(value: str) -> Fraction:
@@ -304,21 +304,27 @@ def _parse_budget(value: str) -> Fraction:
 NAMED = 4  # columns of a table that are named
 
 
-def tables_structure(db: Relations, _: Manifest) -> list[Structure]:
+def tables_structure(db: Relations, manifest: Manifest) -> list[Structure]:
     """Every table that was counted."""
     cliques = db.arrow(all_rows(table(CLIQUES)).order_by(column("clique"))).to_pylist()
     cells = np.bincount(db.arrow(all_rows(table(MARGINALS)))["clique"].to_numpy(), minlength=len(cliques))
     scales = np.array([one["scale"] for one in cliques], dtype=np.float64)
+    concentrated = Fraction(manifest.parameters.get("delta", "0")) > 0
     rows = [
-        (_table_name(one["columns"]), int(number), one["epsilon"], float(f"{noise:.4g}"))
-        for one, number, noise in zip(cliques, cells, deviation_of(scales), strict=True)
+        (_table_name(one["columns"]), int(number), one["budget"], float(f"{noise:.4g}"))
+        for one, number, noise in zip(cliques, cells, scales if concentrated else deviation_of(scales), strict=True)
     ]
     sentence = (
         f"{len(rows):,} tables with {int(cells.sum()):,} counts were made of the records, and noise was added to every "
         "count. All else that is answered follows from these counts."
     )
     return [
-        part("The noisy tables", sentence, ("table by", "counts", "epsilon", "standard deviation of the noise"), rows)
+        part(
+            "The noisy tables",
+            sentence,
+            ("table by", "counts", "rho" if concentrated else "epsilon", "standard deviation of the noise"),
+            rows,
+        )
     ]
 
 

@@ -1,10 +1,34 @@
-"""Describe noise and what a noisy tree kept, as facts of differentially private releases state them."""
+"""Describe noise and what a tree kept, as facts of differentially private releases state them; their parameters."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from fractions import Fraction
+from typing import Annotated, Protocol
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from privsql.exact import as_fraction, fraction_text
+from privsql.model.parameters import NUMBER
 
 ALLOW_EMPTY = "Publish noise: tables without information, or a tree of which less was kept than pruned."
+
+
+SMALLEST_DELTA, LARGEST_DELTA = Fraction(1, 10**18), Fraction(1, 10**5)
+
+
+def _as_delta(value: object) -> Fraction:
+    number = as_fraction(value)
+    if number and not SMALLEST_DELTA <= number <= LARGEST_DELTA:
+        raise ValueError(f"delta {value} is neither 0 nor in [1e-18, 1e-5]")
+    return number
+
+
+Delta = Annotated[Fraction, BeforeValidator(_as_delta), PlainSerializer(fraction_text), WithJsonSchema(NUMBER)]
+"""How improbable what epsilon does not bound is; 0: nothing is."""
+DELTA = (
+    "0: pure differential privacy. Above: (epsilon, delta) by zero-concentrated privacy, with discrete Gaussian noise; "
+    "much below one in the number of records, such as 1e-9."
+)
 
 
 class NoisyFacts(Protocol):

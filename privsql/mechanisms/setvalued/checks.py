@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
-from privsql.dp_random import noise_scale
 from privsql.engine.sqlfiles import column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms import private
@@ -22,6 +21,7 @@ from privsql.mechanisms.setvalued.views import (
     ORDERS,
     PublishedViews,
     ViewBudgets,
+    choice_scale,
     declared_sets,
     how_many,
     named_first,
@@ -128,7 +128,9 @@ def view_checks(release: ViewRelease) -> list[Check]:
         "facts are those of the tables": _wrong_view_facts,
     }
     return [
-        *checks.check_published(release, "tables", lambda one: (read_views(one.db, one.database),), named),
+        *checks.check_published(
+            release, "tables", lambda one: (read_views(one.db, one.database, private.find_law(one.params)),), named
+        ),
         *release.check_orders(ORDERS),
         *release.list_checks({private.OPENDP_CHECK: private.unknown_opendp}),
     ]
@@ -148,9 +150,10 @@ def _wrong_choice(release: ViewRelease, published: PublishedViews) -> list[str]:
         first, due = list(range(number)), (None,) * number
     else:
         first, total = wanted, int(published.noisy_tables[0].counts.reshape(-1)[0])
-        number = how_many(params.epsilon, published.universe_size, total, len(first))
+        budget = private.total_budget(params)
+        number = how_many(budget, published.universe_size, total, len(first), published.law)
         chosen_number = number - len(first)
-        each = ViewBudgets.from_epsilon(params.epsilon, choosing=chosen_number > 0).choice / max(chosen_number, 1)
+        each = ViewBudgets.divide(budget, choosing=chosen_number > 0).choice / max(chosen_number, 1)
         due = (*(None,) * len(first), *(each,) * chosen_number)
     if len(set(codes)) != number or len(codes) != number:
         return [f"{len(codes)} items are measured, the rule has {number}"]
@@ -169,14 +172,14 @@ def _due_layout(params: SetValued, published: PublishedViews) -> Layout:
     wanted = on_places(declared_sets(params, published.labels), choice.codes)
     if published.universe_size <= TINY_UNIVERSE:
         return views.lay_out_all(published.universe_size, params, wanted)
-    budgets = ViewBudgets.from_epsilon(params.epsilon, choosing=choice.total_budget > 0)
+    budgets = ViewBudgets.divide(private.total_budget(params), choosing=choice.total_budget > 0)
     return [((), budgets.total), *views.lay_out_chosen(len(choice.codes), budgets.tables, wanted)]
 
 
 def _wrong_scales(release: ViewRelease, published: PublishedViews) -> list[str]:
     """Return scales that are not the least doubles which spend no more than the stated budgets."""
     pairs = zip(published.rows["chosen"]["scale"].to_pylist(), published.choice.budgets, strict=True)
-    due = [(width, None if budget is None else noise_scale(budget)) for width, budget in pairs]
+    due = [(width, None if budget is None else choice_scale(budget, published.law)) for width, budget in pairs]
     wrong = [f"choice: scale {width}, due {right}" for width, right in due if width != right]
     return checks.wrong_table_scales(release, published.noisy_tables) + wrong
 

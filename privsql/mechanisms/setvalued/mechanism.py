@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,7 +13,7 @@ from sqlglot import exp
 
 from privsql.answers.answer import ESTIMATORS
 from privsql.attacks.suite import Suite
-from privsql.dp_random import noise_for, opendp_version
+from privsql.dp_random import noise_for, opendp_version, table_noise_for
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, all_rows, column, fill, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
@@ -41,7 +42,14 @@ from privsql.mechanisms.dp.diffpart_release import (
     tree_table,
 )
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure
-from privsql.mechanisms.private import RECORD, PrivateMechanism, refuse_damaged, write_release_table
+from privsql.mechanisms.private import (
+    RECORD,
+    PrivateMechanism,
+    find_law,
+    refuse_damaged,
+    total_budget,
+    write_release_table,
+)
 from privsql.mechanisms.setvalued import views, views_model
 from privsql.mechanisms.setvalued.checks import SQL, demand_items, make_rule, tree_checks, view_checks
 from privsql.mechanisms.setvalued.parameters import (
@@ -284,7 +292,7 @@ def plan_views(_: Relations, source: Records, params: SetValued) -> ViewPlan:
         ViewPlan, epsilon=fraction_text(params.epsilon), items=items, measured_at_most=min(items, TINY_UNIVERSE)
     )
     if items > TINY_UNIVERSE:
-        budgets = ViewBudgets.from_epsilon(params.epsilon, choosing=len(views.named_first(wanted)) < TINY_UNIVERSE)
+        budgets = ViewBudgets.divide(total_budget(params), choosing=len(views.named_first(wanted)) < TINY_UNIVERSE)
         return make_plan(
             records_budget=fraction_text(budgets.total),
             choice_budget=fraction_text(budgets.choice),
@@ -292,12 +300,12 @@ def plan_views(_: Relations, source: Records, params: SetValued) -> ViewPlan:
         )
     due = views.lay_out_all(items, params, wanted)
     cells = sum(1 << len(places) for places, _ in due)
-    return make_plan(tables=len(due), cells=cells, tables_budget=fraction_text(params.epsilon))
+    return make_plan(tables=len(due), cells=cells, tables_budget=fraction_text(total_budget(params)))
 
 
 def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -> ViewFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
-    noise = noise_for(key)
+    noise = table_noise_for(key, find_law(params))
     wanted = views.declared_sets(params, source.labels)
     choice, measured = views.measure_views(_read_sets(db, source), params, wanted, noise)
     fitted = views_model.fit_squares(measured, len(choice.codes))
@@ -342,16 +350,16 @@ def _write_views(
         db, views.SETS, sets, fill("setvalued/fitted", {"given": temp_table("given")}), title="Writing the sets"
     )
     chosen = fill("setvalued/measured", {"given": temp_table("given"), "universe": universe})
-    write_release_table(db, views.CHOSEN, views.choice_table(choice), chosen)
+    write_release_table(db, views.CHOSEN, views.choice_table(choice, measured[0].law), chosen)
     noisy_tables_release.write_noisy_tables(db, measured, labels)
     db.create_table(views.UNIVERSE, fill("setvalued/items", {"universe": universe}), into="release")
     return int(sets.num_rows)
 
 
-def choice_shift(view: ReleaseView) -> float:
-    """Return what a record may shift all choices of items by: the sum of 1/s over their scales s."""
-    widths = view.db.arrow(all_rows(table(views.CHOSEN, view.database)))["scale"].to_pylist()
-    return sum(1 / float(width) for width in widths if width)
+def choice_budgets(view: ReleaseView) -> float:
+    """Return what all choices of items spend together."""
+    budgets = view.db.arrow(all_rows(table(views.CHOSEN, view.database)))["budget"].to_pylist()
+    return float(sum((Fraction(one) for one in budgets if one is not None), start=Fraction(0)))
 
 
 VIEWS = PrivateMechanism(
@@ -368,7 +376,7 @@ VIEWS = PrivateMechanism(
     source_checks=set_source_checks,
     answers=ViewAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(adversaries=(noisy_tables_adversary(choice_shift),)),
+    adversaries=Suite(adversaries=(noisy_tables_adversary(choice_budgets),)),
     structure=tables_structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose_parameters,

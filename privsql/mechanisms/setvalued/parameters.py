@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, describe_noise, warn_remaining
+from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, DELTA, Delta, describe_noise, warn_remaining
 from privsql.model.parameters import Epsilon, Facts, NoiseOrigin, Parameters, Positive, Universe, Version
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
@@ -135,6 +135,7 @@ class SetValued(Parameters):
     kind: Literal["setvalued"] = "setvalued"
     algorithm: Literal["views", "diffpart", "basic"] = "views"
     epsilon: Epsilon = Field(description="One record more or less changes no probability by more than e^epsilon.")
+    delta: Delta = Field(default=Fraction(0), description=DELTA)
     universe: Universe = Field(description="The items that there can be: a list, { query = 'SELECT ..' }, or data.")
     fan_out: int = Field(default=10, ge=2, le=LARGEST_FAN_OUT, description="Children of a node of the taxonomy.")
     c1: Positive | None = Field(default=None, description="Factor of the literature's threshold of item sets; with c2.")
@@ -160,6 +161,8 @@ class SetValued(Parameters):
                 raise ValueError(f"{strange} belongs to algorithm = 'diffpart'")
         if self.algorithm != "views" and self.workload:
             raise ValueError("workload belongs to algorithm = 'views'")
+        if self.algorithm == "diffpart" and self.delta:
+            raise ValueError("delta belongs to algorithm = 'views' and 'basic'; 'diffpart' is purely private")
         if any(not one or len(set(one)) < len(one) for one in self.workload):
             raise ValueError("workload: a set is empty, or holds an item twice")
         return self

@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.dp_random import noise_scale, variance_of
+from privsql.dp_random import PURE, NoiseLaw
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.dp.noisy_tables import measure_table
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES, TABLE_ORDERS, read_noisy_tables
+from privsql.mechanisms.private import find_law, total_budget
 from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
 from privsql.mechanisms.setvalued.questions import weight_of
@@ -35,7 +36,7 @@ from privsql.model.records import round_copies
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.dp_random import SelectionNoise
+    from privsql.dp_random import TableNoise
     from privsql.engine.database import Relations
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
     from privsql.mechanisms.setvalued.parameters import SetValued
@@ -65,32 +66,33 @@ class ViewBudgets:
     tables: Fraction
 
     @staticmethod
-    def from_epsilon(epsilon: Fraction, *, choosing: bool) -> ViewBudgets:
-        """Their sum is ``epsilon``; where all that is measured was declared, nothing is spent on choices."""
-        choice = CHOICE * epsilon if choosing else Fraction(0)
-        return ViewBudgets(TOTAL * epsilon, choice, epsilon - TOTAL * epsilon - choice)
+    def divide(budget: Fraction, *, choosing: bool) -> ViewBudgets:
+        """Their sum is ``budget``; where all that is measured was declared, nothing is spent on choices."""
+        choice = CHOICE * budget if choosing else Fraction(0)
+        return ViewBudgets(TOTAL * budget, choice, budget - TOTAL * budget - choice)
 
 
-def how_many(epsilon: Fraction, universe: int, records: int, declared: int) -> int:
+def how_many(budget: Fraction, universe: int, records: int, declared: int, law: NoiseLaw = PURE) -> int:
     """How many items are measured: at most ``TINY_UNIVERSE``, at least one, and those that were declared.
 
     The largest number l for which the choice errs by at most a twentieth of the (noisy number of) ``records``:
-    l ln(N) / (3/10 epsilon) <= records / 20.
+    ln(N) / e <= records / 20, with the epsilon e of one of l choices that share three tenths of the budget.
     """
-    most = CHOICE * epsilon * max(records, 0) / MISSED / Fraction(log(universe))
-    return max(1, declared, min(TINY_UNIVERSE, declared + int(most)))
+    room = MISSED * Fraction(log(universe))
+    most = next(
+        (k for k in range(TINY_UNIVERSE, 0, -1) if room <= law.choice_epsilon(CHOICE * budget / k) * max(records, 0)), 0
+    )
+    return max(1, declared, min(TINY_UNIVERSE, declared + most))
 
 
-def choose(
-    counts: Sequence[int], declared: Sequence[int], number: int, epsilon: Fraction, noise: SelectionNoise
-) -> Ints:
-    """Codes of the measured items in order: those declared, then ``number`` less so many, at ``epsilon`` each."""
+def choose(counts: Sequence[int], declared: Sequence[int], number: int, budget: Fraction, noise: TableNoise) -> Ints:
+    """Codes of the measured items in order: those declared, then ``number`` less so many, at ``budget`` each."""
     scores, left = np.array(counts, dtype=np.int64), np.ones(len(counts), dtype=bool)
     chosen = list(declared)
     left[chosen] = False
     while len(chosen) < number:
         candidates = np.flatnonzero(left)
-        code = int(candidates[noise.choose_best(scores[candidates], epsilon)])
+        code = int(candidates[noise.choose_best(scores[candidates], budget)])
         chosen.append(code)
         left[code] = False
     return np.array(chosen, dtype=np.int64)
@@ -175,7 +177,7 @@ def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) 
     ``basic`` has one table, of all 2^m patterns (paper, section 4.1). With ``declared`` sets the split of the budget is
     the first one of the smallest mean standard error among quarters.
     """
-    epsilon = params.epsilon
+    epsilon = total_budget(params)
     if items <= VIEW or params.algorithm == "basic":
         return [(tuple(range(items)), epsilon)]
     if not declared:
@@ -187,7 +189,7 @@ def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) 
     ]
     best, least = HALVES, np.inf
     for split in splits:
-        result = mean_error(items, _split_budget(items, epsilon, declared_tables, split), declared)
+        result = mean_error(items, _split_budget(items, epsilon, declared_tables, split), declared, find_law(params))
         if result < least * (1 - GAIN):
             best, least = split, result
     return _split_budget(items, epsilon, declared_tables, best)
@@ -207,11 +209,11 @@ def tables_of(declared: Sequence[Clique]) -> list[Clique]:
     return [one for one in short if not any(set(one) < set(other) for other in short)]
 
 
-def mean_error(items: int, layout: Layout, declared: Sequence[Clique]) -> float:
+def mean_error(items: int, layout: Layout, declared: Sequence[Clique], law: NoiseLaw = PURE) -> float:
     """Mean standard error of the numbers of records that hold all items of each declared set."""
     precision: Reals = np.zeros(1 << items)
     for places, epsilon in layout:
-        precision[patterns_among(places, items)] += 1 / (variance_of(epsilon) * 2 ** len(places))
+        precision[patterns_among(places, items)] += 1 / (law.variance(epsilon) * 2 ** len(places))
     variance = sum_subsets(1 / precision) * 0.25 ** pattern_sizes(items)
     return float(np.sqrt(variance[[pattern_of(one, items) for one in declared]]).mean())
 
@@ -256,16 +258,23 @@ class ItemChoice:
         return sum((one for one in self.budgets if one is not None), Fraction(0))
 
 
-def choice_table(choice: ItemChoice) -> pa.Table:
+def choice_table(choice: ItemChoice, law: NoiseLaw) -> pa.Table:
     """``privsql_chosen``, by code."""
     return pa.table(
         {
             "place": pa.array(np.arange(len(choice.codes)), pa.int32()),
             "code": pa.array(choice.codes, pa.int32()),
             "budget": pa.array([None if one is None else fraction_text(one) for one in choice.budgets], pa.string()),
-            "scale": pa.array([None if one is None else noise_scale(one) for one in choice.budgets], pa.float64()),
+            "scale": pa.array(
+                [None if one is None else choice_scale(one, law) for one in choice.budgets], pa.float64()
+            ),
         }
     )
+
+
+def choice_scale(budget: Fraction, law: NoiseLaw) -> float:
+    """The scale of the noise of a choice among numbers of records: 1/epsilon."""
+    return law.scale(4 * budget) if law.concentrated else law.scale(budget)
 
 
 def sets_table(population: Reals, choice: ItemChoice, items: pa.Array) -> pa.Table:
@@ -339,37 +348,39 @@ def on_places(wanted: Sequence[Sequence[int]], codes: Ints) -> list[Clique]:
 
 
 def measure_views(
-    source: SourceSets, params: SetValued, wanted: Sequence[tuple[int, ...]], noise: SelectionNoise
+    source: SourceSets, params: SetValued, wanted: Sequence[tuple[int, ...]], noise: TableNoise
 ) -> tuple[ItemChoice, list[NoisyTable]]:
     """Return what is measured of a source, and the tables with noise. Epsilon-differentially private.
 
     A record lies in one cell of each table, so a table spends its budget; choices spend theirs (``choosing``); layouts
     and numbers follow from public parameters and from what was measured before.
     """
-    universe, epsilon, known = len(source.counts), params.epsilon, []
+    universe, budget, law, known = len(source.counts), total_budget(params), find_law(params), []
     if universe <= TINY_UNIVERSE:
         choice = ItemChoice(np.arange(universe, dtype=np.int64), (None,) * universe)
         tables = lay_out_all(universe, params, on_places(wanted, choice.codes))
     else:
         first = named_first(wanted)
         count = np.array(source.records.sum(), dtype=np.int64)
-        known = [measure_table((), count, ViewBudgets.from_epsilon(epsilon, choosing=True).total, noise)]
-        number = how_many(epsilon, universe, int(known[0].counts), len(first))
-        budgets = ViewBudgets.from_epsilon(epsilon, choosing=number > len(first))
+        known = [measure_table((), count, ViewBudgets.divide(budget, choosing=True).total, noise, law=law)]
+        number = how_many(budget, universe, int(known[0].counts), len(first), law)
+        budgets = ViewBudgets.divide(budget, choosing=number > len(first))
         each = budgets.choice / (number - len(first)) if number > len(first) else Fraction(0)
         codes = choose(source.counts, first, number, each, noise)
         choice = ItemChoice(codes, (*(None,) * len(first), *(each,) * (number - len(first))))
         tables = lay_out_chosen(number, budgets.tables, on_places(wanted, codes))
-    return choice, [*known, *_measure_tables(source, choice.codes, tables, noise)]
+    return choice, [*known, *_measure_tables(source, choice.codes, tables, noise, law)]
 
 
-def _measure_tables(source: SourceSets, codes: Ints, tables: Layout, noise: SelectionNoise) -> list[NoisyTable]:
+def _measure_tables(
+    source: SourceSets, codes: Ints, tables: Layout, noise: TableNoise, law: NoiseLaw
+) -> list[NoisyTable]:
     patterns, number = source.item_patterns(codes), len(codes)
     result = []
     for places, epsilon in tables:
         restricted_patterns = restrict_patterns(patterns, places, number)
         counts = np.bincount(restricted_patterns, weights=source.records, minlength=1 << len(places)).astype(np.int64)
-        result.append(measure_table(places, counts.reshape((2,) * len(places)), epsilon, noise))
+        result.append(measure_table(places, counts.reshape((2,) * len(places)), epsilon, noise, law=law))
     return result
 
 
@@ -386,6 +397,7 @@ class PublishedViews:
     rows: Mapping[str, pa.Table]
     labels: tuple[str, ...]
     """Text of the items, in the order of the universe."""
+    law: NoiseLaw
 
     @property
     def universe_size(self) -> int:
@@ -410,7 +422,7 @@ class PublishedViews:
         if any(column.null_count for column in self.rows["marginals"].columns):
             raise ValueError("a cell has no number, or no count")
         return read_noisy_tables(
-            self.rows["cliques"], self.rows["marginals"], measured_labels, [2] * len(measured_labels)
+            self.rows["cliques"], self.rows["marginals"], measured_labels, [2] * len(measured_labels), self.law
         )
 
     @cached_property
@@ -446,7 +458,7 @@ class PublishedViews:
         return views_model.fit_spectrum(self.squares, self.population)
 
 
-def read_views(db: Relations, database: str | None) -> PublishedViews:
+def read_views(db: Relations, database: str | None, law: NoiseLaw) -> PublishedViews:
     """The tables of a release that lies in ``database``."""
     rows = {
         name: db.arrow(all_rows(table(f"privsql_{name}", database)).order_by(*map(column, keys)))
@@ -454,4 +466,4 @@ def read_views(db: Relations, database: str | None) -> PublishedViews:
     }
     holes: Holes = {"domain": table(UNIVERSE, database), "labels": [exp.cast(column("item"), "VARCHAR")]}
     result = db.rows(fill("core/labels", holes))
-    return PublishedViews(rows, tuple(str(row[0]) for row in result))
+    return PublishedViews(rows, tuple(str(row[0]) for row in result), law)

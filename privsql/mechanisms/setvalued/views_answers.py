@@ -17,7 +17,7 @@ from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.private import refuse_damaged
 from privsql.mechanisms.setvalued import views_model
-from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
+from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, SetValued
 from privsql.mechanisms.setvalued.questions import parse_counted
 from privsql.mechanisms.setvalued.views import most_excess, read_views
 from privsql.model.manifest import Estimate
@@ -183,7 +183,8 @@ class ViewAnswers(private.PrivateAnswers):
     @cached_property
     def published_views(self) -> PublishedViews:
         """The release's tables as arrays."""
-        result = read_views(self._db, self._database)
+        law = private.find_law(SetValued.model_validate(self._manifest.parameters))
+        result = read_views(self._db, self._database, law)
         with refuse_damaged():
             _ = result.choice, result.noisy_tables, result.set_patterns
         return result
@@ -291,7 +292,8 @@ class ViewAnswers(private.PrivateAnswers):
         return (
             np.inf
             if interval is None
-            else interval[2] + most_excess(self.published_views.universe_size, last, doubt / 2)
+            else interval[2]
+            + most_excess(self.published_views.universe_size, self.published_views.law.choice_epsilon(last), doubt / 2)
         )
 
     # Frequent item sets ---

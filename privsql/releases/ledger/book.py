@@ -19,8 +19,10 @@ from sqlglot import exp
 
 from privsql import system
 from privsql._version import __version__
+from privsql.dp_random import concentrated_epsilon
 from privsql.engine.files import fold_name, private
 from privsql.engine.open import log_of, open_scratch
+from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import DIALECT, Holes, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import key_file
@@ -76,6 +78,28 @@ def find_promised_person(source: Mapping[str, Any]) -> str | None:
     return None if person is None or source.get("persons") == "count" else fold_name(person)
 
 
+@dataclass(frozen=True)
+class Spending:
+    """What releases spend: epsilon and delta, and ``rho`` where they are zero-concentrated differentially private."""
+
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+    rho: Fraction | None = None
+
+
+def compose_spending(parts: Iterable[Spending]) -> Spending:
+    """Return what releases spend together, at the largest of their deltas.
+
+    Pure epsilons add up, and so do the rhos of zero-concentrated releases, whose sum is converted once.
+    """
+    every = list(parts)
+    concentrated = [one for one in every if one.rho is not None]
+    delta = max((one.delta for one in every), default=Fraction(0))
+    rho = sum((one.rho or Fraction(0) for one in concentrated), Fraction(0))
+    joint = concentrated_epsilon(rho, delta) if len(concentrated) > 1 else sum(one.epsilon for one in concentrated)
+    return Spending(sum((one.epsilon for one in every if one.rho is None), Fraction(joint)), delta)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry:
     """One release in the ledger. ``composes`` says what it and its predecessors guarantee together."""
@@ -100,6 +124,8 @@ class LedgerEntry:
     fresh: int | None = None
     held_back: int | None = None
     epsilon: str | None = None  # what the release spends; None where releases compose otherwise
+    delta: str = "0"
+    rho: str | None = None  # what it spends if it is zero-concentrated differentially private
     withdrawn: bool = False
     content: dict[str, str] = field(default_factory=dict)  # a fingerprint of every table, where a repeat is the same
     replaces: int | None = None  # the release that lay at its target
@@ -113,6 +139,13 @@ class LedgerEntry:
     def as_event(self) -> Event:
         """Return the event that writes it down."""
         return "release", asdict(self)
+
+    @property
+    def spending(self) -> Spending | None:
+        """Return what the release spends; None where releases compose otherwise."""
+        if self.epsilon is None:
+            return None
+        return Spending(Fraction(self.epsilon), Fraction(self.delta), None if self.rho is None else Fraction(self.rho))
 
     @property
     def label(self) -> str:
@@ -193,8 +226,8 @@ class Book:
 
 
 def sum_epsilons(entries: Iterable[LedgerEntry]) -> Fraction:
-    """Return the sum of the epsilons of releases: withdrawn ones too, for what was drawn is spent."""
-    return sum((Fraction(entry.epsilon or 0) for entry in entries), Fraction(0))
+    """Return the epsilon of releases together: withdrawn ones too, for what was drawn is spent."""
+    return compose_spending(one.spending for one in entries if one.spending is not None).epsilon
 
 
 def replay_events(events: Sequence[Event]) -> Book:
@@ -293,8 +326,9 @@ def get_secret(path: Path) -> Key:
     key = key_of(path)
     if key.exists():
         return key_file(key)
-    if path.exists():
-        raise EngineError(f"ledger {path}: its key {key} is missing; put it back")
+    with open_scratch() as db, open_for_reading(db, path) as book:
+        if book.events:
+            raise EngineError(f"ledger {path}: its key {key} is missing; put it back")
     with lock_ledger(path, alone=True):
         return key_file(key)
 
@@ -382,14 +416,13 @@ LEDGER = "ledger"  # the attached database
 EVENTS, SKETCHES, NAMES, MARKS, SUBJECTS = (
     table(name, LEDGER) for name in ("events", "sketches", "names", "marks", "subjects")
 )
-EVENT = pa.schema([("event", pa.int64()), ("kind", pa.string()), ("told", pa.string())])
-SKETCH = pa.schema([("number", pa.int32()), ("hash", pa.int64()), ("records", pa.int64())])
-HASHED_NAME = pa.schema([("number", pa.int32()), ("kind", pa.string()), ("name", pa.int64())])
-MARK = pa.schema([*HASHED_NAME, ("field", pa.int32()), ("mark", pa.int32())])
-SUBJECT = pa.schema(
-    [("number", pa.int32()), ("id", pa.string()), ("trace", pa.int64()), ("bid", pa.int32()), ("value", pa.string())]
-)
-SCHEMAS = {EVENTS: EVENT, SKETCHES: SKETCH, NAMES: HASHED_NAME, MARKS: MARK, SUBJECTS: SUBJECT}
+COLUMNS = {
+    EVENTS: "event BIGINT, kind VARCHAR, told VARCHAR",
+    SKETCHES: "number INTEGER, hash BIGINT, records BIGINT",
+    NAMES: "number INTEGER, kind VARCHAR, name BIGINT",
+    MARKS: "number INTEGER, kind VARCHAR, name BIGINT, field INTEGER, mark INTEGER",
+    SUBJECTS: "number INTEGER, id VARCHAR, trace BIGINT, bid INTEGER, value VARCHAR",
+}
 
 
 @contextmanager
@@ -445,10 +478,8 @@ def _is_empty(db: Container) -> bool:
 
 def make_tables(db: EngineSession, key: Key) -> None:
     """Make the tables of the attached ledger."""
-    for name, schema in SCHEMAS.items():
-        db.register_arrow("nothing", schema.empty_table())
-        db.create_table(name.name, all_rows(temp_table("nothing")), into=LEDGER)
-        db.drop("nothing")
+    for name, columns in COLUMNS.items():
+        db.define_table(name.name, [Field(*one.split()) for one in columns.split(", ")], into=LEDGER)
     write_events(db, Book(), ("ledger", {"format": FORMAT, "privsql": __version__, "key": key.reference}))
 
 
@@ -471,22 +502,17 @@ def write_events(db: EngineSession, known: Book, *events: Event) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     numbers = list(range(known.events, known.events + len(events)))
     texts = [json.dumps({"at": now, **what}) for _, what in events]
-    rows = pa.table([pa.array(part) for part in (numbers, [kind for kind, _ in events], texts)], schema=EVENT)
+    rows = pa.table({"event": numbers, "kind": [kind for kind, _ in events], "told": texts})
     db.register_arrow("events", rows)
     db.append_rows(EVENTS.name, all_rows(temp_table("events")), into=LEDGER)
     db.drop("events")
 
 
-def write_sketch(db: EngineSession, number: int, sketch: exp.Table) -> None:
-    """Add the hashes of a release's records: relation ``sketch``(hash, records)."""
-    columns = (exp.Literal.number(number), column("hash"), column("records"))
-    db.append_rows(SKETCHES.name, exp.select(*columns).from_(sketch), into=LEDGER)
-
-
-def write_names(db: EngineSession, number: int, names: exp.Table) -> None:
-    """Add the hashes of a release's ids and persons: relation ``names``(kind, name)."""
-    columns = (exp.Literal.number(number), column("kind"), column("name"))
-    db.append_rows(NAMES.name, exp.select(*columns).from_(names), into=LEDGER)
+def write_hashes(db: EngineSession, number: int, hashes: exp.Table, into: exp.Table) -> None:
+    """Add the rows of a release to ``SKETCHES`` (hash, records) or ``NAMES`` (kind, name)."""
+    names = [one.split()[0] for one in COLUMNS[into].split(", ")[1:]]
+    rows = exp.select(exp.Literal.number(number), *map(column, names)).from_(hashes)
+    db.append_rows(into.name, rows, into=LEDGER)
 
 
 def write_subjects(db: EngineSession, number: int, assigned: exp.Table | exp.Subquery, bid: exp.Expr) -> None:

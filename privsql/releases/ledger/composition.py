@@ -23,7 +23,9 @@ from privsql.releases.draft import digest_release
 from privsql.releases.ledger.book import (
     SUBJECTS,
     VARIABLE,
+    Spending,
     as_plain_json,
+    compose_spending,
     default_path,
     get_secret,
     is_default_writable,
@@ -88,17 +90,32 @@ class BudgetLedger(Publication):
 
     subjects: Subjects = field(init=False)
     verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
-    before: Fraction = field(default=Fraction(0), init=False)  # spent by earlier releases
+    earlier: list[LedgerEntry] = field(default_factory=list, init=False)  # releases that share the budget
     cap: Fraction | None = field(default=None, init=False)
     fresh: Key = field(default_factory=system_key, init=False)
 
     @property
     def epsilon(self) -> Fraction:
         """Return what this release spends."""
+        return self.spending.epsilon
+
+    @property
+    def spending(self) -> Spending:
+        """Return what this release spends, delta and rho included."""
         params, composition = self.request.spec.mechanism, self.request.spec.implementation.composition
         if not isinstance(composition, BudgetComposition):
             raise TypeError(params.kind)
-        return composition.epsilon(params)
+        return Spending(composition.epsilon(params), composition.delta(params), composition.rho(params))
+
+    @property
+    def before(self) -> Fraction:
+        """Return the epsilon that earlier releases have spent together."""
+        return sum_epsilons(self.earlier)
+
+    @property
+    def together(self) -> Spending:
+        """Return what the earlier releases and this one spend together."""
+        return compose_spending([*(one.spending for one in self.earlier if one.spending is not None), self.spending])
 
     @property
     def key(self) -> Key:
@@ -138,7 +155,7 @@ class BudgetLedger(Publication):
         private = [one for one in book.entries if one.epsilon is not None]
         self.verdicts = self.subjects.judge_entries([entry for entry in private if entry not in same_name])
         others = [entry for entry in private if entry.number in self.verdicts and self.verdicts[entry.number].is_same]
-        self.before = sum_epsilons([*same_name, *others])
+        self.earlier = [*same_name, *others]
         stated_cap = self.request.spec.ledger.epsilon if self.request.spec.ledger is not None else None
         sources = (self.request.source_names, *(entry.source for entry in others))
         caps = [stated_cap, *map(book.find_cap, sources)]
@@ -148,7 +165,7 @@ class BudgetLedger(Publication):
         return others
 
     def _require_fitting(self, releases: int) -> None:
-        if self.cap is None or self.before + self.epsilon <= self.cap:
+        if self.cap is None or self.together.epsilon <= self.cap:
             return
         left = max(self.cap - self.before, Fraction(0))
         raise InfeasibleError(
@@ -161,11 +178,15 @@ class BudgetLedger(Publication):
     def _spend_epsilon(self, book: Book, others: list[LedgerEntry]) -> None:
         """Write the release down, without a file yet, and the cap if this specification sets or lowers it."""
         allowed = [f"{entry.label} of {join_names(entry.source)}" for entry in others]
-        composes = f"epsilon {fraction_text(self.epsilon)}; all together {fraction_text(self.before + self.epsilon)}"
+        total, spending = self.together, self.spending
+        composes = f"epsilon {fraction_text(self.epsilon)}; all together {fraction_text(total.epsilon)}"
+        composes += f" at delta {float(total.delta):g}" if total.delta else ""
         limit = "no cap is set" if self.cap is None else f"of at most {fraction_text(self.cap)}"
         notes = [f"composition allowed by the publisher: these records are in {one}" for one in allowed]
         self.statements = [f"{composes}, {limit}", *notes]
-        fields = {"epsilon": fraction_text(self.epsilon), "composes": composes, "allowed": bool(others)}
+        fields: dict[str, Any] = {"composes": composes, "allowed": bool(others)}
+        fields |= {"epsilon": fraction_text(spending.epsilon), "delta": fraction_text(spending.delta)}
+        fields["rho"] = None if spending.rho is None else fraction_text(spending.rho)
         fields["replaces"] = self.replaced and self.replaced.number
         self.entry = self.request.make_entry(
             book.next_number, key=self.key.reference, **self.subjects.summary_fields, **fields
@@ -189,7 +210,7 @@ class BudgetLedger(Publication):
 
     def as_facts(self) -> dict[str, Any]:
         """Return the facts with what is spent, this release included once it is written down."""
-        total = self.before + (self.epsilon if self.entry is not None else 0)
+        total = self.before if self.entry is None else self.together.epsilon
         cap = None if self.cap is None else fraction_text(self.cap)
         return {**super().as_facts(), "epsilon": fraction_text(self.epsilon), "spent": fraction_text(total), "cap": cap}
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from privsql.engine.roles import comparable_text
 from privsql.engine.sqlfiles import Holes, column, fill, temp_table
-from privsql.model.packing import SECRET, hash_texts, key_word, keyed_digest, scatter_bits, secret_word
+from privsql.model.packing import SECRET, RecordSum, hash_texts, key_word, keyed_digest, secret_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,12 +72,10 @@ class RecordSketch:
         """Collect hashes of 63 bits, in any order: all of at most ``EXACT`` records, else the ``SAMPLE`` smallest."""
         most = records if records <= EXACT else SAMPLE
         hashes, counts, limit = np.zeros(0, np.uint64), np.zeros(0, np.int64), WHOLE
-        total, sums = 0, [0, 0]
+        total = RecordSum()
         for found, times in hashed:
+            total.add_hashes(found, times)
             weights = np.ones(len(found), np.int64) if times is None else times
-            total += int(weights.sum())
-            for i, terms in enumerate((found, scatter_bits(found))):
-                sums[i] += int((terms * weights.astype(np.uint64)).sum())
             small = found >> np.uint64(1) < np.uint64(limit)
             hashes, counts = _count_equal(
                 np.concatenate([hashes, found[small] >> np.uint64(1)]), np.concatenate([counts, weights[small]])
@@ -85,8 +83,8 @@ class RecordSketch:
             if len(hashes) > most:
                 limit, hashes, counts = int(hashes[most]), hashes[:most], counts[:most]
         once, twice = (int((counts == times).sum()) for times in (1, 2))
-        fingerprint = "".join(f"{one % 2**64:016x}" for one in sums)
-        return RecordSketch(hashes.astype(np.int64), counts, RecordSummary(total, once, twice, fingerprint, limit))
+        summary = RecordSummary(total.records, once, twice, total.fingerprint, limit)
+        return RecordSketch(hashes.astype(np.int64), counts, summary)
 
     def as_table(self) -> pa.Table:
         """Return (hash, records)."""

@@ -121,3 +121,36 @@ def test_what_contains_items_is_what_sql_says(shop: Path) -> None:
 
 def test_singles_are_the_items_weights() -> None:
     assert held(RECORDS, 10).item_weights.tolist() == [4, 3, 1, 1, 1, 1, 1, 1, 0, 1]
+
+
+UNNESTED = "SELECT unnest(goods) AS item, COUNT(*) AS n FROM shop"
+
+
+def test_groups_of_items_are_the_counts_of_each(shop: Path) -> None:
+    """In three forms of SQL, sorted and cut; with the bounds of a count by itself."""
+    with privsql.open(shop / "shop.duckdb") as opened:
+        top = opened.query(f"{UNNESTED} GROUP BY item ORDER BY n DESC, item LIMIT 3")
+        assert top.columns == ("item", "n", "n_std_error", "n_low", "n_high")
+        alone = [(row[0], *opened.query(f"SELECT COUNT(*) FROM shop WHERE list_contains(goods, '{row[0]}')").rows[0])
+                 for row in opened.query(f"{UNNESTED} GROUP BY 1").rows]  # fmt: skip
+        assert {one[0] for one in alone} == set(opened.answers.item_labels)
+        assert top.rows == sorted(alone, key=lambda row: (-row[1], row[0]))[:3]
+        derived = "SELECT item, COUNT(*) AS n FROM (SELECT unnest(goods) AS item FROM main.shop) AS x GROUP BY item"
+        joined = "SELECT u.item, COUNT(*) AS n FROM shop CROSS JOIN UNNEST(goods) AS u(item) GROUP BY u.item"
+        for other in (joined, derived.replace("main.", "")):
+            assert opened.query(f"{other} ORDER BY n DESC, 1 LIMIT 3").rows == top.rows
+        among = opened.query(f"{UNNESTED} WHERE list_contains(goods, '{top.rows[0][0]}') GROUP BY item ORDER BY 2 DESC")
+        assert among.rows[0][0] == top.rows[0][0]
+        assert (
+            opened.query("SELECT COUNT(*) FROM main.shop LIMIT 5").rows
+            == opened.query("SELECT COUNT(*) FROM shop").rows
+        )
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ["", "GROUP BY item HAVING n > 2", "GROUP BY goods", "WHERE item = 'ale' GROUP BY item", "GROUP BY ROLLUP (item)"],
+)
+def test_other_groups_of_items_are_refused(shop: Path, rest: str) -> None:
+    with pytest.raises(privsql.UsageError, match="; "):
+        privsql.query(shop / "shop.duckdb", f"{UNNESTED} {rest}")

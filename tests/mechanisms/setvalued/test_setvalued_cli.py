@@ -124,7 +124,7 @@ def test_the_basic_algorithm(place: Path) -> None:
     basic = f'{VIEWS}\nalgorithm = "basic"'
     succeeded("publish", spec(place, mechanism=basic), "--replace")
     assert succeeded("verify", place / "shop.duckdb", "--json").json["ok"]
-    assert rows(place / "shop.duckdb", "SELECT columns, epsilon FROM privsql_cliques") == [(NAMES, "2")]
+    assert rows(place / "shop.duckdb", "SELECT columns, budget FROM privsql_cliques") == [(NAMES, "2")]
     assert rows(place / "shop.duckdb", "SELECT count(*) FROM privsql_marginals") == [(128,)]
     with_ale = estimated(place / "shop.duckdb", "list_contains(goods, 'ale')")
     assert abs(with_ale["estimate"] - truth(place, "list_contains(goods, 'ale')")) < 100

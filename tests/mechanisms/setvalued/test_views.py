@@ -218,7 +218,7 @@ def test_budgets_add_up_to_epsilon(items: int, epsilon: Fraction, workload: bool
         held = {pair for places, _ in found for pair in itertools.combinations(places, 2)}
         assert held >= set(itertools.combinations(range(items), 2))
     for choosing in (True, False):
-        parts = ViewBudgets.from_epsilon(epsilon, choosing=choosing)
+        parts = ViewBudgets.divide(epsilon, choosing=choosing)
         assert parts.total + parts.choice + parts.tables == epsilon
 
 
@@ -294,7 +294,7 @@ def test_declared_items_come_first_and_cost_nothing() -> None:
     choice, tables = views.measure_views(sets(rows, 30), asked(1), wanted, Silent())
     assert choice.codes[:4].tolist() == [28, 29, 26, 27]
     assert choice.budgets[:4] == (None,) * 4
-    assert choice.total_budget + sum(one.epsilon for one in tables) == 1
+    assert choice.total_budget + sum(one.budget for one in tables) == 1
 
 
 @pytest.mark.soak(part="coverage")

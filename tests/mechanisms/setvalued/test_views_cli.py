@@ -327,13 +327,13 @@ def test_a_frame_from_the_library(few: Path) -> None:
 
 
 EXCHANGED = (
-    "UPDATE privsql_cliques AS c SET epsilon = (SELECT o.epsilon FROM privsql_cliques AS o "
+    "UPDATE privsql_cliques AS c SET budget = (SELECT o.budget FROM privsql_cliques AS o "
     "WHERE o.clique = 4 - c.clique) WHERE clique IN (1, 3)"
 )
 BACKWARDS = "CREATE OR REPLACE TABLE privsql_sets AS FROM privsql_sets ORDER BY items DESC"
 DAMAGE: dict[str, tuple[str, Any]] = {
     "a larger epsilon": ("budgets", stating("parameters", lambda asked: asked | {"epsilon": "1.5"})),
-    "a budget": ("budgets", "UPDATE privsql_cliques SET epsilon = '1/7' WHERE clique = 1"),
+    "a budget": ("budgets", "UPDATE privsql_cliques SET budget = '1/7' WHERE clique = 1"),
     "budgets exchanged": ("tables and their budgets", EXCHANGED),
     "a scale": ("scales", "UPDATE privsql_cliques SET scale = scale / 2 WHERE clique = 2"),
     "another view": ("tables and", "UPDATE privsql_cliques SET columns = list_reverse(columns) WHERE clique = 1"),

@@ -1,0 +1,221 @@
+"""The model of a whole release beside what it replaces, and its intervals, on releases of the real tables.
+
+Estimators are arrays of weights (record, value); an answer is their sum. ``model``; ``linear``, the weights of
+``NAME_weighted``; ``formula``, count/|g|; ``independence``, the shares of the values; ``ideal``, the model with
+parameters fitted to the true labels, below which no fit can come.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy
+
+import privsql
+from privsql.answers.bucket_model import ReleaseArrays, fit_bucket_model, list_weights, prepare_release
+from privsql.answers.softmax import Schedule, fit_softmax, start_fit
+from privsql.engine.sqlfiles import all_rows, table
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize.estimator import find_linear_estimator, read_release_arrays
+from privsql.mechanisms.bucketize.parameters import BucketizeFacts
+from privsql.releases.opened import open_release
+from tests.benchmarks import accuracy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from privsql.answers.bucket_model import BucketModel
+    from privsql.answers.softmax import Design
+
+    Array = NDArray[Any]
+
+FORMULA = {"threshold": "8*f + 0.02", "algorithm": "informative"}
+RELEASES: list[tuple[str, dict[str, str]]] = [
+    *(("acs_occ", made) for made in ({"threshold": "1/4"}, {"threshold": "1/8"}, FORMULA)),
+    *(("acs_edu", made) for made in ({"threshold": "1/4"}, {"threshold": "1/3"}, FORMULA)),
+]
+BANDS = ((1, 50), (50, 200), (200, 1_000), (1_000, 5_000), (5_000, np.inf))
+DIGEST = "0123456789abcdef" * 4  # a fixed seed
+
+
+@dataclass(frozen=True)
+class Question:
+    """Who is meant, in the source and in the release, which ``values`` (K,), and the column that is summed."""
+
+    kind: str
+    source: Array
+    release: Array
+    values: Array
+    amount: str | None = None
+
+
+class Labels:
+    """Known labels as a likelihood: ``counts`` (rows, K)."""
+
+    def __init__(self, counts: Array) -> None:
+        self.counts = counts
+
+    def evaluate(self, probabilities: Array) -> tuple[float, Array]:
+        rest = self.counts - self.counts.sum(axis=1, keepdims=True) * probabilities
+        return float((self.counts * np.log(np.maximum(probabilities, 1e-300))).sum()), rest
+
+    def measure_information(self, design: Design, probabilities: Array) -> Array:
+        return design.sum_features(design.sizes[:, None] * probabilities * (1 - probabilities))
+
+
+@dataclass(frozen=True)
+class World:
+    """A release with its source: ``columns`` (n,) each and ``labels`` (n,), codes of values."""
+
+    target: Any
+    arrays: ReleaseArrays
+    columns: dict[str, Array]
+    labels: Array
+    linear: Array | None
+
+    def questions(self, rng: np.random.Generator, number: int) -> Iterator[Question]:
+        """Equality, ranges and lists of values, OR, SUM with AVG; ``number`` conditions each."""
+        values, names = len(self.arrays.values), list(self.columns)
+        ends = np.cumsum(np.bincount(self.labels, minlength=values)) / len(self.labels)
+        for i in range(number):
+            members = self.equal(rng, names)
+            if i % 5 == 0:
+                yield from (Question("equality", *members, one) for one in np.eye(values))
+            share = rng.uniform(0.01, 0.5)
+            low = rng.uniform(0, 1 - share)
+            yield Question("range of values", *members, ((ends >= low) & (ends <= low + share)).astype(float))
+            yield Question("list of values", *members, (rng.random(values) < rng.uniform(0.05, 0.6)).astype(float))
+            yield Question("sum", *self.equal(rng, names[1:]), np.eye(values)[rng.integers(values)], names[0])
+            chosen = {
+                name: rng.permutation(np.unique(self.columns[name])) for name in rng.choice(names, 3, replace=False)
+            }
+            some = {name: levels[: -(-len(levels) // 2)] for name, levels in chosen.items()}
+            either = [
+                np.logical_and.reduce([np.isin(columns[name], levels) for name, levels in some.items()])
+                for columns in (self.columns, self.arrays.columns)
+            ]
+            yield Question("or", *either, (rng.random(values) < 0.5).astype(float))
+
+    def equal(self, rng: np.random.Generator, names: list[str]) -> tuple[Array, Array]:
+        """Members of a condition on 1 to 3 columns that more than 0.2 % of the records meet."""
+        while True:
+            row = rng.integers(len(self.labels))
+            chosen = rng.choice(names, rng.integers(1, min(3, len(names)) + 1), replace=False)
+            source, release = (
+                np.logical_and.reduce([columns[name] == self.columns[name][row] for name in chosen])
+                for columns in (self.columns, self.arrays.columns)
+            )
+            if source.mean() > accuracy.LEAST:
+                return source, release
+
+
+def open_world(data: tuple[Path, list[str], str], mechanism: dict[str, Any], folder: Path, key: int) -> World:
+    """Publish a table (file, quasi-identifiers, sensitive column) and read both."""
+    file, names, sensitive = data
+    source, columns = accuracy.numbered(file, names, sensitive, folder)
+    spec = accuracy.specification(folder, source, names, mechanism)
+    privsql.publish(spec, key=seed_key(key), replace=True)
+    with open_release(spec.target) as (db, release):
+        arrays = read_release_arrays(db, release.manifest.roles)
+        facts = BucketizeFacts.model_validate(release.manifest.facts)
+        linear = find_linear_estimator(db.arrow(all_rows(table("privsql_channel"))), facts)
+    labels = np.searchsorted(np.array(arrays.values, dtype=np.int64), columns.pop("sensitive"))
+    return World(spec.target, arrays, columns, labels, None if linear is None else linear.weights)
+
+
+def dense(arrays: ReleaseArrays, weights: tuple[Array, Array, Array]) -> Array:
+    """Weights as (n, K)."""
+    record, value, weight = weights
+    found = np.zeros((len(arrays.bucket), len(arrays.values)), dtype=np.float32)
+    found[record, value] = weight
+    return found
+
+
+def estimators(world: World, model: BucketModel) -> Iterator[tuple[str, Array]]:
+    """Every estimator's weights (n, K), one at a time."""
+    arrays = world.arrays
+    yield "model", dense(arrays, model.weights())
+    shape = (len(arrays.sizes), len(arrays.values))
+    at = (arrays.listed_count / arrays.sizes[arrays.listed_bucket], (arrays.listed_bucket, arrays.listed_value))
+    shares = scipy.sparse.csr_array(at, shape=shape).toarray().astype(np.float32)
+    yield "formula", shares[arrays.bucket]
+    if world.linear is not None:
+        yield "linear", (shares @ world.linear.astype(np.float32))[arrays.bucket]
+    overall = np.exp(arrays.log_shares).astype(np.float32)
+    yield "independence", np.broadcast_to(overall, (len(arrays.bucket), len(overall)))
+    yield "ideal", dense(arrays, ideal_weights(world))
+
+
+def ideal_weights(world: World) -> tuple[Array, Array, Array]:
+    """Weights of the model whose parameters are fitted to the labels of the source."""
+    prepared, offset = prepare_release(world.arrays), world.arrays.log_shares
+    rows = {tuple(row): i for i, row in enumerate(np.stack(list(world.arrays.columns.values()), axis=1).tolist())}
+    member = prepared.likelihood.member[
+        [rows[tuple(row)] for row in np.stack(list(world.columns.values()), 1).tolist()]
+    ]
+    counts = np.zeros((len(prepared.design.sizes), len(offset)))
+    np.add.at(counts, (member, world.labels), 1)
+    start = start_fit(prepared.design, len(offset))
+    fit = fit_softmax(prepared.design, Labels(counts), offset, start, Schedule())
+    return list_weights(prepared.likelihood, prepared.design.probabilities(fit.theta, offset))
+
+
+def cost(arrays: ReleaseArrays) -> tuple[BucketModel, list[object]]:
+    """The model; seconds of processor time, peak memory in MB, the attacker's belief."""
+    begin = time.process_time()
+    model = fit_bucket_model(arrays, DIGEST)
+    took = time.process_time() - begin
+    return model, [took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, model.belief]
+
+
+def errors(world: World, model: BucketModel, number: int, seed: int) -> Iterator[list[object]]:
+    """Estimator, from, to, answers, mean relative error, of equality."""
+    rng, values = np.random.default_rng(seed), len(world.arrays.values)
+    asked = [world.equal(rng, list(world.columns)) for _ in range(number)]
+    truth = np.concatenate([np.bincount(world.labels[source], minlength=values) for source, _ in asked])
+    for name, weights in estimators(world, model):
+        found = np.concatenate([weights[release].sum(axis=0, dtype=float) for _, release in asked])
+        for low, high in BANDS:
+            inside = (truth >= low) & (truth < high)
+            if inside.any():
+                error = np.abs(found - truth)[inside] / truth[inside]
+                yield [name, low, high, int(inside.sum()), float(error.mean())]
+
+
+def intervals(world: World, model: BucketModel, number: int, seed: int) -> Iterator[list[object]]:
+    """Kind, from, to, answers, coverage of 95 % and root mean square of z."""
+    found: dict[str, list[tuple[float, ...]]] = {}
+    weights = dense(world.arrays, model.weights())
+    for one in world.questions(np.random.default_rng(seed), number):
+        inside = weights[one.release] @ one.values
+        open_ = inside * (1 - inside)
+        truth, size = float(one.values[world.labels[one.source]].sum()), float(len(inside))
+        sums = [size, float(inside.sum()), float(open_.sum())]
+        if one.amount is None:
+            rows = {one.kind: (truth, sums[1], open_.sum(), open_.sum())}
+        else:
+            amount = world.arrays.columns[one.amount][one.release]
+            true = float(world.columns[one.amount][one.source] @ one.values[world.labels[one.source]])
+            total = float(amount @ inside)
+            away = (amount - total / max(sums[1], 1e-9)) / max(sums[1], 1e-9)
+            rows = {"sum": (true, total, amount @ open_, amount**2 @ open_)}
+            if truth:
+                rows["avg"] = (true / truth, total / sums[1], away @ open_, away**2 @ open_)
+        for kind, (true, estimate, covariance, own) in rows.items():
+            error = model.interval.standard_error(*(np.array([part]) for part in (*sums, covariance, own)))[0]
+            if error > 1e-6 * max(1, abs(estimate)):
+                found.setdefault(kind, []).append((truth, (estimate - true) / error))
+    for kind, answers in found.items():
+        behind, z = np.array(answers).T
+        for low, high in BANDS:
+            part = z[(behind >= low) & (behind < high)]
+            if len(part):
+                rms = float(np.sqrt((part**2).mean()))
+                yield [kind, low, high, len(part), float((np.abs(part) < 1.96).mean()), rms]
