@@ -534,7 +534,8 @@ ledgers = typer.Typer(
     cls=LedgerGroup,
     help="List releases in the publisher's private ledger, what they compose to, and budgets.",
     rich_markup_mode=None,
-    epilog="Examples:\n\n    privsql ledger spec.toml\n\n    privsql ledger withdraw trial.duckdb\n\n"
+    epilog="Examples:\n\n    privsql ledger spec.toml\n\n    privsql ledger show 3\n\n"
+    "    privsql ledger withdraw trial.duckdb\n\n"
     "    privsql ledger cap spec.toml 3",
 )
 app.add_typer(ledgers, name="ledger")
@@ -553,6 +554,16 @@ def ledger(
     """List the releases of a source and what they compose to (the default)."""
     listing = api.ledger(api.load(spec) if spec else None, database=database)
     return CommandOutcome(listing.as_json, lambda: printing.print_ledger(listing))
+
+
+@register_command(group=ledgers)
+def show(
+    number: Annotated[int, typer.Argument(metavar="N", help="The number of a release, as the list has it.")],
+    database: Place = None,
+) -> CommandOutcome:
+    """Show all that the ledger says of one release."""
+    entry = api.ledger(database=database).find_release(number)
+    return CommandOutcome(entry.as_json, lambda: printing.print_entry(entry))
 
 
 @register_command(group=ledgers)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contract import Alternatives
     from privsql.model.manifest import Manifest, VerifiedBound
     from privsql.pages.rendering import Report
+    from privsql.releases.ledger.book import LedgerEntry
     from privsql.releases.statements import ReleaseSummary
     from privsql.verbs.attack import Attacked, CountInference
     from privsql.verbs.compare import Candidate, Comparison, Evaluated
@@ -238,17 +239,23 @@ def print_itemsets(itemsets: Sequence[tuple[list[str], float]]) -> None:
 
 
 def print_ledger(listing: LedgerListing) -> None:
-    """Print the releases of a source, and what they compose to."""
-    rows = make_table("release", "made", "name", "mechanism", "records", "new", "held back", "key")
+    """Print the releases of a source within 80 columns, and what they compose to."""
+    rows = make_table("release", "made", "name", "mechanism", right=("records", "new"))
     for entry in listing:
-        numbers = (entry.records, entry.fresh, entry.held_back)
-        counts = (None if number is None else f"{number:,}" for number in numbers)
-        add_row(rows, entry.number, entry.made, entry.name, f"{entry.mechanism}, {entry.algorithm}", *counts, entry.key)
+        counts = (None if number is None else f"{number:,}" for number in (entry.records, entry.fresh))
+        add_row(rows, entry.number, entry.made[:10], entry.name, entry.mechanism, *counts)
     get_console().print(rows)
     for entry in listing:
         print_line(f"{entry.number}: {entry.composes}{'; withdrawn' if entry.withdrawn else ''}")
     if listing.spent or listing.cap is not None:
         print_budget(listing)
+
+
+def print_entry(entry: LedgerEntry) -> None:
+    """Print all that the ledger says of one release to people."""
+    facts = entry.as_json() | {"source": ", ".join(entry.source), "spec": None}
+    rows = ((name.replace("_", " "), value) for name, value in facts.items() if value not in (None, "", False, {}))
+    get_console().print(make_pairs(rows))
 
 
 def print_budget(listing: LedgerListing) -> None:

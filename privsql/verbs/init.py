@@ -233,6 +233,13 @@ class LedgerListing:
     def __getitem__(self, number: int) -> LedgerEntry:
         return self.releases[number]
 
+    def find_release(self, number: int) -> LedgerEntry:
+        """Return the release of a number; ``UsageError`` if there is none."""
+        found = next((entry for entry in self.releases if entry.number == number), None)
+        if found is None:
+            raise UsageError(f"release {number} is not in the ledger {self.database}; 'privsql ledger' lists them")
+        return found
+
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
         return {

@@ -20,7 +20,7 @@ from privsql.errors import EngineError, GuaranteeError, InfeasibleError, Privsql
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest
 from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, view_script
 from privsql.releases.draft import Draft, digest_release, is_occupied, private_folder, sweep_drafts
-from privsql.releases.ledger.composition import make_choice, make_publication, prepare_ledger
+from privsql.releases.ledger.composition import find_ledger, make_choice, make_publication, prepare_ledger
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import SchemaDraft, inspect, replay_target_wal, rewrite_without_leftovers
 from privsql.releases.statements import estimate_learning_risk, examine_release, refuse_learning
@@ -194,7 +194,7 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
         source_session(spec, db, draft.spill_folder, options) as there,
     ):
         replaces = digest_release(target) if is_occupied(target) else None
-        request = dataclasses.replace(request, path=prepare_ledger(db, spec, publishing=True), replaces=replaces)
+        request = dataclasses.replace(request, path=prepare_ledger(db, spec), replaces=replaces)
         publication = _prepare_publication(db, there, request, publishing=True)
         publication.require_covered()
         try:
@@ -375,7 +375,7 @@ def _plan_spec(spec: Spec, options: Options) -> Published:
         open_engine(folder, options) as db,
         source_session(spec, db, folder, options) as there,
     ):
-        request = PublicationRequest(spec, prepare_ledger(db, spec))
+        request = PublicationRequest(spec, find_ledger(db, spec))
         publication = _prepare_publication(db, there, request, publishing=False)
         if request.path is not None and request.path.exists():
             publication.compare_earlier()

@@ -173,10 +173,10 @@ def test_a_repeat_gives_the_same_release(office: Office) -> None:
     ("statement", "words"),
     rest_slow(
         [
-            ("UPDATE people SET salary = 99 WHERE id = 3", ["id 3 (changed)"]),
-            ("UPDATE people SET age = NULL WHERE id = 3", ["id 3 (changed)"]),
-            ("DELETE FROM people WHERE id IN (4, 5)", ["id 4 (deleted), 5 (deleted)"]),
-            ("UPDATE people SET salary = salary + 1", ["1 (changed)", "and 2 more"]),
+            ("UPDATE people SET salary = 99 WHERE id = 3", ["1 changed", "new records alone"]),
+            ("UPDATE people SET age = NULL WHERE id = 3", ["1 changed"]),
+            ("DELETE FROM people WHERE id IN (4, 5)", ["2 deleted"]),
+            ("UPDATE people SET salary = salary + 1", ["7 changed"]),
         ]
     ),
 )
@@ -186,6 +186,27 @@ def test_what_may_only_grow_may_not_change(office: Office, statement: str, words
     refused(run(*office.arguments()), 1, "records of earlier releases may not change", *words, "--allow-composition")
     assert not office.made[-1].exists()
     assert len(office.entries()) == 1
+
+
+def test_new_records_alone_are_published_after_a_deletion(office: Office) -> None:
+    """What a refusal calls safe is taken, and the refusal names no id."""
+    office.publish()
+    office.sql("DELETE FROM people WHERE id = 4")
+    office.hire("(901, 30, 'F', 10), (902, 31, 'M', 20), (903, 32, 'F', 30), (904, 33, 'M', 40)")
+    done = run(*office.arguments())
+    refused(done, 1, "1 deleted", "new records alone", "source.query")
+    assert "id 4" not in done.err
+    query = 'database = "office.duckdb"\nquery = "SELECT * FROM people WHERE id > 900"\nname = "people"\nid = "id"'
+    assert office.publish(source=query)["published"] == 4
+
+
+def test_one_release_of_the_ledger_is_shown(office: Office) -> None:
+    office.publish()
+    shown = succeeded("ledger", "show", 1, "--json").json
+    assert (shown["number"], shown["name"], shown["composes"]) == (1, "pay", "the first release")
+    assert "the first release" in succeeded("ledger", "show", 1).out
+    refused(run("ledger", "show", 2), 2, "release 2 is not in the ledger", "'privsql ledger' lists them")
+    assert max(map(len, succeeded("ledger").out.splitlines())) <= 80
 
 
 @pytest.mark.slow

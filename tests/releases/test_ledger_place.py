@@ -364,7 +364,7 @@ def test_another_ledger_is_named_on_the_command_line_for_every_verb_that_asks_on
     assert succeeded("plan", office.spec(), "--ledger-database", own, "--json").json["ledger"]["database"] == str(own)
     both = ["verify", second, "--against", first, "--source"]
     office.sql("DELETE FROM people WHERE id > 10")
-    assert "records of releases 1, 2" in succeeded(*both, office.spec(), "--database", own).out
+    assert "records of releases 1, 2" in succeeded(*both, office.spec(), "--database", own, "--verbose").out
     refused(run(*both[:2], "--database", own), 2, "give source and against")
     assert len(succeeded("ledger", "--database", own, "--json").json["releases"]) == 2
     assert succeeded("ledger", "cap", office.spec(), 3, "--database", own, "--json").json["database"] == str(own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from privsql.mechanisms.contract import BudgetComposition, GroupComposition
 from privsql.releases.draft import digest_release
 from privsql.releases.ledger.book import (
     SUBJECTS,
+    VARIABLE,
     Spending,
     as_plain_json,
     compose_spending,
@@ -219,7 +221,8 @@ class BudgetLedger(Publication):
 # A guarantee covers a chain of releases that agree in their mechanism's terms and in the columns. The same release
 # again reveals nothing new. Anything else is refused, unless the publisher allows composition, and the release says so.
 
-MOST_NAMED_RECORDS = 5  # records that a message names
+CHANGED = "records of earlier releases may not change"
+GROWN = "a release of the new records alone is safe, with a source.query that leaves out those of earlier releases; "
 
 
 @dataclass(frozen=True)
@@ -269,9 +272,10 @@ class GroupLedger(Publication):
         self.subjects.names.prepare_marks()
         if self.findings.reason is not None and not self.request.allow:
             last = max(self.findings.same)
+            safe = GROWN if self.findings.reason.startswith(CHANGED) else ""
             raise GuaranteeError(
-                f"{self.findings.reason}; --allow-composition publishes all the same, and says so in the release; "
-                f"'privsql ledger withdraw {last}' takes back one that never left the house"
+                f"{self.findings.reason}; {safe}--allow-composition publishes all the same, and says so in the "
+                f"release; 'privsql ledger withdraw {last}' takes back one that never left the house"
             )
 
     @property
@@ -333,14 +337,13 @@ class GroupLedger(Publication):
         return entry.key == self.key.reference
 
     def _explain_refusal(
-        self, same: Sequence[LedgerEntry], others: Sequence[LedgerEntry], changed: Sequence[tuple[str, str]]
+        self, same: Sequence[LedgerEntry], others: Sequence[LedgerEntry], changed: Sequence[str]
     ) -> str:
         if changed:
-            names = ", ".join(f"{name} ({fate})" for name, fate in changed[:MOST_NAMED_RECORDS])
-            more = f" and {len(changed) - MOST_NAMED_RECORDS} more" if len(changed) > MOST_NAMED_RECORDS else ""
+            fates = ", ".join(f"{number:,} {fate}" for fate, number in sorted(Counter(changed).items()))
             one = self.request.spec.source.persons == "one"
             why = "; persons = 'one' takes a record again only as long as it is there unchanged" if one else ""
-            return f"records of earlier releases may not change: {self.request.spec.source.id} {names}{more}{why}"
+            return f"{CHANGED}: {fates}{why}"
         last = (same or others)[-1]
         verdict = self.verdicts[last.number]
         if not same:
@@ -462,35 +465,48 @@ def make_publication(db: EngineSession, source: Records, request: PublicationReq
     return (BudgetLedger if private else GroupLedger)(db, source, request)
 
 
-def prepare_ledger(db: EngineSession, spec: Spec, *, publishing: bool = False) -> Path | None:
-    """Return the ledger of a specification; None without a ledger.
-
-    Raises ``UsageError`` if the releases of the source are written down elsewhere. ``publishing``: from now on it is
-    here.
-    """
+def find_ledger(db: EngineSession, spec: Spec) -> Path | None:
+    """Return the ledger in which the releases of a source stand, else that of its specification; None without one."""
     path = path_of(spec)
     if path is None:
         return None
     replay_wal(path)
     named = spec.ledger is not None and spec.ledger.database is not None
-    if not named or is_default_writable():  # who has no state folder names a place
-        _require_one_place(db, path, spec, publishing=publishing)
-    return path
-
-
-def _require_one_place(db: EngineSession, path: Path, spec: Spec, *, publishing: bool) -> None:
-    """Releases of one source stand in one ledger; the user's own knows in which, if that is another."""
+    if named and not is_default_writable():  # who has no state folder names a place
+        return path
     user, names = default_path(), known_as(spec.source)
     with open_for_reading(db, user) as book:
         pass
     other = book.find_other_ledger(names)
+    if other is not None and other.exists():
+        return other
     here = [entry for entry in book.list_of_source(names) if not entry.withdrawn or entry.epsilon is not None]
-    ledger = other if other is not None and other.exists() else user if here else None
-    if ledger is not None and ledger != path:
-        raise UsageError(f"releases of {join_names(names)} are written down in {ledger}; set ledger.database to it")
-    if publishing and path not in (user, other):
-        with open_for_writing(db, user) as book, db.in_transaction():
-            write_events(db, book, ("elsewhere", {"source": list(names), "database": str(path)}))
+    return user if here else path
+
+
+def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
+    """Return the ledger in which a release is written down, and note in the user's own where that is.
+
+    Releases of one source stand in one ledger: raises ``UsageError`` if earlier ones stand in another one.
+    """
+    path, ledger = path_of(spec), find_ledger(db, spec)
+    if path is None or ledger is None:
+        return None
+    names = known_as(spec.source)
+    if ledger != path:
+        raise UsageError(
+            f"releases of {join_names(names)} are written down in {ledger}; use --ledger-database {ledger} "
+            f"(ledger.database), or set {VARIABLE} to it"
+        )
+    named = spec.ledger is not None and spec.ledger.database is not None
+    user = default_path() if not named or is_default_writable() else path
+    if path != user:
+        with open_for_reading(db, user) as book:
+            known = book.find_other_ledger(names)
+        if path != known:
+            with open_for_writing(db, user) as book, db.in_transaction():
+                write_events(db, book, ("elsewhere", {"source": list(names), "database": str(path)}))
+    return path
 
 
 def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: bool = True) -> Path:
@@ -498,13 +514,16 @@ def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: b
     path: Path | None = database or default_path()
     if spec is not None and database is None:
         with open_scratch() as db:
-            path = prepare_ledger(db, spec)
+            path = find_ledger(db, spec)
     elif path is not None:
         replay_wal(path)
     if path is None:
         raise UsageError("there is no ledger: the specification says ledger.off")
     if exists and not path.exists():
-        raise UsageError(f"there is no ledger yet; the first release will make {path}")
+        raise UsageError(
+            f"there is no ledger yet; the first release will make {path}. If releases are written down in another "
+            f"one, give --database or set {VARIABLE}"
+        )
     return path
 
 
