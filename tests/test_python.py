@@ -70,7 +70,7 @@ def commands(group: Any = COMMAND) -> Iterator[tuple[str, Any]]:
         if hasattr(command, "commands"):
             yield from commands(command)
         else:
-            yield ("ledger" if name == "list" else name), command
+            yield ("ledger" if name in ("list", "show") else name), command
 
 
 def keywords(verb: Callable[..., Any]) -> dict[str, Any]:
