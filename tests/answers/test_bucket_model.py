@@ -25,7 +25,7 @@ from privsql.answers.bucket_model import (
     restore_model,
     round_sums,
 )
-from privsql.answers.softmax import FeatureMap, combine_rows
+from privsql.answers.softmax import Design, FeatureMap, combine_rows, start_fit
 from privsql.errors import GuaranteeError
 
 DIGEST = "0123456789abcdef" * 4
@@ -219,6 +219,26 @@ def test_a_release_that_memory_does_not_hold_is_fitted_by_some_of_its_buckets(
     np.testing.assert_allclose(np.bincount(record, weight), np.ones(len(release.bucket)), atol=1e-9)
     again = restore_model(release, half.parameters(), DIGEST)
     assert again.interval == half.interval
+
+
+def test_errors_of_a_rehearsal_draw_the_truth_of_the_next(
+    release: ReleaseArrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thetas, probabilities = [], Design.probabilities
+
+    def record_theta(self: Design, theta: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        thetas.append(theta)
+        return probabilities(self, theta, offset)
+
+    monkeypatch.setattr(bucket_model, "fit_softmax", lambda _, __, ___, fit, *____: replace(fit, theta=fit.theta + 0.1))
+    monkeypatch.setattr(Design, "probabilities", record_theta)
+    prepared = bucket_model.prepare_release(release)
+    start = start_fit(prepared.design, 12)
+    bucket_model.rehearse(prepared, start, release.log_shares, np.random.default_rng(10), lambda: None)
+    truths, found = thetas[::2], thetas[1::2]
+    assert len(truths) == bucket_model.REHEARSALS
+    for truth, refit, following in zip(truths, found, truths[1:], strict=False):
+        np.testing.assert_allclose(following, start.theta - (refit - truth))
 
 
 def test_standard_errors_follow_from_sums_over_records() -> None:
