@@ -309,10 +309,11 @@ class IntervalScale:
     With t = n/N the question's share of the ``records``, S its estimated count, V_11 the variance of that within
     buckets, V_yy that of the question's sum and V_1y their covariance, all as sums over records,
 
-        se^2 = (V_yy - t V_1y^2/V_11) MISFIT E,   E = exp(quadratic in log S and log(V_11/(S (1 - S/n)))).
+        se^2 = (MISFIT (1 - t) C + MISFIT_OF_AMOUNTS (V_yy - C)) E,   C = V_1y^2/V_11,
 
-    E is at least 1; what is more is what the parameters add. ``coefficients`` (6,) of the quadratic are learnt within
-    ``limits`` (2, 2): the least of both logarithms and the largest ones, by ``fitted_share`` of the records.
+    E = exp(quadratic in log S and log(V_11/(S (1 - S/n)))), at least 1: what the parameters add. C is what goes with
+    the count. ``coefficients`` (6,) are learnt within ``limits`` (2, 2), the least and the largest of both logarithms,
+    by ``fitted_share`` of the records.
     """
 
     records: int
@@ -331,13 +332,12 @@ class IntervalScale:
         V_yy = sum over records of (sum of w amount^2) - a_i^2. All three are alike for a count. A ratio R of two sums
         is the sum of the amounts (y - R x)/sum of x, whose variances follow from those of both.
         """
-        known = np.maximum(variance, LEAST)
-        shared = np.maximum(own_variance - members / self.records * covariance**2 / known, 0)
-        features = _interval_features(
-            members * self.fitted_share, count * self.fitted_share, variance * self.fitted_share, self.limits
-        )
+        joint = covariance * (covariance / np.maximum(variance, LEAST))
+        within = MISFIT * (1 - members / self.records) * joint + MISFIT_OF_AMOUNTS * np.maximum(own_variance - joint, 0)
+        members, count, variance = (self.fitted_share * part for part in (members, count, variance))
+        features = _interval_features(members, count, variance, self.limits)
         excess = np.expm1(np.clip(features @ np.array(self.coefficients), 0, MOST_EXCESS)) / self.fitted_share
-        return np.asarray(np.sqrt(MISFIT * shared * (1 + excess)))
+        return np.asarray(np.sqrt(within * (1 + excess)))
 
     @staticmethod
     def restore(records: int, fitted_share: float, parameters: Mapping[str, Any]) -> IntervalScale:
@@ -541,7 +541,7 @@ def check_numbers(stated: Any, shape: tuple[int, ...], least: float = -np.inf) -
 # 1/(I + lambda) leave out: the first rehearsal only shows them, and each one's draw the truth of the next.
 
 REFIT = Schedule(rounds=0, last=30)
-REHEARSALS, MISFIT, MOST_EXCESS = 3, 1.5, 10.0  # MISFIT: for what tables hold beyond pairs of columns
+REHEARSALS, MOST_EXCESS, MISFIT, MISFIT_OF_AMOUNTS = 3, 10.0, 1.5, 2.0  # misfits by the true answers of real tables
 SWEEPS = 12  # steps of a draw for each record of a bucket
 CONDITIONS, ATTRIBUTES, VALUE_SETS, LEAST_SHARE = 100, 3, 15, 0.002
 CONVERGED = 50.0

@@ -249,5 +249,7 @@ def test_standard_errors_follow_from_sums_over_records() -> None:
     np.testing.assert_allclose(count**2, bucket_model.MISFIT * 0.75 * open_)
     amounts = scale.standard_error(size, np.array([share.sum()]), open_, 7 * open_, 49 * open_)
     np.testing.assert_allclose(amounts, 7 * count)
+    contrast = scale.standard_error(size, np.array([share.sum()]), open_, 0 * open_, open_)
+    np.testing.assert_allclose(contrast**2, bucket_model.MISFIT_OF_AMOUNTS * open_)
     everyone = np.array([1_000.0])
     assert scale.standard_error(everyone, np.array([share.sum()]), open_, open_, open_) == 0
