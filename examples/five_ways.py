@@ -23,7 +23,7 @@ WAYS: dict[str, tuple[str, dict[str, object]]] = {
     "randomized": ("occupation", {"kind": "randomize", "rho1": "1/13", "rho2": "1/8"}),
     "(k,e) on income": ("income", {"kind": "permute", "k": 8, "e": 5000}),
 }
-ATTACKS = {"linkage": "linkage", "corruption, 2 known": "2 known", "learning": "learning"}
+ATTACKS = {"linkage": "linkage", "corruption": "1 known", "learning": "learning"}
 
 
 def release(folder: Path, name: str) -> dict[str, float | None]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
     from privsql.releases.opened import Release, inspect, query
     from privsql.source.spec import Spec, build, load, schema
-    from privsql.verbs.attack import Attacked, attack, infer
+    from privsql.verbs.attack import Attacked, attack, infer, summarize
     from privsql.verbs.compare import Workload, algorithms, compare, evaluate
     from privsql.verbs.fit import FittedModel, fit
     from privsql.verbs.init import cap, init, itemsets, ledger, synthesize, withdraw
@@ -28,7 +28,7 @@ __all__ = [
     "Options", "PrivsqlError", "Published", "Release", "Report", "Spec", "UsageError", "Verified", "Workload",
     "__version__", "algorithms", "attack", "build", "cap", "compare", "evaluate", "fit", "infer", "init",
     "inspect", "itemsets", "ledger", "load", "open", "plan", "publish", "query", "report", "schema", "serve",
-    "synthesize", "test", "verify", "withdraw",
+    "summarize", "synthesize", "test", "verify", "withdraw",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,7 +38,7 @@ _HOMES = {
     "errors": ("EngineError", "GuaranteeError", "InfeasibleError", "PrivsqlError", "UsageError"),
     "releases.opened": ("Release", "inspect", "query"),
     "source.spec": ("Spec", "build", "load", "schema"),
-    "verbs.attack": ("Attacked", "attack", "infer"),
+    "verbs.attack": ("Attacked", "attack", "infer", "summarize"),
     "verbs.compare": ("Workload", "algorithms", "compare", "evaluate"),
     "verbs.fit": ("FittedModel", "fit"),
     "verbs.init": ("cap", "init", "itemsets", "ledger", "synthesize", "withdraw"),

@@ -52,6 +52,8 @@ ELSEWHERE = {  # flags without a keyword, and what stands for them; for --json r
     "query --explain": "Answer.sql and Answer.formula",
     "query --as_csv": "Answer.frame().to_csv()",
     "plan --algorithms": "privsql.algorithms",
+    "publish --verbose": "Published.lines",
+    "verify --verbose": "Verified.checks, Verified.recomputed",
     "evaluate --plot": "Evaluated.plot()",
     "compare --plot": "Compared.plot()",
     "evaluate --points": "Evaluated.points()",

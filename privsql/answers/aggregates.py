@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from sqlglot import exp
 
@@ -163,7 +165,7 @@ class Aggregates:
     def __init__(self, sides: Mapping[str, Side], types: Mapping[str, str], measures: Collection[str]) -> None:
         self._sides, self._types, self._told = sides, types, measures
         self.asked: list[AggregateCall] = []
-        self._seen: dict[tuple[str, exp.Expr | None, exp.Expr | None], int] = {}
+        self._seen: dict[tuple[str, exp.Expr | None, exp.Expr | None, Fraction], int] = {}
 
     def as_expression(self, node: exp.Expr, named: Named) -> exp.Expr:
         """Return an aggregate function, with its FILTER, over numbered ones that ``named`` makes columns."""
@@ -238,17 +240,22 @@ class Aggregates:
         """Return a statistic of quasi-identifiers, which the release holds exactly or not at all."""
         if isinstance(node, exp.WithinGroup):  # as a function of two arguments, of which each engine has one
             (ordered,), share = node.expression.expressions, node.this.this
-            share = exp.Sub(this=exp.Literal.number(1), expression=share) if ordered.args.get("desc") else share
+            if ordered.args.get("desc") and _is_number(share):
+                share = exp.Literal.number(str(1 - Decimal(share.name)))
             node = type(node.this)(this=ordered.this, expression=share)
         for part in node.iter_expressions():
             check_kinds(as_written(node), part, aggregates=True)
+        operand, share = node.this, node.args.get("expression")
+        if isinstance(node, exp.PercentileCont) and sides_of(node, self._sides) == {"sa"} and _is_number(share):
+            median = self._make_measure("median", exp.Median(this=operand))
+            return replace(median, share=Fraction(share.name))
         if sides_of(node, self._sides) != {"qi"}:
             instead = "GROUP BY the column and COUNT(*)"
             raise UsageError(f"{as_written(node)} is only available for quasi-identifiers; {instead}")
         return Measure("statistic", node)
 
     def _number_call(self, measure: Measure, among: exp.Expr | None, node: exp.Expr) -> int:
-        key = (measure.kind, measure.operand, among)
+        key = (measure.kind, measure.operand, among, measure.share)
         if key not in self._seen:
             self._seen[key] = len(self.asked)
             self.asked.append(AggregateCall(measure, among, as_written(node)))
@@ -333,7 +340,7 @@ def _match_weighed(root: exp.Expr) -> Weighed | None:
     return branch.this, branch.args["true"], True
 
 
-def _is_number(item: exp.Expr) -> bool:
+def _is_number(item: exp.Expr | None) -> TypeGuard[exp.Literal]:
     return isinstance(item, exp.Literal) and not item.is_string
 
 

@@ -497,7 +497,7 @@ class LinearEstimator:
         weight = observation.weight[:, None]
         variance = weight * (spread + channel.records.sum() * np.matmul(channel.shares, missed))
         variance = variance + _estimate_drive(channel, observation)[:, None] * np.matmul(channel.prior_shape, missed)
-        return Posterior(observation.observed @ self.weights, np.sqrt(variance))
+        return Posterior(observation.observed @ self.weights, np.sqrt(variance.clip(0)))
 
 
 def _estimate_drive(channel: Channel, observation: Observation) -> Floats:

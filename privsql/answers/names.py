@@ -181,7 +181,7 @@ def refuse_others(node: exp.Expr, known: set[str]) -> None:
     """Raise ``UsageError`` for a clause that is not known."""
     for clause, value in node.args.items():
         if value and clause not in known:
-            instead = "use SELECT .. FROM .. WHERE .. GROUP BY .. HAVING .. ORDER BY .. LIMIT"
+            instead = "a query has WHERE, GROUP BY, HAVING, QUALIFY, ORDER BY and LIMIT"
             raise UsageError(f"{WRITTEN.get(clause, clause.strip('_').upper())} is not supported; {instead}")
 
 
@@ -240,6 +240,17 @@ def find_aggregates(root: exp.Expr) -> Iterator[exp.Expr]:
             yield node
         else:
             rest += list(node.iter_expressions())[::-1]
+
+
+def has_aggregates(select: exp.Select) -> bool:
+    """Return whether a query without groups is one of aggregate functions, window functions aside: it has one row."""
+    clauses = (select.args.get(name) for name in ("having", "qualify", "order"))
+    for root in (*select.expressions, *(one for one in clauses if one is not None)):
+        for node in root.find_all(*AGGREGATES):
+            holder = node.parent.parent if isinstance(node.parent, exp.Filter) else node.parent
+            if not isinstance(holder, exp.Window) or node.arg_key != "this":
+                return True
+    return False
 
 
 def list_group_names(select: exp.Select) -> set[str]:
@@ -324,7 +335,7 @@ def release_alias(select: exp.Select, name: str) -> str:
     clause = select.args.get("from_")
     relation = clause.this if clause else None
     if not isinstance(relation, exp.Table) or not isinstance(relation.this, exp.Identifier):
-        raise UsageError(f"the query must read FROM {name}")
+        raise UsageError(f"the query must read FROM {name}; count with COUNT(*) FROM {name}")
     refuse_others(relation, {"this", "alias"})
     if relation.alias_column_names:
         raise UsageError("renaming columns in FROM is not supported")

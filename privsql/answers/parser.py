@@ -15,6 +15,7 @@ from privsql.answers.names import (
     NameResolver,
     check_clauses,
     find_aggregates,
+    has_aggregates,
     is_count,
     parse_select,
     read_limits,
@@ -113,8 +114,7 @@ class _QueryReader:
     def read_statement(self) -> Statement:
         """Return all of it."""
         where, having = self._tree.args.get("where"), self._tree.args.get("having")
-        clauses = [*self._tree.expressions, *([having.this] if having else [])]
-        if not self._sets[0] and self._sets == ((),) and not any(list(find_aggregates(one)) for one in clauses):
+        if not self._tree.args.get("group") and not has_aggregates(self._tree):
             return self._read_preview(where.this if where else None)
         outputs = tuple(self._read_outputs())
         over = self._over_answer(having.this, "HAVING") if having else None
@@ -146,6 +146,10 @@ class _QueryReader:
     def _read_preview(self, where: exp.Expr | None) -> Statement:
         """Return a SELECT of columns alone: some records, without their sensitive values."""
         sides, limits = self._names.sides, read_limits(self._tree)
+        if self._tree.find(exp.Window):
+            raise UsageError(
+                "window functions over records are not supported; GROUP BY columns first, and use COUNT(*)"
+            )
         unmet = where is not None and not any(where.find_all(exp.Column))
         if limits["limit"] is None and not unmet:
             instead = "count them with COUNT(*) .. GROUP BY, or see some with LIMIT 100"

@@ -253,7 +253,10 @@ class AnswerBuilder:
             chosen = chosen.order_by(*statement.order, *last)
             chosen = chosen.limit(statement.limit) if statement.limit is not None else chosen
             chosen = chosen.offset(statement.offset) if statement.offset is not None else chosen
-            return db.rows(chosen)
+            rows = db.rows(chosen)
+        if statement.unique == () and not rows and not (statement.limit == 0 or statement.offset):
+            raise UsageError("the subquery has no rows to add up; ask for it alone")
+        return rows
 
     @contextmanager
     def _store_rows(self) -> Iterator[exp.Subquery]:

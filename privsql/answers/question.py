@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
@@ -230,15 +231,17 @@ def as_text(kind: str) -> bool:
 
 @dataclass(frozen=True)
 class Measure:
-    """What is asked for: ``count``, or ``sum`` or ``avg`` of ``of`` over quasi-identifiers; where the release can tell,
-    ``sum``, ``avg``, ``min`` or ``max`` of the sensitive column; and, where no sensitive column is in the question,
-    ``min``, ``max``, ``median``, ``distinct`` (the number of different values) and ``statistic``, whose ``operand`` is
-    the aggregate function itself. ``window``: made of the answers of others.
+    """What is asked for: ``count``, or ``sum`` or ``avg`` of ``operand`` over quasi-identifiers.
+
+    Where the release can tell: ``sum``, ``avg``, ``min``, ``max`` or ``median`` of the sensitive column. Where no
+    sensitive column is in the question: ``min``, ``max``, ``median``, ``distinct`` (the number of different values) and
+    ``statistic``, whose ``operand`` is the aggregate function itself. ``window``: made of the answers of others.
     """
 
     kind: Kind = "count"
     operand: exp.Expr | None = None
     side: Side = "qi"
+    share: Fraction = Fraction(1, 2)  # of a median of the sensitive column that is another quantile
 
     @property
     def column(self) -> str | None:

@@ -13,6 +13,7 @@ from privsql.answers.names import (
     NameResolver,
     QueryTable,
     find_aggregates,
+    has_aggregates,
     is_count,
     output_position,
     parse_query_text,
@@ -88,6 +89,8 @@ def _merge_outer(outer: exp.Select, alias: str, inner: exp.Select) -> exp.Select
     inner.set("expressions", outer.expressions)
     for key in ("order", *LATER):
         inner.set(key, outer.args.get(key) or inner.args.get(key))
+    if not inner.args.get("group") and not has_aggregates(inner):
+        raise UsageError("the query names no count of its subquery; ask for the subquery alone")
     return inner
 
 
@@ -245,7 +248,7 @@ def _union_order(tree: exp.Query, first: exp.Select) -> Iterator[tuple[int, bool
 # Groups of items ------------------------------------------------------------------------------------------------------
 # How many records hold each item: a count with a condition for every item that the release lists.
 
-FORM = "SELECT unnest({0}) AS item, COUNT(*) AS n FROM {1} GROUP BY item ORDER BY n DESC LIMIT 10 works"
+FORM = "unnest({}) AS item and COUNT(*) by GROUP BY item, with WHERE on records, ORDER BY and LIMIT, work"
 
 
 @dataclass(frozen=True)
@@ -262,7 +265,7 @@ def split_items(sql: str, release: str, items: str) -> ItemGroups | None:
     tree = parse_query_text(sql)
     if not isinstance(tree, exp.Select) or not tree.find(exp.Explode, exp.Unnest):
         return None
-    works = FORM.format(items, release)
+    works = FORM.format(items)
     refuse_others(tree, {"expressions", "from_", "joins", "where", "group", "order", "limit", "offset"})
     name, where = _find_unnested(tree, release, items, works)
     places = [at for at, item in enumerate(tree.expressions) if _is_item(item.unalias(), name, items)]

@@ -8,7 +8,7 @@ over the release alone are answered before the query, and stand in it as constan
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from privsql.answers.names import (
     NameResolver,
     find_aggregates,
     from_last,
+    group_items,
+    read_limits,
     split_conjuncts,
 )
 from privsql.answers.question import check_kinds, shorten_sql
@@ -56,7 +58,6 @@ class Rewriter:
     release: str
     columns: Sequence[str]
     lookups: Lookups | None
-    _outputs: dict[int, dict[str, exp.Expr]] = field(default_factory=dict)
 
     def rewrite(self, select: exp.Select, known: Queries) -> exp.Select:
         """Return a query over rows in its form, in place; one over the result of another keeps that in FROM.
@@ -275,6 +276,8 @@ class Rewriter:
             if len(theirs) != 1:
                 raise UsageError(f"JOIN {alias} ON {shorten_sql(part)} is not supported; use IN (SELECT ..)")
             keys.append((next(s for s in sides if s is not theirs[0]), names.index(fold_name(theirs[0].name))))
+        if len({tuple(row[at] for _, at in keys) for row in rows}) < len(rows):
+            raise UsageError(f"JOIN {alias}: several rows of it have one key; join on all columns that it groups by")
         either = [exp.and_(*(_equals(key.copy(), row[at]) for key, at in keys)) for row in rows]
         where = select.args.get("where")
         met = exp.paren(exp.or_(*either)) if either else exp.false()
@@ -306,6 +309,9 @@ class Rewriter:
             return
         if clause is not None and (not self._is_release(clause.this) or _find_subqueries(where)):
             return
+        calls = [node for item in select.expressions for node in find_aggregates(item)]
+        if clause is not None and all(node.find_ancestor(exp.Subquery) for node in calls):
+            return  # one row of each record
         folded = [self._fold_scalar(node, known) for node in found]
         if None in folded:
             return
@@ -350,10 +356,16 @@ class Rewriter:
         for clause, value in query.args.items():
             if value and clause not in LOOKUP_CLAUSES:
                 raise UsageError(f"{shorten_sql(query)}: such a subquery is not supported; read one table of your own")
-        for item in (*query.expressions, *(query.args[one] for one in ("where", "having") if query.args.get(one))):
-            if not _is_star(item):
-                check_kinds("subquery", item.this if isinstance(item, exp.Where | exp.Having) else item.unalias(),
-                            aggregates=True)  # fmt: skip
+        sources = _list_sources(query)
+        plain = len(sources) == 1 and isinstance(sources[0].this, exp.Table) and len(tables) == 1
+        if not plain or not isinstance(tables[0].this, exp.Identifier):
+            raise UsageError(f"{shorten_sql(query)}: such a subquery is not supported; read one table of your own")
+        read_limits(query)
+        parts = [item.unalias() for item in query.expressions if not _is_star(item)]
+        parts += [query.args[one].this for one in ("where", "having") if query.args.get(one)]
+        parts += [item.this for item in (query.args["order"].expressions if query.args.get("order") else ())]
+        for part in (*parts, *group_items(query)):
+            check_kinds("subquery", part, aggregates=True)
         if self.lookups is None:
             raise UsageError(f"there is no table {tables[0].name!r} here; attach it with --attach")
         return self._limited(self.lookups.read_rows(query.copy()), query)

@@ -142,8 +142,9 @@ class Finding:
     posterior of the true value exceeds its bound.
 
     ``leaks``: a fault of the release was found that is no matter of probabilities. ``applies``: False where the
-    adversary has nothing to attack in a release of this kind. ``curve``: certainty by known records, theory beside
-    measurement; ``values``: the same by sensitive value, where it depends on that.
+    adversary has nothing to attack in a release of this kind. ``calibrated``: ``mean`` is how often the best guess is
+    right, which the release alone tells by parts that the adversary did not learn from. ``curve``: certainty by known
+    records, theory beside measurement; ``values``: the same by sensitive value, where it depends on that.
     """
 
     adversary: str
@@ -161,6 +162,7 @@ class Finding:
     true_above: float | None = None
     leaks: bool = False
     applies: bool = True
+    calibrated: bool = False
     notes: tuple[str, ...] = ()
     curve: tuple[dict[str, float], ...] = field(default=())
     values: tuple[dict[str, Any], ...] = field(default=())

@@ -322,7 +322,7 @@ class ReleaseSeries:
 class Suite(Generic[S]):
     """A mechanism's adversaries, in the order of the table.
 
-    ``learning``: the mean belief of a learning attacker in its best guess, None where none is measured.
+    ``learning``: the calibrated finding of an attacker who learns from the release, None where there is none.
 
     ``scene``: what its tables are to an adversary who learns from quasi-identifiers, None where there are none to learn
     from. ``combining``: those who need a second release. ``quick``: the scene on which publishing estimates what can be
@@ -333,7 +333,7 @@ class Suite(Generic[S]):
     scene: Callable[[ReleaseView], S] | None = None
     combining: tuple[Callable[[ReleaseSeries], list[Finding]], ...] = ()
     quick: Callable[[ReleaseView], AttackView] | None = None
-    learning: Callable[[ReleaseView], float | None] = lambda _: None
+    learning: Callable[[ReleaseView], Finding | None] = lambda _: None
 
     def run_attacks(self, view: ReleaseView) -> list[Finding]:
         """Every adversary against one release."""

@@ -38,6 +38,7 @@ Memory = Annotated[
     str | None, typer.Option("--memory-limit", help="Memory for the engine, such as 2GB; the rest is spilled to disk.")
 ]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of the engine.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print all details as well.")]
 Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
 
 PROGRAM = "privsql"

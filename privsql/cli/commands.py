@@ -22,6 +22,7 @@ from privsql.cli.app import (
     PlanCommand,
     ReleaseFile,
     SpecCommand,
+    Verbose,
     app,
     load_source,
     print_result,
@@ -63,11 +64,17 @@ def publish(
         bool,
         typer.Option("--allow-composition", help="Publish the same subjects again where no guarantee covers it."),
     ] = False,
+    verbose: Verbose = False,
 ) -> CommandOutcome:
     """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
     spec, key = read_specification(ctx, source), _release_key(key_file, seed)
     done = api.publish(spec, key=key, replace=replace, allow_composition=allow_composition, options=options)
-    return CommandOutcome(done.as_json, lambda: printing.print_published(done), warnings=done.warnings)
+    summary = api.summarize(done, options=options)
+    return CommandOutcome(
+        lambda: done.as_json() | {"summary": summary.as_json()},
+        lambda: printing.print_release(done, summary, verbose=verbose),
+        warnings=done.warnings,
+    )
 
 
 def _release_key(file: Path | None, seed: int | None) -> Key | None:
@@ -437,7 +444,12 @@ def attack(
     settings: dict[str, Any] = {"seed": seed, "within": within, "key_file": key_file, "options": options}
     attacked = api.attack(release, load_source(source) if source else None, against=against or (), **settings)
     pictures.save_picture(pictures.draw_attacks, attacked, plot)
-    return CommandOutcome(attacked.as_json, lambda: printing.print_attack(attacked), attacked.exit_code)
+    summary = api.summarize(release, findings=attacked.findings, options=options) if attacked.ok else None
+    return CommandOutcome(
+        lambda: attacked.as_json() | ({"summary": summary.as_json()} if summary else {}),
+        lambda: printing.print_attack(attacked, summary),
+        attacked.exit_code,
+    )
 
 
 @register_command(epilog='privsql infer --source spec.toml --epsilon 0.1 "age > 60 AND sex = 1" "disease = \'flu\'"')
@@ -502,6 +514,7 @@ def verify(
             "--copy-to", metavar="FILE", help="Write a clean copy from the release's tables alone.", show_default=False
         ),
     ] = None,
+    verbose: Verbose = False,
 ) -> CommandOutcome:
     """Check a release independently: from its file alone, and against the source if a specification names it.
 
@@ -514,7 +527,7 @@ def verify(
     spec = load_source(source) if source else None
     outcome = api.verify(release, spec, against=[*(against or ()), *(more or ())], **keys)
     code = 0 if outcome.ok else 1
-    return CommandOutcome(outcome.as_json, lambda: printing.print_verified(release, outcome), code)
+    return CommandOutcome(outcome.as_json, lambda: printing.print_verified(release, outcome, verbose=verbose), code)
 
 
 ledgers = typer.Typer(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contract import Alternatives
     from privsql.model.manifest import Manifest, VerifiedBound
     from privsql.pages.rendering import Report
+    from privsql.releases.statements import ReleaseSummary
     from privsql.verbs.attack import Attacked, CountInference
     from privsql.verbs.compare import Candidate, Comparison, Evaluated
     from privsql.verbs.fit import FittedModel
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 FIRST = 8  # bounds that a person is shown
 MOST_ROWS = 40  # of the table of a plan
+STYLES = {"promised": "green", "beyond the promise": "yellow"}  # of a summary's lines, by their standing
 WIDE = 140  # columns of a table that is written to a file
 CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\t"), ord("\n")}
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
@@ -102,8 +104,28 @@ def print_line(text: str) -> None:
     get_console().print(escape_controls(text), highlight=False, soft_wrap=True)
 
 
+def print_summary(summary: ReleaseSummary) -> None:
+    """Print the five lines on a release: green where a guarantee covers them, yellow beyond it."""
+    from rich.text import Text  # noqa: PLC0415 (when there is something to print)
+
+    rows = make_pairs(())
+    for one in summary.lines.values():
+        rows.add_row(escape_controls(one.title), Text(escape_controls(one.text), STYLES.get(one.standing, "")))
+    get_console().print(rows)
+
+
+def print_release(done: Published, summary: ReleaseSummary, *, verbose: bool) -> None:
+    """Print a release that was written: its summary first, with ``verbose`` all that it states."""
+    print_summary(summary)
+    if verbose:
+        print_published(done)
+        return
+    get_console().print(make_pairs(done.list_lines(verbose=False)))
+    print_line(f"wrote {done.release}")
+
+
 def print_published(done: Published) -> None:
-    """Print a release that was written, or a plan."""
+    """Print all that a plan or a release states."""
     get_console().print(make_pairs(done.lines))
     head, *rows = done.stated.tabulate() or [()]
     if rows:
@@ -117,23 +139,29 @@ def print_published(done: Published) -> None:
         print_line(f"wrote {done.release}")
 
 
-def print_verified(release: Path, outcome: Verified) -> None:
-    """Print the outcome of every check."""
+def print_verified(release: Path, outcome: Verified, *, verbose: bool) -> None:
+    """Print the summary and the checks that do not hold; with ``verbose`` every check, figure and bound."""
+    if outcome.recomputed:
+        print_summary(outcome.recomputed.summary)
     checks = make_table("check", "holds", "offending rows")
-    for check in outcome.checks:
+    listed = [one for one in outcome.checks if verbose or not one.ok or one.compared]
+    for check in listed:
         add_row(
             checks,
             check.name,
             "yes" if check.ok else f"NO ({check.violations})",
             "\n".join(filter(None, (*check.offending, check.compared))),
         )
-    get_console().print(checks)
-    if outcome.recomputed:
+    if listed:
+        get_console().print(checks)
+    if outcome.recomputed and verbose:
         get_console().print(make_pairs(outcome.recomputed.figures))
         _print_bounds(outcome.recomputed.bounds)
     for note in outcome.notes:
         print_line(f"note: {note}")
-    print_line(f"{release}: {'verified' if outcome.ok else 'NOT verified'}")
+    held = sum(check.ok for check in outcome.checks)
+    counted = f"{held} of {len(outcome.checks)} checks hold{'' if verbose else ' (--verbose lists them)'}"
+    print_line(f"{release}: {'verified' if outcome.ok else 'NOT verified'}; {counted}")
     if outcome.copy is not None:
         print_line(f"wrote {outcome.copy}: a copy from its tables alone")
 
@@ -403,8 +431,10 @@ def _band_labels(candidates: Sequence[Candidate]) -> list[str]:
     return [*dict.fromkeys(plot.band_label(band) for band in sorted(bands, key=lambda band: band["low"])), "all"]
 
 
-def print_attack(outcome: Attacked) -> None:
-    """Print one row per adversary with its promise."""
+def print_attack(outcome: Attacked, summary: ReleaseSummary | None) -> None:
+    """Print the summary unless a promise is broken, and one row per adversary with its promise."""
+    if summary is not None:
+        print_summary(summary)
     figured = ("attacked", "mean", "highest", "above bound", "gain", *(("right",) if outcome.source else ()))
     rows = make_table("adversary", "what it knows", right=figured, lines=True)
     rows.columns[1].ratio = 1

@@ -17,7 +17,7 @@ from privsql.engine.sqlfiles import Holes, alias_as, column, fill, temp_table
 from privsql.errors import EngineError, GuaranteeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -223,14 +223,6 @@ class PackedColumn:
         numbers: NDArray[np.int32] = ranks.to_numpy()
         return numbers
 
-    def decode_values(self, words: NDArray[np.uint64]) -> pa.Array:
-        """Return the column's values in records."""
-        return pa.DictionaryArray.from_arrays(self.extract_ranks(words).astype(np.int32), self.values)
-
-    def extract_ranks(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the column's ranks in records."""
-        return _extract_bits(words, self.shift, 2**self.bits)
-
 
 @dataclass(frozen=True)
 class PackedRecords:
@@ -239,16 +231,6 @@ class PackedRecords:
     columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
     words: NDArray[np.uint64]
 
-    @property
-    def quasi_identifiers(self) -> tuple[PackedColumn, ...]:
-        """Return q0, .."""
-        return self.columns[:-1]
-
-    @property
-    def sensitive_shift(self) -> int:
-        """Return the bits that the quasi-identifiers take."""
-        return self.columns[-1].shift
-
     def hash_records(self, key: Key, *, exact: bool = False) -> Iterator[NDArray[np.uint64]]:
         """Yield the hashes of the records, in any order, as ``hash_columns`` makes them."""
         tables = list(_join_tables(self._hash_ranks(key_word(key), exact=exact)))
@@ -256,7 +238,7 @@ class PackedRecords:
             part = self.words[begin : begin + BATCH]
             hashes = np.zeros(len(part), dtype=np.uint64)
             for shift, by_rank in tables:
-                hashes ^= by_rank.take(_extract_bits(part, shift, len(by_rank)))
+                hashes ^= by_rank.take(extract_bits(part, shift, len(by_rank)))
             yield scatter_bits(hashes)
 
     def _hash_ranks(self, word: str, *, exact: bool) -> Iterator[tuple[int, Hashes]]:
@@ -270,51 +252,52 @@ class PackedRecords:
             tables.append((one.shift, by_rank))
         return iter(sorted(tables, key=lambda one: one[0]))
 
-    def stream_records(self, **numbers: NDArray[np.int32]) -> pa.RecordBatchReader:
-        """Return (q0.., code) of the records in their order, beside ``numbers`` of each."""
+    def stream_groups(
+        self, groups: NDArray[np.int32], codes: NDArray[np.int32] | None = None, values: pa.Table | None = None
+    ) -> pa.RecordBatchReader | None:
+        """Return (q0.., bid, code), sorted by ``groups`` (n,), then q0.., then ``codes`` (n,), 0 if none are given.
 
-        def decode(begin: int, part: NDArray[np.uint64]) -> list[pa.Array]:
-            code = self.columns[-1].extract_ranks(part).astype(np.int32)
-            return [pa.array(code), *(pa.array(one[begin : begin + BATCH]) for one in numbers.values())]
-
-        return self._stream(self.words, ("code", *numbers), decode)
-
-    def stream_groups(self, groups: NDArray[np.int32]) -> pa.RecordBatchReader | None:
-        """Return (q0.., bid), sorted by ``groups`` (n,), then q0..; None if both do not fit into a word.
-
-        Records of groups below 0 are left out. The words are used up: they are sorted in their place.
+        ``values`` (s0..): by code, in place of it. Records of groups below 0 are left out. The words are used up: they
+        are sorted in their place. None, and nothing is done, where all of it does not fit into a word.
         """
-        shift = self.sensitive_shift
-        if max(int(groups.max(initial=0)), 1).bit_length() + shift > BITS:
+        low = 0 if codes is None else int(codes.max(initial=0)).bit_length()
+        high = self.columns[-1].shift
+        if int(groups.max(initial=0)).bit_length() + high + low > BITS:
             return None
-        words, bits = self.words, np.uint64(2**shift - 1)
+        words = self.words
         for begin in range(0, len(words), BATCH):
             part = words[begin : begin + BATCH]
-            part &= bits
-            part |= groups[begin : begin + BATCH].astype(np.uint64) << np.uint64(shift)
+            part &= np.uint64(2**high - 1)
+            part |= groups[begin : begin + BATCH].astype(np.uint64) << np.uint64(high)
+            if codes is not None:
+                part <<= np.uint64(low)
+                part |= np.maximum(codes[begin : begin + BATCH], 0).astype(np.uint64)
         if int(groups.min(initial=0)) < 0:
             words = words[groups >= 0]
         words.sort()
-        return self._stream(words, ("bid",), lambda _, part: [pa.array((part >> np.uint64(shift)).astype(np.int32))])
+        named = {f"q{i}": (one.shift + low, one.bits, one.values) for i, one in enumerate(self.columns[:-1])}
+        named["bid"] = (high + low, BITS - high - low, None)
+        last = {"code": None} if values is None else {one: values[one].combine_chunks() for one in values.column_names}
+        return _stream_words(words, named | {name: (0, low, one) for name, one in last.items()})
 
-    def _stream(
-        self,
-        words: NDArray[np.uint64],
-        names: Sequence[str],
-        decode: Callable[[int, NDArray[np.uint64]], list[pa.Array]],
-    ) -> pa.RecordBatchReader:
-        """Return q0.. of words, with what ``decode`` makes of a part of them that begins somewhere."""
-        columns = self.quasi_identifiers
-        fields = [pa.field(f"q{i}", pa.dictionary(pa.int32(), one.values.type)) for i, one in enumerate(columns)]
-        schema = pa.schema([*fields, *(pa.field(name, pa.int32()) for name in names)])
 
-        def make_batches() -> Iterator[pa.RecordBatch]:
-            for begin in range(0, len(words), BATCH):
-                part = words[begin : begin + BATCH]
-                parts = [one.decode_values(part) for one in columns]
-                yield pa.RecordBatch.from_arrays([*parts, *decode(begin, part)], schema=schema)
+def _stream_words(
+    words: NDArray[np.uint64], columns: Mapping[str, tuple[int, int, pa.Array | None]]
+) -> pa.RecordBatchReader:
+    """Return columns by name: those bits of words, from a shift on, or the values of which they are the ranks."""
+    kinds = [pa.int32() if one is None else pa.dictionary(pa.int32(), one.type) for *_, one in columns.values()]
+    schema = pa.schema(list(zip(columns, kinds, strict=True)))
 
-        return pa.RecordBatchReader.from_batches(schema, make_batches())
+    def decode(part: NDArray[np.uint64], shift: int, bits: int, values: pa.Array | None) -> pa.Array:
+        ranks = extract_bits(part, shift, 2**bits).astype(np.int32)
+        return pa.array(ranks) if values is None else pa.DictionaryArray.from_arrays(ranks, values)
+
+    def make_batches() -> Iterator[pa.RecordBatch]:
+        for begin in range(0, len(words), BATCH):
+            part = words[begin : begin + BATCH]
+            yield pa.RecordBatch.from_arrays([decode(part, *one) for one in columns.values()], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, make_batches())
 
 
 def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Hashes]]:
@@ -329,7 +312,7 @@ def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Ha
     yield shift, joint
 
 
-def _extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:
+def extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:
     """Return of words the bits from ``shift`` on that ``numbers``, a power of 2, take."""
     ranks = words >> np.uint64(shift)
     ranks &= np.uint64(numbers - 1)

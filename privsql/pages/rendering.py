@@ -16,13 +16,14 @@ from xml.etree import ElementTree as ET
 from privsql import plot
 from privsql._version import __version__
 from privsql.extras import PAGES
-from privsql.markup import Html, clean_text, format_figure, format_share, html_page, html_table
+from privsql.markup import WIDE, Html, clean_text, format_figure, format_share, html_page, html_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.attacks.scene import Finding
     from privsql.model.manifest import CheckResult, Manifest, ReleasePromises, Structure, VerifiedBound
+    from privsql.releases.statements import ReleaseSummary
 
 # Rendering ------------------------------------------------------------------------------------------------------------
 # Pages of HTML from the templates of this package: every value is escaped, cleaned and cut.
@@ -269,6 +270,7 @@ class VerifiedFacts:
     source; ``certain``: True if the ends of the literature's formula always hold the true answer.
     """
 
+    summary: ReleaseSummary
     promise: str
     words: ReleasePromises
     bounds: tuple[VerifiedBound, ...]
@@ -290,7 +292,7 @@ class VerifiedFacts:
         ]
         sizes = [(f"from {one.low:,}", one.answers, one.error, one.half_width) for one in self.foreseen]
         return (
-            f"promised: {self.promise}",
+            html_table((), self.summary.list_rows(), width=WIDE),
             self.verdict,
             html_table(("bound of", "bound", "reached"), bounds),
             html_table(("adversary", "promise", "sure on average", "at most"), findings),
@@ -299,6 +301,7 @@ class VerifiedFacts:
 
     def as_json(self) -> dict[str, Any]:
         return {
+            "summary": self.summary.as_json(),
             "promise": self.promise,
             **self.words.as_json(),
             "bounds": [one.as_json() for one in self.bounds],

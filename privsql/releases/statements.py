@@ -1,9 +1,12 @@
-"""Recompute what a manifest states, run all checks of a release, and describe it line by line."""
+"""Recompute what a manifest states, run all checks of a release, and describe it line by line or in five lines."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,14 +19,15 @@ from privsql.engine import sqlfiles
 from privsql.engine.sqlfiles import Holes, any_of, column, fill, is_null, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
+from privsql.mechanisms.contract import BudgetComposition
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, differ_from_spec, run_checks
 from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from privsql.attacks.scene import Ints
+    from privsql.attacks.scene import Finding, Ints
     from privsql.attacks.suite import LearningRisk
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field
@@ -94,11 +98,13 @@ class MeasuredFacts:
     learning_risk: dict[str, float] | None
     bounds: list[VerifiedBound]
     figures: list[tuple[str, str]]
+    summary: ReleaseSummary
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts, the learning risk and the bounds."""
         bounds = [bound.as_json() for bound in self.bounds]
-        return self.facts.as_json() | {"learning_risk": self.learning_risk, "bounds": bounds}
+        summary = {"summary": self.summary.as_json()}
+        return self.facts.as_json() | {"learning_risk": self.learning_risk, "bounds": bounds} | summary
 
     def list_differences(self, manifest: Manifest) -> list[str]:
         """Return what is stated otherwise; another version of privsql may estimate the learning risk otherwise."""
@@ -127,14 +133,14 @@ def refuse_learning(release: AttachedRelease) -> None:
     if limit is None:
         return
     view = ReleaseView(release.db, release.manifest, seed_key(1).random_generator("risk"), release.database)
-    belief = release.mechanism.adversaries.learning(view)
-    if belief is None:
+    finding = release.mechanism.adversaries.learning(view)
+    if finding is None or finding.mean is None:
         raise InfeasibleError("max_learning: what can be learnt of such a release is not known; publish without it")
-    if belief > limit:
+    if finding.mean > limit:
         advice = "; or ".join(release.mechanism.advice)
         raise InfeasibleError(
-            f"max_learning: who learns from this release guesses values with a mean belief of {belief:.1%}, above "
-            f"{limit:.1%}. It is lowered by {advice}"
+            f"max_learning: who learns from this release guesses values with a mean belief of {finding.mean:.1%}, "
+            f"above {limit:.1%}. It is lowered by {advice}"
         )
 
 
@@ -143,7 +149,9 @@ def measure_facts(release: AttachedRelease) -> MeasuredFacts:
     mechanism, risk, manifest = release.mechanism, estimate_learning_risk(release), release.manifest
     checked = mechanism.read_release(release.db, manifest, release.database)
     bounds, facts, stated = mechanism.bounds(checked), mechanism.measured(checked), mechanism.read_facts(manifest)
-    return MeasuredFacts(facts, risk.as_facts() if risk else None, bounds, stated.join_parts(stated, facts).describe())
+    figures = stated.join_parts(stated, facts).describe()
+    summary = ReleaseSummary.make(release, bounds)
+    return MeasuredFacts(facts, risk.as_facts() if risk else None, bounds, figures, summary)
 
 
 def statement_checks(release: AttachedRelease) -> list[Check]:
@@ -278,6 +286,142 @@ def _is_same(stated: object, other: object) -> bool:
     return stated == other
 
 
+# Summary --------------------------------------------------------------------------------------------------------------
+# The five lines with which the screens of all verbs and pages begin, for those who decide on a release.
+
+PROMISED, BEYOND, MEASURED = "promised", "beyond the promise", "measured"
+TYPICAL_COUNT = 500  # records of the answer whose error is stated
+
+
+@dataclass(frozen=True)
+class SummaryLine:
+    """One line for people, with its ``figures`` by name; ``standing``: ``PROMISED``, ``BEYOND`` or ``MEASURED``."""
+
+    title: str
+    text: str
+    standing: str = MEASURED
+    figures: Mapping[str, float | int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReleaseSummary:
+    """Five lines: the promise, the strongest attacker beyond it, errors, uniqueness, and other releases."""
+
+    lines: Mapping[str, SummaryLine]
+
+    @staticmethod
+    def make(
+        release: AttachedRelease,
+        bounds: Sequence[VerifiedBound],
+        learning: Finding | None = None,
+        errors: Sequence[tuple[float, float]] = (),
+        *,
+        measured: bool = False,
+    ) -> ReleaseSummary:
+        """Return the summary of a release whose checks hold.
+
+        ``bounds``: of its mechanism; ``learning``: the finding of the attacker who learns; ``errors``: (estimate,
+        expected error) of typical counts; ``measured``: whether these were looked for.
+        """
+        hint = "" if measured else "; 'privsql attack' measures it"
+        lines = {
+            "promise": _summarize_promise(release, bounds),
+            "attacker": _summarize_attacker(learning, release, hint),
+            "error": _summarize_error(errors, hint),
+            "unique": _summarize_unique(release),
+            "others": _summarize_others(release.manifest),
+        }
+        return ReleaseSummary(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the lines by name, each with its text, its standing and its figures."""
+        lines = self.lines.items()
+        return {name: {"text": one.text, "standing": one.standing, **one.figures} for name, one in lines}
+
+    def list_rows(self) -> list[tuple[str, str]]:
+        """Return (title, text) of every line."""
+        return [(one.title, one.text) for one in self.lines.values()]
+
+
+def list_bounds(release: AttachedRelease) -> list[VerifiedBound]:
+    """Return the bounds of a release by its tables."""
+    checked = release.mechanism.read_release(release.db, release.manifest, release.database)
+    checked.name_tables()
+    release.mechanism.checks(checked)
+    return release.mechanism.bounds(checked)
+
+
+def _summarize_promise(release: AttachedRelease, bounds: Sequence[VerifiedBound]) -> SummaryLine:
+    """Return what an attacker who looks a person up can reach at most."""
+    title, composition = "promised", release.mechanism.composition
+    if isinstance(composition, BudgetComposition):
+        epsilon = composition.epsilon(release.mechanism.read(release.manifest))
+        most = 1 / (1 + math.exp(-float(epsilon)))
+        text = f"an attacker who gives even odds that a person is in the table becomes at most {most:.1%} sure"
+        return SummaryLine(title, f"{text} (epsilon {float(epsilon):g})", PROMISED, {"reached": most})
+    beliefs = [one for one in bounds if one.belief and "-" not in (one.bound, one.found)]  # of values with a bound
+    if not beliefs:
+        held = "; ".join(f"{one.value} {one.bound} (reached: {one.found})" for one in bounds)
+        return SummaryLine(title, held, PROMISED, {})
+    worst = max(beliefs, key=lambda one: Fraction(one.found))
+    reached, bound = float(Fraction(worst.found)), float(Fraction(worst.bound))
+    text = f"an attacker who looks a person up can be at most {reached:.1%} sure of a value"
+    of = f"{worst.value}, whose bound is {bound:.1%}"
+    return SummaryLine(title, f"{text} ({of})", PROMISED, {"reached": reached, "bound": bound})
+
+
+def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint: str) -> SummaryLine:
+    """Return how often the strongest attacker is right, beside who guesses the most frequent value."""
+    title = "not promised"
+    if isinstance(release.mechanism.composition, BudgetComposition):
+        return SummaryLine(title, "no attacker is known who learns more of a single person than is promised")
+    by_source = finding is not None and finding.right is not None
+    reached = None if finding is None else finding.right if by_source else finding.mean if finding.calibrated else None
+    if finding is None or reached is None:
+        return SummaryLine(title, f"how far an attacker gets who learns from the release is not known{hint}", BEYOND)
+    how = "is right about" if by_source else "can expect to be right about"
+    text = f"the strongest attacker known, who learns from the release, {how} {reached:.1%} of the people"
+    guess, above = finding.baseline, finding.above or 0.0
+    text += f" (guessing the most frequent value: {guess:.1%})" if guess is not None else ""
+    text += f"; its belief exceeds the bound of a value for {above:.0%} of them" if above else ""
+    return SummaryLine(title, text, BEYOND, {"reached": reached, "guessing": guess, "above": above})
+
+
+def _summarize_error(errors: Sequence[tuple[float, float]], hint: str) -> SummaryLine:
+    """Return the median expected error of counts within a factor of 2 of ``TYPICAL_COUNT``."""
+    near = [error for estimate, error in errors if TYPICAL_COUNT / 2 <= estimate <= TYPICAL_COUNT * 2]
+    if not near:
+        known = f"no typical count of about {TYPICAL_COUNT} has an error" if errors else "not measured"
+        return SummaryLine("precision", f"{known}{'' if errors else hint}")
+    error = median(near)
+    text = f"a count of {TYPICAL_COUNT} is typically off by {error:,.0f} ({error / TYPICAL_COUNT:.0%})"
+    return SummaryLine("precision", text, MEASURED, {"count": TYPICAL_COUNT, "error": error})
+
+
+def _summarize_unique(release: AttachedRelease) -> SummaryLine:
+    """Return how many records are alone with their quasi-identifiers."""
+    title, roles = "unique people", release.manifest.roles
+    if not roles.quasi_identifiers:
+        return SummaryLine(title, "no records are published, so nobody can be singled out in them")
+    rows = exp.select(*roles.qi_in()).from_(table(find_qi_table(release), release.database))
+    holes: Holes = {"rows": rows.subquery("rows"), "columns": [column(key) for key in roles.qi_keys]}
+    unique, records = (int(count or 0) for count in release.db.rows(fill("verify/unique_people", holes))[0])
+    text = f"{unique:,} of {records:,} ({unique / max(1, records):.1%}) are the only ones with their quasi-identifiers"
+    return SummaryLine(title, text, MEASURED, {"unique": unique, "records": records})
+
+
+def _summarize_others(manifest: Manifest) -> SummaryLine:
+    """Return what the release states of other releases of the same people."""
+    text = "; ".join(manifest.composition) or "the publisher's ledger knew of none when this one was made"
+    return SummaryLine("other releases", text, MEASURED, {"statements": len(manifest.composition)})
+
+
+def find_qi_table(release: AttachedRelease) -> str:
+    """Return the table that holds the quasi-identifiers of every published record."""
+    wanted = {field.name for field in release.manifest.roles.quasi_identifiers}
+    return next(name for name, columns in release.tables.items() if wanted <= {one for one, _ in columns})
+
+
 # Matching -------------------------------------------------------------------------------------------------------------
 # Check a release of one record of each person without the key that chose the records.
 #
@@ -298,9 +442,7 @@ def matching_checks(release: AttachedRelease) -> list[Check]:
     db, database, roles, tables = release.db, release.database, release.manifest.roles, release.tables
     if not roles.quasi_identifiers or not roles.sensitive:
         return []
-    wanted = {field.name for field in roles.quasi_identifiers}
-    name = next(name for name, columns in tables.items() if wanted <= {column for column, _ in columns})
-    rows = exp.select(*roles.qi_in()).from_(table(name, database))
+    rows = exp.select(*roles.qi_in()).from_(table(find_qi_table(release), database))
     checks = [_make_matching_check(db, "quasi-identifiers", rows, roles.qi_keys, exp.Literal.number(1))]
     if LISTED in tables:
         listed = exp.select(*roles.sa_in(), *roles.by_sa.select_columns("count")).from_(table(LISTED, database))

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -21,8 +22,10 @@ from privsql.answers.answer import BEST
 from privsql.answers.present import QuestionLimits
 from privsql.errors import EngineError, LateError, UsageError
 from privsql.pages.rendering import style_source
-from privsql.releases.opened import Release
+from privsql.releases.opened import Release, open_release
+from privsql.releases.statements import ReleaseSummary, list_bounds
 from privsql.serving.form import join_parameters, make_form, parse_parameters
+from privsql.source.places import as_target
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -196,6 +199,12 @@ class ReleasePool:
         first = self._open_release()
         self._idle = [first]
         self.manifest, self.form = first.manifest, make_form(first)
+
+    @cached_property
+    def summary(self) -> ReleaseSummary:
+        """The lines on the release that need no measurement."""
+        with open_release(as_target(self.path)) as (_, attached):
+            return ReleaseSummary.make(attached, list_bounds(attached))
 
     def _open_release(self) -> Release:
         return Release(self.path, self._attach, self._options)

@@ -1,38 +1,47 @@
-"""``attack`` measures what adversaries learn from a release; ``infer`` what two noisy counts tell of a person."""
+"""``attack`` measures what adversaries learn from a release, and makes its summary; ``infer`` of two noisy counts."""
 
 from __future__ import annotations
 
+import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 
 from privsql import dp_random, markup, plot
 from privsql.answers import answer
+from privsql.answers.accuracy import BANDS
+from privsql.answers.answer import BASELINE, BEST
 from privsql.answers.parser import parse_query
 from privsql.attacks import suite
 from privsql.attacks.scene import ReleaseView
-from privsql.attacks.suite import ReleaseSeries
+from privsql.attacks.suite import LEARNING, ReleaseSeries
 from privsql.calls import as_exact_number, as_optional_path, as_paths, as_whole_number
-from privsql.engine.progress import options_from
-from privsql.engine.sqlfiles import DIALECT, render_sql, table
+from privsql.engine.progress import SilentReporter, options_from, report_steps
+from privsql.engine.sqlfiles import DIALECT, alias_as, column, render_sql, table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.contract import TableShape
+from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
+from privsql.pages.rendering import ExpectedAccuracy
 from privsql.releases.ledger.book import path_of
 from privsql.releases.ledger.composition import make_choice
 from privsql.releases.ledger.publication import PublicationRequest
-from privsql.releases.opened import explain_failures, open_release, open_releases
+from privsql.releases.opened import Release, explain_failures, open_release, open_releases
+from privsql.releases.statements import ReleaseSummary, list_bounds
 from privsql.source.keywords import as_spec, spec_from_manifest
 from privsql.source.places import Target, as_target
 from privsql.source.table import describe_coarsening, prepare_table
 from privsql.verbs.verify import open_release_with_source, open_session, require_same_persons
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from decimal import Decimal
     from fractions import Fraction
     from typing import Unpack
@@ -40,7 +49,8 @@ if TYPE_CHECKING:
     from privsql.attacks.scene import Finding, Floats
     from privsql.attacks.suite import Inference
     from privsql.calls import PathLike
-    from privsql.engine.progress import Options, RunKeywords
+    from privsql.engine.progress import Options, Reporter, RunKeywords
+    from privsql.engine.roles import Field
     from privsql.source.keywords import SpecLike
     from privsql.source.spec import Spec
 
@@ -164,6 +174,224 @@ def _combine_releases(targets: tuple[Target, Target]) -> list[Finding]:
             raise UsageError(f"--against: no adversary combines releases made by {kinds}")
         several = ReleaseSeries(db, manifests, ("r0", "r1"), [one.path.name for one in targets])
         return [finding for adversary in combining for finding in adversary(several)]
+
+
+# Typical questions ----------------------------------------------------------------------------------------------------
+# Typical questions about a release, as syntax trees, and an example that shows how to query it.
+
+COLUMNS, LOOKED = 3, 20  # by which is grouped; of the release's columns, that are looked at for them
+FEW = 60  # different values of such a column at most
+MOST_ANSWER_ROWS = 3_000  # of an answer at most
+SETS, RANKED = 40, 800  # that are asked for, out of the most frequent ones
+QUARTERS = (0.25, 0.5, 0.75)
+KEYWORDS = frozenset(DuckDB.Tokenizer.KEYWORDS)
+Rows = list[tuple[Any, ...]]
+
+
+def list_questions(release: Release) -> Iterator[exp.Select]:
+    """Typical questions: how many records have each value, in the groups by one column, and by two.
+
+    What the release can't be asked for is left out.
+    """
+    shape = release.mechanism.shape
+    if isinstance(shape, ItemSetShape):
+        yield from _list_set_questions(release)
+        return
+    roles, binned = release.manifest.roles, frozenset(release.answers.in_bins)
+    if isinstance(shape, CategoricalShape):
+        names = [field.name for field in roles.sensitive if field.name not in binned][:LOOKED]
+        chosen = _list_few_valued(release, names)
+        values: list[exp.Expr] = []
+    else:
+        chosen = _list_few_valued(release, [field.name for field in roles.quasi_identifiers][:LOOKED])
+        values = _group_values(release, shape)
+    for names_ in dict.fromkeys((*((name,) for name in chosen[:COLUMNS]), tuple(chosen[:2]))):
+        yield build_count_query(release, [*(column(name) for name in names_), *values])
+
+
+def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -> list[exp.Expr]:
+    """Return the groups by sensitive columns: their values, or quarters of the records for numbers."""
+    fields = release.manifest.roles.sensitive
+    if not (isinstance(shape, TableShape) and shape.numeric):
+        return [column(field.name) for field in fields]
+    sensitive = fields[0]
+    ends = find_quantiles(release, sensitive)
+    case = exp.Case()
+    for number, end in enumerate(dict.fromkeys(ends)):
+        below = exp.LT(this=column(sensitive.name), expression=as_literal(end, sensitive))
+        case = case.when(below, exp.Literal.number(number))
+    return [case.else_(exp.Literal.number(len(ends)))] if case.args.get("ifs") else [column(sensitive.name)]
+
+
+def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUARTERS) -> list[Any]:
+    """Values of a column of numbers below which such shares of the records lie, about."""
+    every = ask_release(release, build_count_query(release, [column(field.name)]))
+    rows = sorted((row for row in every if None not in row[:2]), key=lambda row: row[0])
+    ends: list[Any] = []
+    total, running = sum(row[1] for row in rows), 0.0
+    for value, records, *_ in rows:
+        running += records
+        if len(ends) < len(shares) and running > shares[len(ends)] * total:
+            ends.append(value)
+    return ends
+
+
+def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
+    """Return the columns that have at least two values, and few of them, those with fewest first."""
+    counts = []
+    for name in names:
+        with suppress(UsageError):
+            number = len(ask_release(release, build_count_query(release, [column(name)])))
+            if 1 < number <= FEW:
+                counts.append((number, name))
+    return [name for _, name in sorted(counts, key=lambda one: one[0])]
+
+
+def _list_set_questions(release: Release) -> Iterator[exp.Select]:
+    """Yield how many records hold sets of items: frequent ones and, ever further apart, less frequent ones."""
+    field = release.manifest.roles.sensitive[0]
+    frequent = release.answers.list_frequent(RANKED, release.answers.estimators[0])
+    for rank in sorted({round(len(frequent) ** (k / SETS)) - 1 for k in range(SETS + 1)}) if frequent else []:
+        items, _ = frequent[rank]
+        yield build_count_query(release, [], items_condition(field, items)) if items else build_count_query(release, [])
+
+
+def items_condition(field: Field, items: Sequence[str]) -> exp.Expr:
+    """Return the condition that a list holds some items, given as texts."""
+    listed = exp.Array(expressions=[as_literal(item, field, field.type.removesuffix("[]")) for item in items])
+    return exp.Anonymous(this="list_has_all", expressions=[column(field.name), listed])
+
+
+def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: exp.Expr | None = None) -> exp.Select:
+    """COUNT(*) AS n of the release, by groups; these come first."""
+    number = alias_as(exp.Count(this=exp.Star()), "n")
+    query = exp.select(*(one.copy() for one in groups), number).from_(table(release.manifest.name))
+    query = query if condition is None else query.where(condition)
+    return query.group_by(*(exp.Literal.number(at + 1) for at in range(len(groups)))) if groups else query
+
+
+def ask_release(release: Release, query: exp.Select, estimator: str = BEST) -> Rows:
+    """Return the rows of an answer: groups, estimate, standard error, low, high."""
+    return release.query(as_sql(query, plainly=False), estimator=estimator).rows
+
+
+def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr:
+    """Return a value as a constant of a column."""
+    sql_type = kind or field.type
+    if sql_type == "VARCHAR":
+        return exp.Literal.string(str(value))
+    text = str(value)
+    if text.removeprefix("-").isdecimal() and text.isascii():
+        number = exp.Literal.number(text.removeprefix("-"))
+        return exp.Neg(this=number) if text.startswith("-") else number
+    return exp.cast(exp.Literal.string(text), exp.DataType.build(sql_type, dialect=DIALECT))
+
+
+def as_sql(query: exp.Expr, *, plainly: bool = True) -> str:
+    """Return the SQL of a query; ``plainly``: names that need no quotes have none."""
+    if plainly:
+        query = query.copy()
+        for one in query.find_all(exp.Identifier):
+            name = str(one.this)
+            if name.isascii() and name.isidentifier() and name == name.lower() and name.upper() not in KEYWORDS:
+                one.set("quoted", False)  # noqa: FBT003 (sqlglot's own)
+    return query.sql(dialect=DIALECT)
+
+
+# Expected accuracy ----------------------------------------------------------------------------------------------------
+# The expected accuracy of a release's answers by their size, from the release alone.
+
+MEAN = math.sqrt(2 / math.pi)  # E|x| of a normal x with deviation 1
+
+
+def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccuracy, ...]:
+    """Typical questions put to the release alone, by the size of the answer.
+
+    The expected error of an estimate with standard error s is sqrt(2/pi) s. Answers that the release holds exactly,
+    and those without an interval, tell nothing here and are left out.
+    """
+    report.start_step("Asking typical questions")
+    answers: list[tuple[float, float, float, float | None]] = []
+    for query in report_steps(report, asking := list(list_questions(release)), len(asking)):
+        with suppress(UsageError):  # what the release can't be asked
+            answers += _answer_groups(release, query)
+    return tuple(
+        _summarize_band(answers, low, high)
+        for low, high in pairwise(BANDS)
+        if any(low <= one[0] < high for one in answers)
+    )
+
+
+def _answer_groups(release: Release, query: Any) -> list[tuple[float, float, float, float | None]]:
+    """Return (estimate, standard error, half interval, half of the literature's bounds) of every group."""
+    ours = ask_release(release, query)
+    if len(ours) > MOST_ANSWER_ROWS:
+        return []
+    theirs = {row[:-4]: _half_width(row) for row in ask_release(release, query, BASELINE)}
+    return [
+        (max(0.0, float(row[-4])), float(row[-3]), half, theirs.get(row[:-4]))
+        for row in ours
+        if row[-4] is not None and row[-3] and (half := _half_width(row)) is not None
+    ]
+
+
+def _half_width(row: Sequence[Any]) -> float | None:
+    low, high = row[-2:]
+    return None if low is None or high is None else (float(high) - float(low)) / 2
+
+
+def _summarize_band(
+    answers: Sequence[tuple[float, float, float, float | None]], low: float, high: float
+) -> ExpectedAccuracy:
+    inside = [one for one in answers if low <= one[0] < high]
+    bounds = [one[3] for one in inside if one[3] is not None]
+    return ExpectedAccuracy(
+        low,
+        None if math.isinf(high) else high,
+        len(inside),
+        MEAN * median(one[1] for one in inside),
+        median(one[2] for one in inside),
+        median(bounds) if bounds else None,
+        median(one[0] for one in inside),
+    )
+
+
+# Summary --------------------------------------------------------------------------------------------------------------
+# The five lines on a release (``ReleaseSummary``), with what has to be measured for them.
+
+
+def summarize(
+    release: PathLike, *, findings: Sequence[Finding] | None = None, **how: Unpack[RunKeywords]
+) -> ReleaseSummary:
+    """Return the five lines on a release: promise, strongest attacker, error of a count, unique people, other releases.
+
+    ``findings``: of ``attack``, with its source how often the attacker is right; without them the attacker is measured
+    here, from the release alone. Raises ``GuaranteeError`` if the file does not hold what its manifest states.
+    """
+    target = as_target(release)
+    with options_from(how, summarize) as options:
+        report = options.report or SilentReporter()
+        with Release(target) as opened, explain_failures(target):
+            expected = estimate_accuracy(opened, report)
+        with open_release(target) as (db, attached), explain_failures(target):
+            if findings is None:
+                report.start_step("Measuring what can be learnt from the release")
+                noise = seed_key(1).random_generator("risk")
+                view = ReleaseView(db, attached.manifest, noise, attached.database)
+                learning = attached.mechanism.adversaries.learning(view)
+            else:
+                learning = find_learning(findings)
+            return ReleaseSummary.make(attached, list_bounds(attached), learning, list_errors(expected), measured=True)
+
+
+def find_learning(findings: Sequence[Finding]) -> Finding | None:
+    """Return the finding of the attacker who learns from the release."""
+    return next((one for one in findings if one.adversary == LEARNING and one.applies), None)
+
+
+def list_errors(expected: Sequence[ExpectedAccuracy]) -> list[tuple[float, float]]:
+    """Return (estimate, expected error) of typical answers."""
+    return [(one.estimate, one.error) for one in expected if one.error is not None]
 
 
 # Infer ----------------------------------------------------------------------------------------------------------------

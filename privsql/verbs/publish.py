@@ -79,14 +79,18 @@ class Published:
 
     @property
     def lines(self) -> list[tuple[str, object]]:
-        """Return (name, value) lines for people."""
+        """Return (name, value) lines for people, with all that the mechanism states."""
+        return self.list_lines(verbose=True)
+
+    def list_lines(self, *, verbose: bool) -> list[tuple[str, object]]:
+        """Return (name, value) lines for people; ``verbose``: with loss, gap, channel and the like."""
         facts = self.facts
         rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
         if facts["published"] is not None:
             rows.append(("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed"))
-        rows += [*self.stated.describe(), *self._ledger_lines()]
+        rows += [*(self.stated.describe() if verbose else []), *self._ledger_lines()]
         if self.checks:
-            rows.append(("checks", f"{len(self.checks)} passed"))
+            rows.append(("checks", f"{len(self.checks)} of {len(self.checks)} hold"))
         return [*rows, ("time", f"{self.seconds:.2f} s")]
 
     def _ledger_lines(self) -> list[tuple[str, object]]:

@@ -3,44 +3,50 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import shlex
 import sys
 import webbrowser
-from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from sqlglot import exp
-from sqlglot.dialects.duckdb import DuckDB
 
-from privsql.answers.accuracy import BANDS, Workload
-from privsql.answers.answer import BASELINE, BEST
+from privsql.answers.accuracy import Workload
+from privsql.answers.answer import BASELINE
 from privsql.calls import as_optional_path, as_paths, as_whole_number
-from privsql.engine.progress import RunKeywords, SilentReporter, options_from, report_steps
-from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, column, is_null, table
+from privsql.engine.progress import RunKeywords, SilentReporter, options_from
+from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.extras import SERVING
-from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
-from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, UsageSnippets, VerifiedFacts
+from privsql.mechanisms.contract import ItemSetShape, TableShape
+from privsql.pages.rendering import Report, TruthComparison, UsageSnippets, VerifiedFacts
 from privsql.pages.report import require_page_target, write_page
 from privsql.releases.contents import ENDING, create_view, locate_release, view_of_parquet
 from privsql.releases.draft import digest_release
-from privsql.releases.opened import Release, explain_failures
-from privsql.releases.statements import describe_manifest
+from privsql.releases.opened import Release, explain_failures, open_release
+from privsql.releases.statements import ReleaseSummary, describe_manifest
 from privsql.source.places import Target, as_target
-from privsql.verbs.attack import attack
+from privsql.verbs.attack import (
+    as_literal,
+    as_sql,
+    ask_release,
+    attack,
+    build_count_query,
+    estimate_accuracy,
+    find_learning,
+    find_quantiles,
+    items_condition,
+    list_errors,
+)
 from privsql.verbs.compare import evaluate
 from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from privsql.answers.accuracy import Score
     from privsql.calls import PathLike
-    from privsql.engine.progress import Options, Reporter
+    from privsql.engine.progress import Options
     from privsql.engine.roles import Field
     from privsql.mechanisms.contract import Shape
     from privsql.releases.contents import StoredRelease
@@ -48,186 +54,6 @@ if TYPE_CHECKING:
     from privsql.verbs.verify import Verified
 
 __all__ = ["Report", "report"]
-
-# Typical questions ----------------------------------------------------------------------------------------------------
-# Typical questions about a release, as syntax trees, and an example that shows how to query it.
-
-COLUMNS, LOOKED = 3, 20  # by which is grouped; of the release's columns, that are looked at for them
-FEW = 60  # different values of such a column at most
-MOST_ANSWER_ROWS = 3_000  # of an answer at most
-SETS, RANKED = 40, 800  # that are asked for, out of the most frequent ones
-QUARTERS = (0.25, 0.5, 0.75)
-KEYWORDS = frozenset(DuckDB.Tokenizer.KEYWORDS)
-Rows = list[tuple[Any, ...]]
-
-
-def list_questions(release: Release) -> Iterator[exp.Select]:
-    """Typical questions: how many records have each value, in the groups by one column, and by two.
-
-    What the release can't be asked for is left out.
-    """
-    shape = release.mechanism.shape
-    if isinstance(shape, ItemSetShape):
-        yield from _list_set_questions(release)
-        return
-    roles, binned = release.manifest.roles, frozenset(release.answers.in_bins)
-    if isinstance(shape, CategoricalShape):
-        names = [field.name for field in roles.sensitive if field.name not in binned][:LOOKED]
-        chosen = _list_few_valued(release, names)
-        values: list[exp.Expr] = []
-    else:
-        chosen = _list_few_valued(release, [field.name for field in roles.quasi_identifiers][:LOOKED])
-        values = _group_values(release, shape)
-    for names_ in dict.fromkeys((*((name,) for name in chosen[:COLUMNS]), tuple(chosen[:2]))):
-        yield build_count_query(release, [*(column(name) for name in names_), *values])
-
-
-def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -> list[exp.Expr]:
-    """Return the groups by sensitive columns: their values, or quarters of the records for numbers."""
-    fields = release.manifest.roles.sensitive
-    if not (isinstance(shape, TableShape) and shape.numeric):
-        return [column(field.name) for field in fields]
-    sensitive = fields[0]
-    ends = find_quantiles(release, sensitive)
-    case = exp.Case()
-    for number, end in enumerate(dict.fromkeys(ends)):
-        below = exp.LT(this=column(sensitive.name), expression=as_literal(end, sensitive))
-        case = case.when(below, exp.Literal.number(number))
-    return [case.else_(exp.Literal.number(len(ends)))] if case.args.get("ifs") else [column(sensitive.name)]
-
-
-def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUARTERS) -> list[Any]:
-    """Values of a column of numbers below which such shares of the records lie, about."""
-    every = ask_release(release, build_count_query(release, [column(field.name)]))
-    rows = sorted((row for row in every if None not in row[:2]), key=lambda row: row[0])
-    ends: list[Any] = []
-    total, running = sum(row[1] for row in rows), 0.0
-    for value, records, *_ in rows:
-        running += records
-        if len(ends) < len(shares) and running > shares[len(ends)] * total:
-            ends.append(value)
-    return ends
-
-
-def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
-    """Return the columns that have at least two values, and few of them, those with fewest first."""
-    counts = []
-    for name in names:
-        with suppress(UsageError):
-            number = len(ask_release(release, build_count_query(release, [column(name)])))
-            if 1 < number <= FEW:
-                counts.append((number, name))
-    return [name for _, name in sorted(counts, key=lambda one: one[0])]
-
-
-def _list_set_questions(release: Release) -> Iterator[exp.Select]:
-    """Yield how many records hold sets of items: frequent ones and, ever further apart, less frequent ones."""
-    field = release.manifest.roles.sensitive[0]
-    frequent = release.answers.list_frequent(RANKED, release.answers.estimators[0])
-    for rank in sorted({round(len(frequent) ** (k / SETS)) - 1 for k in range(SETS + 1)}) if frequent else []:
-        items, _ = frequent[rank]
-        yield build_count_query(release, [], items_condition(field, items)) if items else build_count_query(release, [])
-
-
-def items_condition(field: Field, items: Sequence[str]) -> exp.Expr:
-    """Return the condition that a list holds some items, given as texts."""
-    listed = exp.Array(expressions=[as_literal(item, field, field.type.removesuffix("[]")) for item in items])
-    return exp.Anonymous(this="list_has_all", expressions=[column(field.name), listed])
-
-
-def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: exp.Expr | None = None) -> exp.Select:
-    """COUNT(*) AS n of the release, by groups; these come first."""
-    number = alias_as(exp.Count(this=exp.Star()), "n")
-    query = exp.select(*(one.copy() for one in groups), number).from_(table(release.manifest.name))
-    query = query if condition is None else query.where(condition)
-    return query.group_by(*(exp.Literal.number(at + 1) for at in range(len(groups)))) if groups else query
-
-
-def ask_release(release: Release, query: exp.Select, estimator: str = BEST) -> Rows:
-    """Return the rows of an answer: groups, estimate, standard error, low, high."""
-    return release.query(as_sql(query, plainly=False), estimator=estimator).rows
-
-
-def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr:
-    """Return a value as a constant of a column."""
-    sql_type = kind or field.type
-    if sql_type == "VARCHAR":
-        return exp.Literal.string(str(value))
-    text = str(value)
-    if text.removeprefix("-").isdecimal() and text.isascii():
-        number = exp.Literal.number(text.removeprefix("-"))
-        return exp.Neg(this=number) if text.startswith("-") else number
-    return exp.cast(exp.Literal.string(text), exp.DataType.build(sql_type, dialect=DIALECT))
-
-
-def as_sql(query: exp.Expr, *, plainly: bool = True) -> str:
-    """Return the SQL of a query; ``plainly``: names that need no quotes have none."""
-    if plainly:
-        query = query.copy()
-        for one in query.find_all(exp.Identifier):
-            name = str(one.this)
-            if name.isascii() and name.isidentifier() and name == name.lower() and name.upper() not in KEYWORDS:
-                one.set("quoted", False)  # noqa: FBT003 (sqlglot's own)
-    return query.sql(dialect=DIALECT)
-
-
-# Expected accuracy ----------------------------------------------------------------------------------------------------
-# The expected accuracy of a release's answers by their size, from the release alone.
-
-MEAN = math.sqrt(2 / math.pi)  # E|x| of a normal x with deviation 1
-
-
-def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccuracy, ...]:
-    """Typical questions put to the release alone, by the size of the answer.
-
-    The expected error of an estimate with standard error s is sqrt(2/pi) s. Answers that the release holds exactly,
-    and those without an interval, tell nothing here and are left out.
-    """
-    report.start_step("Asking typical questions")
-    answers: list[tuple[float, float, float, float | None]] = []
-    for query in report_steps(report, asking := list(list_questions(release)), len(asking)):
-        with suppress(UsageError):  # what the release can't be asked
-            answers += _answer_groups(release, query)
-    return tuple(
-        _summarize_band(answers, low, high)
-        for low, high in pairwise(BANDS)
-        if any(low <= one[0] < high for one in answers)
-    )
-
-
-def _answer_groups(release: Release, query: Any) -> list[tuple[float, float, float, float | None]]:
-    """Return (estimate, standard error, half interval, half of the literature's bounds) of every group."""
-    ours = ask_release(release, query)
-    if len(ours) > MOST_ANSWER_ROWS:
-        return []
-    theirs = {row[:-4]: _half_width(row) for row in ask_release(release, query, BASELINE)}
-    return [
-        (max(0.0, float(row[-4])), float(row[-3]), half, theirs.get(row[:-4]))
-        for row in ours
-        if row[-4] is not None and row[-3] and (half := _half_width(row)) is not None
-    ]
-
-
-def _half_width(row: Sequence[Any]) -> float | None:
-    low, high = row[-2:]
-    return None if low is None or high is None else (float(high) - float(low)) / 2
-
-
-def _summarize_band(
-    answers: Sequence[tuple[float, float, float, float | None]], low: float, high: float
-) -> ExpectedAccuracy:
-    inside = [one for one in answers if low <= one[0] < high]
-    bounds = [one[3] for one in inside if one[3] is not None]
-    return ExpectedAccuracy(
-        low,
-        None if math.isinf(high) else high,
-        len(inside),
-        MEAN * median(one[1] for one in inside),
-        median(one[2] for one in inside),
-        median(bounds) if bounds else None,
-        median(one[0] for one in inside),
-    )
-
 
 # Snippets to copy -----------------------------------------------------------------------------------------------------
 # Lines to copy that query a release: in a shell, in Python, and in DuckDB without privsql.
@@ -348,11 +174,15 @@ def _gather_facts(
         how_to_ask, certain = make_snippets(opened, locate_release(target)), BASELINE in opened.answers.certain
     params = mechanism.read(manifest)
     reported.start_step("Attacking the release")
-    attacked = attack(target, source, key_file=key_file, options=options)
+    attacked, bounds = attack(target, source, key_file=key_file, options=options), verified.bounds
+    with open_release(target) as (_, attached), explain_failures(target):
+        learning = find_learning(attacked.findings)
+        summary = ReleaseSummary.make(attached, bounds, learning, list_errors(expected), measured=True)
     return VerifiedFacts(
+        summary,
         mechanism.promise(params),
         mechanism.words(params),
-        tuple(verified.recomputed.bounds) if verified.recomputed is not None else (),
+        tuple(bounds),
         parts,
         tuple(attacked.findings),
         attacked.verdict,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.engine.database import EngineSession, Warehouse
     from privsql.engine.progress import RunKeywords
-    from privsql.model.manifest import CheckResult, Manifest
+    from privsql.model.manifest import CheckResult, Manifest, VerifiedBound
     from privsql.model.records import Records
     from privsql.releases.contents import AttachedRelease
     from privsql.releases.statements import MeasuredFacts
@@ -147,6 +147,11 @@ class Verified:
         """Return whether every check holds."""
         return all(check.ok for check in self.checks)
 
+    @property
+    def bounds(self) -> list[VerifiedBound]:
+        """Return the bounds that were verified; none where a check does not hold."""
+        return self.recomputed.bounds if self.recomputed is not None else []
+
     def __bool__(self) -> bool:
         """Return ``ok``, since ``assert privsql.verify(release)`` must not pass for any outcome."""
         return self.ok
@@ -160,9 +165,10 @@ class Verified:
         title = (
             f"NOT verified: {failed} of {len(rows)} checks do not hold" if failed else f"verified, {len(rows)} checks"
         )
-        bounds = self.recomputed.bounds if self.recomputed is not None else ()
-        promised = [(one.value, one.bound, one.found) for one in bounds]
+        promised = [(one.value, one.bound, one.found) for one in self.bounds]
+        summary = self.recomputed.summary.list_rows() if self.recomputed is not None else []
         tables = (
+            markup.html_table((), summary, width=markup.WIDE),
             markup.html_table(("verified of", "bound", "found"), promised),
             markup.html_table(("check", "holds", ""), rows),
         )

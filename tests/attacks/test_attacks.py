@@ -49,7 +49,8 @@ UP = 'kind = "randomize"\nalgorithm = "up"\nrho1 = "1/5"\nrho2 = "1/2"'
 SEEDS = range(1, 9)
 FINDING = {
     "adversary", "knows", "promised", "attacked", "unit", "mean", "highest", "above", "twice", "baseline", "right",
-    "true_mean", "true_above", "leaks", "applies", "notes", "curve", "values", "gain", "exceeded", "standing",
+    "true_mean", "true_above", "leaks", "applies", "calibrated", "notes", "curve", "values", "gain", "exceeded",
+    "standing",
 }  # fmt: skip
 
 
@@ -155,8 +156,10 @@ def test_the_corrupting_adversary_meets_the_formula_on_distinct_values(fakes: in
     found = attacks.attack_by_corruption(stub(6, fakes))
     assert [p["measured"] for p in found[-1].curve] == pytest.approx([1 / (6 - q + fakes) for q in range(6)])
     assert [p["theory"] for p in found[-1].curve] == pytest.approx([1 / (6 - q + fakes) for q in range(6)])
-    assert found[-1].mean == pytest.approx(1 / (1 + fakes))
-    assert [one.above for one in found[:3]] == [float(q > fakes) for q in (1, 2, 3)]
+    assert len(found) == 1
+    assert found[0].mean == pytest.approx(1 / (5 + fakes))
+    assert found[0].above == float(fakes < 1)
+    assert f"{1 / (1 + fakes):.1%} sure on average where all others are known" in found[0].notes
     real = pytest.approx(6 / (6 + fakes))
     assert all(one["theory"] == real and one["stated"] == real for one in found[-1].values)
     assert bool(found[-1].values) == bool(fakes)
@@ -166,9 +169,7 @@ def test_the_corrupting_adversary_meets_the_formula_on_distinct_values(fakes: in
 @pytest.mark.slow
 def test_measured_corruption_never_exceeds_the_worst_case(plain: Path) -> None:
     """Values that stand several times in a bucket."""
-    curve = attacked(made_elsewhere(plain, 'threshold = "1/2"\nmin_bucket_size = 6'))["corruption, all but one known"][
-        "curve"
-    ]
+    curve = attacked(made_elsewhere(plain, 'threshold = "1/2"\nmin_bucket_size = 6'))["corruption"]["curve"]
     assert all(point["measured"] <= point["theory"] + 1e-12 for point in curve)
     assert curve[0]["measured"] == pytest.approx(curve[0]["theory"])
 
@@ -577,9 +578,9 @@ def test_fakes_lower_what_is_linked_and_corrupted(faked: Path) -> None:
     )
     linked = sum(n * buckets / (n + 2) for n, buckets in sizes) / PEOPLE
     near = 0.002  # times that values are listed are integers, so some are a little more certain than others
-    last = found["corruption, all but one known"]
+    last = found["corruption"]
     assert found["linkage"]["mean"] == pytest.approx(linked, rel=near)
-    assert last["mean"] == pytest.approx(1 / 3, rel=near)
+    assert last["curve"][-1]["measured"] == pytest.approx(1 / 3, rel=near)
     for point in last["curve"]:
         assert point["measured"] == pytest.approx(point["theory"], rel=near)
     for one in last["values"]:
@@ -805,7 +806,7 @@ def test_the_table_says_what_is_broken(plain: Path, tmp_path: Path) -> None:
 
 def test_keys_of_the_contract(plain: Path) -> None:
     done = succeeded("attack", plain / "ill.duckdb", "--json").json
-    assert set(done) == {"ok", "source", "measured", "verdict", "adversaries", "seconds"}
+    assert set(done) == {"ok", "source", "measured", "verdict", "adversaries", "seconds", "summary"}
     assert all(set(one) == FINDING for one in done["adversaries"])
     assert json.dumps(done["adversaries"])
 

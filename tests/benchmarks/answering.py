@@ -98,7 +98,7 @@ class Beside:
     def measured(self, answers: Any, answer: Callable[[str, str], Any], queries: int) -> dict[str, Any]:
         """Figures by class of whatever answers."""
         asked = Workload(queries=queries, cells=ALL)
-        truth = lambda sql: {tuple(row[:-1]): float(row[-1]) for row in self.db.ask(sql)}  # noqa: E731
+        truth = lambda sql: {tuple(row[:-1]): float(row[-1]) for row in self.db.run_select(sql)}  # noqa: E731
         shape: Any = (
             self.db,
             self.source,
@@ -108,11 +108,11 @@ class Beside:
             0.95,
             answer,
             truth,
-            self.db.ask,
+            self.db.run_select,
             SilentReporter(),
         )
         of = of_sets if self.source.roles.hold_sets else of_tables
-        return dict(of.evaluate(EvaluationContext(*shape)).as_json()["reconstructed"])
+        return dict(of.evaluate_answers(EvaluationContext(*shape)).as_json()["reconstructed"])
 
     def distances(self, ways: int, distance: Callable[[Sequence[str]], float]) -> float:
         """Mean total variation of all tables by so many columns."""
@@ -127,7 +127,7 @@ class Beside:
             f"(SELECT {by}, count(*) AS n FROM {self.spec.name} GROUP BY ALL) AS a FULL JOIN "
             f"(SELECT {by}, sum({weight}) AS n FROM {relation} GROUP BY ALL) AS b ON {met}"
         )
-        return float(self.db.connection.rows(sql)[0][0])
+        return float(self.db.run_select(sql)[0][0])
 
 
 @contextmanager
@@ -191,15 +191,16 @@ def _by_three(spec: Spec, place: Beside, lasted: float) -> dict[str, Any]:
         tables = privsql.evaluate(spec.target, spec, asked).as_json()["reconstructed"]["tables"]
         return {"tv3": tables[2]["total_variation"]}
     with duckdb.connect(str(spec.target), read_only=True) as release:
-        weights = release.sql(f"SELECT * FROM {spec.name}").to_arrow_table()
-    place.db.connection.register("weighted", weights)
+        weights = release.sql(f"SELECT * FROM {spec.name}_weighted").to_arrow_table()
+    place.db.register_arrow("weighted", weights)
     weight = "weight" if "weight" in weights.column_names else "1"
-    return {"tv3": place.distances(3, lambda columns: place.apart("weighted", weight, columns)), "by_view": True}
+    apart = place.distances(3, lambda columns: place.apart("temp.privsql_weighted", weight, columns))
+    return {"tv3": apart, "by_view": True}
 
 
 def _cells(place: Beside, columns: Sequence[str]) -> float:
     by = ", ".join(f'"{one}"' for one in columns)
-    return float(place.db.ask(f"SELECT count(*) FROM (SELECT DISTINCT {by} FROM {place.spec.name})")[0][0])
+    return float(place.db.run_select(f"SELECT count(*) FROM (SELECT DISTINCT {by} FROM {place.spec.name})")[0][0])
 
 
 def rows(spec: Spec, queries: int, path: str) -> dict[str, Any]:
@@ -210,8 +211,8 @@ def rows(spec: Spec, queries: int, path: str) -> dict[str, Any]:
         with duckdb.connect() as db:
             db.execute(f"CREATE TABLE {spec.name} AS SELECT * FROM '{path}'")
             found = place.measured(Answers(), lambda sql, _: Said(db.execute(sql).fetchall()), queries)
-            place.db.connection.register("synthetic", db.table(spec.name).to_arrow_table())
-        return found | {"tv3": place.distances(3, lambda columns: place.apart("synthetic", "1", columns))}
+            place.db.register_arrow("synthetic", db.table(spec.name).to_arrow_table())
+        return found | {"tv3": place.distances(3, lambda columns: place.apart("temp.privsql_synthetic", "1", columns))}
 
 
 def noise(spec: Spec, queries: int, how: str) -> dict[str, Any]:
@@ -223,7 +224,7 @@ def noise(spec: Spec, queries: int, how: str) -> dict[str, Any]:
         if place.source.roles.hold_sets:
             made = Sets(of_sets.read_sets(place.source), tuple(place.source.labels), how, epsilon)
             return place.measured(made, _nothing, queries)
-        tables = Tables(place.db.ask, spec.name, place.columns, how, epsilon)
+        tables = Tables(place.db.run_select, spec.name, place.columns, how, epsilon)
         found = place.measured(Answers(), tables.answer, queries)
         return found | {"tv3": place.distances(3, lambda columns: tables.distance(columns, place.source.records))}
 

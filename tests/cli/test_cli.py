@@ -56,6 +56,7 @@ PUBLISH_KEYS = (
     "warnings",
 )
 MORE_PUBLISH_KEYS = {
+    "summary",
     "search_seconds",
     "proof",
     "layout",
@@ -132,6 +133,8 @@ def test_publish_json(place: Path) -> None:
     assert shown["lower_bound"] <= shown["loss"]
     assert all(set(check) == {"name", "ok", "violations"} and check["ok"] for check in shown["checks"])
     assert shown["seconds"] > 0
+    assert list(shown["summary"]) == ["promise", "attacker", "error", "unique", "others"]
+    assert shown["summary"]["promise"]["standing"] == "promised"
 
 
 def test_plan_writes_nothing(place: Path) -> None:
@@ -161,6 +164,7 @@ def test_verify(ward: Path, with_source: bool) -> None:
         "channel",
         "learning_risk",
         "bounds",
+        "summary",
     }
     assert shown["ok"] is True
     assert all(set(check) - {"compared"} == {"name", "ok", "violations"} for check in shown["checks"])

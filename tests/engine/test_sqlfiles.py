@@ -359,11 +359,11 @@ def test_texts_are_quoted(name: str) -> None:
 
 
 @each("join", (all_of, any_of))
-def test_conditions_of_thousands_of_columns_are_no_deeper_than_the_engine_goes(
+def test_conditions_of_a_thousand_columns_are_no_deeper_than_the_engine_goes(
     join: Callable[[Sequence[exp.Expr]], exp.Expr],
 ) -> None:
-    conditions = [column(f"c{i}").eq(exp.Literal.number(1)) for i in range(3_000)]
-    row = exp.select(*(exp.alias_(exp.Literal.number(i % 2), f"c{i}") for i in range(3_000)))
+    conditions = [column(f"c{i}").eq(exp.Literal.number(1)) for i in range(1_200)]
+    row = exp.select(*(exp.alias_(exp.Literal.number(i % 2), f"c{i}") for i in range(1_200)))
     with duckdb.connect() as connection:
         found = connection.execute(render_sql(exp.select(join(conditions)).from_(row.subquery("r")))).fetchall()
     assert found == [(join is any_of,)]

@@ -221,7 +221,7 @@ class Writer:
             forms += [(f"SUM(CASE WHEN {among} THEN {number} ELSE 0 END)", among.touches)]
             forms += [(f"{self.dice.choice(['SUM', 'AVG'])}({number} - {self.dice.randrange(50)})", False)]
         amounts = [column.name for column in self.columns if column.kind == "int" and column.sensitive and self.own]
-        forms += [(f"{self.dice.choice(['MIN', 'MAX', 'SUM', 'AVG'])}({name})", True) for name in amounts]
+        forms += [(f"{self.dice.choice(['MIN', 'MAX', 'SUM', 'AVG', 'MEDIAN'])}({name})", True) for name in amounts]
         if exact and self.own:
             own = self.dice.choice(self.own)
             forms += [

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 import pytest
-from privsql.verbs.session import open_session
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import alias_as, column, temp_table
@@ -18,6 +17,7 @@ from privsql.keyed_random import seed_key
 from privsql.model import packing
 from privsql.source.keywords import as_spec
 from privsql.source.table import prepare_table
+from privsql.verbs.verify import open_session
 from support.commands import write
 
 if TYPE_CHECKING:
@@ -62,8 +62,9 @@ def hashes_of(records: TableRecords, key: int = 1) -> Counter[int]:
 def test_integers_are_in_canonical_order(records: TableRecords) -> None:
     packed = records.packed
     assert packed is not None
-    ranks = [one.extract_ranks(packed.words) for one in packed.quasi_identifiers]
-    texts = [[one.texts[0][rank] for rank in part] for one, part in zip(packed.quasi_identifiers, ranks, strict=True)]
+    columns = packed.columns[:-1]
+    ranks = [packing.extract_bits(packed.words, one.shift, 2**one.bits) for one in columns]
+    texts = [[one.texts[0][rank] for rank in part] for one, part in zip(columns, ranks, strict=True)]
     records.sort_records()
     names = [alias_as(exp.cast(column(f"q{i}"), "VARCHAR"), f"q{i}") for i in range(7)]
     rows = records.db.rows(exp.select(*names).from_(temp_table("records")))

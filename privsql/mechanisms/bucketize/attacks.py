@@ -311,35 +311,43 @@ LEARNING_SAMPLE = 30_000  # records to which the attacker's model is fitted, in 
 def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     """Return what a model of the release believes of single records; naive Bayes where there is no model."""
     scene = learnt.set_up(replace(learnt.view, sample=LEARNING_SAMPLE)) if _is_large(learnt) else learnt.scene
+    finding = find_learning(scene)
+    if scene is not learnt.scene:
+        scene.close()
+    return suite.attack_by_learning(learnt.scene, learnt.associations) if finding is None else [finding]
+
+
+def find_learning(scene: BucketAttackView) -> Finding | None:
+    """Return the finding of the model of a release, None without a model.
+
+    ``mean`` is the belief in buckets to which the model was not fitted. Its beliefs in the others are surer than right:
+    the largest is not stated.
+    """
     model = fit_attacker(scene)
     if model is None:
-        return suite.attack_by_learning(learnt.scene, learnt.associations)
+        return None
     tally = scene.make_tally()
     for batch in model.find_calibrated_beliefs():
         rows = scene.record_order[batch.records]
         uniform = np.broadcast_to(1 / batch.values.shape[1], (len(rows), 1, batch.values.shape[1]))
         tally.add_block(Block(rows, batch.values, uniform, exclusive=rows.shape[1] <= EXACT_SIZE), batch.beliefs)
-    if scene is not learnt.scene:
-        scene.close()
-    notes = ("a model of all columns, calibrated on buckets to which it was not fitted",)
-    return [
-        Finding(
-            suite.LEARNING,
-            suite.LEARNING_KNOWS,
-            promised=False,
-            baseline=scene.baseline,
-            notes=notes,
-            **tally.finding_fields(),
-        )
-    ]
+    return Finding(
+        suite.LEARNING,
+        suite.LEARNING_KNOWS,
+        promised=False,
+        baseline=scene.baseline,
+        calibrated=True,
+        notes=("a model of all columns, calibrated on buckets to which it was not fitted",),
+        **{**tally.finding_fields(), "mean": model.belief, "highest": None},
+    )
 
 
-def measure_learning(view: ReleaseView) -> float | None:
-    """Return the mean belief of who learns from QIT and ST in its best guess; None without a model."""
+def measure_learning(view: ReleaseView) -> Finding | None:
+    """Return the finding of who learns from QIT and ST; None without a model."""
     scene = BucketAttackView(replace(view, sample=LEARNING_SAMPLE))
-    model = fit_attacker(scene)
+    finding = find_learning(scene)
     scene.close()
-    return None if model is None else model.belief
+    return finding
 
 
 def _is_large(learnt: AttackContext[BucketAttackView]) -> bool:
@@ -363,8 +371,7 @@ def fit_attacker(scene: BucketAttackView) -> BucketModel | None:
 # case.
 
 CORRUPTION = "corruption"
-CORRUPTION_KNOWS = "the sensitive values of some records in the person's bucket, from elsewhere"
-KNOWN = (1, 2, 3)
+CORRUPTION_KNOWS = "the sensitive value of one other record in the person's bucket, from elsewhere"
 
 
 def certainty(size: int, known: int, fakes: int = 0, times: int = 1) -> float:
@@ -386,37 +393,37 @@ def real(size: int, known: int, fakes: int) -> float:
 
 
 def attack_by_corruption(scene: BucketAttackView) -> list[Finding]:
-    """One finding for each q of ``KNOWN``, and one for all records but one, with the curve over all q."""
+    """Return one finding: figures of who knows one other record, the curve over all numbers, and of all others."""
     most = max(rows.shape[1] for rows, _ in scene.size_classes)
-    curve = tuple(_curve_point(scene, q) for q in range(most))
-    rows = [_make_finding(scene, f"{q} known", q) for q in KNOWN if q < most - 1]
-    return [*rows, _make_finding(scene, "all but one known", None, curve)]
+    values = _list_certainties(scene) if scene.fake_count else ()
+    tops, above, attacked = _measure_corruption(scene, min(1, most - 1))
+    last = float(_measure_corruption(scene, None)[0].mean())
+    notes = (f"{last:.1%} sure on average where all others are known",)
+    return [
+        Finding(
+            CORRUPTION,
+            CORRUPTION_KNOWS,
+            promised=False,
+            attacked=attacked,
+            mean=float(tops.mean()),
+            highest=float(tops.max()),
+            above=above / max(1, attacked),
+            baseline=scene.baseline,
+            notes=(*notes, *(_corruption_notes(scene.fake_count, values) if scene.fake_count else ())),
+            curve=tuple(_curve_point(scene, known) for known in range(most)),
+            values=values,
+        )
+    ]
 
 
-def _make_finding(
-    scene: BucketAttackView, name: str, known: int | None, curve: tuple[dict[str, float], ...] = ()
-) -> Finding:
-    values = _list_certainties(scene) if scene.fake_count and known is None else ()
+def _measure_corruption(scene: BucketAttackView, known: int | None) -> tuple[Floats, int, int]:
+    """Return the best guesses' certainties, how many of them exceed a bound, and how many records are attacked."""
     tops, above, attacked = [], 0, 0
     for top, over, left in _measure_certainty(scene, known):
         tops.append(np.repeat(top, left))
         above += int(over.sum()) * left
         attacked += len(top) * left
-    every = np.concatenate(tops) if tops else np.zeros(1)
-    knows = "the sensitive values of all other records" if known is None else f"the sensitive values of {known} record"
-    return Finding(
-        f"{CORRUPTION}, {name}",
-        f"{knows}{'s' if known and known > 1 else ''} in the person's bucket, from elsewhere",
-        promised=False,
-        attacked=attacked,
-        mean=float(every.mean()),
-        highest=float(every.max()),
-        above=above / max(1, attacked),
-        baseline=scene.baseline,
-        notes=_corruption_notes(scene.fake_count, values) if known is None and scene.fake_count else (),
-        curve=curve,
-        values=values,
-    )
+    return np.concatenate(tops) if tops else np.zeros(1), above, attacked
 
 
 def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from math import floor, isfinite, prod
+from math import ceil, floor, isfinite, isqrt, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,14 +40,19 @@ if TYPE_CHECKING:
 # Cliques --------------------------------------------------------------------------------------------------------------
 # Which tables are measured, and for how much: a public rule of what was asked for, the domains and the noisy total.
 #
-# An eighth of epsilon goes to the columns by themselves. Of the rest the declared workload takes 7/10, if there is one,
-# and the pairs of columns what remains; tables share in proportion to the square root of their cells. Where the noise
-# of all pairs would come to more than a quarter of the records (the mean over pairs of cells/epsilon, beside the noisy
-# total), or to more cells than are allowed, only some pairs are measured: in rounds, of which each spends 15/100 of its
-# part on choosing the pair that the tables so far tell least of, and the rest on measuring it. There are d (1/4 /
-# ratio)^(1/4) rounds: as many as columns where the noise just begins to be too much, fewer where it is more.
+# A hundredth of the budget counts all records. The columns by themselves take 4/5 sqrt(u) of it, between an eighth and
+# a third, where u is what the noise of their tables would come to beside the records if they had all of it. Of the rest
+# the declared workload takes 7/10, if there is one, and the pairs of columns what remains; tables share in proportion
+# to the square root of their cells. Where the noise of all pairs would come to more than a quarter of the records (the
+# mean over pairs of the noise of a table, beside the noisy total), or to more cells than are allowed, only some pairs
+# are measured: in rounds, of which each spends a twentieth of its part on choosing the pair that the tables so far tell
+# least of, and the rest on measuring it. There are 13/10 d (1/4 / ratio)^(1/3) rounds: as many as columns or some more
+# where the noise just begins to be too much, fewer where it is more. (Shares and rounds were tried on census tables.)
 
-SINGLES, WORKLOAD, CHOOSING = Fraction(1, 8), Fraction(7, 10), Fraction(15, 100)
+TOTAL, WORKLOAD, CHOOSING = Fraction(1, 100), Fraction(7, 10), Fraction(1, 20)
+SINGLES = Fraction(1, 8), Fraction(1, 3)  # of the budget, at least and at most
+STEEP, ROUNDS = Fraction(4, 5), Fraction(13, 10)
+DIGITS = 10**4  # to which roots are rounded down
 Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choosing them spent
 
 
@@ -89,24 +94,34 @@ class Rule:
         """Of its table."""
         return prod(self.sizes[i] for i in clique)
 
-    def fixed_tables(self) -> list[Due]:
-        """Return what is measured first, whatever it tells: the columns, and the workload.
+    def first_table(self) -> list[Due]:
+        """The count of all records; nothing where there is one column, whose table tells it."""
+        return [((), TOTAL * total_budget(self.params), None)] if len(self.sizes) > 1 else []
+
+    def fixed_tables(self, records: Fraction) -> list[Due]:
+        """Return what is measured next, whatever it tells: the columns, and the workload; ``records``: noisy.
 
         Raises ``UsageError`` where these have more cells than are allowed.
         """
         columns: list[Clique] = [(i,) for i in range(len(self.sizes))]
-        workload, epsilon = self.workload_cliques, total_budget(self.params)
+        workload, budget = self.workload_cliques, total_budget(self.params)
         if sum(map(self.count_cells, [*columns, *workload])) > self.params.max_cells:
             raise UsageError(
                 f"the columns and the workload have {sum(map(self.count_cells, [*columns, *workload])):,} cells, "
                 "more than "
                 f"max_cells = {self.params.max_cells:,}; take fewer values or wider bins, or raise it"
             )
-        alone = epsilon * SINGLES if len(columns) > 1 else epsilon
-        most = (epsilon - alone) * (WORKLOAD if self.candidate_pairs else 1)
+        alone = budget * self._columns_share(records) if len(columns) > 1 else budget
+        most = (budget * (1 - TOTAL) - alone) * (WORKLOAD if self.candidate_pairs else 1)
         parts = divide_budget(most, [budget_weight(self.count_cells(one)) for one in workload]) if workload else []
         due = [*zip(columns, divide_budget(alone, [1] * len(columns)), strict=True), *zip(workload, parts, strict=True)]
         return [(clique, spent, None) for clique, spent in due]
+
+    def _columns_share(self, records: Fraction) -> Fraction:
+        """The columns' share of the budget."""
+        number = len(self.sizes)
+        noise = Fraction(sum(self.sizes), number) * self.law.mean_noise(total_budget(self.params) / number)
+        return min(max(STEEP * _square_root(noise / max(records, Fraction(1))), SINGLES[0]), SINGLES[1])
 
     def remaining_tables(self, fixed: Sequence[NoisyTable]) -> list[Due] | Rounds:
         """The pairs, or how some of them are chosen; ``fixed``: what ``fixed`` asked for, measured."""
@@ -126,7 +141,8 @@ class Rule:
     def _plan_rounds(self, left: Fraction, ratio: Fraction, room: int) -> Rounds:
         cells = sorted(map(self.count_cells, self.candidate_pairs))
         most = max(1, room // cells[len(cells) // 2])  # that at least half of the pairs leave room for
-        number = min(max(1, _fourth_root(len(self.sizes) ** 4 * NOISE / ratio)), len(self.candidate_pairs), most)
+        number = _cube_root((ROUNDS * len(self.sizes)) ** 3 * NOISE / ratio)
+        number = min(max(1, number), len(self.candidate_pairs), most)
         fitting = tuple(one for one in self.candidate_pairs if self.count_cells(one) * number <= room)
         if not fitting:
             raise UsageError(
@@ -138,8 +154,8 @@ class Rule:
 
     @property
     def column_noise(self) -> Fraction:
-        """Return what the noise of a column's own table comes to, in records, on average over the columns: public."""
-        fixed = [(clique, spent) for clique, spent, _ in self.fixed_tables() if len(clique) == 1]
+        """Return what the noise of a column's own table comes to at least, on average over the columns: public."""
+        fixed = [(clique, spent) for clique, spent, _ in self.fixed_tables(Fraction(1)) if len(clique) == 1]
         parts = [self.count_cells(clique) * self.law.mean_noise(spent) for clique, spent in fixed]
         return sum(parts, start=Fraction(0)) / len(parts)
 
@@ -155,7 +171,8 @@ class Rule:
 
     def due_tables(self, tables: Sequence[NoisyTable]) -> list[Due]:
         """Return what should have been measured: the choices are the release's, all else follows from the rule."""
-        fixed = self.fixed_tables()
+        first = self.first_table()
+        fixed = [*first, *self.fixed_tables(counted_total(tables[: len(first)]))]
         rest = self.remaining_tables(tables[: len(fixed)])
         if not isinstance(rest, Rounds):
             return [*fixed, *rest]
@@ -165,12 +182,22 @@ class Rule:
         return [*fixed, *((one, rest.measuring, rest.choosing) for one in (chosen + [()] * rest.number)[: rest.number])]
 
 
-def _fourth_root(number: Fraction) -> int:
-    """The largest whole number whose fourth power is not above ``number``."""
+def counted_total(tables: Sequence[NoisyTable]) -> Fraction:
+    """The count of all records, if it was measured."""
+    return Fraction(int(tables[0].counts.sum())) if tables and not tables[0].columns else Fraction(1)
+
+
+def _cube_root(number: Fraction) -> int:
+    """The largest whole number whose cube is not above ``number``."""
     result = 0
-    while (result + 1) ** 4 <= number:
+    while (result + 1) ** 3 <= number:
         result += 1
     return result
+
+
+def _square_root(number: Fraction) -> Fraction:
+    """The square root, rounded down to whole ten-thousandths: the same on every machine."""
+    return Fraction(isqrt(floor(number * DIGITS**2)), DIGITS)
 
 
 # Measuring ------------------------------------------------------------------------------------------------------------
@@ -191,6 +218,8 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise)
 
     def count_exactly(clique: Clique) -> Ints:
         shape = tuple(rule.sizes[i] for i in clique)
+        if not clique:
+            return np.array(records.sum(), dtype=np.int64)
         flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), shape)
         counted = np.bincount(flat, weights=records, minlength=rule.count_cells(clique))  # exact: below 2^53
         return counted.astype(np.int64).reshape(shape)
@@ -198,7 +227,8 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise)
     def measure(clique: Clique, spent: Fraction, choice: Fraction | None = None) -> NoisyTable:
         return measure_table(clique, count_exactly(clique), spent, noise, choice, rule.law)
 
-    tables = [measure(*one) for one in rule.fixed_tables()]
+    tables = [measure(*one) for one in rule.first_table()]
+    tables += [measure(*one) for one in rule.fixed_tables(counted_total(tables))]
     rest = rule.remaining_tables(tables)
     if not isinstance(rest, Rounds):
         return tables + [measure(*one) for one in rest]
@@ -435,7 +465,7 @@ def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Real
     Values are drawn along the tree of the strongest pairs; then weights are fitted to all pairs of columns in turn
     (raking), and to the single columns.
     """
-    number = int(min(max(model.total, 0.0), MOST))
+    number = ceil(min(model.total, MOST))
     codes, weights = _merge_rows(_draw_rows(model, number, draw))
     weights *= model.total / max(number, 1)
     pairs = model.pair_tables

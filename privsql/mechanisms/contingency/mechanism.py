@@ -97,7 +97,7 @@ def plan_marginals(db: Relations, source: Records, params: Contingency) -> Margi
     """Return what is known without looking at the records: tables, cells and budgets."""
     columns = read_columns(db, source, params)
     rule = _make_rule(columns, params)
-    fixed = rule.fixed_tables()
+    fixed = rule.fixed_tables(Fraction(1))
     return MarginalPlan(
         epsilon=fraction_text(params.epsilon),
         values=sum(rule.sizes),

@@ -130,7 +130,7 @@ class MarginalPlan(Facts):
 
     def describe(self) -> list[tuple[str, str]]:
         """Return values, tables and noise."""
-        asked = f"{self.columns} columns for {self.columns_budget}, {self.pairs} pairs of them"
+        asked = f"{self.columns} columns for at most {self.columns_budget}, {self.pairs} pairs of them"
         more = f", {self.workload} declared for {self.workload_budget}" if self.workload else ""
         noise = f"about {self.noise_of_columns:,.0f} records in a column's own table; refused where there are fewer"
         return [

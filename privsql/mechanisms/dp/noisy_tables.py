@@ -303,7 +303,8 @@ def fit_squares(tables: Iterable[NoisyTable], sizes: Sequence[int]) -> LeastSqua
     """The least-squares estimate of all interactions that the tables hold."""
     sums: dict[Clique, tuple[Reals, float]] = {}
     for one in tables:
-        coefficients = dctn(one.counts.astype(np.float64), norm="ortho")
+        counts = one.counts.astype(np.float64)
+        coefficients = dctn(counts, norm="ortho") if one.columns else counts
         for tau, block, others in interaction_blocks(one.columns, sizes):
             result, precision = np.asarray(coefficients[block]) * sqrt(others), 1 / (one.variance * others)
             before, known = sums.get(tau, (np.zeros(result.shape), 0.0))

@@ -16,6 +16,7 @@ from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from fractions import Fraction
 
     from privsql.answers.estimate import AmountMoments
     from privsql.engine.database import Relations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     Differences = tuple[Floats, Floats, Floats]  # squares, of N(0, t^2 spread + noise), spread, noise; each (R, P)
 
 # Amounts --------------------------------------------------------------------------------------------------------------
-# SUM, AVG, MIN and MAX of the sensitive column: an estimate, and bounds that are certain (Zhang et al., ICDE 2007).
+# SUM, AVG, MIN, MAX, MEDIAN and quantiles of the sensitive column: an estimate, and bounds that are certain
+# (Zhang et al., ICDE 2007).
 #
 # For every group g the release tells n_g, how many of its records meet the condition on quasi-identifiers, and the
 # values of all |g| records. Which n_g of the |g| it are is not told, so an answer is certain between the best and the
@@ -223,6 +225,49 @@ def estimate_maximum(held: ChosenValues, met: MatchingRecords) -> Figures:
     """MAX, likewise."""
     estimate, error, low, high = estimate_minimum(held.negated_values, met)
     return -estimate, error, -high, -low
+
+
+def estimate_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -> Figures:
+    """Return a quantile as SQL interpolates it: certain bounds, and the quantile of the mean over all choices.
+
+    Of N values it lies between those of ranks floor((N - 1) q) and ceil((N - 1) q) from 0.
+    """
+    low = _least_quantile(held, met, share)
+    high = -_least_quantile(held.negated_values, met, 1 - share)
+    other = _mean_quantile(held.negated_values, met, float(1 - share))
+    middle = (_mean_quantile(held, met, float(share)) - other) / 2
+    return np.clip(middle, low, high), np.full(met.sets, np.nan), low, high
+
+
+def _least_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -> Floats:
+    """Return the least value of rank floor((N - 1) q) over all choices (S,).
+
+    It can be x or less if a choice has b values up to x and a above with b > (a + b - 1) q. The best choice takes
+    values up to x of every group first, then what is not chosen, then the others. Whole numbers decide.
+    """
+    part, whole = share.numerator, share.denominator
+    unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
+    low, high = np.zeros(met.sets, dtype=np.int64), np.full(met.sets, len(held.values) - 1)
+    while (low < high).any():
+        middle = (low + high) // 2
+        below = held.count_below(met.group, middle[met.set] + 1)
+        taken, above = np.minimum(met.n, below), np.maximum(met.n - below - unchosen, 0)
+        balance = met.sum_groups((whole - part) * taken - part * above) + part
+        enough = (balance > 0) & (met.sum_groups(taken) > 0)
+        low, high = np.where(enough, low, np.minimum(middle + 1, high)), np.where(enough, middle, high)
+    return np.asarray(held.values[low])
+
+
+def _mean_quantile(held: ChosenValues, met: MatchingRecords, share: float) -> Floats:
+    """Return the least value that holds the share of the expected records up to it (S,)."""
+    weight = met.n / held.sizes[met.group]
+    total = met.sum_groups(weight * held.chosen_counts[met.group])
+    low, high = np.zeros(met.sets, dtype=np.int64), np.full(met.sets, len(held.values) - 1)
+    while (low < high).any():
+        middle = (low + high) // 2
+        enough = met.sum_groups(weight * held.count_below(met.group, middle[met.set] + 1)) >= share * total
+        low, high = np.where(enough, low, np.minimum(middle + 1, high)), np.where(enough, middle, high)
+    return np.asarray(held.values[low])
 
 
 def _median_rank(held: ChosenValues, met: MatchingRecords) -> Ints:

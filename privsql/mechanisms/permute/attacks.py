@@ -14,7 +14,7 @@ from privsql.attacks.scene import CHUNK, AttackView, Block, Finding
 from privsql.attacks.suite import Adversary
 from privsql.engine.database import require_ordered
 from privsql.engine.remote import BATCH
-from privsql.engine.sqlfiles import Holes, alias_as, column, fill, table, temp_table
+from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
 from privsql.mechanisms.permute.checks import unfine_groups_query
@@ -47,10 +47,10 @@ def write_records(db: Relations, source: Records, groups: Ints, ranks: Ints, noi
     codes = np.full(len(groups), -1, dtype=np.int32)
     is_published = groups >= 0
     codes[is_published] = shuffle_within_groups(groups[is_published], ranks, noise)
-    if source.packed is not None:
-        db.register_arrow("positions", source.packed.stream_records(bid=groups.astype(np.int32), number=codes))
-        columns = [*source.roles.qi_columns("r"), column("bid", "r"), alias_as(column("number", "r"), "code")]
-        _write_qit(db, source, exp.select(*columns).from_(exp.alias_(temp_table("positions"), "r", table=True)))
+    grouped = None if source.packed is None else source.packed.stream_groups(groups.astype(np.int32), codes)
+    if grouped is not None:
+        db.register_arrow("positions", grouped)
+        _write_qit(db, source, all_rows(temp_table("positions")), is_sorted=True)
     else:
         source.sort_records()
         db.register_arrow("positions", stream_assignment(groups, codes))
@@ -89,11 +89,14 @@ def _make_segments(contents: pa.Table) -> Segments:
     return Segments(part, ends - records - first, ends - first, code, step=0)
 
 
-def _write_qit(db: Relations, source: Records, dealt: exp.Query) -> None:
+def _write_qit(db: Relations, source: Records, dealt: exp.Query, *, is_sorted: bool = False) -> None:
     roles = source.roles
     holes: Holes = {"dealt": dealt.subquery(), "qi": roles.qi_out("r"), "qi_order": roles.qi_columns("r")}
     holes |= roles.by_qi.alias_holes("bid", "code")
-    db.create_table("qit", fill("permute/qit", holes), into="release", title="Shuffling within groups")
+    query = fill("permute/qit", holes)
+    if is_sorted:
+        query.set("order", None)
+    db.create_table("qit", query, into="release", title="Shuffling within groups")
 
 
 def tabulate_contents(groups: Ints, codes: Ints) -> pa.Table:

@@ -129,7 +129,8 @@ AMOUNTS = {
 }
 SPREAD = (
     "estimate = the mean over all choices of n_g records in every group g, n_g those that meet the condition on "
-    "quasi-identifiers (MIN and MAX: the median); low and high are the extreme choices, so they are certain"
+    "quasi-identifiers (MIN, MAX, quantiles: the middle of these); low and high are the extreme choices, so they are "
+    "certain"
 )
 
 
@@ -138,7 +139,7 @@ class PermuteAnswers(answer.Answers):
 
     certain = frozenset({"baseline"})
     records = "qit"
-    measures = frozenset(AMOUNTS)
+    measures = frozenset((*AMOUNTS, "median"))
 
     @cached_property
     def group_contents(self) -> Contents:
@@ -235,7 +236,10 @@ class PermuteAnswers(answer.Answers):
             held.group[rows], held.code[rows], held.records[rows], self._sensitive_values, held.group_sizes
         )
         met = _matching_records(observed)
-        figures = AMOUNTS[query.measure.kind](wanted, met)
+        if query.measure.kind == "median":
+            figures = answers.estimate_quantile(wanted, met, query.measure.share)
+        else:
+            figures = AMOUNTS[query.measure.kind](wanted, met)
         some, fewest = (
             np.flatnonzero(answers.possible_records(wanted, met) > 0).tolist(),
             answers.fewest_records(wanted, met),

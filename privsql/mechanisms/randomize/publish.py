@@ -17,7 +17,7 @@ from privsql.answers.channel import Channel, Floats, Observation, reconstruct
 from privsql.answers.estimate import project_within
 from privsql.attacks.scene import CHUNK, AttackView, Block
 from privsql.engine.database import require_ordered
-from privsql.engine.remote import stream_positions
+from privsql.engine.remote import BATCH, stream_positions
 from privsql.engine.roles import BITS
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, GuaranteeError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
     from privsql.keyed_random import Key, Shuffler
     from privsql.mechanisms.randomize.partition import SubTable
     from privsql.model.manifest import Manifest
@@ -382,18 +383,46 @@ def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequen
             source.sort_records()
     known = moves_table(subtables)
     source.history.groups = known["sub_table"].to_numpy()[moves.result()]
-    db.register_arrow("moves", known)
+    grouped = None
     if packed is not None:
-        db.register_arrow("positions", packed.stream_records(bid=moves.result()))
-        assigned: exp.Query = all_rows(temp_table("positions"))
-        same_value: exp.Expr = column("code", "x").eq(column("code", "r"))
+        values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(source.roles.sa_keys))
+        of = known["sub_table"].to_numpy()[moves.result()]
+        grouped = packed.stream_groups(of, move_codes(parts, known, moves.result()), values)
+    if grouped is not None:
+        db.register_arrow("positions", grouped)
+        _write_moved(db, source.roles, temp_table("positions"))
     else:
+        source.sort_records()
+        db.register_arrow("moves", known)
         db.register_arrow("positions", stream_positions(moves.result()))
         assigned = require_ordered(db).with_bid(temp_table("records"), temp_table("positions"))
-        same_value = same_columns("x", "r", source.roles.sa_keys)
-    _write_perturbed(db, source, assigned, same_value)
+        _write_perturbed(db, source, assigned, same_columns("x", "r", source.roles.sa_keys))
     db.drop("positions")
     source.drop_relations()
+
+
+def move_codes(parts: Ints, known: pa.Table, moves: Moves) -> NDArray[np.int32]:
+    """The values (n,) of the records by their codes, each moved in the domain of its sub-table; ``parts`` (t, m)."""
+    sub_table, code = np.nonzero(parts)
+    first = np.searchsorted(sub_table, np.arange(len(parts)))
+    cells = np.zeros(parts.shape, dtype=np.int32)
+    cells[sub_table, code] = np.arange(len(code))
+    of, step, size = (known[name].to_numpy() for name in ("sub_table", "step", "size"))
+    codes = np.repeat(np.arange(parts.shape[1], dtype=np.int32), parts.sum(axis=0))
+    for begin in range(0, len(codes), BATCH):
+        part, drawn = codes[begin : begin + BATCH], moves[begin : begin + BATCH]
+        begins = first[of[drawn]]
+        places = (cells[of[drawn], part] - begins + step[drawn]) % size[drawn]
+        part[:] = code[begins + places]
+    return codes
+
+
+def _write_moved(db: Relations, roles: Roles, assigned: exp.Table) -> None:
+    """``perturbed`` from records with their sub-tables and moved values, in the order of that table."""
+    holes: Holes = {"assigned": assigned, "qi": roles.qi_typed("r"), "sa": roles.sa_typed("r")}
+    holes |= roles.by_all.alias_holes("sub_table")
+    query = fill("randomize/moved", holes)
+    db.create_table("perturbed", query, into="release", title="Perturbing the sensitive values")
 
 
 def write_ranked(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], key: Key) -> None:

@@ -326,8 +326,9 @@ def get_secret(path: Path) -> Key:
     key = key_of(path)
     if key.exists():
         return key_file(key)
-    if path.exists():
-        raise EngineError(f"ledger {path}: its key {key} is missing; put it back")
+    with open_scratch() as db, open_for_reading(db, path) as book:
+        if book.events:
+            raise EngineError(f"ledger {path}: its key {key} is missing; put it back")
     with lock_ledger(path, alone=True):
         return key_file(key)
 
@@ -507,16 +508,11 @@ def write_events(db: EngineSession, known: Book, *events: Event) -> None:
     db.drop("events")
 
 
-def write_sketch(db: EngineSession, number: int, sketch: exp.Table) -> None:
-    """Add the hashes of a release's records: relation ``sketch``(hash, records)."""
-    columns = (exp.Literal.number(number), column("hash"), column("records"))
-    db.append_rows(SKETCHES.name, exp.select(*columns).from_(sketch), into=LEDGER)
-
-
-def write_names(db: EngineSession, number: int, names: exp.Table) -> None:
-    """Add the hashes of a release's ids and persons: relation ``names``(kind, name)."""
-    columns = (exp.Literal.number(number), column("kind"), column("name"))
-    db.append_rows(NAMES.name, exp.select(*columns).from_(names), into=LEDGER)
+def write_hashes(db: EngineSession, number: int, hashes: exp.Table, into: exp.Table) -> None:
+    """Add the rows of a release to ``SKETCHES`` (hash, records) or ``NAMES`` (kind, name)."""
+    names = [one.split()[0] for one in COLUMNS[into].split(", ")[1:]]
+    rows = exp.select(exp.Literal.number(number), *map(column, names)).from_(hashes)
+    db.append_rows(into.name, rows, into=LEDGER)
 
 
 def write_subjects(db: EngineSession, number: int, assigned: exp.Table | exp.Subquery, bid: exp.Expr) -> None:

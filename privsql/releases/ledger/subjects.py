@@ -21,8 +21,7 @@ from privsql.releases.ledger.book import (
     marks_of,
     select_releases,
     subjects_query,
-    write_names,
-    write_sketch,
+    write_hashes,
     write_subjects,
 )
 from privsql.releases.ledger.evidence import (
@@ -281,7 +280,7 @@ class SubjectNames:
     def write_names(self, number: int) -> None:
         """Add the names and these marks to the attached ledger."""
         if self._kinds:
-            write_names(self._db, number, HASHED)
+            write_hashes(self._db, number, HASHED, NAMES)
             self._db.drop(HASHED_NAMES)
         for kind in self.numbering:
             if self._source.values_of(self._request.column_names):
@@ -327,7 +326,7 @@ class Subjects:
     def write_records(self, number: int, assigned: exp.Table | exp.Subquery, bid: exp.Expr) -> None:
         """Add the records to the attached ledger; ``assigned``, ``bid``: as of ``write_subjects``."""
         self._db.register_arrow("sketch", self._sketch.as_table())
-        write_sketch(self._db, number, SKETCH)
+        write_hashes(self._db, number, SKETCH, SKETCHES)
         self._db.drop("sketch")
         self.names.write_names(number)
         if self.follows:

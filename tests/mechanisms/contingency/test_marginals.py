@@ -43,13 +43,13 @@ def rule(sizes: Sequence[int], names: Sequence[str] = NAMES, **asked: Any) -> Ru
     return Rule(request, names, tuple(sizes))
 
 
-def alone(of: Rule, records: int) -> list[NoisyTable]:
+def measured_first(of: Rule, records: int) -> list[NoisyTable]:
     """What is measured first, of so many records that all have the first value."""
     found = []
-    for clique, epsilon, _ in of.fixed_tables():
+    for clique, budget, _ in [*of.first_table(), *of.fixed_tables(Fraction(records))]:
         counts = np.zeros([of.sizes[i] for i in clique], dtype=np.int64)
         counts[(0,) * len(clique)] = records
-        found.append(NoisyTable(clique, epsilon, counts))
+        found.append(NoisyTable(clique, budget, counts))
     return found
 
 
@@ -58,61 +58,67 @@ def alone(of: Rule, records: int) -> list[NoisyTable]:
 
 def test_an_eighth_for_the_columns_and_the_rest_by_square_roots() -> None:
     of = rule((2, 4, 2))
-    assert [(clique, epsilon) for clique, epsilon, _ in of.fixed_tables()] == [
-        ((i,), Fraction(1, 24)) for i in range(3)
-    ]
-    rest = of.remaining_tables(alone(of, 10_000))
+    assert of.first_table() == [((), Fraction(1, 100), None)]
+    due = [((i,), Fraction(1, 24), None) for i in range(3)]
+    assert of.fixed_tables(Fraction(10_000)) == due
+    rest = of.remaining_tables(measured_first(of, 10_000))
     roots = {(0, 1): 2828, (0, 2): 2000, (1, 2): 2828}
     assert roots == {clique: budget_weight(of.count_cells(clique)) for clique in of.candidate_pairs}
-    assert rest == [(clique, Fraction(7, 8) * root / 7656, None) for clique, root in roots.items()]
+    assert rest == [(clique, Fraction(173, 200) * root / 7656, None) for clique, root in roots.items()]
+
+
+@pytest.mark.parametrize(("records", "share"), [(10**6, "1/8"), (200, "0.16"), (100, "0.22624"), (-5, "1/3")])
+def test_columns_take_more_where_they_are_noise(records: int, share: str) -> None:
+    """Three columns of 8 values in all: their noise with the whole budget is 8 records; .8 sqrt(8 / records)."""
+    spent = [budget for _, budget, _ in rule((2, 4, 2)).fixed_tables(Fraction(records))]
+    assert sum(spent) == Fraction(share)
 
 
 def test_a_workload_takes_seven_tenths_of_the_rest() -> None:
     of = rule((2, 4, 3), workload=[["region", "sex", "job"], ["job", "Sex"]])
     assert of.workload_cliques == [(0, 1), (0, 1, 2)]
-    assert sum(epsilon for clique, epsilon, _ in of.fixed_tables() if len(clique) > 1) == Fraction(7, 8) * Fraction(
-        7, 10
-    )
-    rest = of.remaining_tables(alone(of, 10**6))
+    fixed = of.fixed_tables(Fraction(10**6))
+    assert sum(budget for clique, budget, _ in fixed if len(clique) > 1) == Fraction(173, 200) * Fraction(7, 10)
+    rest = of.remaining_tables(measured_first(of, 10**6))
     assert isinstance(rest, list)
     assert [clique for clique, _, _ in rest] == [(0, 2), (1, 2)]
-    assert sum(epsilon for _, epsilon, _ in [*of.fixed_tables(), *rest]) == 1
+    assert sum(budget for _, budget, _ in [*of.first_table(), *fixed, *rest]) == 1
 
 
 def test_one_column_gets_everything() -> None:
     of = rule((7,))
-    assert of.fixed_tables() == [((0,), Fraction(1), None)]
-    assert of.remaining_tables(alone(of, 10)) == []
+    assert (of.first_table(), of.fixed_tables(Fraction(9))) == ([], [((0,), Fraction(1), None)])
+    assert of.remaining_tables(measured_first(of, 10)) == []
 
 
-@pytest.mark.parametrize(("records", "rounds"), [(10**6, None), (20_000, None), (4000, 5), (1000, 3), (10, 1)])
+@pytest.mark.parametrize(("records", "rounds"), [(10**6, None), (20_000, None), (4000, 6), (1000, 3), (10, 1)])
 def test_pairs_are_chosen_where_their_noise_is_too_much(records: int, rounds: int | None) -> None:
     names = tuple("abcdefgh")
     of = rule((16, 2, 14, 5, 9, 9, 50, 11), names)
-    rest = of.remaining_tables(alone(of, records))
+    rest = of.remaining_tables(measured_first(of, records))
     assert (rest.number if isinstance(rest, Rounds) else None) == rounds
-    forced = rule(of.sizes, names, pairs="all").remaining_tables(alone(of, records))
+    forced = rule(of.sizes, names, pairs="all").remaining_tables(measured_first(of, records))
     assert isinstance(forced, list)
 
 
 def test_rounds_spend_what_is_left() -> None:
     of = rule((4, 4, 4), pairs="chosen")
-    rest = of.remaining_tables(alone(of, 10_000))
+    rest = of.remaining_tables(measured_first(of, 10_000))
     assert isinstance(rest, Rounds)
-    assert rest.number * (rest.choosing + rest.measuring) == Fraction(7, 8)
-    assert rest.choosing / rest.measuring == Fraction(15, 85)
+    assert rest.number * (rest.choosing + rest.measuring) == Fraction(173, 200)
+    assert rest.choosing / rest.measuring == Fraction(1, 19)
 
 
 def test_forty_columns_are_measured_as_far_as_the_cells_allow() -> None:
     names = [f"c{i}" for i in range(40)]
     of = rule([30] * 40, names, max_cells=100_000)
-    rest = of.remaining_tables(alone(of, 10**9))
+    rest = of.remaining_tables(measured_first(of, 10**9))
     assert isinstance(rest, Rounds)
     assert rest.number * 900 <= 100_000
     with pytest.raises(Exception, match="max_cells"):
-        rule([30] * 40, names, max_cells=1000).fixed_tables()
+        rule([30] * 40, names, max_cells=1000).fixed_tables(Fraction(1))
     with pytest.raises(Exception, match="max_cells"):
-        rule([30] * 40, names, max_cells=1300).remaining_tables(alone(of, 10**9))
+        rule([30] * 40, names, max_cells=1300).remaining_tables(measured_first(of, 10**9))
 
 
 # The private part -----------------------------------------------------------------------------------------------------
@@ -186,7 +192,7 @@ def test_what_chooses_looks_at_tables_alone() -> None:
 
     noise: Any = Best()
     tables = measure_marginals(codes, np.ones(9000, dtype=np.int64), rule((4, 4, 4), pairs="chosen"), noise)
-    assert tables[3].columns == (0, 1)
+    assert tables[4].columns == (0, 1)
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
@@ -440,7 +446,7 @@ def test_what_init_proposes_is_no_noise(tmp_path: Path, n: int, left_out: set[st
     asked = tomllib.loads(toml)
     assert set(asked["columns"]["categories"]) == set(asked["mechanism"]["domains"])
     assert {"sex", "age", "rate", "town"} - set(asked["columns"]["categories"]) == left_out
-    assert ("Mind: so many columns" in toml) == (n < 20_000)
+    assert ("Mind: so many columns" in toml) == (n < 1_500)
     noise = succeeded("plan", tmp_path / "few.toml", "--json").json["noise_of_columns"]
     assert noise <= n / 2
     succeeded("publish", tmp_path / "few.toml", "--to", tmp_path / "few.duckdb", "--seed", 1)

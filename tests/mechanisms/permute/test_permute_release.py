@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -426,6 +427,28 @@ def test_amounts_are_bounded_by_all_choices_and_reach_them(groups: list[list[int
             assert high == pytest.approx(max(exact))
         if name == "total":
             assert estimate == pytest.approx(sum(exact) / len(exact))
+
+
+@settings(max_examples=60, deadline=None)
+@given(groups, st.data(), st.sampled_from([Fraction(1, 2), Fraction(1, 4), Fraction(9, 10), Fraction(0), Fraction(1)]))
+def test_quantiles_are_bounded_by_all_choices_and_reach_them(
+    groups: list[list[int]], data: st.DataObject, share: Fraction
+) -> None:
+    """The bounds are the least and the largest of the two values between which SQL interpolates."""
+    values = sorted({value for group in groups for value in group})
+    chosen = data.draw(st.sets(st.sampled_from(values), min_size=1))
+    numbers = [data.draw(st.integers(0, len(group))) for group in groups]
+    held, met = arrays(groups, values, chosen, numbers)
+    picks = itertools.product(*(itertools.combinations(group, n) for group, n in zip(groups, numbers, strict=True)))
+    choices = [sorted(value for part in picked for value in part if value in chosen) for picked in picks]
+    places = [(choice, (len(choice) - 1) * share) for choice in choices if choice]
+    if not places:
+        return
+    estimate, error, low, high = (part[0] for part in answers.estimate_quantile(held, met, share))
+    assert low == min(choice[math.floor(place)] for choice, place in places)
+    assert high == max(choice[math.ceil(place)] for choice, place in places)
+    assert low <= estimate <= high
+    assert math.isnan(error)
 
 
 def arrays(
