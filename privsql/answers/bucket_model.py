@@ -309,10 +309,11 @@ class IntervalScale:
     With t = n/N the question's share of the ``records``, S its estimated count, V_11 the variance of that within
     buckets, V_yy that of the question's sum and V_1y their covariance, all as sums over records,
 
-        se^2 = (V_yy - t V_1y^2/V_11) MISFIT E,   E = exp(quadratic in log S and log(V_11/(S (1 - S/n)))).
+        se^2 = (MISFIT (1 - t) C + MISFIT_OF_AMOUNTS (V_yy - C)) E,   C = V_1y^2/V_11,
 
-    E is at least 1; what is more is what the parameters add. ``coefficients`` (6,) of the quadratic are learnt within
-    ``limits`` (2, 2): the least of both logarithms and the largest ones, by ``fitted_share`` of the records.
+    E = exp(quadratic in log S and log(V_11/(S (1 - S/n)))), at least 1: what the parameters add. C is what goes with
+    the count. ``coefficients`` (6,) are learnt within ``limits`` (2, 2), the least and the largest of both logarithms,
+    by ``fitted_share`` of the records.
     """
 
     records: int
@@ -331,13 +332,12 @@ class IntervalScale:
         V_yy = sum over records of (sum of w amount^2) - a_i^2. All three are alike for a count. A ratio R of two sums
         is the sum of the amounts (y - R x)/sum of x, whose variances follow from those of both.
         """
-        known = np.maximum(variance, LEAST)
-        shared = np.maximum(own_variance - members / self.records * covariance**2 / known, 0)
-        features = _interval_features(
-            members * self.fitted_share, count * self.fitted_share, variance * self.fitted_share, self.limits
-        )
+        joint = covariance * (covariance / np.maximum(variance, LEAST))
+        within = MISFIT * (1 - members / self.records) * joint + MISFIT_OF_AMOUNTS * np.maximum(own_variance - joint, 0)
+        members, count, variance = (self.fitted_share * part for part in (members, count, variance))
+        features = _interval_features(members, count, variance, self.limits)
         excess = np.expm1(np.clip(features @ np.array(self.coefficients), 0, MOST_EXCESS)) / self.fitted_share
-        return np.asarray(np.sqrt(MISFIT * shared * (1 + excess)))
+        return np.asarray(np.sqrt(within * (1 + excess)))
 
     @staticmethod
     def restore(records: int, fitted_share: float, parameters: Mapping[str, Any]) -> IntervalScale:
@@ -462,7 +462,7 @@ def estimate_cost(arrays: ReleaseArrays) -> tuple[float, int]:
     size, columns = arrays.sizes, len(arrays.values) * rows
     exact = float((size * 2.0 ** np.minimum(size, EXACT_SIZE))[size <= EXACT_SIZE].sum())
     listed = float((size * size)[size > EXACT_SIZE].sum())
-    seconds = 230 * 1e-9 * (10 * columns + 2 * len(arrays.values) * cells + 12 * exact + 60 * listed + 100 * size.sum())
+    seconds = 265 * 1e-9 * (10 * columns + 2 * len(arrays.values) * cells + 12 * exact + 60 * listed + 100 * size.sum())
     share = min(1.0, MOST_BYTES / _estimate_memory(arrays, rows))
     return seconds * share, int(_estimate_memory(arrays, rows) * share)
 
@@ -535,13 +535,13 @@ def check_numbers(stated: Any, shape: tuple[int, ...], least: float = -np.inf) -
 
 
 # Rehearsal ------------------------------------------------------------------------------------------------------------
-# Parameters are drawn around those that were found, with the variances 1/(I + lambda), a table is drawn from the
-# posterior that follows, its values are dealt to the same lists, and the model is fitted to that. Errors of a fixed
-# workload, of which the drawn table knows the truth, show by how much they exceed the variance within buckets. Real
-# tables hold more than pairs of columns say: variances were 1.1 to 1.5 times as large there (``MISFIT``).
+# Parameters are drawn around those that were found, a table is drawn from the posterior that follows, its values are
+# dealt to the same lists, and the model is fitted to that. Its errors, of which the drawn table knows the truth, show
+# by how much they exceed the variance within buckets. Errors of parameters go together, which the variances
+# 1/(I + lambda) leave out: the first rehearsal only shows them, and each one's draw the truth of the next.
 
 REFIT = Schedule(rounds=0, last=30)
-REHEARSALS, MISFIT, MOST_EXCESS = 2, 1.5, 10.0
+REHEARSALS, MOST_EXCESS, MISFIT, MISFIT_OF_AMOUNTS = 3, 10.0, 1.5, 2.0  # misfits by the true answers of real tables
 SWEEPS = 12  # steps of a draw for each record of a bucket
 CONDITIONS, ATTRIBUTES, VALUE_SETS, LEAST_SHARE = 100, 3, 15, 0.002
 CONVERGED = 50.0
@@ -590,17 +590,18 @@ def rehearse(
     """Return coefficients and limits of ``IntervalScale``, from releases of drawn tables."""
     design, likelihood = prepared.design, prepared.likelihood
     spread = 1 / np.sqrt(fit.information + fit.penalties[design.groups][:, None])
-    found = []
+    error, found = noise.standard_normal(fit.theta.shape) * spread, []
     for _ in range(REHEARSALS):
-        theta = fit.theta + noise.standard_normal(fit.theta.shape) * spread
+        theta = fit.theta - error
         drawn = draw_table(likelihood, design.probabilities(theta, offset), noise)
         dealt = deal_table(likelihood.shapes, drawn, noise)
         again = BucketLikelihood(likelihood.shapes, likelihood.member[dealt], likelihood.sizes)
         refit = fit_softmax(design, again, offset, fit, REFIT, report)
+        error = refit.theta - theta
         weights = list_weights(again, design.probabilities(refit.theta, offset))
         columns = {name: column[dealt] for name, column in prepared.arrays.columns.items()}
         found.append(measure_errors(columns, weights, drawn[dealt], len(offset), noise))
-    members, truth, count, variance = np.concatenate(found).T
+    members, truth, count, variance = np.concatenate(found[1:]).T
     within = variance * (1 - members / len(likelihood.member))
     (use,) = np.nonzero((within > 0.1) & (count >= 1))
     if len(use) < FEWEST_RECORDS:

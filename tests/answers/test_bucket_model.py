@@ -25,7 +25,7 @@ from privsql.answers.bucket_model import (
     restore_model,
     round_sums,
 )
-from privsql.answers.softmax import FeatureMap, combine_rows
+from privsql.answers.softmax import Design, FeatureMap, combine_rows, start_fit
 from privsql.errors import GuaranteeError
 
 DIGEST = "0123456789abcdef" * 4
@@ -221,6 +221,26 @@ def test_a_release_that_memory_does_not_hold_is_fitted_by_some_of_its_buckets(
     assert again.interval == half.interval
 
 
+def test_errors_of_a_rehearsal_draw_the_truth_of_the_next(
+    release: ReleaseArrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thetas, probabilities = [], Design.probabilities
+
+    def record_theta(self: Design, theta: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        thetas.append(theta)
+        return probabilities(self, theta, offset)
+
+    monkeypatch.setattr(bucket_model, "fit_softmax", lambda _, __, ___, fit, *____: replace(fit, theta=fit.theta + 0.1))
+    monkeypatch.setattr(Design, "probabilities", record_theta)
+    prepared = bucket_model.prepare_release(release)
+    start = start_fit(prepared.design, 12)
+    bucket_model.rehearse(prepared, start, release.log_shares, np.random.default_rng(10), lambda: None)
+    truths, found = thetas[::2], thetas[1::2]
+    assert len(truths) == bucket_model.REHEARSALS
+    for truth, refit, following in zip(truths, found, truths[1:], strict=False):
+        np.testing.assert_allclose(following, start.theta - (refit - truth))
+
+
 def test_standard_errors_follow_from_sums_over_records() -> None:
     scale = IntervalScale(1_000, (0.0,) * 6, ((0.0, -5.0), (5.0, 0.0)), 1.0)
     share = np.random.default_rng(9).random(250)
@@ -229,5 +249,7 @@ def test_standard_errors_follow_from_sums_over_records() -> None:
     np.testing.assert_allclose(count**2, bucket_model.MISFIT * 0.75 * open_)
     amounts = scale.standard_error(size, np.array([share.sum()]), open_, 7 * open_, 49 * open_)
     np.testing.assert_allclose(amounts, 7 * count)
+    contrast = scale.standard_error(size, np.array([share.sum()]), open_, 0 * open_, open_)
+    np.testing.assert_allclose(contrast**2, bucket_model.MISFIT_OF_AMOUNTS * open_)
     everyone = np.array([1_000.0])
     assert scale.standard_error(everyone, np.array([share.sum()]), open_, open_, open_) == 0
