@@ -41,11 +41,12 @@ def release(folder: Path, name: str) -> dict[str, float | None]:
     privsql.publish(spec)
     found = {one.adversary: one for one in privsql.attack(spec.target, spec).findings if one.applies}
     beliefs = {label: found[name].mean if name in found else None for name, label in ATTACKS.items()}
-    scores = privsql.evaluate(spec.target, spec, privsql.Workload(queries=400)).scores
-    bands = [band for band in scores["reconstructed"].summary()["bands"] if band["low"] >= 50]
+    evaluated = privsql.evaluate(spec.target, spec, privsql.Workload(queries=400))
+    summary = evaluated.scores[evaluated.best].summary()
+    bands = [band for band in summary["bands"] if band["low"] >= 50]
     weights = sum(band["queries"] for band in bands)
     error = sum(band["queries"] * band["mean_relative_error"] for band in bands) / weights if weights else None
-    return {**beliefs, "error": error, "covered": scores["reconstructed"].summary()["coverage"]}
+    return {**beliefs, "error": error, "covered": summary["coverage"]}
 
 
 def picture(rows: dict[str, dict[str, float | None]], to: Path) -> None:

@@ -156,8 +156,6 @@ class ReleaseQuestion:
     @property
     def degrees_of_freedom(self) -> float:
         """Return degrees of freedom of a standard error: a strength is estimated from one deviation per value."""
-        if self.linear is not None:
-            return np.inf
         return max(len(self.channel.records) - 1, FEWEST_DEGREES) if self.taught is None else DEGREES
 
     @property

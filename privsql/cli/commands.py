@@ -173,11 +173,15 @@ def query(
     """Answer a count query with estimates and intervals. What is not supported is refused, never answered wrongly."""
     if as_json and as_csv:
         raise UsageError("give --json or --csv, not both")
-    answer = api.query(release, sql, confidence=confidence, estimator=estimator, attach=attach or ())
+    with api.open(release, attach or ()) as opened:
+        answer = opened.query(sql, confidence=confidence, estimator=estimator)
+        hints = () if answer.certain else opened.answers.explain_improvement(answer.estimator)
     explained = {"sql": answer.sql, "formula": answer.formula} if explain else {}
     return CommandOutcome(
         lambda: answer.as_json() | explained,
-        lambda: printing.write_csv(sys.stdout, answer) if as_csv else printing.print_answer(answer, explain=explain),
+        lambda: (
+            printing.write_csv(sys.stdout, answer) if as_csv else printing.print_answer(answer, hints, explain=explain)
+        ),
     )
 
 

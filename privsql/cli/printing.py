@@ -188,8 +188,8 @@ def _print_bounds(bounds: Sequence[VerifiedBound]) -> None:
         print_line(f"and {len(bounds) - FIRST:,} more (--json lists all)")
 
 
-def print_answer(answer: Answer, *, explain: bool) -> None:
-    """Print the rows of an answer."""
+def print_answer(answer: Answer, hints: Sequence[str] = (), *, explain: bool) -> None:
+    """Print the rows of an answer, with its notes and more ``hints``."""
     if explain:
         print_line(answer.sql)
         print_line(answer.formula)
@@ -206,7 +206,7 @@ def print_answer(answer: Answer, *, explain: bool) -> None:
     print_line(answer.interval)
     if not answer.certain:
         print_line(f"estimator: {answer.estimator}")
-    for note in answer.notes:
+    for note in (*answer.notes, *hints):
         print_line(f"note: {note}")
 
 

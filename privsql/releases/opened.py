@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -432,9 +432,7 @@ def query(
 ) -> Answer:
     """Answer one count query from a release alone; ``UsageError`` for whatever is not supported."""
     with Release(release, attach) as opened_release:
-        answer = opened_release.query(sql, confidence=confidence, estimator=estimator)
-        improvement = opened_release.answers.explain_improvement(answer.estimator)
-        return replace(answer, hints=(*answer.hints, *improvement)) if not answer.certain else answer
+        return opened_release.query(sql, confidence=confidence, estimator=estimator)
 
 
 def inspect(release: PathLike) -> Manifest:

@@ -365,7 +365,9 @@ def _summarize_promise(release: AttachedRelease, bounds: Sequence[VerifiedBound]
         return SummaryLine(title, held, PROMISED, {})
     worst = max(beliefs, key=lambda one: Fraction(one.found))
     reached, bound = float(Fraction(worst.found)), float(Fraction(worst.bound))
-    text = f"an attacker who looks a person up can be at most {reached:.1%} sure of a value"
+    names = [one.name for one in release.manifest.sensitive]
+    what = "a value" if len(names) == 1 else f"{' and '.join(names)} together, and surer of one of them alone,"
+    text = f"an attacker who looks a person up can be at most {reached:.1%} sure of {what}"
     of = f"{worst.value}, whose bound is {bound:.1%}"
     return SummaryLine(title, f"{text} ({of})", PROMISED, {"reached": reached, "bound": bound})
 

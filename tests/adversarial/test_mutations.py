@@ -226,7 +226,7 @@ def content(release: Path) -> Any:
     try:
         with duckdb.connect() as db:
             if release.is_dir():
-                names = {file.stem: f"'{file}'" for file in sorted(release.iterdir())}
+                names = {file.stem: f"'{file}'" for file in sorted(release.glob("*.parquet"))}
             else:
                 db.execute(f"ATTACH '{release}' AS r (READ_ONLY)")
                 found = db.execute(

@@ -69,7 +69,7 @@ def test_a_sixth_mechanism_for_tables_is_known_to_every_verb(tmp_path: Path) -> 
     assert succeeded("verify", release, "--source", spec, "--json").json["ok"]
     rows = succeeded("query", release, "SELECT COUNT(*) FROM people WHERE disease = 'flu'", "--json").json["rows"]
     assert rows[0]["estimate"] == pytest.approx(120, abs=1)
-    assert succeeded("evaluate", release, "--source", spec, "--queries", 12, "--json").json["reconstructed"]["queries"]
+    assert succeeded("evaluate", release, "--source", spec, "--queries", 12, "--json").json["linear"]["queries"]
     attacked = succeeded("attack", release, "--json").json
     assert attacked["ok"]
     assert attacked["measured"] > 3

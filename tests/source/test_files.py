@@ -501,7 +501,7 @@ class Stands:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
         """``places``: what stands for addresses that begin so."""
         self.loaded: list[str] = []
-        real = Connection.run
+        real = Connection._execute
 
         def run(connection: Connection, sql: str, values: Any = None) -> None:
             if sql.startswith("LOAD "):
@@ -513,7 +513,7 @@ class Stands:
             sql = sql.replace("TYPE mysql, ", "").replace("'ducklake:", "'").replace("'mysql://", "'")
             real(connection, sql, values)
 
-        monkeypatch.setattr(Connection, "run", run)
+        monkeypatch.setattr(Connection, "_execute", run)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from privsql.engine.duck.container import BLOCK, STORAGE
 from support.commands import MANIFEST, Outcome, run
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def rewrite(release: Path) -> None:
     fresh = release.with_name(f"fresh-{release.name}")
     with duckdb.connect() as db:
         db.execute(f"ATTACH '{release}' AS old (READ_ONLY)")
-        db.execute(f"ATTACH '{fresh}' AS fresh")
+        db.execute(f"ATTACH '{fresh}' AS fresh (BLOCK_SIZE {BLOCK}, STORAGE_VERSION '{STORAGE}')")
         db.execute("COPY FROM DATABASE old TO fresh")
     fresh.replace(release)
 

@@ -560,7 +560,7 @@ def test_or_over_a_lookup_and_the_sensitive_column(world: World, attached: list[
     ("join", "message"),
     [
         ("RIGHT JOIN schools ON census.education = schools.education", "RIGHT"),
-        ("CROSS JOIN schools", "CROSS"),
+        ("CROSS JOIN schools", "ON or USING"),
         ("NATURAL JOIN schools", "NATURAL"),
         ("JOIN schools ON census.education < schools.education", "equality"),
         ("JOIN schools ON census.occupation = schools.level", "quasi-identifier"),

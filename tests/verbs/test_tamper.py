@@ -11,7 +11,7 @@ import pytest
 
 from support.commands import MANIFEST, PEOPLE, Outcome, refused, rows, run, specification, succeeded, warehouse
 from support.loops import each, rest_slow
-from support.tampering import fact, failed, parameter, stating
+from support.tampering import fact, failed, parameter, rewrite, stating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,7 @@ def changed(ward: Path, folder: Path, *changes: Any) -> Path:
                 change(db)
             else:
                 db.execute(change.replace("{values}", values))
+    rewrite(release)
     return release
 
 

@@ -21,7 +21,7 @@ from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
 from privsql.mechanisms.bucketize.search import find_plan
 from support.commands import PEOPLE, manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow
-from support.tampering import failed, with_facts
+from support.tampering import failed, rewrite, with_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +136,8 @@ def test_one_disease_fills_three_quarters_of_a_bucket_under_a_quarter_for_pairs(
         none = {"certain": 0, "above_half": 0}
         of_disease = {"certain": 0, "above_half": 40}
         assert shown["certain"] == of_disease | {"components": {"disease": of_disease, "stage": none}}
-        printed = succeeded(*command, *(["--replace"] if command[0] == "publish" else [])).out
+        flags = {"publish": ["--replace", "--verbose"], "verify": ["--verbose"]}
+        printed = succeeded(*command, *flags.get(str(command[0]), [])).out
         assert "0.75 (disease: cancer), 0.5 (stage: I), 0.25 (together)" in printed
         assert "0 records; 40 above 1/2" in printed
     assert "0.75 (disease: cancer)" in succeeded("inspect", tmp_path / "ill.duckdb").out
@@ -169,6 +170,7 @@ def test_verify_recomputes_what_is_stated(tmp_path: Path, changed: dict[str, Any
     succeeded("publish", specification(tmp_path), "--json")
     with duckdb.connect(str(release)) as db:
         with_facts(**changed)(db)
+    rewrite(release)
     assert list(failed(run("verify", release, "--json"))) == [CHECK]
 
 

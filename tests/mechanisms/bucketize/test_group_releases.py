@@ -124,7 +124,7 @@ def test_bounds_are_kept_told_and_verified(tmp_path: Path, bounds: str) -> None:
         "linkage": False,
         "homogeneity": False,
     }
-    for printed in (succeeded("inspect", release), succeeded("verify", release), succeeded("plan", spec)):
+    for printed in (succeeded("inspect", release), succeeded("verify", release, "--verbose"), succeeded("plan", spec)):
         assert "at most" in printed.out
         assert "bounded" in printed.out
 
@@ -454,6 +454,7 @@ def test_thresholds_of_a_column_from_a_query_and_with_exceptions(tmp_path: Path)
     assert highest(release, lambda _, s: s == 4) <= Fraction(3, 10)
     with duckdb.connect(str(release)) as db:
         bounds_with(lambda of: [one | {"threshold": "2/5"} if one["name"] == "stage = 4" else one for one in of])(db)
+    rewrite(release)
     assert set(failed(run("verify", release, "--source", spec, "--json"))) == {BOUNDS_SPECIFIED}
 
 

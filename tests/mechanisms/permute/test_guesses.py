@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from privsql.mechanisms.permute.answers import Contents
 from privsql.mechanisms.permute.attacks import farthest_within, fullest_windows
 from support.commands import refused, run, specification, succeeded, write
+from support.tampering import rewrite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,6 +100,7 @@ def test_the_promise_is_measured_and_found_broken(paid: Path, tmp_path: Path) ->
         db.execute(
             "UPDATE privsql_manifest SET value = replace(value, '\"k\": 4', '\"k\": 99') WHERE key = 'parameters'"
         )
+    rewrite(release)
     broken = run("attack", release)
     assert broken.code == 1
     assert "A PROMISE IS BROKEN (3 promised, 3 measured, 2 kept)" in broken.out
