@@ -17,6 +17,7 @@ from privsql.releases.ledger.book import (
     MARKS,
     NAMES,
     SKETCHES,
+    SUBJECTS,
     get_secret,
     marks_of,
     select_releases,
@@ -116,15 +117,15 @@ class SubjectNames:
         self._key = get_secret(request.ledger_path)
         kinds: dict[str, Kind] = {"id": "ids", "person": "persons"}
         self._kinds = {key: kinds[key] for key in source.known_by}
-        self._hash_names()
+        self._hash_names(TRACES)
         self.numbering = tuple(kind for key, kind in self._kinds.items() if self._is_numbering_of(key))
 
-    def _hash_names(self) -> None:
-        """Make relation ``hashed_names`` of the ids and persons."""
+    def _hash_names(self, traces: exp.Table | exp.Subquery) -> None:
+        """Make relation ``hashed_names`` of the ids and persons of ``traces``."""
         self._db.register_arrow(SECRET, secret_word(self._key))
         hashed = []
         for key, kind in self._kinds.items():
-            holes: Holes = {"traces": TRACES, "kind": exp.Literal.string(kind), "name": normal_name(column(key, "t"))}
+            holes: Holes = {"traces": traces, "kind": exp.Literal.string(kind), "name": normal_name(column(key, "t"))}
             hashed.append(fill("ledger/hashed_names", holes | {"hash": self._hash_name()}))
         if hashed:
             self._db.create_table(HASHED_NAMES, _union_all([one.subquery(copy=False) for one in hashed]))
@@ -277,9 +278,12 @@ class SubjectNames:
             if kind in self.numbering and columns:
                 self._make_marks(f"marks_of_{kind}", key, self._samples[key], columns)
 
-    def write_names(self, number: int) -> None:
-        """Add the names and these marks to the attached ledger."""
+    def write_names(self, number: int, released: exp.Subquery | None) -> None:
+        """Add the names and these marks to the attached ledger; ``released``: traces without those held back."""
         if self._kinds:
+            if released is not None:
+                self._db.drop(HASHED_NAMES)
+                self._hash_names(released)
             write_hashes(self._db, number, HASHED, NAMES)
             self._db.drop(HASHED_NAMES)
         for kind in self.numbering:
@@ -328,9 +332,13 @@ class Subjects:
         self._db.register_arrow("sketch", self._sketch.as_table())
         write_hashes(self._db, number, SKETCH, SKETCHES)
         self._db.drop("sketch")
-        self.names.write_names(number)
+        released = None
         if self.follows:
             write_subjects(self._db, number, assigned, bid)
+            if assigned is not TRACES:
+                holes: Holes = {"traces": TRACES, "subjects": SUBJECTS, "number": exp.Literal.number(number)}
+                released = fill("ledger/released", holes).subquery()
+        self.names.write_names(number, released)
         self._db.drop("traces")
 
     @property
