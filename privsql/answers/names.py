@@ -336,11 +336,12 @@ def release_alias(select: exp.Select, name: str) -> str:
     relation = clause.this if clause else None
     if not isinstance(relation, exp.Table) or not isinstance(relation.this, exp.Identifier):
         raise UsageError(f"the query must read FROM {name}; count with COUNT(*) FROM {name}")
-    refuse_others(relation, {"this", "alias"})
+    refuse_others(relation, {"this", "alias", "db", "catalog"})
     if relation.alias_column_names:
         raise UsageError("renaming columns in FROM is not supported")
-    if fold_name(relation.name) != fold_name(name):
-        raise UsageError(f"there is no table {relation.name!r} here; count with COUNT(*) FROM {name}")
+    if relation.db or fold_name(relation.name) != fold_name(name):
+        written = ".".join(part.name for part in relation.parts)
+        raise UsageError(f"there is no table {written!r} here; count with COUNT(*) FROM {name}")
     return relation.alias_or_name
 
 

@@ -220,7 +220,7 @@ class _QueryReader:
             return None
         if clause.args.get("on") is None:
             return tuple(one.expression for one in outputs)
-        return tuple(self._over_answer(one, "GROUP BY") for one in clause.args["on"].expressions)
+        return tuple(self._over_answer(one, "DISTINCT ON") for one in clause.args["on"].expressions)
 
     def _over_answer(self, root: exp.Expr, clause: str) -> exp.Expr:
         """Return an expression with groups and aggregate functions as columns of the answer."""

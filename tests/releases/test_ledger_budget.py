@@ -162,7 +162,7 @@ CHANGED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", rest_slow(list(CHANGED)))
-@pytest.mark.parametrize("named", rest_slow(['id = "uid"', 'person = "uid"']))
+@pytest.mark.parametrize("named", rest_slow(['id = "uid"', 'person = "uid"\npersons = "one"']))
 def test_the_same_people_in_another_file_share_the_budget(case: str, named: str, place: Path) -> None:
     """With a cap of 1, .6 was spent twice on the same ids beside other values."""
     write(place / "one.parquet", f"SELECT *, md5(nr::VARCHAR) AS uid FROM '{place / 'people.parquet'}'")
