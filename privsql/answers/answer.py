@@ -471,7 +471,7 @@ ESTIMATORS = (RECONSTRUCTED, BASELINE)  # of releases that name no others
 
 @dataclass(frozen=True)
 class AttachedModel:
-    """A model of the release beside it: ``weights`` (record, bid, code, weight) and ``spreads`` lie in ``database``.
+    """A model of the release beside it: ``weights`` (record, bid, code, weight) lie in ``database``.
 
     ``records``: QIT, as a temporary relation, with the number of each record in its column ``record``; ``scale``: how
     much wider intervals are than what is open within buckets.

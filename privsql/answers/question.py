@@ -315,11 +315,6 @@ class CountQuery:
             self.filters["sa"] or self.terms["sa"] or any(group.side == "sa" for group in self.groups)
         )
 
-    @property
-    def is_total(self) -> bool:
-        """Return whether the question is on all records: no group and no condition but TRUE."""
-        return not self.groups and all(part == exp.true() for side in self.filters.values() for part in side)
-
     def separate_null_amounts(self) -> CountQuery:
         """Group NULL amounts separately so that SUM and AVG ignore them."""
         if self.measure.amount is None:

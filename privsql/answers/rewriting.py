@@ -16,7 +16,6 @@ from sqlglot import exp
 
 from privsql.answers.names import (
     MOST,
-    NameResolver,
     find_aggregates,
     from_last,
     group_items,
@@ -29,11 +28,9 @@ from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from privsql.answers.names import Lookups
-
-    Resolver = Callable[[exp.Select], tuple[exp.Select, NameResolver]]
 
 MAIN_SCHEMAS = ("main", "public")  # what tools write before the name of a release
 MOST_VALUES = 10_000  # that a subquery may give

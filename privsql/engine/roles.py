@@ -121,10 +121,6 @@ class ReservedColumns:
         """Return holes behind AS: the published name of each column by its name inside."""
         return {name: quoted_identifier(self.column_name(name)) for name in names}
 
-    def typed_columns(self, *columns: tuple[str, str]) -> list[tuple[str, str]]:
-        """Return columns with their types, as they lie in the table."""
-        return [(self.column_name(name), kind) for name, kind in columns]
-
 
 @dataclass(frozen=True)
 class Roles:

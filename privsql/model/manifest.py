@@ -271,7 +271,7 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the check holds."""
+        """Return whether no row violates the check."""
         return self.violations == 0
 
     def as_json(self) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Bins(BaseModel):
         return (self.origin, *self.edges, *([] if self.width is None else [self.width]))
 
     def begins_at(self, value: Fraction | Decimal | date | datetime) -> bool:
-        """Whether a bin begins at a value."""
+        """Return whether a bin begins at a value."""
         if not isinstance(value, Fraction | Decimal):
             midnight = getattr(value, "hour", 0) == getattr(value, "minute", 0) == getattr(value, "second", 0) == 0
             first = value.day == 1 and midnight and getattr(value, "microsecond", 0) == 0
@@ -126,7 +126,7 @@ def number_range(kind: str) -> tuple[Fraction, Fraction, int]:
 
 
 def fits_type(bins: Bins, kind: str) -> bool:
-    """Whether a column of a type can have these bins: all that they state are values of it."""
+    """Return whether all numbers that the bins state are values of a column's type."""
     if bins.unit is not None:
         return kind in ("DATE", "TIMESTAMP")
     try:

@@ -134,7 +134,7 @@ class Records(Protocol):
 
     @property
     def persons(self) -> Persons | None:
-        """What is known of persons with several records; None where nothing names persons."""
+        """Return how many records persons have; None where no column names persons."""
 
     @property
     def history(self) -> History:
@@ -142,14 +142,14 @@ class Records(Protocol):
 
     @property
     def known_by(self) -> Mapping[str, exp.Expr]:
-        """What names a record (``id``) and its person (``person``) over relation ``source``, as far as a ledger asks.
+        """Return the names of a record (``id``) and its person (``person``) over ``source`` that a ledger needs.
 
         Texts that are the same whatever the column's type was.
         """
 
     @property
     def has_ids(self) -> bool:
-        """Whether every record has an id of its own, by which a ledger follows it."""
+        """Return whether every record has a unique id, by which a ledger follows it."""
 
     @property
     def keep_predicate(self) -> exp.Expr:
@@ -223,7 +223,7 @@ class Profile:
 
     @property
     def is_unique(self) -> bool:
-        """Whether every record has a value of its own."""
+        """Return whether no two records share a value."""
         return self.filled > 1 and self.different == self.filled
 
     def lift_over(self, sensitive: Profile) -> float:

@@ -97,7 +97,7 @@ def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 
 
 def describe_coarsening(quasi_identifiers: Iterable[Field], columns: Columns) -> dict[str, dict[str, Any]]:
-    """What a manifest says of it: the ``bins``, and the names of the ``groups``, by column."""
+    """Return the part of a manifest with the ``bins`` and the names of the ``groups``, by column."""
     coarsening: dict[str, dict[str, Any]] = {"bins": {}, "groups": {}}
     for each_field in quasi_identifiers:
         bins, levels, other = columns.get_coarsening(each_field.name)
@@ -306,7 +306,7 @@ class TableRecords:
         return self.known_by if self.has_ids else {}
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
-        """What names the records and persons; ``follow``: with a digest of what is published of each."""
+        """Return a query for the names of records and persons; ``follow``: with a digest of each published record."""
         roles = self.roles
         fields = dict(zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True))
         if not follow:
@@ -436,7 +436,7 @@ def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None)
 def count_persons(
     db: Warehouse, source: Source, records: exp.Table, keep: exp.Expr, choice: PersonChoice | None = None
 ) -> Persons | None:
-    """What a release says of its persons; None where nothing names them.
+    """Return the figures on persons that a release states; None where no column names them.
 
     ``UsageError`` for records of nobody, and for persons with several records where these are refused.
     """
@@ -648,7 +648,7 @@ def labels_of(kind: str) -> tuple[str, ...]:
 
 
 def is_publishable(field: Field) -> bool:
-    """Whether values of this type can be published: scalars whose text and order are the same everywhere."""
+    """Return whether a type can be published: scalars whose text and order are the same everywhere."""
     return field.is_scalar or (field.type.split("(")[0] in AS_TEXT and not field.type.endswith("]"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsql import markup
@@ -22,7 +23,6 @@ from privsql.releases.opened import open_release
 from privsql.source.places import as_target
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import Unpack
 
     import pyarrow as pa
@@ -54,7 +54,7 @@ class FittedModel:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
-        return {name: str(one) if hasattr(one, "parent") else one for name, one in vars(self).items()}
+        return {name: str(one) if isinstance(one, Path) else one for name, one in vars(self).items()}
 
     def _repr_html_(self) -> str:
         return markup.html_page("A model of a release", markup.html_table((), list(self.as_json().items())))

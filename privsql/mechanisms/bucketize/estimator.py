@@ -30,13 +30,13 @@ from privsql.answers.estimate import (
     read_sets,
 )
 from privsql.answers.learned_prior import comparable_columns
-from privsql.answers.question import CountQuery, Side, group_terms, select_terms
+from privsql.answers.question import CountQuery, Measure, Side, exact_answer, group_terms, select_terms
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError
 from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, ChannelFacts
-from privsql.model.manifest import Estimate, Number, exact_estimate, same_nan
+from privsql.model.manifest import Estimate, exact_estimate, same_nan
 from privsql.model.records import bounded_zeros
 
 if TYPE_CHECKING:
@@ -494,18 +494,20 @@ def estimate_by_model(
     """Return the answer's rows; ``bounds``: counts with the bounds that are certain, by group."""
     if not bounds:
         return []
-    names = [f"g_{i}" for i in range(len(query.groups))]
-    rows, keys = _read_groups(db, model_statement(query, roles, model), names)
-    rank = {key: at for at, key in enumerate(keys)}
-    order = np.array([rank.get(one.group, -1) for one in bounds], dtype=np.intp)  # nothing is the last of all
+    groups, names = [one.group for one in bounds], [f"g_{i}" for i in range(len(query.groups))]
+    rows = db.arrow(model_statement(query, roles, model))
+    keys = rows.select(names).to_pylist() if names else [{}] * rows.num_rows
+    rank = {tuple(same_nan(key[name]) for name in names): at for at, key in enumerate(keys)}
+    order = np.array([rank.get(group, -1) for group in groups], dtype=np.intp)  # nothing is the last of all
     sums = BeliefSums(*(np.append(as_sums(rows[one.name]), 0.0)[order] for one in fields(BeliefSums)))
     if query.predicate is None:
-        members, scale = _count_members(db, query, [one.group for one in bounds]), model.scale
+        members, scale = _count_members(db, query, groups), model.scale
     else:  # which values count differs by record, so that no total is known
         members, scale = sums.known, replace(model.scale, records=MANY)
-    least, most = (np.array([[float(end or 0)] for end in ends]) for ends in zip(*_list_ends(bounds), strict=True))
+    least = np.array([[float(one.low or 0)] for one in bounds])
+    most = np.array([[float(one.high or 0)] for one in bounds])
     error = scale.standard_error(members, sums.n, sums.nn, sums.nn, sums.nn)
-    groups, level = [one.group for one in bounds], ConfidenceLevel(confidence)
+    level = ConfidenceLevel(confidence)
     if query.measure.amount is None:
         return count_groups(groups, CountBounds(sums.n[:, None], error[:, None] ** 2, least, most), level)
     mean, covariance, variance = sums.measure_amounts(query.measure.kind)
@@ -519,32 +521,15 @@ def estimate_by_model(
     return [Estimate(group, *row) for group, row in zip(groups, figures, strict=True)]
 
 
-def _list_ends(bounds: list[Estimate]) -> list[tuple[Number | None, Number | None]]:
-    return [(one.low, one.high) for one in bounds]
-
-
-def _read_groups(db: Relations, statement: exp.Query, names: Sequence[str]) -> tuple[pa.Table, list[tuple[Any, ...]]]:
-    """Return the rows of a statement, and the groups (``names``) of each."""
-    rows = db.arrow(statement)
-    keys = rows.select(names).to_pylist() if names else [{}] * rows.num_rows
-    return rows, [tuple(same_nan(key[name]) for name in names) for key in keys]
-
-
 def _count_members(db: Relations, query: CountQuery, groups: list[tuple[Any, ...]]) -> Floats:
     """Return how many records meet the conditions on quasi-identifiers, whatever their values, by group (G,)."""
-    sides = [group.side == "qi" for group in query.groups]
-    names = [f"g_{i}" for i, is_published in enumerate(sides) if is_published]
-    expressions = [expression for name, expression in group_terms(query, "qi") if name in names]
-    holes: Holes = {
-        "qit": query.join_lookups(table("qit")),
-        "groups": [alias_as(each.copy(), name) for name, each in zip(names, expressions, strict=True)],
-        "keys": expressions,
-        "filter": all_of(query.filters["qi"]),
-    }
-    rows, keys = _read_groups(db, fill("query/members", holes), names)
-    sizes = dict(zip(keys, as_sums(rows["members"]).tolist(), strict=True))
-    keys_of = (tuple(part for part, is_published in zip(group, sides, strict=True) if is_published) for group in groups)
-    return np.array([sizes.get(key, 0.0) for key in keys_of])
+    places = [at for at, group in enumerate(query.groups) if group.side == "qi"]
+    published = replace(
+        query, groups=tuple(query.groups[at] for at in places), terms={"qi": [], "sa": []}, measure=Measure()
+    )
+    rows = exact_answer(db, published, table("qit"))
+    sizes = {tuple(map(same_nan, one.group)): float(one.estimate or 0) for one in rows}
+    return np.array([sizes.get(tuple(group[at] for at in places), 0.0) for group in groups])
 
 
 def read_release_arrays(db: Relations, roles: Roles) -> ReleaseArrays:

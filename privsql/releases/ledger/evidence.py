@@ -82,7 +82,7 @@ class RecordSketch:
             )
             if len(hashes) > most:
                 limit, hashes, counts = int(hashes[most]), hashes[:most], counts[:most]
-        once, twice = (int((counts == times).sum()) for times in (1, 2))
+        once, twice = _count_times(counts)
         summary = RecordSummary(total.records, once, twice, total.fingerprint, limit)
         return RecordSketch(hashes.astype(np.int64), counts, summary)
 
@@ -95,8 +95,13 @@ class RecordSketch:
         if limit >= self.summary.limit and self.summary.limit == WHOLE:
             return self.summary
         counts = self.records[: np.searchsorted(self.hashes, min(limit, WHOLE - 1))]
-        once, twice = (int((counts == times).sum()) for times in (1, 2))
+        once, twice = _count_times(counts)
         return self.summary.restrict(min(limit, self.summary.limit), int(counts.sum()), once, twice)
+
+
+def _count_times(counts: NDArray[np.int64]) -> tuple[int, int]:
+    """Return how many hashes stand once and twice."""
+    return int((counts == 1).sum()), int((counts == 2).sum())
 
 
 def _count_equal(hashes: NDArray[np.uint64], counts: Ints) -> tuple[NDArray[np.uint64], Ints]:
