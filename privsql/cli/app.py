@@ -235,6 +235,12 @@ FLAGS_KEY = "privsql.flags"  # where a context holds the values of flags
 METAVARS = {"names": "COLUMN,..", "pairs": "COLUMN=VALUE", "one": "VALUE"}
 PANELS = {"source": "Source and columns", "columns": "Source and columns", "release": "Release", "ledger": "Ledger"}
 TYPES: dict[str, Any] = {"switch": bool | None, "pairs": list[str] | None}
+ALL_KEY = "privsql.all"  # where a context holds that the help lists every option
+COMMON = {  # by ``--help``; the others by ``--help-all``
+    "table", "query", "id", "person", "persons", "quasi_identifiers", "sensitive", "items", "categories", "bins",
+    "kind", "algorithm", "threshold", "rho1", "rho2", "k", "e", "epsilon", "universe", "domains", "max_learning",
+    "name", "to", "format", "ledger_database", "ledger_off",
+}  # fmt: skip
 
 
 class SpecCommand(TyperCommand):
@@ -247,12 +253,14 @@ class SpecCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options of the models, then those of the command."""
-        return [*self._model_options(), *super().get_params(ctx)]
+        *options, help_option = super().get_params(ctx)
+        return [*self._model_options(), *options, *_make_params(_take_help), help_option]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """List the options by section of a specification."""
+        """List the options by section of a specification; the common ones, or all of them."""
         titled: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        for param in self.get_params(ctx):
+        rare = set() if ctx.meta.get(ALL_KEY) else {option.name for option in self._model_options()} - COMMON
+        for param in [one for one in self.get_params(ctx) if one.name not in rare]:
             title = "Arguments" if param.param_type_name == "argument" else param.rich_help_panel or "Options"
             titled.setdefault(title, []).append(param.get_help_record(ctx))
         for title, records in titled.items():
@@ -287,9 +295,29 @@ def _make_options(sections: tuple[str, ...], kinds: tuple[str, ...]) -> list[Any
 
     chosen = [flag for section in sections for flag in keywords.list_flags().values() if flag.section == section]
     nothing.__signature__ = Signature([_make_parameter(flag, kinds) for flag in chosen])  # type: ignore[attr-defined]
+    return _make_params(nothing)
+
+
+def _make_params(function: Callable[..., None]) -> list[Any]:
+    """Return the options that Typer makes from a function's parameters."""
     maker = typer.Typer(add_completion=False)
-    maker.command()(nothing)
+    maker.command()(function)
     return typer.main.get_command(maker).params
+
+
+def _print_all(ctx: typer.Context, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[ALL_KEY] = True
+        print(ctx.get_help())
+        raise typer.Exit
+
+
+def _take_help(
+    help_all: Annotated[
+        bool,
+        typer.Option("--help-all", is_eager=True, expose_value=False, callback=_print_all, help="Show every option."),
+    ] = False,
+) -> None: ...
 
 
 def _make_parameter(flag: Flag, kinds: tuple[str, ...]) -> Parameter:

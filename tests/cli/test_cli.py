@@ -325,6 +325,15 @@ def test_version() -> None:
     assert succeeded("--version").out.strip() == privsql.__version__
 
 
+@pytest.mark.parametrize("command", ["publish", "plan"])
+def test_help_fits_two_screens_and_names_the_rest(command: str) -> None:
+    common, whole = (succeeded(command, flag).out for flag in ("--help", "--help-all"))
+    assert len(common.splitlines()) <= 104
+    assert "--help-all" in common
+    assert "--max-bucket-size" not in common
+    assert "--max-bucket-size" in whole
+
+
 @each("command", COMMANDS)
 def test_help_has_an_example(command: str) -> None:
     shown = succeeded(command, "--help").out

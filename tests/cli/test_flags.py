@@ -93,8 +93,8 @@ def given(command: str, *arguments: str) -> dict[str, Any]:
 
 
 def spelled(command: str) -> set[str]:
-    """Every option that the help of a command lists."""
-    words = succeeded(command, "--help").out.replace(",", " ").split()
+    """Every option that the whole help of a command lists."""
+    words = succeeded(command, "--help-all").out.replace(",", " ").split()
     return {word for word in words if word.startswith("--")}
 
 
