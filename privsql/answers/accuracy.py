@@ -40,7 +40,7 @@ SHARES = (0, 0.0001, 0.001, 0.01, 0.1, float("inf"))  # true answers by share of
 
 
 class QuestionKey(NamedTuple):
-    """What was asked: SQL, the group of its answer, and the class of the question where there are classes."""
+    """One question of an evaluation: SQL, the group of its answer, and its class, if there are classes."""
 
     question: str = ""
     group: tuple[Any, ...] = ()
@@ -163,7 +163,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Workload:
-    """What to evaluate with: ``equality``, ``random`` or ``ranges`` predicates, or the queries of ``file``.
+    """The questions of an evaluation: ``equality``, ``random`` or ``ranges`` predicates, or the queries of ``file``.
 
     Differentially private tables and item sets have classes of questions of their own in place of ``equality``;
     ``ways``: columns of the largest tables that are then asked for by GROUP BY. ``queries``: how many, of such classes

@@ -131,7 +131,7 @@ class Statement:
         return [one.as_question(self.scope) for one in self.calls]
 
     def require_splittable(self) -> Statement:
-        """Itself; ``UsageError`` for a condition that can't be split."""
+        """Return the condition itself; ``UsageError`` if it can't be split."""
         conditions = [self.scope.where, *(one.among for one in self.calls)]
         for part in dict.fromkeys(part for part in conditions if part is not None):
             split_condition(part.copy(), self.scope.sides)

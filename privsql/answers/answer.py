@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """What an answer says of one aggregate function, or of arithmetic of such.
+    """The interval and confidence of one aggregate function, or of arithmetic of such.
 
     ``at``: the column of the value; ``std_error``, ``low`` and ``high`` are the next three. ``touching``: records of
     the source that are not in the release and could meet its question; ``if_any``: what it rests on where there is any
@@ -562,7 +562,7 @@ class Answers(ABC):
         return ()
 
     def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
-        """What the figures of an answer rest on."""
+        """Return the grounds on which the figures of an answer rest."""
         if self.holds_exactly(query):
             return "exact"
         return "certain" if estimator in self.certain or query.measure.side == "sa" else "interval"

@@ -145,7 +145,7 @@ class CovarianceForm:
 
 @dataclass(frozen=True)
 class Observation:
-    """What was seen for G sets of records.
+    """Observed counts of G sets of records.
 
     ``observed`` = e (G, k); ``total`` = sum of n (G,), known; ``scale``, ``second`` of the prior and ``weight`` of the
     noise (G,). For a count of |Q| records total = scale = second = |Q|. For a sum over records of values a_r, n_i is
@@ -268,7 +268,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Prior:
-    """How the sets that questions select differ: a form, and how often a strength c (s,) is met, ``weights`` (s,)."""
+    """Differences of the sets that questions select: a form, and how often each strength c (s,) is met: ``weights``."""
 
     form: CovarianceForm
     strengths: Floats

@@ -389,7 +389,7 @@ def empty_estimates(query: CountQuery) -> list[Estimate]:
 
 @dataclass(frozen=True)
 class AmountMoments:
-    """What is added up of the sets, for SUM and AVG of a: how many records have it at all, the sum over them and of
+    """Sums over the sets for SUM and AVG of a: how many records have it at all, the sum over them and of
     their (a - centre)^2, the centre of each set and the range of a, each (G,); ``deviations`` (G, k): e weighted by
     a - centre. The centre is the mean of a over the sets of one group of the answer.
     """

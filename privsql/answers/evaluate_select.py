@@ -57,7 +57,7 @@ NUMBERS = {exp.DataType.Type[name] for name in ("DOUBLE", "FLOAT", "DECIMAL")}
 
 @dataclass(frozen=True)
 class AggregateEstimate:
-    """What is known of an aggregate function for a group; ``high`` counts ``missing`` records more than the release.
+    """Bounds of an aggregate function for a group; ``high`` counts ``missing`` records more than the release.
 
     ``null``: whether it may be NULL, since there may be no record that it is of.
     """
@@ -418,7 +418,7 @@ CERTAIN: tuple[RestsOn, ...] = ("exact", "certain")
 
 @dataclass(frozen=True)
 class AggregateColumn:
-    """What an aggregate function gives: its value and its figures by group; ``if_any``: what these rest on where there
+    """Result of an aggregate function: its value and its figures by group; ``if_any``: what these rest on where there
     is any record to measure; records of the source that are not in the release and could meet its question; ``kind``:
     the value's type, empty for an estimate.
     """
@@ -431,7 +431,7 @@ class AggregateColumn:
 
     @property
     def rests_on(self) -> RestsOn:
-        """What its figures rest on: of nobody a sum is NULL, so one that may be of nobody is not certain."""
+        """Return what its figures rest on: of nobody a sum is NULL, so one that may be of nobody is not certain."""
         sure = self.if_any not in CERTAIN or all(one.is_of_some for one in self.estimates.values())
         return self.if_any if sure else "interval"
 
@@ -539,7 +539,7 @@ class GroupedBy:
 
     @property
     def existence_rests_on(self) -> RestsOn:
-        """What it rests on that the groups are there; of those that may be empty nobody says it."""
+        """Return what the existence of the groups rests on; that of groups that may be empty is not stated."""
         column = self._records_column
         sure = not self.scope.groups or column.kind or all(map(self.may_be_empty, self.group_keys))
         return "exact" if sure else column.if_any

@@ -381,7 +381,7 @@ MOST = 2_000  # nodes that aliases may add to an expression
 
 @dataclass(frozen=True)
 class ClauseAliases:
-    """What names a clause may use besides columns: aliases before columns, after them, and what is an alias first."""
+    """Names that a clause may use besides columns: aliases before columns, after them, and what is an alias first."""
 
     named: Mapping[str, exp.Expr]
     before: frozenset[str] = frozenset()

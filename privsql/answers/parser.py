@@ -101,7 +101,7 @@ def _resolve_select(
 
 
 class _QueryReader:
-    """What a query asks; ``tree`` has its names resolved."""
+    """A query taken apart; ``tree`` has its names resolved."""
 
     def __init__(self, tree: exp.Select, names: NameResolver, roles: Roles, measures: Collection[str]) -> None:
         self._tree, self._names = tree, names

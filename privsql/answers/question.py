@@ -206,7 +206,7 @@ LOOKUPS = "lookups"  # the database of an analyst's own tables
 
 @dataclass(frozen=True)
 class Group:
-    """What an answer is grouped by: an expression over columns of one side, and its type as the engine names it."""
+    """One key of GROUP BY: an expression over columns of one side, and its type as the engine names it."""
 
     side: Side
     term: exp.Expr
@@ -231,7 +231,7 @@ def as_text(kind: str) -> bool:
 
 @dataclass(frozen=True)
 class Measure:
-    """What is asked for: ``count``, or ``sum`` or ``avg`` of ``operand`` over quasi-identifiers.
+    """The aggregate of a question: ``count``, or ``sum`` or ``avg`` of ``operand`` over quasi-identifiers.
 
     Where the release can tell: ``sum``, ``avg``, ``min``, ``max`` or ``median`` of the sensitive column. Where no
     sensitive column is in the question: ``min``, ``max``, ``median``, ``distinct`` (the number of different values) and

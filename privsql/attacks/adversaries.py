@@ -63,7 +63,7 @@ def list_missing(manifest: Manifest) -> list[MissingRecords]:
 
 
 def explain_absence(manifest: Manifest) -> list[str]:
-    """What to say of those who are missing, a sentence for each reason."""
+    """Return what is known of those who are missing, a sentence for each reason."""
     return [
         f"{one.records:,} records are missing because {one.why}: {one.tells}; nothing is promised of them"
         for one in list_missing(manifest)

@@ -174,7 +174,7 @@ class Finding:
 
     @property
     def exceeded(self) -> bool:
-        """Whether a promise is broken: only an adversary that the mechanism promises to resist can show that."""
+        """Return True if a promise is broken: only an adversary that the mechanism promises to resist can show that."""
         return self.promised and (self.leaks or bool(self.above))
 
     @property
@@ -184,7 +184,7 @@ class Finding:
 
     @property
     def outcome(self) -> str:
-        """What became of the promise, in a word or two."""
+        """Return the outcome of the promise in a word or two."""
         if not self.applies:
             return "not applicable"
         if not self.promised:
@@ -309,7 +309,7 @@ class ReleaseView:
 
 
 class AttackView(ABC):
-    """What is common to all kinds of releases; a kind gives what its tables say."""
+    """The part of a scene that all kinds of releases share; a kind gives what its tables say."""
 
     records: str  # the table with the quasi-identifiers
     part: str  # its column that says to which group a record belongs
@@ -353,7 +353,7 @@ class AttackView(ABC):
 
     @abstractmethod
     def observe_levels(self, level: Ints) -> Floats:
-        """What the channel shows of the records with each level of a quasi-identifier (levels, k)."""
+        """Return the channel's view of the records with each level of a quasi-identifier (levels, k)."""
 
     @abstractmethod
     def excess_share(self) -> float:
@@ -371,7 +371,7 @@ class AttackView(ABC):
     @property
     @abstractmethod
     def is_paired(self) -> bool:
-        """Whether the i-th record of a block stands beside the i-th listed value, as published."""
+        """Return whether the i-th record of a block stands beside the i-th listed value, as published."""
 
     # What follows ---
 
@@ -424,7 +424,7 @@ class AttackView(ABC):
 
     @cached_property
     def truth(self) -> Truth | None:
-        """What the source says of the records, if it is there."""
+        """Return the source's view of the records, if it is there."""
         if not self.given.source:
             return None
         holes: Holes = {

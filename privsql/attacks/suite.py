@@ -136,7 +136,7 @@ class Inference:
 
     @property
     def discloses(self) -> bool:
-        """Whether the noisy answers still give the ratio away."""
+        """Return True if the noisy answers still give the ratio away."""
         return self.near >= SURE_SHARE
 
     def as_json(self) -> dict[str, Any]:
@@ -444,11 +444,11 @@ class LearningRisk:
     advice: tuple[str, ...] = ()
 
     def exceeds_share(self, share: float = WARN) -> bool:
-        """Whether to warn. Any learning exceeds a bound that buckets use up, so what counts is twice the bound."""
+        """Return whether to warn. Any learning exceeds a bound that buckets use up, so twice the bound counts."""
         return self.twice > share
 
     def explain_risk(self) -> str:
-        """What to tell the publisher, in one line."""
+        """Return the warning to the publisher, in one line."""
         figures = f"{self.twice:.0%} of the records beyond twice their bound ({self.above:.0%} beyond it)"
         return (
             f"who learns from the release how quasi-identifiers and sensitive values go together gets {figures}; "

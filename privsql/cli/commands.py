@@ -468,7 +468,7 @@ def infer(
     ] = None,
     plot: Plot = None,
 ) -> CommandOutcome:
-    """What two differentially private counts of a source still reveal of the people who meet a condition."""
+    """Show what two differentially private counts reveal of the people who meet a condition."""
     inference = api.infer(api.load(source), condition, sensitive, epsilon=epsilon, seed=seed, options=options)
     pictures.save_picture(pictures.draw_inference, inference, plot)
     return CommandOutcome(inference.as_json, lambda: printing.print_inference(inference))

@@ -41,7 +41,7 @@ BY_PLACE = (exp.RowNumber, exp.Lag)  # window functions that say nothing where n
 
 
 def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[str]:
-    """What of a tree is outside the portable subset, but for ``known`` kinds and names of functions, in small letters.
+    """Return the parts of a tree outside the portable subset, except ``known`` kinds and functions, in lower case.
 
     >>> import sqlglot
     >>> sorted(foreign_nodes(sqlglot.parse_one("SELECT hash(a), b // 2 FROM t POSITIONAL JOIN u", dialect="duckdb")))
@@ -58,7 +58,7 @@ def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[st
 
 
 def unfit_nodes(filling: exp.Expr) -> set[str]:
-    """What may not even fill a hole of a portable file: all that says which rows there are, and is outside the subset.
+    """Return what may not even fill a hole of a portable file: clauses that choose rows, outside the subset.
 
     Scalar expressions may: those of an analyst, and what an engine has for texts and digests. They mean what the engine
     at hand takes them for; another one is given the whole tree to look at again.
@@ -227,7 +227,7 @@ def _fill_aliases(outputs: Sequence[exp.Alias], name: str, holes: Mapping[str, H
 
 
 def _hole_key(hole: str, name: str, holes: Mapping[str, Hole]) -> str | None:
-    """What a hole of a file is called; None for what is none, ``ValueError`` if nothing fills it."""
+    """Return the name of a hole of a file; None for what is none, ``ValueError`` if nothing fills it."""
     if not (hole.startswith("__") and hole.endswith("__")):
         return None
     key = hole.strip("_")

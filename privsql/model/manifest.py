@@ -65,7 +65,7 @@ class Estimate:
 
     @property
     def is_of_some(self) -> bool:
-        """Whether it is a count, or of at least one record, as far as its bounds are sure."""
+        """Return True if it is a count, or of at least one record, as far as its bounds are sure."""
         return self.least is None or self.least >= 1
 
 
@@ -136,7 +136,7 @@ def _is_empty(value: object) -> bool:
 
 
 class Manifest(BaseModel):
-    """What a release says of itself. Nothing in it is secret: no key, no raw value that is not published."""
+    """The statements of a release about itself. Nothing in it is secret: no key, no raw value that is not published."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -530,7 +530,7 @@ SEVERAL = "Against people who combine several releases about the same persons."
 
 @dataclass(frozen=True)
 class ReleasePromises:
-    """What a release promises, and what it does not: whole sentences."""
+    """Promises of a release and their limits, in whole sentences."""
 
     promised: tuple[str, ...]
     not_promised: tuple[str, ...]

@@ -59,7 +59,7 @@ def round_copies(weights: Reals) -> Ints:
 
 @dataclass
 class History:
-    """What the publisher's ledger knows of the records' earlier releases, and what it is to learn of this one.
+    """The publisher's ledger on earlier releases of the records, and its entry for this one.
 
     ``releases``: how many of them a guarantee has to take in; ``fetch``: the records' groups in so many of the last
     ones; ``groups``: the group of every record in this release (n,), -1 where it waits, None where there are none.
@@ -77,7 +77,7 @@ class History:
 
 
 class Persons(BaseModel):
-    """What is stated of persons with several records: there are none, one of each is published, or all are.
+    """The rule for persons with several records: there are none, one of each is published, or all are.
 
     In the last case ``several``: how many persons have several, and ``most``: how many records one has. In the second
     one ``choice``: a one-way digest of the key that chose, so that its holder knows it again.
@@ -207,7 +207,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Profile:
-    """What is known of a column.
+    """Facts of a column.
 
     Records, those not NULL, different values, records of the most frequent value, and the share of records whose
     sensitive value is clear from this column already.

@@ -1,4 +1,4 @@
-"""What ``init`` learns of a source's columns, and the roles that it gives them, by the shape of the records."""
+"""Profile a source's columns for ``init`` and propose their roles, by the shape of the records."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class ComparisonKeywords(RunKeywords, total=False):
 
 
 class EvaluationKeywords(ComparisonKeywords, total=False):
-    """The same, and where the questions come from."""
+    """Settings of a comparison, with the origin of the questions."""
 
     seed: int
 
@@ -329,7 +329,7 @@ class RefusedCombination:
 
 
 class Comparison(list[Candidate]):
-    """What became of each specification, in their order; ``rows``: the same with combinations that there can't be."""
+    """Outcomes of the specifications, in order; ``rows``: with impossible combinations."""
 
     def __init__(self, rows: Iterable[Candidate | RefusedCombination] = ()) -> None:
         self.rows = list(rows)

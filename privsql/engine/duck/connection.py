@@ -98,7 +98,7 @@ class ResultCache:
         self._found: OrderedDict[tuple[str, str], Sized] = OrderedDict()
 
     def get(self, key: tuple[str, str], ask: Callable[[], Result]) -> Result:
-        """What ``ask`` gives for a kind of question and its text."""
+        """Return what ``ask`` gives for a kind of question and its text."""
         if key in self._found:
             self._found.move_to_end(key)
             return cast("Result", self._found[key])
@@ -326,7 +326,7 @@ def one_select(query: str) -> str:
 
 @contextmanager
 def interrupt_on_signal(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """What unwinds the main thread ends its statements too.
+    """End statements of the main thread when it unwinds.
 
     DuckDB's binding looks for signals in between, but then waits, without telling the engine, for what other threads
     have begun: a task that takes for ever was waited for that long. Handlers that raise nothing let the statement run.

@@ -80,7 +80,7 @@ def find_promised_person(source: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class Spending:
-    """What releases spend: epsilon and delta, and ``rho`` where they are zero-concentrated differentially private."""
+    """The budget that releases spend: epsilon and delta, and ``rho`` where privacy is zero-concentrated."""
 
     epsilon: Fraction
     delta: Fraction = Fraction(0)

@@ -227,7 +227,7 @@ GROWN = "a release of the new records alone is safe, with a source.query that le
 
 @dataclass(frozen=True)
 class LedgerFindings:
-    """What a ledger says of a publication.
+    """The ledger's verdict on a publication.
 
     ``same``: numbers of the earlier releases of these people; ``chain``: a guarantee covers them and this one;
     ``again``: the release that this one repeats; ``reason``: why nothing covers them, None if something does.
