@@ -88,6 +88,7 @@ FILE: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", FILE)
 @pytest.mark.parametrize("name", rest_slow(MECHANISMS))
 def test_rows_in_a_database_file_are_refused(shelf: Path, tmp_path: Path, name: str, place: str) -> None:
@@ -282,6 +283,7 @@ def test_what_does_not_verify_is_not_copied(shelf: Path, tmp_path: Path) -> None
     assert not (tmp_path / "copy.duckdb").exists()
 
 
+@pytest.mark.slow
 def test_publishing_leaves_no_block_of_what_was_dropped(shelf: Path, tmp_path: Path) -> None:
     """A file that has free blocks is written afresh, one that has none stays."""
     release = taken(shelf, tmp_path)

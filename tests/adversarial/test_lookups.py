@@ -46,6 +46,7 @@ def joined(name: str) -> str:
 # Names ---
 
 
+@pytest.mark.slow
 def test_no_name_of_an_attached_table_changes_an_answer(shelf: Path, tmp_path: Path) -> None:
     """As tables, as views, and as macros that stand for functions."""
     columns = "0 AS bid, 'flu' AS disease, 100000 AS count, 0 AS code, 1 AS size, 0 AS first, 0 AS second, 9 AS pairs"

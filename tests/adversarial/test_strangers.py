@@ -132,6 +132,7 @@ def test_no_mechanism_takes_a_release_with_more_than_it_states(shelf: Path, tmp_
 # The view ---
 
 
+@pytest.mark.slow
 def test_a_stored_view_is_compared_and_never_evaluated(shelf: Path, tmp_path: Path) -> None:
     """It may call what the release stores, read files, fail, or never end."""
     secret = tmp_path / "secret.txt"

@@ -140,6 +140,7 @@ def test_weights_add_up(release: ReleaseArrays, model: bucket_model.BucketModel)
     assert len(np.flatnonzero(sums)) == len(places)
 
 
+@pytest.mark.slow
 def test_a_repeated_fit_is_the_same(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
     shares: list[float] = []
     again = fit_bucket_model(release, DIGEST, shares.append)

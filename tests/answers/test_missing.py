@@ -124,6 +124,7 @@ def test_nothing_is_missing_where_nothing_was_left_out(ward: Path) -> None:
     assert shown["rows"][0]["low"] == shown["rows"][0]["high"]
 
 
+@pytest.mark.slow
 def test_a_release_by_budget_states_no_count(town: Path) -> None:
     """How many records it has is no figure of it."""
     shown = succeeded("query", town / "people.duckdb", "SELECT COUNT(*) FROM people WHERE sex = 'F'", "--json").json

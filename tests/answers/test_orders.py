@@ -155,6 +155,7 @@ def test_an_analyst_casts_to_no_type_of_labels(place: Path) -> None:
             release.query("SELECT SUM(level) FROM t")
 
 
+@pytest.mark.slow
 def test_a_collation_that_is_not_kept_is_said(place: Path, tmp_path: Path) -> None:
     """Of the column that has one."""
     asked = tmp_path / "asked.toml"

@@ -466,6 +466,7 @@ def scene(db: Any, manifest: Any) -> BucketAttackView:
     return BucketAttackView(ReleaseView(db, manifest, seed_key(1).random_generator("test")))
 
 
+@pytest.mark.slow
 def test_nothing_is_learnt_where_nothing_can_be(plain: Path) -> None:
     """The best guess is right as often as the linking adversary's: 1/5, within 5 standard errors."""
     found = attacked(plain / "ill.duckdb", "--source", plain / "spec.toml")
@@ -804,6 +805,7 @@ def test_the_table_says_what_is_broken(plain: Path, tmp_path: Path) -> None:
     assert "A PROMISE IS BROKEN" in shown.out
 
 
+@pytest.mark.slow
 def test_keys_of_the_contract(plain: Path) -> None:
     done = succeeded("attack", plain / "ill.duckdb", "--json").json
     assert set(done) == {"ok", "source", "measured", "verdict", "adversaries", "seconds", "summary"}
@@ -830,6 +832,7 @@ def test_a_source_of_another_kind(plain: Path) -> None:
     refused(run("attack", plain / "ill.duckdb", "--source", other), 2, "columns")
 
 
+@pytest.mark.slow
 def test_the_library(plain: Path) -> None:
     found = privsql.attack(plain / "ill.duckdb")
     assert found.ok

@@ -121,6 +121,7 @@ def test_the_view_of_a_release_gives_the_baseline_in_any_tool(ward: Path) -> Non
     assert answer["rows"][0]["estimate"] == pytest.approx(weight)
 
 
+@pytest.mark.slow
 def test_publish_json(place: Path) -> None:
     shown = succeeded("publish", place / "spec.toml", "--json").json
     assert [key for key in shown if key not in MORE_PUBLISH_KEYS] == list(PUBLISH_KEYS)

@@ -554,6 +554,7 @@ def test_a_locked_release_can_not_reach_outside_or_change(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["people.parquet", "secret.csv"]
 
 
+@pytest.mark.slow
 def test_asking_leaves_a_release_as_it_was(ward: Path) -> None:
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in ward.rglob("*") if path.is_file()}
     succeeded("query", ward / "ill.duckdb", QUESTION)

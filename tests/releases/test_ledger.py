@@ -188,6 +188,7 @@ def test_what_may_only_grow_may_not_change(office: Office, statement: str, words
     assert len(office.entries()) == 1
 
 
+@pytest.mark.slow
 def test_new_records_alone_are_published_after_a_deletion(office: Office) -> None:
     """What a refusal calls safe is taken, and the refusal names no id."""
     office.publish()
@@ -200,6 +201,7 @@ def test_new_records_alone_are_published_after_a_deletion(office: Office) -> Non
     assert office.publish(source=query)["published"] == 4
 
 
+@pytest.mark.slow
 def test_one_release_of_the_ledger_is_shown(office: Office) -> None:
     office.publish()
     shown = succeeded("ledger", "show", 1, "--json").json

@@ -253,6 +253,7 @@ def test_what_was_drawn_is_spent_though_the_process_is_killed(place: Path) -> No
     refused(run("publish", spec(place)), 3, "0 is left of the budget 1")
 
 
+@pytest.mark.slow
 def test_no_exact_count_leaves(place: Path) -> None:
     path = spec(place)
     said = [publish(path), succeeded("plan", path, "--json").json, succeeded("ledger", path, "--json").json]

@@ -257,6 +257,7 @@ def test_a_damaged_ledger_stops_whoever_needs_it(statement: str, office: Office)
     assert not office.made[1].exists()
 
 
+@pytest.mark.slow
 def test_a_ledger_of_another_format_is_refused(office: Office) -> None:
     office.publish()
     with duckdb.connect(os.environ["PRIVSQL_LEDGER"]) as db:
@@ -265,6 +266,7 @@ def test_a_ledger_of_another_format_is_refused(office: Office) -> None:
     refused(run(*office.arguments()), 4, "has format 2", "publish anew")
 
 
+@pytest.mark.slow
 def test_a_ledger_that_has_lost_its_key_is_refused(office: Office) -> None:
     office.publish()
     book.key_of(Path(os.environ["PRIVSQL_LEDGER"])).unlink()

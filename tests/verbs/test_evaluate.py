@@ -159,6 +159,7 @@ def test_keys_of_the_contract(evaluated: dict[str, Any]) -> None:
     assert json.loads(json.dumps(evaluated, allow_nan=False)) == evaluated
 
 
+@pytest.mark.slow
 def test_reconstruction_beats_the_baseline(evaluated: dict[str, Any], request: pytest.FixtureRequest) -> None:
     """Where true answers are of 200 and more: 20,000 records tell too little about smaller ones.
 
@@ -173,6 +174,7 @@ def test_reconstruction_beats_the_baseline(evaluated: dict[str, Any], request: p
     assert bands[1][200] < factor * bands[0][200]
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth(evaluated: dict[str, Any]) -> None:
     """95 % intervals between 90 and 99.5 %, certain bounds always. Seeded; 300 answers that depend on each other."""
     assert 0.90 <= evaluated["linear"]["coverage"] <= 0.995

@@ -243,6 +243,7 @@ def test_a_fit_that_is_interrupted_leaves_nothing(
     assert not list(tmp_path.rglob("*.model"))
 
 
+@pytest.mark.slow
 def test_where_there_is_no_model(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few records, fake values, another mechanism, and a cache that is switched off."""
     few = write(tmp_path / "few.parquet", f"SELECT * FROM '{folder / 'people.parquet'}' LIMIT 160")

@@ -92,6 +92,7 @@ def test_no_value_is_preferred_and_each_person_keeps_a_record_of_their_own(tmp_p
     assert rows(tmp_path / "ill.duckdb", ages.format("qit")) == fetched(ages.format(f"({people}) WHERE disease = 'd0'"))
 
 
+@pytest.mark.slow
 def test_a_record_that_is_published_is_taken_where_there_is_one(tmp_path: Path) -> None:
     write(
         tmp_path / "visits.parquet",

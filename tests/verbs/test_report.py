@@ -190,6 +190,7 @@ def test_what_can_t_be_reported_is_one_line_and_writes_nothing(ward: Path, tmp_p
     assert not to.exists()
 
 
+@pytest.mark.slow
 def test_a_page_is_written_whole_or_not_at_all(
     ill: privsql.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

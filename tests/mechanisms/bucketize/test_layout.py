@@ -310,6 +310,7 @@ def test_the_posterior_is_the_published_share(name: str, layout: str, monkeypatc
     assert worst_posterior_error(plan, found) == 0
 
 
+@pytest.mark.slow
 def test_a_gate_may_look_at_what_is_published_and_not_at_the_truth() -> None:
     """``max_learning`` looks at QIT and ST: the posterior stays. A gate that looks at who is right would change it."""
     problem, buckets = TINY["skewed pairs"]

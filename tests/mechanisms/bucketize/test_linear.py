@@ -162,6 +162,7 @@ def test_any_sql_tool_counts_by_weights(jobs: Path) -> None:
     assert all(comment.startswith("count with SUM(weight)") for _, comment in named)
 
 
+@pytest.mark.slow
 def test_a_release_without_the_matrix_counts_by_shares(tmp_path: Path) -> None:
     sql = "SELECT i % 5 AS age, 'v' || i % 130 AS code FROM range(1040) AS r(i)"
     with duckdb.connect() as db:

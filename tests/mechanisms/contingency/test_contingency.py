@@ -302,6 +302,7 @@ def truth(folder: Path, sql: str) -> list[tuple[Any, ...]]:
         return db.execute(sql.replace("people", f"'{folder / 'people.parquet'}'")).fetchall()
 
 
+@pytest.mark.slow
 def test_a_release_holds_what_it_should_and_verifies(town: Path) -> None:
     release = town / "people.duckdb"
     assert succeeded("verify", release, "--source", town / "spec.toml", "--json").json["ok"]

@@ -301,6 +301,7 @@ def test_what_is_not_told_is_refused_by_name(census: Path, query: str, words: li
     refused(run("query", census / "people.duckdb", query), 2, *words)
 
 
+@pytest.mark.slow
 def test_it_verifies_with_and_without_its_source(census: Path) -> None:
     release, path = census / "people.duckdb", census / "spec.toml"
     assert succeeded("verify", release, "--json").json["ok"]

@@ -217,6 +217,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_release_states_and_spends_its_rho(people: Path) -> None:
     release = people / "people.duckdb"
     shown = succeeded("verify", release, "--source", people / "spec.toml", "--json").json

@@ -122,6 +122,7 @@ def test_a_distance_that_is_none_is_refused(paid: Path) -> None:
     refused(run("attack", release_in(paid), "--within", "3 days"), 2, "days")
 
 
+@pytest.mark.slow
 def test_with_the_source_guesses_are_compared_with_the_truth(paid: Path) -> None:
     attacked = found(release_in(paid), "--source", next(paid.glob("*.toml")))
     assert attacked["best exact guess"]["right"] == pytest.approx(attacked["best exact guess"]["mean"], abs=0.1)

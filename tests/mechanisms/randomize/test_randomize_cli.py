@@ -382,6 +382,7 @@ def test_infeasibility_as_json(place: Path) -> None:
     succeeded("publish", specification(place, mechanism=wanted(rho1="1/42")))
 
 
+@pytest.mark.slow
 def test_one_sensitive_value_can_not_be_perturbed(place: Path) -> None:
     write(place / "one.parquet", "SELECT 'x' AS disease, CAST(i AS INTEGER) AS age FROM range(9) t(i)")
     columns = 'quasi_identifiers = ["age"]\nsensitive = "disease"'
