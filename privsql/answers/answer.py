@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from privsql.answers.aggregates import Statement
-    from privsql.answers.bucket_model import IntervalScale, ReleaseArrays
+    from privsql.answers.bucket_model import IntervalScale
     from privsql.answers.channel import Channel
     from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from privsql.engine.sqlfiles import Holes
     from privsql.model.manifest import Estimate, Manifest, RestsOn
     from privsql.model.parameters import Bins
+    from privsql.model.records import ReleaseArrays
 
 # Answer ---------------------------------------------------------------------------------------------------------------
 # An answer: rows whose figures say what they rest on. Tables, JSON, CSV and Python show the same columns.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Floats
     from privsql.answers.softmax import Design, Term
+    from privsql.model.records import ReleaseArrays
 
 Ints = NDArray[np.int64]
 Limits = tuple[tuple[float, float], tuple[float, float]]
@@ -37,47 +38,6 @@ BATCH = 2**19  # records whose weights are made together
 MOST_THETA = 1e6  # of a stranger's parameters
 ENTRIES = 2**18  # of a batch of buckets: what stays in a processor's cache
 CLOSE = 1e-10  # of sums of weights
-
-
-@dataclass(frozen=True)
-class ReleaseArrays:
-    """A release's tables: n records bucket by bucket, and K values by their codes.
-
-    ``columns``: each quasi-identifier (n,), a column of numbers as floats with NaN for NULL, any other as whole codes.
-    ``bucket`` (n,): the number of each record's bucket, 0, 1, .. in order. ``listed_bucket``, ``listed_value`` and
-    ``listed_count`` (entries,): what the buckets list, by bucket. ``values`` (K,): labels.
-    """
-
-    columns: dict[str, NDArray[Any]]
-    bucket: Ints
-    listed_bucket: Ints
-    listed_value: Ints
-    listed_count: Ints
-    values: list[str | None]
-
-    def select_buckets(self, chosen: NDArray[np.bool_]) -> ReleaseArrays:
-        """Return the records and lists of some buckets (buckets,), numbered anew."""
-        number = np.cumsum(chosen) - 1
-        records, entries = chosen[self.bucket], chosen[self.listed_bucket]
-        return ReleaseArrays(
-            {name: column[records] for name, column in self.columns.items()},
-            number[self.bucket[records]],
-            number[self.listed_bucket[entries]],
-            self.listed_value[entries],
-            self.listed_count[entries],
-            self.values,
-        )
-
-    @property
-    def sizes(self) -> Ints:
-        """Return the number of records of every bucket."""
-        return np.asarray(np.bincount(self.bucket))
-
-    @property
-    def log_shares(self) -> Floats:
-        """Return the logarithms of the shares of the values (K,)."""
-        counts = np.bincount(self.listed_value, self.listed_count, len(self.values))
-        return np.asarray(np.log(counts / counts.sum()))
 
 
 def find_obstacle(records: int, values: int) -> str | None:
@@ -390,8 +350,8 @@ class BucketModel:
     def _believe(self, power: float = 1.0) -> tuple[PreparedRelease, Floats]:
         """Return the whole release and p (rows, K) to a power."""
         prepared = prepare_release(self.arrays, self.features)
-        powered = prepared.design.probabilities(self.theta.astype(np.float64), self.arrays.log_shares) ** power
-        return prepared, powered / powered.sum(axis=1, keepdims=True)
+        probabilities = prepared.design.probabilities(self.theta.astype(np.float64), self.arrays.log_shares)
+        return prepared, raise_power(probabilities, power)
 
     def draw_values(self) -> Ints:
         """Return a value code for every record (n,), drawn from the posterior; the same for the same digest."""
@@ -682,16 +642,25 @@ def calibrate_belief(
                 sizes[part] += np.bincount(likelihood.member[one.records].ravel(), minlength=sizes.shape[1])
     used, held_out = (BucketLikelihood(part, likelihood.member, size) for part, size in zip(shapes, sizes, strict=True))
     refit = fit_softmax(design, used, offset, fit, REFIT, report)
-    probabilities = design.probabilities(refit.theta, offset)
+    return calibrate_power(held_out, design.probabilities(refit.theta, offset))
+
+
+def calibrate_power(likelihood: BucketLikelihood, probabilities: Floats) -> tuple[float, float]:
+    """Return the mean belief in the best guess by the power of p by which lists are likeliest, and that power."""
     found = []
-    for power in POWERS:
-        powered = probabilities**power
-        powered /= powered.sum(axis=1, keepdims=True)
-        batches = list(held_out.find_posteriors(powered))
+    for power in POWERS.tolist():
+        powered = raise_power(probabilities, power)
+        batches = list(likelihood.find_posteriors(powered))
         value = sum(float(batch.logs.sum()) for batch in batches)
-        beliefs = [_best_beliefs(batch).ravel() for batch in batches]
-        found.append((value, float(np.concatenate(beliefs).mean()), float(power)))
+        best = np.concatenate([_best_beliefs(batch).ravel() for batch in batches])
+        found.append((value, float(best.mean()), power))
     return max(found)[1:]
+
+
+def raise_power(probabilities: Floats, power: float) -> Floats:
+    """Return p (rows, K) to a power."""
+    powered = probabilities**power
+    return np.asarray(powered / powered.sum(axis=1, keepdims=True))
 
 
 def _best_beliefs(batch: Batch) -> Floats:

@@ -244,6 +244,7 @@ def _join_blocks(blocks: Sequence[tuple[list[Term], Sequence[Ints]]], sizes: NDA
 
 START, START_OF_PAIRS = 30.0, 100.0
 LEAST, MOST = 0.3, 3_000.0
+TINY = 1e-300  # of a probability
 OVERSHOOT = 1.5  # exponent of the change of a penalty, but for the last round
 MEMORY = 8
 
@@ -256,6 +257,22 @@ class Likelihood(Protocol):
 
     def measure_information(self, design: Design, probabilities: Floats) -> Floats:
         """Return the information of every parameter (J, K): the sum of the squared scores of independent parts."""
+
+
+@dataclass(frozen=True)
+class LabelLikelihood:
+    """Of rows whose labels are known: ``counts`` (rows, K)."""
+
+    counts: Floats
+
+    def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
+        """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
+        residuals = self.counts - self.counts.sum(axis=1, keepdims=True) * probabilities
+        return float((self.counts * np.log(np.maximum(probabilities, TINY))).sum()), residuals
+
+    def measure_information(self, design: Design, probabilities: Floats) -> Floats:
+        """Return Fisher's information of every parameter (J, K)."""
+        return design.sum_features(design.sizes[:, None] * probabilities * (1 - probabilities))
 
 
 @dataclass(frozen=True)

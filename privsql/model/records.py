@@ -53,6 +53,47 @@ def round_copies(weights: Reals) -> Ints:
     return np.diff(totals, prepend=0)
 
 
+@dataclass(frozen=True)
+class ReleaseArrays:
+    """A release's tables: n records bucket by bucket, and K values by their codes.
+
+    ``columns``: each quasi-identifier (n,), a column of numbers as floats with NaN for NULL, any other as whole codes.
+    ``bucket`` (n,): the number of each record's bucket, 0, 1, .. in order. ``listed_bucket``, ``listed_value`` and
+    ``listed_count`` (entries,): what the buckets list, by bucket. ``values`` (K,): labels.
+    """
+
+    columns: dict[str, NDArray[Any]]
+    bucket: Ints
+    listed_bucket: Ints
+    listed_value: Ints
+    listed_count: Ints
+    values: list[str | None]
+
+    def select_buckets(self, chosen: NDArray[np.bool_]) -> ReleaseArrays:
+        """Return the records and lists of some buckets (buckets,), numbered anew."""
+        number = np.cumsum(chosen) - 1
+        records, entries = chosen[self.bucket], chosen[self.listed_bucket]
+        return ReleaseArrays(
+            {name: column[records] for name, column in self.columns.items()},
+            number[self.bucket[records]],
+            number[self.listed_bucket[entries]],
+            self.listed_value[entries],
+            self.listed_count[entries],
+            self.values,
+        )
+
+    @property
+    def sizes(self) -> Ints:
+        """Return the number of records of every bucket."""
+        return np.asarray(np.bincount(self.bucket))
+
+    @property
+    def log_shares(self) -> Reals:
+        """Return the logarithms of the shares of the values (K,)."""
+        counts = np.bincount(self.listed_value, self.listed_count, len(self.values))
+        return np.asarray(np.log(counts / counts.sum()))
+
+
 # Records --------------------------------------------------------------------------------------------------------------
 # A publisher's source, ready to be published: one interface whatever its shape is and whichever engine holds it.
 

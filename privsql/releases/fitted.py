@@ -25,10 +25,11 @@ from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table, tem
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
-    from privsql.answers.bucket_model import BucketModel, ReleaseArrays
+    from privsql.answers.bucket_model import BucketModel
     from privsql.engine.database import Container
     from privsql.engine.roles import Roles
     from privsql.engine.sqlfiles import Holes
+    from privsql.model.records import ReleaseArrays
     from privsql.releases.contents import AttachedRelease
 
 # Parameters -----------------------------------------------------------------------------------------------------------

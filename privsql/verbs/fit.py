@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from privsql.answers.bucket_model import BucketModel, ReleaseArrays
+    from privsql.answers.bucket_model import BucketModel
     from privsql.calls import PathLike
     from privsql.engine.progress import Options, RunKeywords
+    from privsql.model.records import ReleaseArrays
 
 
 DRAWN = "values drawn by a model of a release: no row says which value a person has"

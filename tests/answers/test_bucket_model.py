@@ -12,7 +12,6 @@ from privsql.answers import bucket_model
 from privsql.answers.bucket_model import (
     BucketLikelihood,
     IntervalScale,
-    ReleaseArrays,
     Shape,
     approximate_posterior,
     deal_table,
@@ -27,6 +26,7 @@ from privsql.answers.bucket_model import (
 )
 from privsql.answers.softmax import Design, FeatureMap, combine_rows, start_fit
 from privsql.errors import GuaranteeError
+from privsql.model.records import ReleaseArrays
 
 DIGEST = "0123456789abcdef" * 4
 

@@ -16,8 +16,8 @@ import numpy as np
 import scipy
 
 import privsql
-from privsql.answers.bucket_model import ReleaseArrays, fit_bucket_model, list_weights, prepare_release
-from privsql.answers.softmax import Schedule, fit_softmax, start_fit
+from privsql.answers.bucket_model import fit_bucket_model, list_weights, prepare_release
+from privsql.answers.softmax import LabelLikelihood, Schedule, fit_softmax, start_fit
 from privsql.engine.sqlfiles import all_rows, table
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize.estimator import find_linear_estimator, read_release_arrays
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.answers.bucket_model import BucketModel
-    from privsql.answers.softmax import Design
+    from privsql.model.records import ReleaseArrays
 
     Array = NDArray[Any]
 
@@ -54,20 +54,6 @@ class Question:
     release: Array
     values: Array
     amount: str | None = None
-
-
-class Labels:
-    """Known labels as a likelihood: ``counts`` (rows, K)."""
-
-    def __init__(self, counts: Array) -> None:
-        self.counts = counts
-
-    def evaluate(self, probabilities: Array) -> tuple[float, Array]:
-        rest = self.counts - self.counts.sum(axis=1, keepdims=True) * probabilities
-        return float((self.counts * np.log(np.maximum(probabilities, 1e-300))).sum()), rest
-
-    def measure_information(self, design: Design, probabilities: Array) -> Array:
-        return design.sum_features(design.sizes[:, None] * probabilities * (1 - probabilities))
 
 
 @dataclass(frozen=True)
@@ -163,7 +149,7 @@ def ideal_weights(world: World) -> tuple[Array, Array, Array]:
     counts = np.zeros((len(prepared.design.sizes), len(offset)))
     np.add.at(counts, (member, world.labels), 1)
     start = start_fit(prepared.design, len(offset))
-    fit = fit_softmax(prepared.design, Labels(counts), offset, start, Schedule())
+    fit = fit_softmax(prepared.design, LabelLikelihood(counts), offset, start, Schedule())
     return list_weights(prepared.likelihood, prepared.design.probabilities(fit.theta, offset))
 
 

@@ -66,6 +66,8 @@ MORE_PUBLISH_KEYS = {
     "certain",
     "ledger",
     "weighting",
+    "learning_belief",
+    "count_error",
 }
 
 

@@ -11,7 +11,7 @@ import scipy
 from sqlglot import exp
 
 from privsql.answers.aggregates import is_number
-from privsql.answers.bucket_model import EXACT_SIZE, ReleaseArrays, find_obstacle, fit_bucket_model
+from privsql.answers.bucket_model import EXACT_SIZE, find_obstacle, fit_bucket_model
 from privsql.answers.channel import LARGE
 from privsql.attacks import suite
 from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints
@@ -24,6 +24,7 @@ from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs
 from privsql.mechanisms.bucketize.informative import split_by_block
 from privsql.mechanisms.bucketize.model import floor_thresholds, incidence_matrix
 from privsql.mechanisms.bucketize.parameters import BucketizeFacts
+from privsql.model.records import ReleaseArrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

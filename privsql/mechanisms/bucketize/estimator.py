@@ -37,7 +37,7 @@ from privsql.errors import EngineError
 from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, ChannelFacts
 from privsql.model.manifest import Estimate, exact_estimate, same_nan
-from privsql.model.records import bounded_zeros
+from privsql.model.records import ReleaseArrays, bounded_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.answers.answer import AttachedModel
-    from privsql.answers.bucket_model import ReleaseArrays
     from privsql.answers.channel import Floats, Matrix
     from privsql.engine.database import Relations
     from privsql.engine.roles import Field, Roles
@@ -534,8 +533,6 @@ def _count_members(db: Relations, query: CountQuery, groups: list[tuple[Any, ...
 
 def read_release_arrays(db: Relations, roles: Roles) -> ReleaseArrays:
     """Return QIT and ST of an open release, records in the order in which they are stored."""
-    from privsql.answers.bucket_model import ReleaseArrays  # noqa: PLC0415 (only for a model)
-
     columns, bid = comparable_columns(roles), roles.by_qi.as_column("bid")
     rows = db.arrow(fill("query/placed", {"qit": table("qit"), "bid": bid, "columns": columns, "filter": exp.true()}))
     listed = db.arrow(fill_lists(roles, exp.true()).order_by("bid", "code"))
@@ -547,7 +544,7 @@ def read_release_arrays(db: Relations, roles: Roles) -> ReleaseArrays:
     texts = db.rows(labels.from_(list_values(roles, table("privsql_values"))).order_by("code"))
     named = zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
     return ReleaseArrays(
-        {field.name: _code_column(rows[key], field) for field, key in named},
+        {field.name: code_column(rows[key], field) for field, key in named},
         bucket,
         listed_bucket,
         listed["code"].to_numpy().astype(np.int64),
@@ -556,7 +553,7 @@ def read_release_arrays(db: Relations, roles: Roles) -> ReleaseArrays:
     )
 
 
-def _code_column(column: pa.ChunkedArray, field: Field) -> NDArray[Any]:
+def code_column(column: pa.ChunkedArray, field: Field) -> NDArray[Any]:
     """Return numbers and days, NULL as NaN, or the ranks of texts, NULL last."""
     if field.type == "DATE":
         column = column.cast(pa.int32())

@@ -15,15 +15,14 @@ from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
 from privsql.answers.answer import BASELINE, LINEAR, MODEL
 from privsql.answers.bucket_model import find_obstacle
-from privsql.answers.channel import LARGE, own_share, relative_error, remaining_variance
+from privsql.answers.channel import LARGE, relative_error, remaining_variance
 from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
 from privsql.attacks import adversaries
 from privsql.attacks.suite import Suite
 from privsql.engine.files import label_value
-from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table, temp_table
+from privsql.engine.sqlfiles import alias_as, all_rows, column, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text, parse_linear
-from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import attacks, beliefs
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
 from privsql.mechanisms.bucketize.beliefs import TABLES, make_views
@@ -53,12 +52,10 @@ from privsql.mechanisms.bucketize.estimator import (
     read_release_arrays,
     split_certain,
 )
-from privsql.mechanisms.bucketize.fakes import plan_lists
-from privsql.mechanisms.bucketize.feasibility import PlannedAssignment, imply_beliefs
-from privsql.mechanisms.bucketize.informative import make_layout
-from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts, BucketizePlan
-from privsql.mechanisms.bucketize.publish import plan_facts, publish, reserve_memory
-from privsql.mechanisms.bucketize.search import ALGORITHMS, find_plan, search
+from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts
+from privsql.mechanisms.bucketize.preview import make_plan_facts, preview_release
+from privsql.mechanisms.bucketize.publish import publish
+from privsql.mechanisms.bucketize.search import ALGORITHMS, search
 from privsql.mechanisms.contract import (
     Alternative,
     AlternativeMeasure,
@@ -73,18 +70,14 @@ from privsql.model.manifest import make_structure as part
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from privsql.answers.bucket_model import ReleaseArrays
     from privsql.answers.channel import Channel, LinearEstimator
     from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs
-    from privsql.mechanisms.bucketize.layout import BucketRuns
-    from privsql.mechanisms.bucketize.model import BucketProblem, Plan
-    from privsql.mechanisms.bucketize.parameters import BucketFacts
+    from privsql.mechanisms.bucketize.preview import ReleasePreview
     from privsql.mechanisms.contract import Figure, ProfiledSource
     from privsql.model.manifest import CheckedRelease, Estimate, Manifest
-    from privsql.model.records import Records
+    from privsql.model.records import Records, ReleaseArrays
 
 # Answers --------------------------------------------------------------------------------------------------------------
 # Which way a question to a bucketized release is answered: exactly, by the papers' formula, or through the channel.
@@ -187,93 +180,6 @@ class BucketizedAnswers(answer.Answers):
         return estimate_baseline(self._db, query, self._roles, self._facts)
 
 
-# Previews -------------------------------------------------------------------------------------------------------------
-# What a plan lets foresee of its release: loss and beliefs from counts, and what gets through from a trial layout.
-
-MOST = 1_000_000  # records of which a plan draws a layout bucket by bucket
-
-
-def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
-    """Return the facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
-    facts, _, problem = preview_release(db, source, params)
-    return BucketizePlan.join_parts(facts, remarks=_list_remarks(facts, problem, params))
-
-
-def preview_release(
-    db: Relations, source: Records, params: Bucketize
-) -> tuple[BucketizePlan, Channel | None, BucketProblem]:
-    """Return the facts, the channel of a trial layout if that is drawn, and the problem that is solved."""
-    plan, problem = search(db, source, params)
-    even = params.effective_layout in ("blocks", "round-robin")
-    assignment = PlannedAssignment(plan, problem, even=even, fakes=bool(params.fake_values))
-    facts = plan_facts(plan, problem, params, sum(source.counts))
-    implied = imply_beliefs(assignment, _column_texts(db, source.roles)).as_facts()
-    runs = _draw_runs(plan, problem, params)
-    if runs is not None:
-        reserve_memory(db, runs)
-    channel = _preview_channel(runs, facts)
-    through = [channel_facts(channel)] if channel is not None else []
-    planned = BucketizePlan.join_parts(facts, *through, implied, search_seconds=round(plan.seconds, 6))
-    planned = BucketizePlan.join_parts(planned, not_allowed=_not_allowed(planned, problem, params))
-    return planned, channel, problem
-
-
-def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketRuns | None:
-    """Return what buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
-    if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
-        return None
-    laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan
-    return make_layout(laid, params.effective_layout, seed_key(1).random_generator("plan"), problem.trees).list_runs(
-        laid.setting
-    )
-
-
-def _preview_channel(runs: BucketRuns | None, facts: BucketFacts) -> Channel | None:
-    """Return the channel of such a layout; None where there is none, or values are very many."""
-    if runs is None or runs.values > LARGE:
-        return None
-    return make_channel(runs.count_meetings(facts.fake_values), facts).channel
-
-
-def _list_remarks(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
-    """Return what to know of ``informative`` before it is published."""
-    if params.algorithm != "informative":
-        return []
-    if len(set(problem.thresholds)) == 1:
-        return ["thresholds are the same for every value: nothing is to be gained from 'informative'"]
-    plainly = params.model_copy(update={"algorithm": "two-size", "layout": None})
-    try:
-        other = find_plan(problem, "two-size")
-        stated = plan_facts(other, problem, plainly, problem.records)
-        less = _preview_channel(_draw_runs(other, problem, plainly), stated)
-    except InfeasibleError:
-        return []
-    if less is None or facts.mean_belief is None:
-        return []
-    return [f"it uses thresholds up: mean belief {facts.mean_belief:.3f}, {own_share(less):.3f} with 'two-size'"]
-
-
-def _not_allowed(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
-    """Return the values that publishing would refuse, as they would be certain."""
-    columns = facts.highest_belief.components if facts.highest_belief else {}
-    excused = {problem.label(code) for code in beliefs.allowed_values(params, problem.labels, problem.thresholds)}
-    names = [
-        value if len(columns) == 1 else f"{name}: {value}"
-        for name, of in columns.items()
-        for value, most in of.items()
-        if most == "1" and value not in excused
-    ]
-    return [] if beliefs.allows_certainty(params) else names
-
-
-def _column_texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
-    """Of each sensitive column the text of every value, in the order of the domain."""
-    labels = [exp.cast(item, "VARCHAR") for item in roles.sa_columns()]
-    rows = db.rows(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": labels}))
-    names = enumerate(field.name for field in roles.sensitive)
-    return {name: [label_value([row[k]]) for row in rows] for k, name in names}
-
-
 # Alternatives ---------------------------------------------------------------------------------------------------------
 # The algorithms of bucketization beside each other: what they cost by the papers' loss, and what they tell.
 
@@ -309,17 +215,18 @@ def _preview_alternative(db: Relations, source: Records, params: Bucketize, name
     if name != params.algorithm:
         keywords = {key: value for key, value in keywords.items() if key not in ("layout", "setting")}
     try:
-        facts, channel, problem = preview_release(db, source, Bucketize.model_validate(keywords))
+        preview = preview_release(db, source, Bucketize.model_validate(keywords))
     except ValidationError as error:
         return Alternative(name, {}, str(error.errors()[0]["msg"]).removeprefix("Value error, "))
     except (InfeasibleError, UsageError) as error:
         return Alternative(name, {}, str(error))
-    if facts.not_allowed:
-        return Alternative(name, {}, f"makes values certain: {', '.join(facts.not_allowed)}")
-    return Alternative(name, _alternative_figures(facts, channel, problem))
+    if preview.facts.not_allowed:
+        return Alternative(name, {}, f"makes values certain: {', '.join(preview.facts.not_allowed)}")
+    return Alternative(name, _alternative_figures(preview))
 
 
-def _alternative_figures(facts: BucketizePlan, channel: Channel | None, problem: BucketProblem) -> dict[str, Figure]:
+def _alternative_figures(preview: ReleasePreview) -> dict[str, Figure]:
+    facts, problem, _, channel = preview
     highest = facts.highest_belief.overall if facts.highest_belief else "1"
     figures: dict[str, Figure] = {"loss": facts.loss, "highest_belief": float(Fraction(highest))}
     if channel is None:
@@ -394,7 +301,7 @@ def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> 
     outcomes = {}
     for name in ("optimal", "informative"):
         try:
-            facts, channel, _ = preview_release(db, records, Bucketize.model_validate({"algorithm": name, **rule}))
+            facts, _, _, channel = preview_release(db, records, Bucketize.model_validate({"algorithm": name, **rule}))
         except InfeasibleError:
             return "optimal", ()
         if channel is None or facts.not_allowed:

@@ -493,15 +493,28 @@ class BucketizeFacts(BucketFacts):
 
 
 class BucketizePlan(BucketFacts):
-    """The facts of a plan, with remarks, and the values that publishing would refuse, as they would be certain."""
+    """The facts of a plan, with remarks, and the values that publishing would refuse, as they would be certain.
+
+    ``learning_belief``, ``count_error``: what ``attack`` and ``evaluate`` would measure of a model of the release.
+    """
 
     search_seconds: float = Field(default=0.0, exclude=True)
     not_allowed: list[str] = Field(default_factory=list)
     remarks: list[str] = Field(default_factory=list)
+    learning_belief: float | None = None
+    count_error: float | None = None
 
     def _list_remarks(self) -> list[tuple[str, str]]:
         refused = [("refused", f"as certain: {', '.join(self.not_allowed)}")] if self.not_allowed else []
-        return [*(("mind", remark) for remark in self.remarks), *refused]
+        return [*self._describe_predictions(), *(("mind", remark) for remark in self.remarks), *refused]
+
+    def _describe_predictions(self) -> list[tuple[str, str]]:
+        belief, error, lines = self.learning_belief, self.count_error, []
+        if belief is not None:
+            lines.append(("learning attacker", f"about {belief:.0%} sure of its best guess; no bound limits it"))
+        if error is not None:
+            lines.append(("error of a count", f"about {error:.1%} for 200 to 1,000 records, after 'privsql fit'"))
+        return lines
 
     def count_search_seconds(self) -> float:
         """Return the seconds of a processor that the search took."""

@@ -1,0 +1,315 @@
+"""Foresee a release from its plan: facts, beliefs, what gets through, and how much a model of it would know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.answers.bucket_model import (
+    calibrate_power,
+    find_obstacle,
+    list_weights,
+    prepare_release,
+    raise_power,
+)
+from privsql.answers.channel import LARGE, own_share
+from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combine_rows, fit_softmax, start_fit
+from privsql.engine.files import label_value
+from privsql.engine.remote import BATCH
+from privsql.engine.sqlfiles import fill, temp_table
+from privsql.errors import InfeasibleError
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize import beliefs
+from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
+from privsql.mechanisms.bucketize.estimator import channel_facts, code_column, make_channel
+from privsql.mechanisms.bucketize.fakes import plan_lists
+from privsql.mechanisms.bucketize.feasibility import PlannedAssignment, imply_beliefs
+from privsql.mechanisms.bucketize.informative import make_layout
+from privsql.mechanisms.bucketize.parameters import BucketizePlan
+from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
+from privsql.mechanisms.bucketize.search import find_plan, search
+from privsql.model.records import ReleaseArrays
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from privsql.answers.channel import Channel, Floats
+    from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
+    from privsql.mechanisms.bucketize.layout import BucketRuns
+    from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan
+    from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize
+    from privsql.model.records import Records
+
+# Plans ----------------------------------------------------------------------------------------------------------------
+# Loss and beliefs follow from counts, what gets through from a trial layout.
+
+MOST = 1_000_000  # records of which a plan draws a layout bucket by bucket
+
+
+class ReleasePreview(NamedTuple):
+    """Facts of a plan, the problem that it solves, and where a trial layout is drawn its lists and its channel."""
+
+    facts: BucketizePlan
+    problem: BucketProblem
+    runs: BucketRuns | None
+    channel: Channel | None
+
+
+def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
+    """Return the facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
+    preview = preview_release(db, source, params)
+    predicted = predict_release(db, source, preview)
+    figures = {} if predicted is None else {"learning_belief": predicted.belief, "count_error": predicted.error}
+    remarks = _list_remarks(preview.facts, preview.problem, params)
+    return BucketizePlan.join_parts(preview.facts, remarks=remarks, **figures)
+
+
+def preview_release(db: Relations, source: Records, params: Bucketize) -> ReleasePreview:
+    """Return what counts and a trial layout tell; raises as ``search``."""
+    plan, problem = search(db, source, params)
+    even = params.effective_layout in ("blocks", "round-robin")
+    assignment = PlannedAssignment(plan, problem, even=even, fakes=bool(params.fake_values))
+    facts = plan_facts(plan, problem, params, sum(source.counts))
+    implied = imply_beliefs(assignment, _column_texts(db, source.roles)).as_facts()
+    runs = _draw_runs(plan, problem, params)
+    if runs is not None:
+        reserve_memory(db, runs)
+    channel = _preview_channel(runs, facts)
+    through = [channel_facts(channel)] if channel is not None else []
+    planned = BucketizePlan.join_parts(facts, *through, implied, search_seconds=round(plan.seconds, 6))
+    planned = BucketizePlan.join_parts(planned, not_allowed=_not_allowed(planned, problem, params))
+    return ReleasePreview(planned, problem, runs, channel)
+
+
+def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketRuns | None:
+    """Return what buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
+    if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
+        return None
+    laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan
+    return make_layout(laid, params.effective_layout, seed_key(1).random_generator("plan"), problem.trees).list_runs(
+        laid.setting
+    )
+
+
+def _preview_channel(runs: BucketRuns | None, facts: BucketFacts) -> Channel | None:
+    """Return the channel of such a layout; None where there is none, or values are very many."""
+    if runs is None or runs.values > LARGE:
+        return None
+    return make_channel(runs.count_meetings(facts.fake_values), facts).channel
+
+
+def _list_remarks(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
+    """Return what to know of ``informative`` before it is published."""
+    if params.algorithm != "informative":
+        return []
+    if len(set(problem.thresholds)) == 1:
+        return ["thresholds are the same for every value: nothing is to be gained from 'informative'"]
+    plainly = params.model_copy(update={"algorithm": "two-size", "layout": None})
+    try:
+        other = find_plan(problem, "two-size")
+        stated = plan_facts(other, problem, plainly, problem.records)
+        less = _preview_channel(_draw_runs(other, problem, plainly), stated)
+    except InfeasibleError:
+        return []
+    if less is None or facts.mean_belief is None:
+        return []
+    return [f"it uses thresholds up: mean belief {facts.mean_belief:.3f}, {own_share(less):.3f} with 'two-size'"]
+
+
+def _not_allowed(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
+    """Return the values that publishing would refuse, as they would be certain."""
+    columns = facts.highest_belief.components if facts.highest_belief else {}
+    excused = {problem.label(code) for code in beliefs.allowed_values(params, problem.labels, problem.thresholds)}
+    names = [
+        value if len(columns) == 1 else f"{name}: {value}"
+        for name, of in columns.items()
+        for value, most in of.items()
+        if most == "1" and value not in excused
+    ]
+    return [] if beliefs.allows_certainty(params) else names
+
+
+def _column_texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
+    """Of each sensitive column the text of every value, in the order of the domain."""
+    labels = [exp.cast(item, "VARCHAR") for item in roles.sa_columns()]
+    rows = db.rows(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": labels}))
+    names = enumerate(field.name for field in roles.sensitive)
+    return {name: [label_value([row[k]]) for row in rows] for k, name in names}
+
+
+# Models ---------------------------------------------------------------------------------------------------------------
+# How much a model of the release would know, from labelled records; none is fitted to buckets.
+#
+# Of what a label tells of the parameters, a bucket leaves
+#
+#     eta_v = 1 - sum_i q_iv (1 - q_iv) / sum_i p_iv (1 - p_iv),
+#
+# p the probability of a value by the quasi-identifiers and q the one given the bucket's list as well. So n records in
+# buckets teach as much as eta n labelled ones, to which p is quickly fitted. Other records are dealt to lists of the
+# plan: q is the attacker's belief. The answer to a question varies within buckets by sum q (1 - q), and with what
+# parameters add, where questions do not share them, by the sum of that over eta. So of a true count of N records
+# with value v, among t of all records, the mean relative error is
+#
+#     sqrt(2/pi) sqrt((1 - t) rho_v / (eta_v N)),   rho_v = sum_i q_iv (1 - q_iv) / sum_i q_iv,
+#
+# here its mean over the values of all records, and over N evenly by its logarithm. t is N over the value's records.
+
+READ, DEALT = 40_000, 6_000  # records that are read, and of these dealt to buckets, at most
+FIRST_LABELS, FIRST_SHARE = 4_000, 0.4  # by which eta is found
+HELD_OUT = 0.1  # of the records by an attacker
+LOW, HIGH = 200, 1_000  # of the counts
+QUICK = Schedule(15, 4, 8, 20)
+
+
+@dataclass(frozen=True)
+class PredictedModel:
+    """``belief``: of the learning attacker in its best guess, on average; ``error``: mean relative error of counts of
+    ``LOW`` to ``HIGH`` by the model of ``privsql fit``, None where no value has so many records.
+    """
+
+    belief: float
+    error: float | None
+
+
+@dataclass(frozen=True)
+class LabelledRecords:
+    """Every k-th record of a source: ``columns`` (r,) each, the ``labels`` (r,) are codes; ``counts`` (m,) of all."""
+
+    columns: dict[str, NDArray[Any]]
+    labels: Ints
+    counts: Ints
+
+    @staticmethod
+    def read(db: Relations, source: Records) -> LabelledRecords:
+        """Read at most ``READ`` records, spread evenly."""
+        counts = np.array(source.counts, dtype=np.int64)
+        step, number = -(-int(counts.sum()) // READ), 0
+        parts = []
+        with db.stream_batches(source.coded_records(ordered=False), BATCH) as coded:
+            for batch in coded:
+                parts.append(pa.table(batch).take(np.arange(-number % step, len(batch), step)))
+                number += len(batch)
+        rows, roles = pa.concat_tables(parts).combine_chunks(), source.roles
+        fields = zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
+        columns = {field.name: code_column(rows[key], field) for field, key in fields}
+        return LabelledRecords(columns, rows["code"].to_numpy().astype(np.int64), counts)
+
+    def select_records(self, chosen: NDArray[np.intp]) -> LabelledRecords:
+        """Return some of the records."""
+        columns = {name: column[chosen] for name, column in self.columns.items()}
+        return LabelledRecords(columns, self.labels[chosen], self.counts)
+
+
+def predict_release(db: Relations, source: Records, preview: ReleasePreview) -> PredictedModel | None:
+    """Return what a model would know of a planned release; None where no model is fitted, or no layout is drawn."""
+    facts, roles = preview.facts, source.roles
+    if facts.fake_values or len(roles.sensitive) > 1 or not roles.quasi_identifiers or not db.keeps_order:
+        return None
+    if preview.runs is None or find_obstacle(preview.problem.records, len(source.counts)):
+        return None
+    return predict_model(LabelledRecords.read(db, source), preview.runs)
+
+
+def predict_model(labelled: LabelledRecords, runs: BucketRuns) -> PredictedModel:
+    """Return what a model would know of records in buckets with the lists of ``runs``, by labels instead of a fit."""
+    noise = seed_key(1).random_generator("prediction")
+    bucket, slots = _choose_lists(runs, min(DEALT, len(labelled.labels) // 3))
+    dealt = _choose_records(labelled.labels, slots, noise)
+    left = noise.permutation(np.setdiff1d(np.arange(len(labelled.labels)), dealt))
+    attacked = min(int(labelled.counts.sum()), LEARNING_SAMPLE) * (1 - HELD_OUT)
+
+    def measure(share: float, most: float = np.inf) -> PosteriorSums:
+        taught = labelled.select_records(left[: max(1, int(min(share * attacked, most)))])
+        return measure_posterior(taught, labelled.select_records(dealt), bucket, slots)
+
+    found = measure(measure(FIRST_SHARE, FIRST_LABELS).share)
+    return PredictedModel(found.belief, found.predict_error(labelled.counts))
+
+
+def _choose_lists(runs: BucketRuns, records: int) -> tuple[Ints, Ints]:
+    """Return the buckets and values of about so many slots (s,), spread evenly over the buckets of each size."""
+    share = records / int(runs.listed_counts.sum())
+    parts: list[tuple[Ints, Ints]] = []
+    number = 0
+    for one in runs.classes:
+        ends = np.cumsum(one.length)
+        buckets = max(1, min(int(ends[-1]), round(share * int(ends[-1]))))
+        chosen = ((np.arange(buckets) + 0.5) * ends[-1] / buckets).astype(np.int64)
+        codes = one.codes[np.searchsorted(ends, chosen, side="right")].astype(np.int64)
+        parts.append((number + np.repeat(np.arange(buckets), codes.shape[1]), codes.ravel()))
+        number += buckets
+    bucket, slots = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return bucket, slots
+
+
+def _choose_records(labels: Ints, slots: Ints, noise: np.random.Generator) -> NDArray[np.intp]:
+    """Return a record with the value of each slot (s,); where these are too few, some of them again."""
+    shuffled = noise.permutation(len(labels))
+    by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    order = np.argsort(slots, kind="stable")
+    first = np.searchsorted(labels[by_label], slots[order])
+    have = np.maximum(np.searchsorted(labels[by_label], slots[order], side="right") - first, 1)
+    rank = np.arange(len(slots)) - np.searchsorted(slots[order], slots[order])
+    chosen = np.empty(len(slots), dtype=np.intp)
+    chosen[order] = by_label[np.minimum(first + rank % have, len(labels) - 1)]
+    return chosen
+
+
+@dataclass(frozen=True)
+class PosteriorSums:
+    """``belief``: mean belief in the best guess; sums over records by value (K,): ``weights`` of q, ``open`` of
+    q (1 - q), and ``prior`` of p (1 - p).
+    """
+
+    belief: float
+    weights: Floats
+    open: Floats
+    prior: Floats
+
+    @property
+    def share(self) -> float:
+        """Return eta of all values."""
+        return float(np.clip(1 - self.open.sum() / self.prior.sum(), 0, 1))
+
+    def predict_error(self, counts: Ints) -> float | None:
+        """Return the mean relative error of counts from ``LOW`` to ``HIGH``, ``counts`` (K,) those of all records."""
+        sizes = np.geomspace(LOW, HIGH, 17)[:, None]
+        selected = sizes / np.maximum(counts, 1)
+        possible = (selected < 1) & (self.weights > 0) & (self.open < self.prior)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            variance = (1 - selected) * self.open / (self.weights * sizes * (1 - self.open / self.prior))
+        weights = np.where(possible, counts, 0)
+        if not weights.any():
+            return None
+        return float(np.sqrt(2 / np.pi) * (weights * np.sqrt(np.where(possible, variance, 0))).sum() / weights.sum())
+
+
+def measure_posterior(taught: LabelledRecords, dealt: LabelledRecords, bucket: Ints, slots: Ints) -> PosteriorSums:
+    """Return what is believed of ``dealt`` records in buckets (s,) that list their values, after labels of others."""
+    values, offset = len(taught.counts), np.log(np.maximum(taught.counts, 1) / taught.counts.sum())
+    first, member, sizes = combine_rows(list(taught.columns.values()))
+    columns = {name: column[first] for name, column in taught.columns.items()}
+    features = FeatureMap(columns, sizes)
+    design, labels = features.make_design(columns, sizes), np.zeros((len(first), values))
+    np.add.at(labels, (member, taught.labels), 1)
+    theta = fit_softmax(design, LabelLikelihood(labels), offset, start_fit(design, values), QUICK).theta
+    entries, count = np.unique(bucket * values + slots, return_counts=True)
+    arrays = ReleaseArrays(dealt.columns, bucket, entries // values, entries % values, count, [None] * values)
+    prepared = prepare_release(arrays, features)
+    likelihood = prepared.likelihood
+    probabilities = prepared.design.probabilities(theta, offset)
+    belief, power = calibrate_power(likelihood, probabilities)
+    probabilities = raise_power(probabilities, power)
+    _, value, weight = list_weights(likelihood, probabilities)
+    prior = probabilities[likelihood.member]
+
+    def sum_values(amounts: Floats) -> Floats:
+        return np.asarray(np.bincount(value, amounts, values), dtype=np.float64)
+
+    left = prior * (1 - prior)
+    return PosteriorSums(belief, sum_values(weight), sum_values(weight * (1 - weight)), left.sum(axis=0))

@@ -1,0 +1,104 @@
+"""What a plan predicts of a model of its release, beside what a fitted model measures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import privsql as api
+from privsql.mechanisms.bucketize.layout import runs_from_entries
+from privsql.mechanisms.bucketize.preview import LabelledRecords, PosteriorSums, predict_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from privsql.mechanisms.bucketize.layout import BucketRuns
+
+VALUES, RECORDS = 8, 2_400
+
+
+def list_buckets(size: int) -> BucketRuns:
+    """Buckets of ``size`` that list neighbouring values, all of them equally often."""
+    slots = np.arange(RECORDS)
+    bids, codes = slots // size, (slots // size + slots % size) % VALUES
+    return runs_from_entries(bids, codes, VALUES, [(size, RECORDS // size)])
+
+
+def label_records(columns: dict[str, np.ndarray]) -> LabelledRecords:
+    return LabelledRecords(columns, np.arange(RECORDS) % VALUES, np.full(VALUES, RECORDS // VALUES))
+
+
+@pytest.mark.parametrize("size", [2, 4, 6])
+def test_columns_that_tell_nothing_leave_the_share_of_the_list(size: int) -> None:
+    noise = np.random.default_rng(1)
+    columns = {"a": noise.integers(0, 4, RECORDS), "b": noise.normal(size=RECORDS)}
+    assert predict_model(label_records(columns), list_buckets(size)).belief == pytest.approx(1 / size, abs=0.06)
+
+
+def test_a_column_that_tells_all_leaves_nothing_open() -> None:
+    columns = {"a": np.arange(RECORDS) % VALUES}
+    predicted = predict_model(label_records(columns), list_buckets(4))
+    assert predicted.belief > 0.97
+    assert predicted.error is not None
+    assert predicted.error < 0.01
+
+
+def test_prediction_is_the_same_again() -> None:
+    columns = {"a": np.arange(RECORDS) // 3 % VALUES}
+    one, other = (predict_model(label_records(columns), list_buckets(4)) for _ in range(2))
+    assert one == other
+
+
+def test_error_of_counts_is_that_of_independent_records() -> None:
+    """With rho = 1/4 and eta = 1/2 the variance of N is N/2 (1 - t)."""
+    n = 10_000
+    sums = PosteriorSums(0.5, np.full(2, n / 2), np.full(2, n / 8), np.full(2, n / 4))
+    sizes = np.geomspace(200, 1_000, 1_000)
+    expected = np.sqrt(2 / np.pi) * np.sqrt((1 - sizes / (n / 2)) / (2 * sizes)).mean()
+    assert sums.predict_error(np.full(2, n // 2)) == pytest.approx(expected, rel=0.01)
+    assert sums.predict_error(np.full(2, 150)) is None
+
+
+def make_people(records: int) -> pa.Table:
+    """Twelve jobs that go with age, sex and place."""
+    noise = np.random.default_rng(5)
+    job = noise.choice(12, records, p=noise.dirichlet(np.full(12, 8.0)))
+    age = (20 + 3 * job + noise.normal(scale=9, size=records)).round().clip(18, 80)
+    sex = (noise.random(records) < np.where(job % 2, 0.75, 0.3)).astype(int)
+    place = np.where(noise.random(records) < 0.4, job, noise.integers(0, 12, records))
+    return pa.table({"age": age, "sex": sex, "place": place, "job": job})
+
+
+def plan_people(records: int, **mechanism: object) -> dict[str, object]:
+    keywords = {"sensitive": "job", "quasi_identifiers": ["age", "sex", "place"], "threshold": "1/4"}
+    return api.plan(make_people(records), **keywords, **mechanism, to="t.duckdb", ledger_off=True).facts
+
+
+def test_plan_predicts_only_where_a_model_is_fitted() -> None:
+    facts = plan_people(2_000)
+    assert 0.3 < facts["learning_belief"] < 0.9
+    assert 0.01 < facts["count_error"] < 0.2
+    for other in (plan_people(150), plan_people(2_000, fake_values=1)):
+        assert "learning_belief" not in other
+        assert "count_error" not in other
+
+
+@pytest.mark.slow
+def test_predictions_are_near_what_attack_and_evaluate_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path / "cache"))
+    people = make_people(8_000)
+    keywords = {"sensitive": "job", "quasi_identifiers": ["age", "sex", "place"], "threshold": "1/3"}
+    planned = api.plan(people, **keywords, to=tmp_path / "t.duckdb", ledger_off=True).facts
+    released = api.publish(people, **keywords, to=tmp_path / "t.duckdb", ledger_off=True, seed=1)
+    (learning,) = [one for one in api.attack(released).findings if one.adversary == "learning"]
+    assert planned["learning_belief"] == pytest.approx(learning.mean, rel=0.2)
+    api.fit(released)
+    scores = api.evaluate(released, source=released.spec, queries=800, seed=2).scores["model"]
+    truth, estimate = np.array(scores.truth), np.array(scores.estimate)
+    inside = (truth >= 200) & (truth < 1_000)
+    measured = (np.abs(estimate - truth)[inside] / truth[inside]).mean()
+    assert inside.sum() > 60
+    assert planned["count_error"] == pytest.approx(measured, rel=0.2)
