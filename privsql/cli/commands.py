@@ -69,12 +69,7 @@ def publish(
     """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
     spec, key = read_specification(ctx, source), _release_key(key_file, seed)
     done = api.publish(spec, key=key, replace=replace, allow_composition=allow_composition, options=options)
-    summary = api.summarize(done, measured=False, options=options)
-    return CommandOutcome(
-        lambda: done.as_json() | {"summary": summary.as_json()},
-        lambda: printing.print_release(done, summary, verbose=verbose),
-        warnings=done.warnings,
-    )
+    return CommandOutcome(done.as_json, lambda: printing.print_release(done, verbose=verbose), warnings=done.warnings)
 
 
 def _release_key(file: Path | None, seed: int | None) -> Key | None:

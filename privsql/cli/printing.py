@@ -115,9 +115,10 @@ def print_summary(summary: ReleaseSummary) -> None:
     get_console().print(rows)
 
 
-def print_release(done: Published, summary: ReleaseSummary, *, verbose: bool) -> None:
+def print_release(done: Published, *, verbose: bool) -> None:
     """Print a release that was written: its summary first, with ``verbose`` all that it states."""
-    print_summary(summary)
+    if done.summary is not None:
+        print_summary(done.summary)
     if verbose:
         print_published(done)
         return

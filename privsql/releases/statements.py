@@ -16,6 +16,7 @@ from privsql._version import __version__
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import SAMPLE, quick_learning_risk
 from privsql.engine import sqlfiles
+from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, any_of, column, fill, is_null, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
@@ -291,6 +292,8 @@ def _is_same(stated: object, other: object) -> bool:
 
 PROMISED, BEYOND, MEASURED = "promised", "beyond the promise", "measured"
 TYPICAL_COUNT = 500  # records of the answer whose error is stated
+MOST_KINDS = 2**24  # records that are compared with each other
+HASHES = 2**64  # different ones
 
 
 @dataclass(frozen=True)
@@ -343,11 +346,12 @@ class ReleaseSummary:
         return [(one.title, one.text) for one in self.lines.values()]
 
 
-def list_bounds(release: AttachedRelease) -> list[VerifiedBound]:
-    """Return the bounds of a release by its tables."""
+def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[VerifiedBound]:
+    """Return the bounds of a release by its tables; ``examined``: ``examine_release`` has just named what they read."""
     checked = release.mechanism.read_release(release.db, release.manifest, release.database)
-    checked.name_tables()
-    release.mechanism.checks(checked)
+    if not examined:
+        checked.name_tables()
+        release.mechanism.checks(checked)
     return release.mechanism.bounds(checked)
 
 
@@ -405,11 +409,31 @@ def _summarize_unique(release: AttachedRelease) -> SummaryLine:
     title, roles = "unique people", release.manifest.roles
     if not roles.quasi_identifiers:
         return SummaryLine(title, "no records are published, so nobody can be singled out in them")
-    rows = exp.select(*roles.qi_in()).from_(table(find_qi_table(release), release.database))
-    holes: Holes = {"rows": rows.subquery("rows"), "columns": [column(key) for key in roles.qi_keys]}
-    unique, records = (int(count or 0) for count in release.db.rows(fill("verify/unique_people", holes))[0])
-    text = f"{unique:,} of {records:,} ({unique / max(1, records):.1%}) are the only ones with their quasi-identifiers"
+    rows = exp.select(*roles.qi_in()).from_(table(find_qi_table(release), release.database)).subquery("rows")
+    unique, records = count_unique(release.db, rows, [column(key) for key in roles.qi_keys])
+    about = "about " if records > MOST_KINDS else ""
+    alone = f"{about}{unique:,} of {records:,} ({unique / max(1, records):.1%})"
+    text = f"{alone} are the only ones with their quasi-identifiers"
     return SummaryLine(title, text, MEASURED, {"unique": unique, "records": records})
+
+
+def count_unique(db: Relations, rows: exp.Expr, columns: Sequence[exp.Expr], most: int = MOST_KINDS) -> tuple[int, int]:
+    """Return how many rows no other is equal to, and how many there are.
+
+    Rows are equal if their hashes of 64 bits are, which in ``most`` records goes wrong with probability 1e-5 once. Of
+    more records a part is read, about ``most`` of them and all that are equal to each, and stands for all.
+    """
+    records = int(db.rows(exp.select(exp.Count(this=exp.Star())).from_(rows))[0][0])
+    last = HASHES * min(most, records) // max(1, records)
+    kind = exp.Anonymous(this="hash", expressions=list(columns))
+    holes: Holes = {"rows": rows, "hash": kind, "last": exp.Literal.number(max(0, last - 1))}
+    with db.stream_batches(fill("duckdb/kinds_of_rows", holes), BATCH) as batches:
+        parts = [batch.column(0).to_numpy() for batch in batches]
+    kinds = np.concatenate(parts) if parts else np.zeros(0, np.uint64)
+    kinds.sort()
+    starts = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), kinds[1:] != kinds[:-1], np.ones(1, np.bool_)]))
+    alone = int((np.diff(starts) == 1).sum()) if len(kinds) else 0
+    return round(alone * HASHES / last) if last else 0, records
 
 
 def _summarize_others(manifest: Manifest) -> SummaryLine:

@@ -364,21 +364,16 @@ def summarize(
     release: PathLike,
     *,
     findings: Sequence[Finding] | None = None,
-    measured: bool = True,
     **how: Unpack[RunKeywords],
 ) -> ReleaseSummary:
     """Return the five lines on a release: promise, strongest attacker, error of a count, unique people, other releases.
 
     ``findings``: of ``attack``, with its source how often the attacker is right; without them the attacker is measured
-    here, from the release alone. Without ``measured`` neither the attacker nor errors are, which takes a moment in
-    place of many seconds. Raises ``GuaranteeError`` if the file does not hold what its manifest states.
+    here, from the release alone. Raises ``GuaranteeError`` if the file does not hold what its manifest states.
     """
     target = as_target(release)
     with options_from(how, summarize) as options:
         report = options.report or SilentReporter()
-        if not measured:
-            with open_release(target) as (_, attached), explain_failures(target):
-                return ReleaseSummary.make(attached, list_bounds(attached))
         with Release(target) as opened, explain_failures(target):
             expected = estimate_accuracy(opened, report)
         with open_release(target) as (db, attached), explain_failures(target):

@@ -23,7 +23,13 @@ from privsql.releases.draft import Draft, digest_release, is_occupied, private_f
 from privsql.releases.ledger.composition import find_ledger, make_choice, make_publication, prepare_ledger
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import SchemaDraft, inspect, replay_target_wal, rewrite_without_leftovers
-from privsql.releases.statements import estimate_learning_risk, examine_release, refuse_learning
+from privsql.releases.statements import (
+    ReleaseSummary,
+    estimate_learning_risk,
+    examine_release,
+    list_bounds,
+    refuse_learning,
+)
 from privsql.source.keywords import as_spec, list_keywords, split_keywords
 from privsql.source.places import Target
 from privsql.source.records import overlaps_source, prepare_records
@@ -58,7 +64,8 @@ class Published:
 
     Verbs take it in place of the path of a release. ``spec``: the whole specification, with its table where that lies
     in Python; ``verify``, ``evaluate`` and ``attack`` take it as ``source``. ``stated``: the mechanism's own facts.
-    ``search_seconds``: processor time of a plan's search, where the mechanism measures it.
+    ``search_seconds``: processor time of a plan's search, where the mechanism measures it. ``summary``: the five lines
+    on a release, as far as they need no measuring (``summarize`` measures them).
     """
 
     release: Path | None
@@ -70,6 +77,7 @@ class Published:
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     search_seconds: float | None = None
+    summary: ReleaseSummary | None = field(default=None, repr=False)
 
     def __fspath__(self) -> str:
         """Return the path of the release; ``UsageError`` for a plan."""
@@ -128,6 +136,7 @@ class Published:
             "seconds": round(self.seconds, 3),
             **({} if self.search_seconds is None else {"search_seconds": self.search_seconds}),
             "warnings": self.warnings,
+            **({} if self.summary is None else {"summary": self.summary.as_json()}),
         }
 
 
@@ -205,10 +214,20 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
         with publication.record_commit(made.written, made.facts):
             db.let_go()
             draft.commit(made.written)
-    summary = _release_facts(spec, publication.source, made.facts)
+    facts = _release_facts(spec, publication.source, made.facts)
     warnings = [*made.warnings, *_table_warnings(spec), *_place_warnings(spec)]
     seconds = time.monotonic() - clock
-    return Published(target.path, summary, made.facts, spec, publication.as_facts(), made.checks, seconds, warnings)
+    return Published(
+        target.path,
+        facts,
+        made.facts,
+        spec,
+        publication.as_facts(),
+        made.checks,
+        seconds,
+        warnings,
+        summary=made.summary,
+    )
 
 
 @dataclass(frozen=True)
@@ -219,6 +238,7 @@ class _MadeRelease:
     checks: list[CheckResult]
     written: Path
     warnings: list[str]
+    summary: ReleaseSummary
 
 
 def _make_release(publication: Publication, draft: Draft) -> _MadeRelease:
@@ -233,6 +253,7 @@ def _make_release(publication: Publication, draft: Draft) -> _MadeRelease:
     results = examine_release(release, whole=False)
     _require_checks_hold(results)
     refuse_learning(release)
+    summary = ReleaseSummary.make(release, list_bounds(release, examined=True))
     publication.read_tables(release.tables)
     if spec.format == "parquet":
         for name in release.stated_tables:  # the manifest comes last
@@ -247,7 +268,7 @@ def _make_release(publication: Publication, draft: Draft) -> _MadeRelease:
     else:
         written = rewrite_without_leftovers(db, draft.database_file, release)
         results = [*_check_closed(db, written, release), *results]
-    return _MadeRelease(facts, results, written, _list_warnings(release, source, risk))
+    return _MadeRelease(facts, results, written, _list_warnings(release, source, risk), summary)
 
 
 def _check_closed(db: EngineSession, file: Path, release: AttachedRelease) -> list[CheckResult]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cmp_to_key
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,12 @@ from pydantic import ValidationError
 
 from privsql.engine.open import open_engine
 from privsql.engine.progress import Options
-from privsql.engine.sqlfiles import temp_table
+from privsql.engine.sqlfiles import column, temp_table
 from privsql.mechanisms.bucketize.parameters import FakeFacts
 from privsql.mechanisms.permute.parameters import GroupFacts, Permute, PermuteFacts
 from privsql.mechanisms.setvalued.parameters import SetValued
 from privsql.model.manifest import differ_from_spec, in_order
+from privsql.releases.statements import count_unique
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,3 +78,18 @@ def test_facts_are_joined_and_leave_out_what_has_its_default() -> None:
     assert FakeFacts(fake_values=0, weak_fakes=0).as_json() == {"weak_fakes": 0}
     with pytest.raises(ValidationError, match="held_back"):
         PermuteFacts.join_parts(groups)
+
+
+def test_rows_that_no_other_is_equal_to_are_counted(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(3).integers(0, 150, (20_000, 2)).tolist()
+    rows = Counter(tuple(None if value == 7 else value for value in row) for row in drawn)
+    alone = sum(number == 1 for number in rows.values())
+    assert 5_000 < alone < 12_000
+    columns = [pa.array([None if row[i] == 7 else row[i] for row in drawn], pa.int64()) for i in range(2)]
+    with open_engine(tmp_path, Options()) as db:
+        db.register_arrow("people", pa.table(columns, ["q0", "q1"]))
+        people, keys = temp_table("people"), [column("q0"), column("q1")]
+        assert count_unique(db, people, keys) == (alone, 20_000)
+        assert count_unique(db, people, keys, most=5_000) == (pytest.approx(alone, rel=0.1), 20_000)  # a part of them
+        db.register_arrow("people", pa.table(columns, ["q0", "q1"])[:0])
+        assert count_unique(db, people, keys) == (0, 0)
