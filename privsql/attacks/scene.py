@@ -291,7 +291,7 @@ class ReleaseView:
 
     ``source``: whether the source's records are there as ``records``; ``sample``: attack about as many records only
     (None: all); ``noise``: for what an adversary draws; ``within``: how near a guess has to come, where values have a
-    distance (None: as the mechanism promises).
+    distance (None: as the mechanism promises); ``prefix``: of the relations that are made of it.
     """
 
     db: Relations
@@ -301,6 +301,7 @@ class ReleaseView:
     source: bool = False
     sample: int | None = None
     within: str | None = None
+    prefix: str = "a"
 
     @property
     def roles(self) -> Roles:
@@ -315,7 +316,7 @@ class AttackView(ABC):
     part: str  # its column that says to which group a record belongs
     independent: bool  # whether the records' values were drawn independently of each other
     stated: tuple[str, ...]  # what the list of values says of each besides its code
-    relations: tuple[str, ...] = ("a_rows",)  # relations that are made of the release
+    relations: tuple[str, ...] = ("rows",)  # relations that are made of the release, behind the view's prefix
 
     def __init__(self, view: ReleaseView) -> None:
         self.given = view
@@ -376,7 +377,7 @@ class AttackView(ABC):
     # What follows ---
 
     def _name_tables(self) -> None:
-        """a_records(part, q0.., more) as stored, and a_rows of it; a_values(code, s0.., and what the kind needs)."""
+        """a_records(part, q0.., more) as stored, and rows of it; a_values(code, s0.., and what the kind needs)."""
         roles, more, database = self.roles, self._more_columns(), self.given.database
         columns = roles.by_all if more else roles.by_qi
         items = [alias_as(columns.as_column(self.part), "part"), *roles.qi_in(), *(roles.sa_in() if more else [])]
@@ -393,11 +394,20 @@ class AttackView(ABC):
             "more": [column(key) for key in more],
             "filter": self._attacked_filter(),
         }
-        self.db.create_table("a_rows", fill("attack/rows", holes), title="Reading the release")
+        self.db.create_table(self.name_relation("rows"), fill("attack/rows", holes), title="Reading the release")
+
+    def name_relation(self, name: str) -> str:
+        """Return what a relation of this view is called; of views that are open at once none has another's."""
+        return f"{self.given.prefix}_{name}"
+
+    @property
+    def rows(self) -> exp.Table:
+        """Return relation ``rows``."""
+        return temp_table(self.name_relation("rows"))
 
     @cached_property
     def _record_rows(self) -> Any:
-        listed = exp.select("part", "key").from_(temp_table("a_rows")).order_by("pos")
+        listed = exp.select("part", "key").from_(self.rows).order_by("pos")
         return self.db.arrow(listed)
 
     @property
@@ -413,7 +423,7 @@ class AttackView(ABC):
     @cached_property
     def levels(self) -> list[Ints]:
         """The quasi-identifiers of every record as ranks (n,), one array per column."""
-        holes = [{"rows": temp_table("a_rows"), "column": column(key)} for key in self.roles.qi_keys]
+        holes = [{"rows": self.rows, "column": column(key)} for key in self.roles.qi_keys]
         answers = (self.db.arrow(fill("attack/levels", one)) for one in holes)
         return [one["level"].to_numpy().astype(np.int64) for one in answers]
 
@@ -428,7 +438,7 @@ class AttackView(ABC):
         if not self.given.source:
             return None
         holes: Holes = {
-            "rows": temp_table("a_rows"),
+            "rows": self.rows,
             "records": temp_table("records"),
             "values": temp_table("a_values"),
             "qi": self.roles.qi_columns(),
@@ -443,7 +453,7 @@ class AttackView(ABC):
 
     def close(self) -> None:
         """Forget what was made."""
-        self.db.drop(*self.relations)
+        self.db.drop(*map(self.name_relation, self.relations))
 
     def make_tally(self) -> Tally:
         """An empty tally."""

@@ -194,7 +194,7 @@ def attack_by_choice(scene: AttackView) -> list[Finding]:
     person = injective_text(column("person", "c"), "VARCHAR")
     holes: Holes = {
         "pairs": temp_table("pairs"),
-        "rows": temp_table("a_rows"),
+        "rows": scene.rows,
         "values": temp_table("a_values"),
         "chosen": temp_table("chosen_people"),
         "people": temp_table("people"),

@@ -850,3 +850,14 @@ def test_perturbed_values_outside_their_domain_are_not_attacked(plain: Path, tmp
         db.execute("DELETE FROM privsql_domains WHERE cell = 7")
     with pytest.raises(GuaranteeError, match="domains"):
         privsql.attack(release)
+
+
+@pytest.mark.slow
+def test_of_a_large_release_a_sample_is_learnt_and_all_is_attacked(
+    plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is made of the sample lies beside what is made of all records."""
+    monkeypatch.setattr(attacks, "LEARNING_SAMPLE", 2_500)
+    found = {one.adversary: one.attacked for one in privsql.attack(plain / "ill.duckdb").findings if one.applies}
+    assert found["linkage"] == PEOPLE
+    assert 2_000 < found["learning"] < 3_000

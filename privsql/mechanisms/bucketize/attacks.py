@@ -46,7 +46,7 @@ class BucketAttackView(AttackView):
 
     records, part, independent = "qit", "bid", False
     stated = ("records", "numerator", "denominator")
-    relations = ("a_rows", "a_composition")
+    relations = ("rows", "composition")
 
     @property
     def fake_count(self) -> int:
@@ -124,8 +124,8 @@ class BucketAttackView(AttackView):
             "same_value": same_columns("s", "v", names),
             "filter": self._attacked_filter().transform(_rename_to_bid),
         }
-        self.db.create_table("a_composition", fill("attack/composition", holes))
-        rows = self.db.arrow(exp.select("*").from_(temp_table("a_composition")))
+        self.db.create_table(self.name_relation("composition"), fill("attack/composition", holes))
+        rows = self.db.arrow(exp.select("*").from_(temp_table(self.name_relation("composition"))))
         bid, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
         return bid, code, records
 
@@ -168,7 +168,7 @@ class BucketAttackView(AttackView):
         """(bid, code, records, listed) of values above their threshold, compared in integers."""
         if not len(self.listed_entries[0]):  # and the composition is there
             return []
-        holes: Holes = {"composition": temp_table("a_composition"), "values": temp_table("a_values")}
+        holes: Holes = {"composition": temp_table(self.name_relation("composition")), "values": temp_table("a_values")}
         return self.db.rows(fill("attack/over_bound", holes))
 
     @cached_property
@@ -311,7 +311,9 @@ LEARNING_SAMPLE = 30_000  # records to which the attacker's model is fitted, in 
 
 def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     """Return what a model of the release believes of single records; naive Bayes where there is no model."""
-    scene = learnt.set_up(replace(learnt.view, sample=LEARNING_SAMPLE)) if _is_large(learnt) else learnt.scene
+    scene = (
+        learnt.set_up(replace(learnt.view, sample=LEARNING_SAMPLE, prefix="s")) if _is_large(learnt) else learnt.scene
+    )
     finding = find_learning(scene)
     if scene is not learnt.scene:
         scene.close()

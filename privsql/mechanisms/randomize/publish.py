@@ -262,7 +262,7 @@ class PerturbedView(AttackView):
 
     records, part, independent = "perturbed", "sub_table", True
     stated = ("protected",)
-    relations = ("a_rows", "a_chosen")
+    relations = ("rows", "chosen")
 
     def _more_columns(self) -> list[str]:
         return list(self.roles.sa_keys)
@@ -299,9 +299,11 @@ class PerturbedView(AttackView):
             return exp.true()
         step = -(-release_view.manifest.published_records // release_view.sample)
         self.db.register_arrow(
-            "a_chosen", pa.table({"pos": np.arange(0, release_view.manifest.published_records, step)})
+            self.name_relation("chosen"), pa.table({"pos": np.arange(0, release_view.manifest.published_records, step)})
         )
-        return exp.In(this=column("pos"), query=exp.select("pos").from_(temp_table("a_chosen")).subquery())
+        return exp.In(
+            this=column("pos"), query=exp.select("pos").from_(temp_table(self.name_relation("chosen"))).subquery()
+        )
 
     @cached_property
     def record_cells(self) -> Ints:
@@ -310,7 +312,7 @@ class PerturbedView(AttackView):
         stated: Holes = {"domains": domains, "values": temp_table("a_values"), "sa": self.roles.sa_columns("v")}
         self.db.create_view("a_cells", fill("randomize/cells_stated", stated))
         holes: Holes = {
-            "rows": temp_table("a_rows"),
+            "rows": self.rows,
             "cells": temp_table("a_cells"),
             "same_value": same_columns("r", "c", self.roles.sa_keys),
         }
