@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -195,6 +196,7 @@ MOST_VALUES = 2**17  # of a column
 UNPACKED = ("UUID",)  # types of which no two records have the same value, and Arrow looks none up
 JOINT = 2**16  # values of neighbouring columns, whose hashes are looked up at once
 PACKED = 24  # bytes for each record, while it is made and sorted
+ABSENT = np.uint64(2**64 - 1)  # stands for a value that there is none of
 
 
 @dataclass(frozen=True)
@@ -215,13 +217,34 @@ class PackedColumn:
         """Return the bits that a rank takes."""
         return _count_bits(len(self.values))
 
-    def rank_values(self, values: pa.Array) -> NDArray[np.int32]:
-        """Return the ranks of values; ``GuaranteeError`` for one that was not there before."""
-        ranks = pc.index_in(values, value_set=self.values)
-        if ranks.null_count:
+    def place_values(self, values: pa.Array) -> Hashes:
+        """Return the ranks of values, shifted to their place; ``GuaranteeError`` for one that was not there before."""
+        if self._placed is None or values.null_count:
+            ranks = pc.index_in(values, value_set=self.values)
+            if ranks.null_count:
+                raise source_changed_error()
+            return np.asarray(ranks.to_numpy(), dtype=np.uint64) << np.uint64(self.shift)
+        numbers, (least, table) = values.to_numpy(), self._placed
+        above = (numbers - numbers.dtype.type(least)).view(f"u{numbers.itemsize}")  # modulo what the type holds
+        if above.max(initial=0) >= len(table):
             raise source_changed_error()
-        numbers: NDArray[np.int32] = ranks.to_numpy()
-        return numbers
+        placed: Hashes = table.take(above.astype(np.intp, copy=False))
+        if (placed == ABSENT).any():
+            raise source_changed_error()
+        return placed
+
+    @cached_property
+    def _placed(self) -> tuple[int, Hashes] | None:
+        """The least value, and by what a value is above it its rank, shifted; None where that is no short table."""
+        if not pa.types.is_integer(self.values.type):
+            return None
+        numbers = self.values.drop_null().to_pylist()
+        least, most = min(numbers, default=0), max(numbers, default=0)
+        if most - least >= MOST_VALUES:
+            return None
+        table = np.full(most - least + 1, ABSENT)
+        table[[one - least for one in numbers]] = np.arange(len(numbers), dtype=np.uint64) << np.uint64(self.shift)
+        return least, table
 
 
 @dataclass(frozen=True)
@@ -285,19 +308,35 @@ def _stream_words(
     words: NDArray[np.uint64], columns: Mapping[str, tuple[int, int, pa.Array | None]]
 ) -> pa.RecordBatchReader:
     """Return columns by name: those bits of words, from a shift on, or the values of which they are the ranks."""
-    kinds = [pa.int32() if one is None else pa.dictionary(pa.int32(), one.type) for *_, one in columns.values()]
+    numbers = {name: _as_numbers(values) for name, (*_, values) in columns.items()}
+    kinds = [
+        pa.int32() if one is None else one.type if numbers[name] is not None else pa.dictionary(pa.int32(), one.type)
+        for name, (*_, one) in columns.items()
+    ]
     schema = pa.schema(list(zip(columns, kinds, strict=True)))
 
-    def decode(part: NDArray[np.uint64], shift: int, bits: int, values: pa.Array | None) -> pa.Array:
-        ranks = extract_bits(part, shift, 2**bits).astype(np.int32)
-        return pa.array(ranks) if values is None else pa.DictionaryArray.from_arrays(ranks, values)
+    def decode(part: NDArray[np.uint64], name: str) -> pa.Array:
+        (shift, bits, values), table = columns[name], numbers[name]
+        ranks = extract_bits(part, shift, 2**bits)
+        if table is not None:
+            return pa.array(table.take(ranks))
+        codes = ranks.astype(np.int32)
+        return pa.array(codes) if values is None else pa.DictionaryArray.from_arrays(codes, values)
 
     def make_batches() -> Iterator[pa.RecordBatch]:
         for begin in range(0, len(words), BATCH):
             part = words[begin : begin + BATCH]
-            yield pa.RecordBatch.from_arrays([decode(part, *one) for one in columns.values()], schema=schema)
+            yield pa.RecordBatch.from_arrays([decode(part, name) for name in columns], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, make_batches())
+
+
+def _as_numbers(values: pa.Array | None) -> NDArray[Any] | None:
+    """Return integers and doubles as an array, which is read twice as fast as a dictionary; None for all others."""
+    if values is None or values.null_count:
+        return None
+    is_number = pa.types.is_integer(values.type) or pa.types.is_float64(values.type)
+    return np.asarray(values.to_numpy()) if is_number else None
 
 
 def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Hashes]]:
@@ -396,10 +435,7 @@ def _fill_words(db: Relations, columns: Sequence[PackedColumn], coded: exp.Query
                 raise source_changed_error()
             part = words[begin : begin + batch.num_rows]
             for one, values in zip(placed, batch.columns, strict=True):
-                ranks = values.to_numpy() if one is placed[-1] else one.rank_values(values)
-                shifted = ranks.astype(np.uint64)
-                shifted <<= np.uint64(one.shift)
-                part |= shifted
+                part |= one.place_values(values)
             begin += batch.num_rows
     if begin < records:
         raise source_changed_error()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -114,8 +114,32 @@ def test_what_does_not_fit_is_not_packed(tmp_path: Path, monkeypatch: pytest.Mon
         assert sum(hashes_of(wide).values()) == 60
 
 
+def make_column(values: list[Any], kind: pa.DataType, shift: int = 0) -> packing.PackedColumn:
+    texts = (tuple(map(str, values)),)
+    return packing.PackedColumn(pa.array(values, kind), texts, texts, np.ones(len(values), np.int64), shift)
+
+
 def test_a_value_that_was_not_there_is_refused() -> None:
-    one = packing.PackedColumn(pa.array([3, 5, None]), (("3", "5", ""),), (("3", "5", "-"),), np.array([1, 1, 1]))
-    assert one.rank_values(pa.array([None, 3, 5])).tolist() == [2, 0, 1]
+    one = make_column([3, 5, None], pa.int64(), 4)
+    assert one.place_values(pa.array([None, 3, 5])).tolist() == [32, 0, 16]
+    assert one.place_values(pa.array([5, 3])).tolist() == [16, 0]
     with pytest.raises(GuaranteeError, match="changed"):
-        one.rank_values(pa.array([4]))
+        one.place_values(pa.array([4, None]))
+
+
+@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "uint16", "int32", "int64", "uint64", "date32", "string"])
+def test_values_of_any_type_get_their_ranks_and_no_other_does(name: str) -> None:
+    kind = getattr(pa, name)()
+    numbers = np.iinfo(name) if "int" in name else None
+    low, high = (int(numbers.min), int(numbers.max)) if numbers else (0, 99)
+    every = [low, low + 1, low + 3, high // 2, high - 1, high]
+    ends = [[low, low + 1, high] if high - low < packing.MOST_VALUES else [low, low + 1, low + 3], [high - 1, high]]
+    for known in ([every[0]], *ends, every, [high // 2]):
+        values = [str(value) for value in known] if name == "string" else known
+        one = make_column(values, kind, 3)
+        assert one.place_values(pa.array(values[::-1], kind)).tolist() == [8 * i for i in range(len(values))][::-1]
+        assert one.place_values(pa.array([], kind)).tolist() == []
+        for other in {*every} - {*known}:
+            absent = pa.array([str(other) if name == "string" else other], kind)
+            with pytest.raises(GuaranteeError, match="changed"):
+                one.place_values(absent)
