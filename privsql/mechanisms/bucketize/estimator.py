@@ -406,11 +406,83 @@ def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> ex
     return fill("query/observed", holes)
 
 
-def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, law: FakeValueChannel) -> RecordSets:
-    """Return e of every set: what the buckets of its records list, by the law of the fakes."""
+def observe_sets(
+    question: ReleaseQuestion, roles: Roles, facts: BucketFacts, law: FakeValueChannel, lists: BucketLists | None
+) -> RecordSets:
+    """Return e of every set: what the buckets of its records list, by the law of the fakes; ``lists``: of them all."""
+    if lists is not None and question.query.measure.amount is None:
+        return lists.observe_sets(question, roles, law)
     rows = question.db.arrow(channel_statement(question.query, roles, facts))
     size = rows["size"].to_numpy()
     return read_sets(question, rows, _by_size(law.scale)[size])
+
+
+@dataclass(frozen=True)
+class BucketLists:
+    """What the buckets list, in their order: values by code, as many for each bucket of a size."""
+
+    classes: tuple[ListedClass, ...]
+
+    def observe_sets(self, question: ReleaseQuestion, roles: Roles, law: FakeValueChannel) -> RecordSets:
+        """Return e of every set of records, and the groups of each."""
+        names = [name for name, _ in group_terms(question.query, "qi")]
+        holes: Holes = {
+            "qit": question.query.join_lookups(table("qit")),
+            "bid": roles.by_qi.as_column("bid"),
+            "filter": all_of(question.query.filters["qi"]),
+        }
+        if not names:
+            rows = question.db.arrow(fill("query/placed", holes | {"columns": []}))
+            ranks, keys = np.zeros(rows.num_rows, dtype=np.int64), [()][: rows.num_rows]
+        else:
+            holes |= {"terms": select_terms(question.query, "qi"), "groups": [column(name) for name in names]}
+            holes |= {"chosen": [column(name, "k") for name in names], "same": same_columns("r", "k", names)}
+            rows = question.db.arrow(fill("query/record_sets", holes))
+            ranks = rows["set"].to_numpy().astype(np.int64)
+            first = np.zeros(int(ranks.max(initial=-1)) + 1, dtype=np.int64)
+            first[ranks[::-1]] = np.arange(len(ranks))[::-1]
+            taken = rows.select(names).take(first).to_pylist()
+            keys = [tuple(same_nan(row[name]) for name in names) for row in taken]
+        shape = (len(keys), question.channel.mean.shape[1])
+        observed = self._sum_lists(rows["bid"].fill_null(-1).to_numpy(), ranks, shape, law.scale)
+        return RecordSets(keys, observed, np.zeros(shape))
+
+    def _sum_lists(self, bids: Ints, ranks: Ints, shape: tuple[int, int], scale: dict[int, float]) -> Floats:
+        """Return what the buckets of the records list, each as often as ``scale`` says, summed by set (``shape``)."""
+        observed = np.zeros(shape)
+        for one in self.classes:
+            mine = (bids >= one.first) & (bids < one.first + len(one.codes))
+            listed, row = one.codes[bids[mine] - one.first], ranks[mine] * shape[1]
+            pairs = sum(np.bincount(row + values, minlength=observed.size) for values in listed.T)
+            observed += scale[one.size] * np.reshape(pairs, shape)
+        return observed
+
+
+@dataclass(frozen=True)
+class ListedClass:
+    """Buckets of one ``size``, numbered from ``first`` on, and the ``codes`` (buckets, listed) of what each lists."""
+
+    size: int
+    first: int
+    codes: NDArray[np.int32]
+
+
+def read_lists(db: Relations, roles: Roles, facts: BucketFacts) -> BucketLists:
+    """Return what the buckets of an open release list; ``EngineError`` where ST does not have the stated setting."""
+    rows = db.arrow(fill_lists(roles, exp.true()))
+    bids, codes, times = (rows[name].fill_null(-1).to_numpy() for name in ("bid", "code", "records"))
+    lengths, buckets = [size + facts.fake_values for size, _ in facts.sizes], sum(number for _, number in facts.sizes)
+    in_range = 0 < buckets <= len(bids) and bids.min() >= 0 and bids.max() < buckets and times.min() > 0
+    expected = np.repeat(lengths, [number for _, number in facts.sizes]) if in_range else None
+    if expected is None or (np.bincount(bids, times, buckets) != expected).any():
+        raise EngineError("the release is damaged: its buckets do not list as many values as is stated")
+    order = np.argsort(bids, kind="stable")
+    listed = np.repeat(codes[order].astype(np.int32), times[order])
+    classes, place, first = [], 0, 0
+    for (size, number), length in zip(facts.sizes, lengths, strict=True):
+        classes.append(ListedClass(size, first, listed[place : place + number * length].reshape(number, length)))
+        place, first = place + number * length, first + number
+    return BucketLists(tuple(classes))
 
 
 def _by_size(amounts: dict[int, float]) -> Floats:

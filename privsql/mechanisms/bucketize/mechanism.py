@@ -49,6 +49,7 @@ from privsql.mechanisms.bucketize.estimator import (
     make_linear_estimator,
     model_statement,
     observe_sets,
+    read_lists,
     read_release_arrays,
     split_certain,
 )
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
     from privsql.answers.channel import Channel, LinearEstimator
     from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
-    from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs
+    from privsql.mechanisms.bucketize.estimator import BucketLists, FakeValueChannel, ListedPairs
     from privsql.mechanisms.bucketize.preview import ReleasePreview
     from privsql.mechanisms.contract import Figure, ProfiledSource
     from privsql.model.manifest import CheckedRelease, Estimate, Manifest
@@ -81,6 +82,9 @@ if TYPE_CHECKING:
 
 # Answers --------------------------------------------------------------------------------------------------------------
 # Which way a question to a bucketized release is answered: exactly, by the papers' formula, or through the channel.
+
+
+MOST_LISTED = 2**25  # records of a release that stores in memory what its buckets list
 
 
 class BucketizedAnswers(answer.Answers):
@@ -108,6 +112,13 @@ class BucketizedAnswers(answer.Answers):
     @cached_property
     def _fake_value_channel(self) -> FakeValueChannel:
         return make_fake_value_channel(self._listed_pairs, self._facts.real)
+
+    @cached_property
+    def _bucket_lists(self) -> BucketLists | None:
+        """What the buckets list, by which groups are summed; None where that is too long to be stored."""
+        if self._manifest.published_records > MOST_LISTED:
+            return None
+        return read_lists(self._db, self._roles, self._facts)
 
     @cached_property
     def _expected_records(self) -> pa.Table:
@@ -149,7 +160,7 @@ class BucketizedAnswers(answer.Answers):
         if estimator != LINEAR or self._linear_estimator is None:
             return self._bound_counts(query)
         question = split_certain(self._db, query, self._roles, self._fake_value_channel, self._linear_estimator)
-        observed = observe_sets(question, self._roles, self._facts, self._fake_value_channel)
+        observed = observe_sets(question, self._roles, self._facts, self._fake_value_channel, self._bucket_lists)
         return estimate.estimate_rows(question, observed, confidence)
 
     def read_arrays(self) -> ReleaseArrays:

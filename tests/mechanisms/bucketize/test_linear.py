@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import privsql
 from privsql.answers.channel import JITTER, TINY
+from privsql.mechanisms.bucketize import estimator, mechanism
 from privsql.mechanisms.bucketize.estimator import (
     TYPICAL_SHARE,
     TYPICAL_STRENGTH,
@@ -31,6 +33,13 @@ if TYPE_CHECKING:
     Reals = NDArray[np.float64]
 
 SHOWN = "the linear estimator follows from the channel"
+QUERIES = (
+    "SELECT COUNT(*) FROM people WHERE age > 2 AND ill = 3",
+    "SELECT COUNT(*) FROM people WHERE age > 2 AND age < 1 AND ill = 3",
+    "SELECT age, sex, COUNT(*) FROM people WHERE ill < 4 GROUP BY age, sex",
+    "SELECT age, ill, COUNT(*) FROM people WHERE sex = 1 GROUP BY age, ill",
+    "SELECT COUNT(*) FROM people WHERE ill = 2 OR (age = 3 AND ill = 5)",
+)
 
 
 def estimator_of(lists: NDArray[np.int64]) -> LinearEstimator:
@@ -198,3 +207,26 @@ def test_a_changed_estimator_is_refused(jobs: Path, tmp_path: Path, change: str)
     done = run("verify", changed(jobs / "jobs.duckdb", tmp_path, sql), "--json")
     assert done.code == 1, done.out
     assert check in failed(done)
+
+
+@pytest.mark.parametrize("fakes", [0, 2])
+def test_sums_over_stored_lists_are_those_of_the_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fakes: int
+) -> None:
+    rng = np.random.default_rng(4)
+    drawn = {"age": rng.integers(0, 6, 600), "sex": rng.integers(0, 2, 600), "ill": rng.integers(0, 9, 600)}
+    people = pa.table(drawn).set_column(0, "age", pa.array([one or None for one in drawn["age"].tolist()]))
+    columns: dict[str, Any] = {"sensitive": "ill", "quasi_identifiers": ["age", "sex"], "threshold": "1/4"}
+    to = tmp_path / "r.duckdb"
+    privsql.publish(people, **columns, fake_values=fakes, name="people", to=to, seed=1, ledger_off=True)
+    answers, read_lists = [], []
+    monkeypatch.setattr(mechanism, "read_lists", lambda *args: read_lists.append(args) or estimator.read_lists(*args))
+    for most in (mechanism.MOST_LISTED, -1):
+        monkeypatch.setattr(mechanism, "MOST_LISTED", most)
+        with privsql.open(to) as release:
+            answers.append([release.query(text).rows for text in QUERIES])
+    assert len(read_lists) == 1
+    for stored, queried in zip(*answers, strict=True):
+        assert len(stored) == len(queried)
+        for row, other in zip(stored, queried, strict=True):
+            assert row == pytest.approx(other, abs=1e-9)
