@@ -325,7 +325,7 @@ def refuse_cuts(
             node = _enclosing_node(item, root)
             if (alone and node.unnest() is item) or _is_null(node):
                 continue
-            if item.name in bins and not _keeps_bins_whole(item, node, bins[item.name], kinds[item.name]):
+            if item.name in bins and not _keeps_whole(item, node, bins[item.name], kinds[item.name]):
                 raise _make_refusal(item.name, as_written(node), bins[item.name])
             if item.name in groups and not _of_groups(item, node, groups[item.name]):
                 known = ", ".join(groups[item.name])
@@ -343,6 +343,8 @@ def _refuse_keys(statement: Statement, bins: Mapping[str, Bins]) -> None:
 
 def _make_refusal(name: str, written: str, bins: Bins | None) -> UsageError:
     what = f"in {bins}; compare it with values at which a bin begins" if bins else "in groups of values"
+    if bins and bins.prefix is not None:
+        what = f"in {bins}; compare it with at most {bins.prefix} characters, as = '..' or LIKE '..%'"
     return UsageError(f"{written}: column {name!r} is {what}, or group by it")
 
 
@@ -375,6 +377,13 @@ def _is_null(node: exp.Expr) -> bool:
     return isinstance(node, exp.Is) and isinstance(node.expression, exp.Null)
 
 
+def _keeps_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
+    """Return whether a comparison of a column leaves its bins whole."""
+    if bins.prefix is not None:
+        return _keeps_prefixes_whole(item, node, bins.prefix)
+    return _keeps_bins_whole(item, node, bins, kind)
+
+
 def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
     """Return whether a comparison of a column, or the part of the calendar that it lies in, leaves bins whole."""
     if isinstance(node, tuple(CALENDAR)):
@@ -394,6 +403,25 @@ def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -
         return _is_label(bins, value)
     operator = TURNED.get(type(node), type(node)) if turned else type(node)
     return _begins_bin(bins, value, kind, last=operator in LAST)
+
+
+def _keeps_prefixes_whole(item: exp.Column, node: exp.Expr, length: int) -> bool:
+    """Return whether a text is compared by its first ``length`` characters, or by fewer in LIKE."""
+    if isinstance(node, exp.In):
+        compared = [] if node.args.get("query") else node.expressions
+    elif isinstance(node, EQUALITY):
+        compared = [node.expression if node.this.unnest() is item else node.this]
+    elif isinstance(node, exp.Like | exp.StartsWith) and node.this.unnest() is item:
+        text = node.expression.name
+        start = text.removesuffix("%") if isinstance(node, exp.Like) else text
+        wild = isinstance(node, exp.Like) and (not text.endswith("%") or set("%_") & set(start))
+        return isinstance(node.expression, exp.Literal) and not wild and len(start) <= length
+    else:
+        return False
+    texts = [one.this if isinstance(one, exp.Cast) and one.to.this == exp.DType.TEXT else one for one in compared]
+    return bool(texts) and all(
+        isinstance(one, exp.Literal) and one.is_string and len(one.name) <= length for one in texts
+    )
 
 
 def _is_label(bins: Bins, value: Decimal | date | None) -> bool:

@@ -32,7 +32,6 @@ from privsql.cli.app import (
 from privsql.engine.progress import Options
 from privsql.errors import InfeasibleError, UsageError
 from privsql.extras import PICTURES
-from privsql.mechanisms.registry import DEFAULT as DEFAULT_KIND
 from privsql.mechanisms.registry import PACKAGES
 
 if TYPE_CHECKING:
@@ -103,14 +102,22 @@ def plan(
 def init(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"A{SOURCE[1:]}")],
     options: Options,
-    table: Annotated[str | None, typer.Option(help="Table or view of a database file.")] = None,
+    table: Annotated[
+        list[str] | None, typer.Option(help="Table or view of a database file; several are joined by ids they share.")
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option(help="A SELECT over the database, or over the file, which it calls source.")
+    ] = None,
     sensitive: Annotated[
         str | None, typer.Option(help="The sensitive column, where its name does not show that it is.")
     ] = None,
     categorical: Annotated[
         bool, typer.Option("--categorical", help="Sensitive numbers are codes of categories.")
     ] = False,
-    kind: Annotated[str, typer.Option(help=f"The mechanism: {', '.join(PACKAGES)}.")] = DEFAULT_KIND,
+    kind: Annotated[
+        str | None,
+        typer.Option(help=f"The mechanism: {', '.join(PACKAGES)}. [default: what suits the sensitive column]"),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Write the specification to this file; its paths are relative to that folder.")
     ] = None,
@@ -119,8 +126,8 @@ def init(
     if output is not None and output.exists():
         raise UsageError(f"{output} exists; remove it, or give another place")
     base = output.absolute().parent if output is not None else None
-    columns: dict[str, Any] = {"table": table, "sensitive": sensitive, "categorical": categorical}
-    toml = api.init(source, **columns, kind=kind, base=base, options=options)
+    columns: dict[str, Any] = {"query": query, "sensitive": sensitive, "categorical": categorical}
+    toml = api.init(source, table=table, **columns, kind=kind, base=base, options=options)
     if output is not None:
         output.write_text(toml, encoding="utf-8")
     shown = toml if output is None else f"written: {output}\n"

@@ -37,8 +37,12 @@ MONTHS = {"month": 1, "quarter": 3, "year": 12}
 Number = Annotated[Decimal, Field(max_digits=DIGITS, allow_inf_nan=False)]
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Bins(BaseModel):
-    """Bins of one width, from ``origin``; or between ``edges``, the last one without end; or of a calendar."""
+    """Bins of one width, from ``origin``; or between ``edges``, the last one without end; of a calendar; of codes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,6 +52,13 @@ class Bins(BaseModel):
         default=(), max_length=EDGES, description="Where bins begin, rising; the last one has no end."
     )
     unit: Literal["month", "quarter", "year"] | None = Field(default=None, description="Of dates and timestamps.")
+    prefix: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        exclude_if=_is_none,
+        description="First characters of a text, such as 3 of a ZIP code.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -63,8 +74,9 @@ class Bins(BaseModel):
 
     @model_validator(mode="after")
     def _require_one_kind(self) -> Bins:
-        if sum((self.width is not None, bool(self.edges), self.unit is not None)) != 1:
-            raise ValueError("give a width, edges, or one of month, quarter, year")
+        kinds = (self.width is not None, bool(self.edges), self.unit is not None, self.prefix is not None)
+        if sum(kinds) != 1:
+            raise ValueError("give a width, edges, { prefix = N }, or one of month, quarter, year")
         if self.origin and self.width is None:
             raise ValueError("origin goes with a width")
         if any(low >= high for low, high in pairwise(self.edges)):
@@ -95,6 +107,8 @@ class Bins(BaseModel):
     def __str__(self) -> str:
         if self.unit is not None:
             return f"{self.unit}s"
+        if self.prefix is not None:
+            return f"bins by the first {self.prefix} characters"
         if self.edges:
             return f"bins that begin at {', '.join(format(one, 'f') for one in self.edges)}"
         return f"bins of {self.width:f}" + (f" from {self.origin:f}" if self.origin else "")
@@ -129,6 +143,8 @@ def fits_type(bins: Bins, kind: str) -> bool:
     """Return whether all numbers that the bins state are values of a column's type."""
     if bins.unit is not None:
         return kind in ("DATE", "TIMESTAMP")
+    if bins.prefix is not None:
+        return kind == "VARCHAR"
     try:
         least, most, scale = number_range(kind)
     except ValueError:

@@ -6,21 +6,22 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sqlglot import exp
+
 from privsql.engine.files import fold_name
 from privsql.engine.progress import report_steps
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import Holes, column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import ItemSetShape, TableShape
-from privsql.mechanisms.registry import PACKAGES, get_mechanism
+from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism
+from privsql.model.parameters import Bins
 from privsql.model.records import Profile
 from privsql.source.spec import missing_column_error
 from privsql.source.table import is_publishable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from sqlglot import exp
 
     from privsql.engine.database import Warehouse
     from privsql.engine.progress import Reporter
@@ -46,6 +47,10 @@ PERSON = re.compile(  # of the identifying names those that name a person, and n
     re.IGNORECASE,
 )
 PERSONS = re.compile(r"(^|_)(individual|participant|patient|person|respondent|subj(ect)?)$", re.IGNORECASE)
+POSTAL, POSTAL_WIDTH = (
+    re.compile(r"(^|_)(zip|postal|postcode|post_code|plz)", re.IGNORECASE),
+    100,
+)  # codes of five digits
 FEWEST = 10  # values of a column that names persons; a subject with fewer is one that is taught
 Named = TypeVar("Named", Field, Profile)
 MOST_VALUES = 3200  # values of a sensitive column beyond which it is no category
@@ -53,6 +58,9 @@ CLEAR = 0.9  # share of records whose value who knows a column guesses right, fr
 LIFTS = 0.5  # if that takes away this part of the errors of who does not know it (Goodman and Kruskal's lambda)
 REASONS, OFFERED = 6, 40  # of as many columns a message tells one by one
 FEW_RECORDS = 50  # up to so many may each have a value of its own: they can all lie in one bucket
+MISSING = tuple(
+    before + text for before in ("", " ") for text in ("?", "-", "", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan")
+)  # texts that stand for a value that is missing
 FEW_EACH = 4  # records of a text at most on average, if the texts may be names
 MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the publisher to decide
 
@@ -73,6 +81,26 @@ class _ColumnProfiler:
         """Return the profiles with the share of records whose sensitive value follows from the column."""
         title = f"{sensitive.records:,} records: {sensitive.name} beside"
         return [self._with_clear_share(one, sensitive) for one in self._report_columns(title, profiles, len(profiles))]
+
+    def find_prefix(self, profile: Profile, sensitive: Profile) -> int | None:
+        """Return how many first characters of codes, such as ZIP codes, give few values; None of any other column."""
+        if profile.type != "VARCHAR":
+            return None
+        codes: Holes = {"source": self.source, "column": column(profile.name)}
+        others, *different = (int(one) for one in self.db.rows(fill("duckdb/prefixes", codes))[0])
+        fitting = [
+            k for k, number in enumerate(different, 1) if 1 < number <= MOST_QI and number * FEW_EACH < profile.filled
+        ]
+        if others or not fitting:
+            return None
+        first = exp.Left(this=column(profile.name), expression=exp.Literal.number(fitting[-1]))
+        return None if self.gives_away(profile, first, sensitive) else fitting[-1]
+
+    def gives_away(self, profile: Profile, value: exp.Expr, sensitive: Profile) -> bool:
+        """Return whether the sensitive value follows from a coarser value of a column."""
+        holes: Holes = {"source": self.source, "column": value, "sensitive": column(sensitive.name)}
+        share = int(self.db.rows(fill("core/determined", holes))[0][0]) / max(1, profile.records)
+        return share >= CLEAR and replace(profile, clear=share).lift_over(sensitive) >= LIFTS
 
     def _report_columns(self, title: str, columns: Iterable[Named], number: int) -> Iterator[Named]:
         self.report.start_step(f"{title} {number} columns")
@@ -104,6 +132,28 @@ class ChosenRoles:
     remarks: tuple[str, ...] = ()
     id: str | None = None
     person: str | None = None
+    kind: str = DEFAULT
+
+
+def find_missing_markers(db: Warehouse, source: exp.Table) -> dict[str, tuple[str, ...]]:
+    """Return the texts that stand for a missing value (``MISSING``), of each text column that has any."""
+    names = [field.name for field in db.list_fields(source) if field.type == "VARCHAR"]
+    if not names:
+        return {}
+    texts = [exp.Literal.string(one) for one in MISSING]
+    one, none = exp.Literal.number(1), exp.Literal.number(0)
+    marked: list[exp.Expr] = [
+        exp.Max(this=exp.Case().when(column(name).isin(*texts), one.copy()).else_(none.copy())) for name in names
+    ]
+    found = db.rows(fill("core/marked", {"source": source, "marked": marked}))[0]
+    holes: list[Holes] = [
+        {"source": source, "column": column(name), "marked": column(name).isin(*texts)} for name in names
+    ]
+    return {
+        name: tuple(str(row[0]) for row in db.rows(fill("core/markers", hole)))
+        for name, hole, has in zip(names, holes, found, strict=True)
+        if has
+    }
 
 
 def refuse_uncategorical(
@@ -147,18 +197,21 @@ def _all_numbers(fields: Iterable[Field]) -> bool:
 
 
 def choose_roles(
-    db: Warehouse, source: exp.Table, mechanism: Mechanism[Any], wanted: tuple[str | None, bool], report: Reporter
+    db: Warehouse, source: exp.Table, kind: str | None, wanted: tuple[str | None, bool], report: Reporter
 ) -> ChosenRoles:
     """Roles for the columns of a source, of the shape that a mechanism is given.
 
-    ``wanted``: the sensitive column, and whether its numbers are codes of categories.
+    ``kind``: the mechanism; None: the default, or for a sensitive column of very many numbers the one that publishes
+    numbers. ``wanted``: the sensitive column, and whether its numbers are codes of categories.
 
     Raises ``UsageError`` if no columns can have these roles, or ``name`` is not in the source.
     """
+    mechanism = get_mechanism(kind or DEFAULT)
     fields, shape, (name, categorical) = db.list_fields(source), mechanism.shape, wanted
     look = _ColumnProfiler(db, source, report)
     if isinstance(shape, ItemSetShape):
-        return replace(_choose_list(fields, name), person=_find_person(look.profile_columns(_person_fields(fields))))
+        person = _find_person(look.profile_columns(_person_fields(fields)))
+        return replace(_choose_list(fields, name), person=person, kind=mechanism.kind)
     remarks = [f"left out: {f.name} is {f.type}, which can't be published" for f in fields if not is_publishable(f)]
     profiles = look.profile_columns([field for field in fields if is_publishable(field)])
     if not any(profile.records for profile in profiles):
@@ -167,12 +220,26 @@ def choose_roles(
         )
     if isinstance(shape, TableShape):
         sensitive = _choose_sensitive(profiles, name, numeric=shape.numeric)
+        if kind is None and _is_amount(shape, sensitive) and not categorical:
+            mechanism = get_mechanism(_find_numeric_kind())
+            remarks.append(
+                f"{sensitive.name} has {sensitive.different:,} different numbers: {mechanism.kind} publishes them as "
+                "they are; for categories make bins in source.query; if they are codes, say --categorical"
+            )
         size = sensitive.different, sensitive.filled
         different = {Field(sensitive.name, sensitive.type): sensitive.different}
         refuse_uncategorical(mechanism, different, size, categorical=categorical)
         chosen = _choose_table_roles(look, profiles, sensitive, remarks)
-        return replace(chosen, columns=chosen.columns | ({"categorical": True} if categorical else {}))
-    return replace(_choose_categories(profiles), person=_find_person(profiles))
+        coded = {"categorical": True} if categorical else {}
+        return replace(chosen, columns=chosen.columns | coded, kind=mechanism.kind)
+    return replace(_choose_categories(profiles), person=_find_person(profiles), kind=mechanism.kind)
+
+
+def _is_amount(shape: TableShape, sensitive: Profile) -> bool:
+    """Return whether a sensitive column has more numbers than the shape takes for categories, and not all unique."""
+    is_number = Field(sensitive.name, sensitive.type).is_number
+    many = shape.most_numbers is not None and sensitive.different > shape.most_numbers
+    return is_number and many and not sensitive.is_unique
 
 
 def _choose_table_roles(
@@ -181,17 +248,39 @@ def _choose_table_roles(
     """Return a sensitive column, and what could be known of a person as quasi-identifiers."""
     others = look.add_clear_shares([profile for profile in profiles if profile.name != sensitive.name], sensitive)
     why = {profile.name: _explain_left_out(profile, sensitive) for profile in others}
+    bins = {one.name: how for one in others if why[one.name] and (how := _propose_bins(look, one, sensitive))}
+    reasons = [
+        f"in bins: {one.name} has {one.different:,} values, so {Bins.model_validate(bins[one.name])} are proposed"
+        for one in others
+        if one.name in bins
+    ]
+    why |= dict.fromkeys(bins, "")
     quasi = [profile.name for profile in others if not why[profile.name]]
-    reasons = [f"left out: {name} {reason}" for name, reason in why.items() if reason]
+    reasons += [f"left out: {name} {reason}" for name, reason in why.items() if reason]
     if not quasi:
         every = [reason.removeprefix("left out: ") for reason in (*reasons, *remarks)]
         raise UsageError(f"no column can be a quasi-identifier: {_join_first(every, '; ', REASONS)}")
     nulls = {"nulls": {sensitive.name: "suppress"}} if sensitive.filled < sensitive.records else {}
-    columns = {"quasi_identifiers": quasi, "sensitive": sensitive.name, **nulls}
+    columns = {"quasi_identifiers": quasi, "sensitive": sensitive.name, **({"bins": bins} if bins else {}), **nulls}
     unique = next((p.name for p in others if p.is_unique and p.different == p.records), None)
     person = _find_person(others)
     remarks = [*(profile.remark for profile in profiles), *reasons, *remarks, *_warn_several(others, person)]
     return ChosenRoles(columns, tuple(profiles), tuple(remarks), unique, person)
+
+
+def _propose_bins(look: _ColumnProfiler, profile: Profile, sensitive: Profile) -> dict[str, int] | int | str | None:
+    """Return bins for a column that has too many values as it is: years of dates, first digits of codes."""
+    if _is_identifying(profile) or profile.different <= MOST_QI:
+        return None
+    if profile.type in ("DATE", "TIMESTAMP"):
+        return "year"
+    if profile.type in ("INTEGER", "BIGINT") and POSTAL.search(BETWEEN.sub("_", profile.name)):
+        hundred = exp.Literal.number(POSTAL_WIDTH)
+        tens = exp.paren(exp.Div(this=column(profile.name), expression=hundred))
+        coarse = exp.Cast(this=exp.Floor(this=tens), to=exp.DataType.build("BIGINT"))
+        return None if look.gives_away(profile, coarse, sensitive) else POSTAL_WIDTH
+    prefix = look.find_prefix(profile, sensitive)
+    return {"prefix": prefix} if prefix else None
 
 
 def _explain_left_out(profile: Profile, sensitive: Profile) -> str:
@@ -246,8 +335,14 @@ def _is_identifying(profile: Profile) -> bool:
 
 def _has_identifying_name(profile: Profile) -> bool:
     """Return whether a column names people or records, by its own name."""
-    words = BETWEEN.sub("_", profile.name)
-    return bool(IDENTIFYING.search(words)) or (profile.different >= FEWEST and bool(PERSONS.search(words)))
+    few = profile.different < FEWEST
+    return is_identifying_name(profile.name) and (not few or bool(IDENTIFYING.search(BETWEEN.sub("_", profile.name))))
+
+
+def is_identifying_name(name: str) -> bool:
+    """Return whether a name says that a column names people or records."""
+    words = BETWEEN.sub("_", name)
+    return bool(IDENTIFYING.search(words) or PERSONS.search(words))
 
 
 def _person_fields(fields: Iterable[Field]) -> list[Field]:

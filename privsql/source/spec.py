@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import tomllib
@@ -10,7 +11,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
-from pydantic import Field, SerializeAsAny, ValidationError, create_model, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from privsql.calls import PathLike, as_exact_data, as_path, at_home
@@ -31,6 +40,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DELIMITERS = (",", ";", "\t", "|")
+Levels = Annotated[
+    dict[str, str],
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}),
+]
 
 
 def _look_up(by_column: dict[str, T], name: str) -> T | None:
@@ -81,12 +94,13 @@ class Columns(SpecPart):
     bins: dict[str, Bins] = Field(
         default_factory=dict,
         exclude_if=_is_empty,
-        description="Bins of a quasi-identifier: a width, { width, origin }, { edges }, or month, quarter, year.",
+        description="Bins of a quasi-identifier: width, { width, origin }, { edges }, { prefix }, or month, quarter, "
+        "year.",
     )
-    levels: dict[str, dict[str, str]] = Field(
+    levels: dict[str, Levels] = Field(
         default_factory=dict,
         exclude_if=_is_empty,
-        description="Map the values of a text quasi-identifier to groups.",
+        description="Map the values of a text quasi-identifier to groups, or name a CSV file of value and group.",
     )
     others: dict[str, str] = Field(
         default_factory=dict, exclude_if=_is_empty, description="Group of all values that levels do not map."
@@ -425,7 +439,8 @@ def build(
     if source is not None and isinstance(stated, Mapping) and isinstance(where, dict):
         where = {key: stated[key] for key in WHEREVER if key in stated} | where
     try:
-        spec = Spec.model_validate(as_exact_data(data) | ({"source": where} if where is not None else {}))
+        data = _read_levels(as_exact_data(data), base)
+        spec = Spec.model_validate(data | ({"source": where} if where is not None else {}))
         if spec.source.frame is not None:
             spec.source.frame.refuse_unreadable(spec.columns.names, queried=spec.source.query is not None)
     except UsageError as error:
@@ -436,6 +451,41 @@ def build(
     if ledger is not None and ledger.database is not None:
         ledger = ledger.model_copy(update={"database": join_base(base, ledger.database)})
     return spec.model_copy(update={"source": there, "release": release, "ledger": ledger})
+
+
+def _read_levels(data: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Return the data with the groups that files of ``columns.levels`` hold in place of their names."""
+    columns = data.get("columns")
+    levels = columns.get("levels") if isinstance(columns, Mapping) else None
+    if not isinstance(columns, Mapping) or not isinstance(levels, Mapping):
+        return data
+    read = {
+        name: _read_hierarchy(join_base(base, Path(one)), f"columns.levels.{name}") if isinstance(one, str) else one
+        for name, one in levels.items()
+    }
+    return {**data, "columns": {**columns, "levels": read}}
+
+
+def _read_hierarchy(path: Path, key: str) -> dict[str, str]:
+    """Return the group of each value in a CSV file; further columns, such as the groups of groups, are not read."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is no text in UTF-8"
+        raise EngineError(f"{path}: {why}; {key} names a CSV file of value and group") from error
+    first = text.partition("\n")[0]
+    delimiter = next((one for one in DELIMITERS if one in first), ",")
+    groups: dict[str, str] = {}
+    for row in csv.reader(text.splitlines(), delimiter=delimiter):
+        if not row or (not groups and row[:2] == ["value", "group"]):
+            continue
+        if len(row) < 2:
+            raise UsageError(f"{key}: {path}: the line {row[0]!r} has no group; each line is a value and its group")
+        if groups.setdefault(row[0], row[1]) != row[1]:
+            raise UsageError(
+                f"{key}: {path}: {row[0]!r} is in two groups, {groups[row[0]]!r} and {row[1]!r}; remove one"
+            )
+    return groups
 
 
 def as_source_table(value: object) -> object:

@@ -93,6 +93,9 @@ def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
     if bins.unit is not None:
         start = exp.Anonymous(this="date_trunc", expressions=[exp.Literal.string(bins.unit), value.copy()])
         return Coarse(field.name, _cast_to(start, field.type))
+    if bins.prefix is not None:
+        length = exp.Literal.number(bins.prefix)
+        return Coarse(field.name, exp.Left(this=value.copy(), expression=length))
     return _bin_by_edges(field, value, bins) if bins.edges else _bin_by_width(field, value, bins)
 
 
@@ -113,8 +116,10 @@ def _suggest_remedy(kind: str, bins: Bins) -> str:
         return "bins are exact: cast it to DECIMAL or INTEGER in source.query"
     if bins.unit is not None:
         return f"{bins.unit}s are of DATE and TIMESTAMP; cast it in source.query"
+    if bins.prefix is not None:
+        return "a prefix is of text; give a width, edges, month, quarter or year"
     if kind == "VARCHAR":
-        return "give the groups of its values in columns.levels"
+        return "give { prefix = N }, or the groups of its values in columns.levels"
     return (
         f"bins are of whole numbers and of DECIMAL up to {DIGITS} digits, and their numbers have to be values of the "
         "column; dates take 'month', 'quarter' or 'year'"
@@ -598,8 +603,8 @@ def prepare_table(
 
 
 def _refuse_calendar(source: Source, columns: Columns) -> None:
-    """``UsageError`` for months and the like of a source that another engine counts: engines differ in them."""
-    name = next((name for name, bins in columns.bins.items() if bins.unit is not None), None)
+    """``UsageError`` for months and prefixes of a source that another engine counts: engines differ in them."""
+    name = next((name for name, bins in columns.bins.items() if bins.unit or bins.prefix), None)
     if name is not None and source.counted_there:
         raise UsageError(
             f"columns.bins: column {name!r}: {columns.bins[name]} are made by DuckDB alone, and the source lies in "

@@ -67,9 +67,9 @@ class Planning(TypedDict, total=False):
     nulls: Mapping[str, Literal["value", "suppress", "refuse"]]
     """Treatment of NULL in a column: value, suppress or refuse."""
     bins: Mapping[str, Value]
-    """Bins of a quasi-identifier: a width, { width, origin }, { edges }, or month, quarter, year."""
-    levels: Mapping[str, Mapping[str, str]]
-    """Map the values of a text quasi-identifier to groups."""
+    """Bins of a quasi-identifier: width, { width, origin }, { edges }, { prefix }, or month, quarter, year."""
+    levels: Mapping[str, str | Mapping[str, str]]
+    """Map the values of a text quasi-identifier to groups, or name a CSV file of value and group."""
     others: Mapping[str, str]
     """Group of all values that levels do not map."""
     categorical: bool
@@ -120,10 +120,10 @@ class Planning(TypedDict, total=False):
         "basic",
         "marginals",
     ]
-    """bucketize: anatomy, one-size, two-size, multi-size, optimal, informative, setting. [default: optimal];
-    randomize: up, pp, pp-paper. [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default:
-    nested]; setvalued: views, diffpart, basic. [default: views]; contingency: marginals, diffpart. [default:
-    marginals]
+    """How buckets are chosen. [default: informative for thresholds that vary with f, else optimal] bucketize: anatomy,
+    one-size, two-size, multi-size, optimal, informative, setting. [default: optimal]; randomize: up, pp, pp-paper.
+    [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default: nested]; setvalued: views, diffpart,
+    basic. [default: views]; contingency: marginals, diffpart. [default: marginals]
     """
     threshold: Value
     """What belief in a value may reach: a constant, or linear in its frequency f: '8*f + 0.02'."""

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
 from pydantic import ValidationError
+from sqlglot import exp
 
 from privsql.answers.answer import BEST
 from privsql.calls import as_exact_number, as_optional_path, as_path, as_whole_number
-from privsql.engine.files import is_files, temporary_folder, url_scheme
+from privsql.engine.files import fold_name, is_files, temporary_folder, url_scheme
 from privsql.engine.open import list_tables, open_engine, open_scratch
 from privsql.engine.progress import SilentReporter, options_from
-from privsql.engine.sqlfiles import temp_table
+from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.contract import BudgetComposition, ProfiledSource
-from privsql.mechanisms.registry import DEFAULT, get_mechanism
+from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.draft import digest_release, is_occupied
 from privsql.releases.ledger.book import open_for_reading, open_for_writing, sum_epsilons, write_events
 from privsql.releases.ledger.composition import require_ledger, require_names
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.keywords import as_spec
 from privsql.source.places import Source, as_frame, as_target, is_table
-from privsql.source.profile import choose_roles
+from privsql.source.profile import choose_roles, find_missing_markers, is_identifying_name
 from privsql.source.records import known_as
 from privsql.source.spec import Columns
 from privsql.source.table import mount_persons, prepare_table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from decimal import Decimal
     from fractions import Fraction
     from typing import Unpack
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
     from tomlkit.items import Table
 
     from privsql.calls import PathLike
+    from privsql.engine.database import Warehouse
     from privsql.engine.progress import Options, RunKeywords
-    from privsql.mechanisms.contract import Mechanism, Proposal
+    from privsql.mechanisms.contract import Proposal
     from privsql.releases.ledger.book import Book, LedgerEntry
     from privsql.source.keywords import ArrowStream, SpecLike
     from privsql.source.profile import ChosenRoles
@@ -51,56 +53,77 @@ if TYPE_CHECKING:
 # ``init``: look at a source and propose a specification that can be published.
 
 
-def init(
+def init(  # noqa: PLR0913 (a keyword for every flag)
     source: PathLike | ArrowStream,
     *,
-    table: str | None = None,
+    table: str | Sequence[str] | None = None,
+    query: str | None = None,
     sensitive: str | None = None,
     categorical: bool = False,
-    kind: str = DEFAULT,
+    kind: str | None = None,
     base: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> str:
     """TOML of a proposed specification for a source: roles, domain sizes and feasible parameters.
 
     ``source``: a file, or a table in Python, which the text can't name: ``privsql.load(path, source=table)`` reads it
-    once it is saved. ``categorical``: sensitive numbers are codes of categories. ``base``: the folder where the
+    once it is saved. ``table``: of a database; several are joined by the names of records or persons that they share.
+    ``query``: a SELECT over the database, or over the file as ``source``. ``categorical``: sensitive numbers are codes
+    of categories. ``kind``: by default the one that suits the sensitive column. ``base``: the folder where the
     specification will lie, from which its paths are taken; else they are absolute. Raises ``UsageError`` if no columns
     can have the roles that the mechanism needs, or the sensitive values are no categories, ``EngineError`` for files
     that can't be read, ``InfeasibleError`` where nothing can be published.
     """
-    wanted = get_mechanism(kind), sensitive, categorical
+    wanted, tables = (kind, (sensitive, categorical)), (table,) if isinstance(table, str) else tuple(table or ())
+    if kind is not None:
+        get_mechanism(kind)
+    if query is not None and tables:
+        raise UsageError("give --table or --query, not both")
     with options_from(how, init) as options:
         if is_table(source):
-            return _propose_spec("the table", Source(frame=as_frame(source)), {}, wanted, options)
+            return _propose_spec("the table", {"frame": as_frame(source)}, {"query": query}, wanted, options)
         if not isinstance(source, str | os.PathLike):
             raise UsageError(f"{type(source).__name__} is neither a path nor a table")
         name = os.fspath(source)
-        files = table is None and is_files(name)
-        if not files and table is None:
-            table = _only_table(Path(name))
-        place = _as_spec_path(name, as_optional_path(base, "base"))
-        source_table = {("file" if files else "database"): place, **({} if files else {"table": table})}
-        source_model = _make_source({"file": name} if files else {"database": name, "table": table})
-        return _propose_spec(name, source_model, source_table, wanted, options)
+        if not tables and is_files(name):
+            place, written = {"file": name}, {"file": _as_spec_path(name, as_optional_path(base, "base"))}
+        else:
+            if query is None:
+                tables = tables or (_only_table(Path(name)),)
+                query = _join_tables(name, tables, options) if len(tables) > 1 else None
+            place, written = {"database": name}, {"database": _as_spec_path(name, as_optional_path(base, "base"))}
+        how_read = {"query": query} if query is not None or not tables else {"table": tables[0]}
+        return _propose_spec(name, place, how_read, wanted, options, written)
 
 
 def _propose_spec(
     called: str,
-    source: Source,
-    source_table: dict[str, Any],
-    wanted: tuple[Mechanism[Any], str | None, bool],
+    place: dict[str, Any],
+    how_read: dict[str, Any],
+    wanted: tuple[str | None, tuple[str | None, bool]],
     options: Options,
+    written: dict[str, Any] | None = None,
 ) -> str:
-    mechanism, sensitive, categorical = wanted
+    """Return the text; ``written``: how the specification names the place, if it can."""
+    how_read = {key: value for key, value in how_read.items() if value is not None}
+
+    def choose(db: Warehouse) -> ChosenRoles:
+        try:
+            return choose_roles(db, temp_table("source"), *wanted, options.report or SilentReporter())
+        except UsageError as error:
+            raise UsageError(f"{called}: {error}") from error
+
     with temporary_folder() as folder:
         with open_engine(folder, options) as db:
-            mount_persons(db, source)
-            report = options.report or SilentReporter()
-            try:
-                chosen = choose_roles(db, temp_table("source"), mechanism, (sensitive, categorical), report)
-            except UsageError as error:
-                raise UsageError(f"{called}: {error}") from error
+            mount_persons(db, source := _make_source(place | how_read))
+            marked = find_missing_markers(db, temp_table("source"))
+            chosen = None if marked else choose(db)
+        if chosen is None:
+            how_read = _read_as_null(source, how_read, marked)
+            with open_engine(folder, options) as db:
+                mount_persons(db, source := _make_source(place | how_read))
+                chosen = choose(db)
+        mechanism = get_mechanism(chosen.kind)
         with open_engine(folder, options) as db:
             columns = Columns.model_validate(chosen.columns)
             profiled = ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
@@ -108,8 +131,52 @@ def _propose_spec(
     private = isinstance(mechanism.composition, BudgetComposition)
     if private and source.kind == "csv":  # no record decides the types of such a release
         whole = {one.name: one.type for one in chosen.profiles if one.type == "BIGINT"}
-        source_table |= {"options": {"types": whole}} if whole else {}
-    return _make_document(source_table, chosen, proposed, reduced=private)
+        how_read |= {"options": how_read.get("options", {}) | {"types": whole}} if whole else {}
+    texts = [f"read as NULL: {', '.join(map(repr, one))} in {name}" for name, one in marked.items()]
+    chosen = replace(chosen, remarks=(*texts, *chosen.remarks))
+    return _make_document({**written, **how_read} if written else {}, chosen, proposed, reduced=private)
+
+
+def _read_as_null(source: Source, how_read: dict[str, Any], marked: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Return how to read a source so that texts that stand for a missing value are NULL."""
+    if source.kind == "csv":
+        every = {"", *(text for one in marked.values() for text in one)}
+        return {**how_read, "options": {"nullstr": sorted(every)}}
+    replaced = []
+    for name, texts in marked.items():
+        value: exp.Expr = column(name)
+        for text in texts:
+            value = exp.Nullif(this=value, expression=exp.Literal.string(text))
+        replaced.append(alias_as(value, name))
+    records: exp.Expr = quoted_identifier("source")
+    if "table" in how_read:
+        records = exp.to_table(how_read["table"], dialect=DIALECT)
+    elif "query" in how_read:
+        records = exp.maybe_parse(how_read["query"], dialect=DIALECT).subquery("records")
+    everything = exp.Star(replace=replaced)
+    return {"query": exp.select(everything).from_(records).sql(DIALECT, identify=True)}
+
+
+def _join_tables(name: str, tables: Sequence[str], options: Options) -> str:
+    """Return a query that joins tables of a database by the columns that name records or persons in all of them."""
+    fields: list[dict[str, str]] = []
+    for one in tables:
+        with temporary_folder() as folder, open_engine(folder, options) as db:
+            mount_persons(db, _make_source({"database": name, "table": one}))
+            fields.append({fold_name(field.name): field.name for field in db.list_fields(temp_table("source"))})
+    shared = set.intersection(*map(set, fields))
+    every = [key for one in fields for key in one]
+    keys = [written for key, written in fields[0].items() if key in shared and is_identifying_name(written)]
+    others = {key for key in every if every.count(key) > 1} - {fold_name(key) for key in keys}
+    if not keys or others:
+        why = (
+            f"both have {', '.join(sorted(others))}" if others else "they share no column that names records or persons"
+        )
+        raise UsageError(f"{name}: tables {' and '.join(tables)}: {why}; write the join as --query")
+    joined = exp.select(exp.Star()).from_(exp.to_table(tables[0], dialect=DIALECT))
+    for one in tables[1:]:
+        joined = joined.join(exp.to_table(one, dialect=DIALECT), using=[quoted_identifier(key) for key in keys])
+    return joined.sql(DIALECT, identify=True)
 
 
 def _make_source(fields: dict[str, Any]) -> Source:
@@ -171,7 +238,9 @@ def _without_columns(columns: dict[str, Any], left_out: Collection[str]) -> dict
 def _only_table(path: Path) -> str:
     names = list_tables(path)
     if len(names) != 1:
-        raise UsageError(f"{path} holds {', '.join(names) or 'no table'}; choose one with --table")
+        held = ", ".join(names) or "no table"
+        ways = "choose one with --table, join several (--table a --table b), or give --query"
+        raise UsageError(f"{path} holds {held}" + (f"; {ways}" if names else ""))
     return names[0]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
@@ -223,3 +224,56 @@ def test_noisy_counts_of_a_source_are_of_whole_bins(tmp_path: Path) -> None:
     for condition in ("age >= 12", "city = 'Paris'"):
         with pytest.raises(privsql.UsageError, match=r"bin|groups"):
             privsql.infer(spec, condition, "disease = 'd1'")
+
+
+PREFIXED = """
+SELECT i % 40 AS age, 'E1' || (i % 3) || '.' || (i * 7 % 10) AS code,
+  lpad(CAST(i * 13 % 700 AS VARCHAR), 5, '0') AS zip,
+  'd' || i % 5 AS disease FROM range(700) t(i)
+"""
+
+
+def prefixed(folder: Path, levels: str, name: str = "coded") -> Path:
+    """A specification whose codes are groups and whose ZIP codes are prefixes."""
+    write(folder / "coded.parquet", PREFIXED)
+    columns = (
+        'quasi_identifiers = ["age", "code", "zip"]\nsensitive = "disease"\nbins = { zip = { prefix = 4 } }\n'
+        f"levels = {{ code = {levels} }}"
+    )
+    return specification(
+        folder, source='file = "coded.parquet"', columns=columns, mechanism='threshold = "0.5"' + OFF,
+        release=f'name = "coded"\nto = "{name}.duckdb"', name=f"{name}.toml",
+    )  # fmt: skip
+
+
+def test_codes_are_published_by_their_first_characters(tmp_path: Path) -> None:
+    (tmp_path / "icd10.csv").write_text(
+        "value;group;chapter\n" + "".join(f"E1{a}.{b};E1{a};E\n" for a in range(3) for b in range(10))
+    )
+    succeeded("publish", prefixed(tmp_path, '"icd10.csv"'), "--seed", 1)
+    release = tmp_path / "coded.duckdb"
+    assert manifest(release)["bins"]["zip"]["prefix"] == 4
+    assert manifest(release)["groups"] == {"code": ["E10", "E11", "E12"]}
+    succeeded("verify", release, "--source", tmp_path / "coded.toml")
+    true = dict(duckdb.sql(f"SELECT left(zip, 4), count(*) FROM '{tmp_path / 'coded.parquet'}' GROUP BY 1").fetchall())
+    for where in ("zip = '0012'", "zip IN ('0012')", "zip LIKE '0012%'", "starts_with(zip, '0012')"):
+        answer = succeeded("query", release, f"SELECT COUNT(*) FROM coded WHERE {where}", "--json").json
+        assert answer["rows"][0]["estimate"] == true["0012"]
+    for where in ("zip = '00123'", "zip LIKE '%12'", "zip LIKE '0_12%'", "zip > '0012'", "length(zip) = 4"):
+        done = run("query", release, f"SELECT COUNT(*) FROM coded WHERE {where}")
+        refused(done, 2, "the first 4 characters")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("E10.0,E10\nE10.0,E11\n", "'E10.0' is in two groups, 'E10' and 'E11'"),
+        ("E10.0\n", "the line 'E10.0' has no group"),
+        (None, "No such file"),
+    ],
+)
+def test_a_hierarchy_that_is_none_is_refused(tmp_path: Path, text: str | None, why: str) -> None:
+    if text is not None:
+        (tmp_path / "icd10.csv").write_text(text)
+    done = run("plan", prefixed(tmp_path, '"icd10.csv"'))
+    refused(done, 2 if text else 4, why, "columns.levels.code")

@@ -71,8 +71,8 @@ def test_the_algorithm_that_tells_more_is_proposed_with_what_it_costs(
     assert highest(tmp_path, text) <= 0.5
     monkeypatch.setattr("privsql.mechanisms.bucketize.mechanism.CLEARLY", 0.01)
     text, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))
-    assert spec["mechanism"]["algorithm"] == "optimal"
-    assert "informative" not in text
+    assert spec["mechanism"]["algorithm"] == "informative"
+    assert "uses thresholds up" not in text
 
 
 def test_a_frequent_value_excludes_no_column(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_what_is_no_category_is_refused_before_anything_is_searched(
     monkeypatch.setattr("privsql.mechanisms.bucketize.publish.search", search)
     monkeypatch.setattr("privsql.mechanisms.bucketize.mechanism.search", search)
     table = write(tmp_path / "people.parquet", NUMBERS.format(sensitive=sensitive))
-    refused(run("init", table, "--sensitive", "disease"), 2, "'disease'", words)
+    refused(run("init", table, "--sensitive", "disease", "--kind", "bucketize"), 2, "'disease'", words)
     for verb in ("plan", "publish"):
         done = run(verb, table, "--sensitive", "disease", "--qi", "age,zip", "--threshold", "0.1", "--ledger-off")
         refused(done, 2, "'disease'", words)
@@ -289,3 +289,76 @@ def test_a_text_file_is_read_once_whatever_columns_it_has(tmp_path: Path) -> Non
     assert seen["people.parquet"].steps[:2] == looks
     assert seen["people.csv"].steps[:3] == ["Reading the source", *looks]
     assert seen["people.csv"].told == [0, 25, 50, 75, 100, 0, *(100 * done / 3 for done in (1, 2, 3))]
+
+
+CODES = """
+SELECT 'd' || (i * i % 9) AS disease, i % 70 AS age, lpad(CAST(1000 + i * 7 % 9973 AS VARCHAR), 5, '0') AS zip,
+  CAST(1000 + i * 11 % 9973 AS INTEGER) AS home_zip, DATE '1930-01-01' + CAST(i * 13 % 12000 AS INT) AS birth,
+  CASE WHEN i % 11 = 0 THEN '?' WHEN i % 13 = 0 THEN ' NA' ELSE 'w' || (i % 5) END AS work,
+  'x' || i % 4999 || '!' AS note, (i * 31 % 900) * 100 AS salary, 'c' || (i * i % 9) || '.' || i % 700 AS fine
+FROM range(20000) t(i)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ward.parquet", "ward.csv"])
+def test_codes_dates_and_missing_values_are_read_as_such(tmp_path: Path, name: str) -> None:
+    """ZIP codes by their first digits, birth dates by year, and ``?`` as NULL; a code that gives all away stays out."""
+    write(tmp_path / "ward.parquet", CODES)
+    with duckdb.connect() as db:
+        db.execute(f"COPY (FROM '{tmp_path / 'ward.parquet'}') TO '{tmp_path / 'ward.csv'}'")
+    text = succeeded("init", tmp_path / name, "--sensitive", "disease").out
+    spec = tomllib.loads(text)
+    bins = spec["columns"]["bins"]
+    assert (bins["birth"], bins["home_zip"]) == ("year", 100)
+    assert name == "ward.csv" or bins["zip"] == {"prefix": 3}
+    assert not {"note", "fine"} & set(spec["columns"]["quasi_identifiers"])
+    assert "# read as NULL: ' NA', '?' in work\n" in text
+    (tmp_path / "spec.toml").write_text(text)
+    plan = succeeded("plan", tmp_path / "spec.toml", "--json").json
+    assert plan["records"] == 20000
+    succeeded("publish", tmp_path / "spec.toml", "--to", tmp_path / "ward_release.duckdb")
+    succeeded("verify", tmp_path / "ward_release.duckdb", "--source", tmp_path / "spec.toml")
+    count = "SELECT COUNT(*) FROM ward WHERE work IS NULL"
+    assert succeeded("query", tmp_path / "ward_release.duckdb", count, "--json").json["rows"][0]["estimate"] == 3218
+
+
+def test_numbers_are_published_as_numbers_unless_another_kind_is_wanted(tmp_path: Path) -> None:
+    text, spec = proposed(tmp_path, CODES, "--sensitive", "salary")
+    assert spec["mechanism"]["kind"] == "permute"
+    assert "salary has 900 different numbers" in text
+    refused(run("init", tmp_path / "ward.parquet", "--sensitive", "salary", "--kind", "bucketize"), 2, "'permute'")
+    unique = "SELECT i AS pay, i % 30 AS age FROM range(1000) t(i)"
+    done = run("init", write(tmp_path / "unique.parquet", unique), "--sensitive", "pay")
+    refused(done, 2, "each of the 1,000 records has a value of its own")
+
+
+def test_several_tables_are_joined_by_what_names_people(tmp_path: Path) -> None:
+    place = tmp_path / "ward.duckdb"
+    with duckdb.connect(str(place)) as db:
+        db.execute("CREATE TABLE patients AS SELECT i AS patient_id, i % 40 AS age FROM range(500) t(i)")
+        db.execute(
+            "CREATE TABLE visits AS SELECT i % 400 AS patient_id, 'd' || i % 9 AS diagnosis FROM range(900) t(i)"
+        )
+        db.execute("CREATE TABLE wards AS SELECT i AS ward, i % 3 AS age FROM range(9) t(i)")
+    spec = tomllib.loads(succeeded("init", place, "--table", "patients", "--table", "visits").out)
+    assert spec["source"]["query"] == 'SELECT * FROM "patients" JOIN "visits" USING ("patient_id")'
+    assert spec["source"]["person"] == "patient_id"
+    assert spec["columns"] == {"quasi_identifiers": ["age"], "sensitive": "diagnosis"}
+    refused(run("init", place, "--table", "patients", "--table", "wards"), 2, "write the join as --query")
+    refused(run("init", place), 2, "join several (--table a --table b), or give --query")
+    query = "SELECT age, diagnosis FROM patients JOIN visits USING (patient_id)"
+    assert tomllib.loads(succeeded("init", place, "--query", query).out)["source"]["query"] == query
+    refused(run("init", place, "--query", query, "--table", "visits"), 2, "not both")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threshold", ["2*f + 0.02", "1/4"])
+def test_publish_takes_the_algorithm_that_is_proposed(tmp_path: Path, threshold: str) -> None:
+    """``informative`` where thresholds vary with f, whoever writes the specification."""
+    _, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))
+    del spec["mechanism"]["algorithm"]
+    default = privsql.build(spec).mechanism.model_dump()["algorithm"]
+    assert default == "informative"
+    other = privsql.build(spec | {"mechanism": {"threshold": threshold}}).mechanism.model_dump()["algorithm"]
+    assert other == ("informative" if "f" in threshold else "optimal")

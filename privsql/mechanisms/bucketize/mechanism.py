@@ -277,8 +277,8 @@ def _mean_error(figures: dict[str, Figure]) -> float | None:
 # Proposal -------------------------------------------------------------------------------------------------------------
 # What ``init`` proposes for a table: the first rule that can be met and lets no belief reach above 1/2.
 #
-# Of the algorithms it proposes the one with the least loss, unless ``informative`` leaves clearly less open of a count:
-# the bound is what is promised, and what it allows should not be wasted. A remark says what beliefs are with either.
+# The algorithm is the default of ``publish``. A remark says what it leaves open of a count, and what beliefs are,
+# beside the one with the least loss.
 
 CLEARLY = 0.9
 RULES = (  # proposed, the first that can be met; what varies with f comes first, then what leaves less room
@@ -306,24 +306,25 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
 
 
 def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """``optimal``, or ``informative`` where it leaves less than ``CLEARLY`` of that open; and what to know of it."""
-    if len(records.counts) > LARGE:
-        return "optimal", ()
+    """The default of ``publish``, or ``optimal`` where that can't be; and what it leaves open beside ``optimal``."""
+    default = Bucketize.model_validate(rule).algorithm
     outcomes = {}
-    for name in ("optimal", "informative"):
+    for name in dict.fromkeys((default, "optimal")):
         try:
-            facts, _, _, channel = preview_release(db, records, Bucketize.model_validate({"algorithm": name, **rule}))
+            facts, _, _, channel = preview_release(db, records, Bucketize.model_validate({**rule, "algorithm": name}))
         except InfeasibleError:
             return "optimal", ()
-        if channel is None or facts.not_allowed:
+        if facts.not_allowed:
             return "optimal", ()
+        if channel is None:
+            return default, ()
         outcomes[name] = remaining_variance(channel), facts.mean_belief or 0.0
-    (left, belief), (less, more) = outcomes["optimal"], outcomes["informative"]
+    (left, belief), (less, more) = outcomes["optimal"], outcomes[default]
     if less > CLEARLY * left:
-        return "optimal", ()
+        return default, ()
     open_, beliefs = f"{less:.0%} of what is unknown of a count, {left:.0%} with 'optimal'", f"{more:.3f}, {belief:.3f}"
-    return "informative", (
-        f"'informative' uses thresholds up: it leaves open {open_}; the mean belief is {beliefs} with 'optimal'.",
+    return default, (
+        f"{default!r} uses thresholds up: it leaves open {open_}; the mean belief is {beliefs} with 'optimal'.",
         "privsql plan --algorithms compares all algorithms.",
     )
 

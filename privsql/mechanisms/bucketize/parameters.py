@@ -182,6 +182,14 @@ BucketSetting = Annotated[str, BeforeValidator(parse_setting)]
 """Numbers of buckets by size, as text."""
 
 
+def _suits_informative(params: dict[str, Any]) -> bool:
+    """Return whether thresholds vary with f, so that the loss rewards the wrong thing, and nothing else is wanted."""
+    threshold = params.get("threshold")
+    varying = threshold.get("default") if isinstance(threshold, dict) else threshold
+    others = ("fake_values", "layout", "components", "groups")
+    return isinstance(varying, str) and "f" in varying and not any(params.get(name) for name in others)
+
+
 class Bucketize(Parameters):
     """F'-private bucketization: count(g, x)/|g| <= f'_x for every bucket g and sensitive value x.
 
@@ -219,7 +227,10 @@ class Bucketize(Parameters):
     """
 
     kind: Literal["bucketize"] = "bucketize"
-    algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal", "informative", "setting"] = "optimal"
+    algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal", "informative", "setting"] = Field(
+        default="optimal",
+        description="How buckets are chosen. [default: informative for thresholds that vary with f, else optimal]",
+    )
     threshold: Threshold = Field(
         description="What belief in a value may reach: a constant, or linear in its frequency f: '8*f + 0.02'."
     )
@@ -271,9 +282,11 @@ class Bucketize(Parameters):
 
     @model_validator(mode="before")
     @classmethod
-    def _setting_is_no_search(cls, source: Any) -> Any:
+    def _choose_algorithm(cls, source: Any) -> Any:
         if isinstance(source, dict) and source.get("setting") is not None:
             return {"algorithm": "setting", **source}
+        if isinstance(source, dict) and _suits_informative(source):
+            return {"algorithm": "informative", **source}
         return source
 
     @model_validator(mode="after")
