@@ -107,7 +107,7 @@ def distinct_labels(texts: Sequence[str], width: int) -> list[str]:
     return labels
 
 
-def html_table(
+def html_table(  # noqa: PLR0913 (what every table of a page or a notebook may want)
     head: Sequence[object],
     rows: Sequence[Sequence[object]],
     numeric: Collection[int] | None = None,
@@ -115,21 +115,26 @@ def html_table(
     number: int | None = None,
     most: int = ROWS,
     width: int = WIDTH,
+    labelled: bool = False,
 ) -> Html:
     """Return a table with at most ``most`` rows, and a line for what is left out; nothing where there are no rows.
 
     ``numeric``: the places of columns of numbers, by default those that hold nothing else; ``number``: of all rows.
+    ``labelled``: every cell names its column, for a narrow page that shows cells one below the other.
     """
     shown = rows[:most]
     if numeric is None:
         columns = [[row[at] for row in shown if row[at] is not None] for at in range(len(shown[0]) if shown else 0)]
         numeric = [at for at, values in enumerate(columns) if values and all(map(is_number, values))]
     marks = [" class=n" * (at in numeric) for at in range(COLUMNS)]
+    names = [*head, *[""] * (COLUMNS - len(head))] if labelled else [""] * COLUMNS
+    labels = [f' data-label="{clean_text(str(name), WIDTH)}"' if name else "" for name in names]
     lines: list[str] = []
     while len(lines) < len(shown) and sum(map(len, lines)) <= most * ROW_SIZE:
         cells = [html_cell(one, width) for one in shown[len(lines)][:COLUMNS]]
         first = f"<td{marks[0]}>{cells[0]}</td>" if marks[0] else f'<th scope="row">{cells[0]}</th>'
-        others = (f"<td{mark}>{cell}</td>" for mark, cell in zip(marks[1:], cells[1:], strict=False))
+        inside = zip(marks[1:], cells[1:], labels[1:], strict=False)
+        others = (f"<td{mark}{label}>{cell}</td>" for mark, cell, label in inside)
         lines.append(f"<tr>{first}{''.join(others)}</tr>")
     named = (f'<th scope="col"{mark}>{html_cell(one)}</th>' for mark, one in zip(marks, head, strict=False))
     top = f"<thead><tr>{''.join(named)}</tr></thead>" if any(head) else ""

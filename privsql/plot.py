@@ -50,7 +50,8 @@ COLOURS = dict(zip(ESTIMATORS.values(), (BLUE, INKS["third"], BLUE, ORANGE), str
 PROMISES = {"promised to resist": BLUE, "not promised": ORANGE}
 RESOLUTION = 150  # dots per inch
 NARROW, HALF, WHOLE, HEIGHT, ROW = 270, 400, 560, 300, 22  # pixels: of a page's chart, of a file's, of a row of bars
-LABEL, FEW = 24, 14  # characters of a label, and values that have a bar each
+LABEL, FEW, LOW = 24, 60, 16  # characters of a label, values that have a bar each, and pixels of a row of many
+DENSE = 20  # values from which on rows are lower
 PERCENT = ".3~%"
 ERROR = "mean error / true answer"
 
@@ -248,6 +249,7 @@ def draw_inference(inferred: Any) -> LayerChart:
 def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> LayerChart:
     """Draw what may be believed and what can be: (value, bound, highest, share); by share where they are many."""
     alt = load_altair()
+    rows = sorted(rows, key=lambda row: row[2], reverse=True)
     labels = distinct_labels([value for value, *_ in rows], LABEL)
     data = [
         {"value": label, "bound": bound, "highest": highest, "share": share}
@@ -261,8 +263,8 @@ def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> Laye
         dots = base.mark_circle(color=BLUE, opacity=1, size=30)
         return ticks.encode(x, alt.Y("bound:Q", **y).scale(zero=True)) + dots.encode(x, alt.Y("highest:Q", **y))
     names = [one["value"] for one in data]
-    base = make_chart(data, NARROW, {"step": ROW})
-    y = alt.Y("value:N", sort=names, title=None).axis(labelLimit=0)
+    base = make_chart(data, NARROW, {"step": ROW if len(data) < DENSE else LOW})
+    y = alt.Y("value:N", sort=names, title=None).axis(labelLimit=0, labelOverlap=False)
     axis = {"title": "probability", "axis": alt.Axis(format=PERCENT, tickCount=5)}
     bars = base.mark_bar(color=BLUE).encode(alt.X("highest:Q", **axis).scale(zero=True), y)
     return bars + base.mark_tick(color=ORANGE, thickness=3).encode(alt.X("bound:Q", **axis), y)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,7 +21,7 @@ from privsql.engine.roles import ReservedColumns, Roles
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, list_holes, same_columns, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.keyed_random import Origin
-from privsql.model.parameters import Bins, Facts, NullPolicy, Parameters, Version, fits_type
+from privsql.model.parameters import WORDS, Bins, Facts, NullPolicy, Parameters, Version, Wording, fits_type
 from privsql.model.records import Persons
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ class Manifest(BaseModel):
     groups: dict[str, list[str]] = Field(default_factory=dict, exclude_if=_is_empty)
     place: Literal["schema"] | None = Field(default=None, exclude_if=_is_empty)
     persons: Persons | None = Field(default=None, exclude_if=_is_empty)
+    wording: dict[Wording, Annotated[str, Field(max_length=WORDS)]] = Field(default_factory=dict, exclude_if=_is_empty)
     facts: dict[str, Any]
     sql: dict[str, str]
 

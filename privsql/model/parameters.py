@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 DIGITS = 34  # of the numbers that bins are of: two more are needed on the way
 EDGES = 1000
+WORDS = 1000  # characters of what the publisher says of a release
+Wording = Literal["purpose", "recipient", "contact"]  # what that may be about
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 Number = Annotated[Decimal, Field(max_digits=DIGITS, allow_inf_nan=False)]
 

@@ -113,7 +113,7 @@ def page_table(
     label: str, head: Sequence[object], rows: Sequence[Sequence[object]], numeric: Sequence[int] = ()
 ) -> Html:
     """Return a table in a box of its own, which scrolls where it is wide; ``label`` is read out."""
-    table = html_table(head, rows, numeric, most=len(rows), width=LONGEST)
+    table = html_table(head, rows, numeric, most=len(rows), width=LONGEST, labelled=True)
     return Html(f'<div class="scroll" role="region" tabindex="0" aria-label="{clean_text(label, SHORT)}">{table}</div>')
 
 

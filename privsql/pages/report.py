@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.attacks.scene import Finding
-    from privsql.model.manifest import CheckResult, Structure, VerifiedBound
+    from privsql.model.manifest import Manifest, Structure, VerifiedBound
     from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, VerifiedFacts
 
 # Tables and pictures of a release -------------------------------------------------------------------------------------
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN_ROWS = 200  # rows of a table
 DRAWN = 30  # bars of a picture
+FEW_NAMES = 12  # columns that a sentence names
 SMALL, SEVERAL = 50, 5  # records of an answer that is worth a sentence, and how many answers such a size has
 OURS, THEIRS = ESTIMATORS["reconstructed"], ESTIMATORS["baseline"]
 Row = list[object]
@@ -185,7 +187,7 @@ def _draw_adversaries(all_findings: Sequence[Finding], *, known: bool) -> str:
 def _size_row(one: ExpectedAccuracy, *, theirs: bool) -> Row:
     """Return the cells of one size; ``theirs``: the literature's formula has ends at all."""
     relative = one.error / one.estimate if one.error is not None and one.estimate else None
-    figures = [format_figure(one.error), format_share(relative), format_figure(one.half_width)]
+    figures = [format_figure(one.error), _format_error(relative), format_figure(one.half_width)]
     return [band_label(vars(one)), f"{one.answers:,}", *figures, *([format_figure(one.bounds)] if theirs else [])]
 
 
@@ -215,9 +217,15 @@ def _measured_rows(compared: TruthComparison) -> list[Row]:
     for name, score in compared.scores.items():
         for band in (*score["bands"], {**score, "low": None}):
             label = "all" if band["low"] is None else band_label(band)
-            errors = [format_share(band[key]) for key in ("mean_relative_error", "median_relative_error", "coverage")]
-            rows.append([ESTIMATORS.get(name, name), label, f"{band['queries']:,}", *errors])
+            errors = [_format_error(band[key]) for key in ("mean_relative_error", "median_relative_error")]
+            figures = [*errors, format_share(band["coverage"])]
+            rows.append([ESTIMATORS.get(name, name), label, f"{band['queries']:,}", *figures])
     return rows
+
+
+def _format_error(share: float | None) -> str:
+    """Return an error as a share of the answer; in words where it is larger than the answer."""
+    return "more than the answer" if share is not None and share > 1 else format_share(share)
 
 
 def _draw_errors(compared: TruthComparison) -> str:
@@ -247,6 +255,64 @@ def _draw_intervals(compared: TruthComparison) -> str:
     )
     chart = plot.chart_estimates([(OURS, *pair) for pair in compared.pairs])
     return draw_figure(chart, "truth", "Estimates over true answers", caption)
+
+
+# Risks ----------------------------------------------------------------------------------------------------------------
+# The terms of reviewers beside what was measured: the European guidance's three risks, and those of an expert
+# determination under HIPAA. Neither says that a law's criteria are met.
+
+
+@dataclass(frozen=True)
+class RiskAssessment:
+    """Rows (term, figures) of the European guidance and of HIPAA, and what risk remains, in sentences."""
+
+    european: tuple[Row, ...]
+    hipaa: tuple[Row, ...]
+    retained: tuple[str, ...]
+
+
+def assess_risks(manifest: Manifest, learnt: VerifiedFacts) -> RiskAssessment:
+    """Return what a release's figures say of the risks that reviewers ask for.
+
+    Sources: Article 29 Working Party, Opinion 05/2014 (WP216); U.S. HHS, Guidance Regarding Methods for
+    De-identification of Protected Health Information (2012), 45 CFR 164.514(b)(1).
+    """
+    texts = {name: one.text for name, one in learnt.summary.lines.items()}
+    promise, attacker, unique, others = (texts[key] for key in ("promise", "attacker", "unique", "others"))
+    published = f"Other releases: {others}"
+    quasi = [printable_text(one.name, rendering.SHORT) for one in manifest.quasi_identifiers]
+    columns = ", ".join(quasi[:FEW_NAMES]) + (f" and {len(quasi) - FEW_NAMES} more" if len(quasi) > FEW_NAMES else "")
+    if quasi:
+        single = f"{unique}. Who knows these columns finds the record; its sensitive value is protected by the promise"
+        link = (
+            f"records can be joined with other tables that have {columns}; no name and no id is published. {published}"
+        )
+        replicable = f"{columns}: the publisher says that these can be known of a person"
+        available = "assumed in full: the attackers below know these columns of everybody"
+    else:
+        single = link = (
+            "no records are published, so there is none to single out or to join; the noise covers each person"
+        )
+        replicable = "every column is covered by the noise, whatever can be known of a person"
+        available = "assumed in full: the attackers below may know everybody else's records"
+        link = f"{link}. {published}"
+    european: list[Row] = [
+        ["singling out", _as_sentence(single)],
+        ["linkability", _as_sentence(link)],
+        ["inference", _as_sentence(f"promised: {promise}. Not promised: {attacker}")],
+    ]
+    hipaa: list[Row] = [
+        ["replicability", _as_sentence(replicable)],
+        ["data source availability", _as_sentence(available)],
+        ["distinguishability", _as_sentence(unique)],
+        ["risk to assess", _as_sentence(f"{promise}; {attacker}. Whether this is very small, the expert says")],
+    ]
+    retained = (f"Accepted by the promise: {promise}", f"Beyond the promise: {attacker}", f"Other releases: {others}")
+    return RiskAssessment(tuple(european), tuple(hipaa), tuple(f"{one}." for one in retained))
+
+
+def _as_sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 # Report ---------------------------------------------------------------------------------------------------------------
@@ -299,12 +365,18 @@ def render_report(report: Report) -> str:
         title=_page_title(report),
         failed=[one for one in report.checks if not one.ok],
         failed_rows=[(one.name, printable_text("; ".join(one.offending), WIDE)) for one in report.checks if not one.ok],
-        checks=[(_check_cell(one), "yes" if one.ok else f"NO ({one.violations:,})") for one in report.checks],
+        checks=[
+            (printable_text(one.name, WIDE), "yes" if one.ok else f"NO ({one.violations:,})") for one in report.checks
+        ],
         parameters=parameters[:MOST_TABLE_ROWS],
         files=[(rendering.shorten_text(name), digest) for name, digest in report.digests.items()][:MOST_TABLE_ROWS],
         lines=[(name, printable_text(str(value), WIDE)) for name, value in _manifest_lines(report)],
         learnt=report.learnt,
         shown=None if report.learnt is None else shape_contents(report.learnt, manifest.published),
+        risks=None if report.learnt is None else assess_risks(manifest, report.learnt),
+        headline=next((one.compared for one in report.checks if one.compared), "").split("; ", 1)
+        if report.internal
+        else (),
     )
 
 
@@ -312,12 +384,6 @@ def _page_title(report: Report) -> str:
     kind = "INTERNAL, shows true counts" if report.internal else "Report on a release"
     failed = "" if report.verified else "NOT VERIFIED: "
     return f"{failed}{kind}: {printable_text(report.manifest.name, rendering.SHORT)}"
-
-
-def _check_cell(one: CheckResult) -> Html:
-    """Return a check, and what it compared where it says so."""
-    compared = f'<br><span class="quiet">{clean_text(one.compared, WIDE)}</span>' if one.compared else ""
-    return Html(clean_text(one.name, WIDE) + compared)
 
 
 def _manifest_lines(report: Report) -> list[tuple[str, object]]:

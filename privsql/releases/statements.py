@@ -65,6 +65,7 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
         f"{table}.{to} is its {name}" for table, names in manifest.own_columns.items() for name, to in names.items()
     ]
     rows += [("own columns", f"{', '.join(reserved)}: the other name is the publisher's")] if reserved else []
+    rows += [(name, text) for name, text in manifest.wording.items()]
     rows += [("persons", manifest.persons)] if manifest.persons is not None else []
     rows += [("place", SCHEMA_NOTE)] if manifest.place is not None else []
     if manifest.records is not None:
@@ -87,7 +88,7 @@ def _join_fields(fields: Iterable[Field]) -> str:
 # randomness is from, what else was published, and how near to the optimum the search came.
 
 WHOLE = "columns in bins hold where bins begin, and columns of groups these"
-SOMETIMES = {"own_columns", "bins", "groups", "persons", "place"}  # entries that most releases do not need
+SOMETIMES = {"own_columns", "bins", "groups", "persons", "place", "wording"}  # entries that most releases do not need
 NEAR = 0.001  # shares of records that differ by less may do so because of another machine's arithmetic
 
 

@@ -27,7 +27,7 @@ from privsql.engine.files import fold_name, is_files, url_scheme
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, Shape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
-from privsql.model.parameters import Bins, NullPolicy, Order, Parameters, Positive
+from privsql.model.parameters import WORDS, Bins, NullPolicy, Order, Parameters, Positive, Wording
 from privsql.source.places import WHEREVER, SchemaName, Source, SpecPart, Target, is_table, join_base, optional_key
 
 if TYPE_CHECKING:
@@ -197,8 +197,12 @@ SHAPES: dict[type[Shape], str] = {
 }
 
 
+def _wording_key(description: str) -> Any:
+    return optional_key(description, max_length=WORDS, exclude_if=lambda text: text is None)
+
+
 class ReleaseSection(SpecPart):
-    """The release's name (that of its view) and target."""
+    """The release's name (that of its view) and target, and what its report says of it in the publisher's words."""
 
     name: str | None = optional_key("Name of the release; its views are called NAME_weighted and the like.")
     to: Path | None = optional_key("File or folder to write the release to.")
@@ -210,10 +214,19 @@ class ReleaseSection(SpecPart):
     format: Literal["duckdb", "parquet"] | None = optional_key(
         "duckdb (one file) or parquet (a folder). [default: duckdb; for tables of Spark parquet]"
     )
+    purpose: str | None = _wording_key("Purpose of the release, for its report.")
+    recipient: str | None = _wording_key("Who receives the release, for its report.")
+    contact: str | None = _wording_key("Whom to ask about the release, for its report.")
     order: Order | None = optional_key(
         "Order in which records are assigned: stream (fast) or portable (by keyed hashes: the same key "
         "gives the same release on every engine). [default: stream; for tables of Spark portable]"
     )
+
+    @property
+    def wording(self) -> dict[Wording, str]:
+        """Return purpose, recipient and contact, as far as they are stated."""
+        names: tuple[Wording, ...] = ("purpose", "recipient", "contact")
+        return {name: text for name in names if (text := getattr(self, name))}
 
 
 class Ledger(SpecPart):

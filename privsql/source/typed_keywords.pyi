@@ -84,6 +84,12 @@ class Planning(TypedDict, total=False):
     """
     format: Literal["duckdb", "parquet"]
     """duckdb (one file) or parquet (a folder). [default: duckdb; for tables of Spark parquet]"""
+    purpose: str
+    """Purpose of the release, for its report."""
+    recipient: str
+    """Who receives the release, for its report."""
+    contact: str
+    """Whom to ask about the release, for its report."""
     order: Literal["stream", "portable"]
     """Order in which records are assigned: stream (fast) or portable (by keyed hashes: the same key gives the same
     release on every engine). [default: stream; for tables of Spark portable]

@@ -442,6 +442,7 @@ def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
         groups=coarse["groups"],
         place="schema" if spec.release.schema_ is not None else None,
         persons=source.persons,
+        wording=spec.release.wording,
         **_record_counts(spec, source, facts),
         randomness=publication.key.origin,
         composition=publication.statements,

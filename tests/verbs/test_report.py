@@ -326,8 +326,8 @@ def test_pictures_have_the_page_s_inks() -> None:
 
 
 def test_which_bounds_are_drawn_is_said() -> None:
-    """Of 36 combinations of values and 15 single ones 30 combinations were drawn, as if they were all."""
-    values = [(f"v{k}", 0.125, 0.125, 0.03) for k in range(36)]
+    """Of 80 combinations of values and 15 single ones 30 combinations were drawn, as if they were all."""
+    values = [(f"v{k}", 0.125, 0.125, 0.03) for k in range(80)]
     groups = [(f"disease = d{k}", 0.25, 0.125, None) for k in range(15)]
     assert _choose_drawn([*groups, *values]) == (groups, "; of columns and groups of values, not of single values")
     assert _choose_drawn(values) == (values, "")
@@ -336,6 +336,52 @@ def test_which_bounds_are_drawn_is_said() -> None:
     assert found == values[:30]
     assert which == "; the 30 that are nearest to their bounds"
     assert _choose_drawn(groups) == (groups, "")
+
+
+def test_fifty_bounds_have_a_bar_each_with_its_name() -> None:
+    """The highest first, whatever order the values have."""
+    rows = [(f"value {k:02}", 0.5, 0.01 + (k * 37 % 50) / 100, 0.02) for k in range(50)]
+    drawing = page._draw_bounds([VerifiedBound(v, f"{b:g}", f"{h:.2f}", 2) for v, b, h, _ in rows], 100)
+    names = re.findall(r">(value \d\d)<", drawing)
+    assert names == [row[0] for row in sorted(rows, key=lambda row: row[2], reverse=True)]
+    assert len(names) == 50
+
+
+def test_an_error_larger_than_its_answer_is_said_in_words() -> None:
+    assert page._format_error(19.099) == "more than the answer"
+    assert page._format_error(0.5) == "50\N{NO-BREAK SPACE}%"
+    assert page._format_error(None) == "\N{EN DASH}"
+
+
+# For who approves a release ---
+
+
+def test_the_publisher_s_words_and_the_terms_of_reviewers(tmp_path: Path) -> None:
+    """Purpose, recipient and contact are no markup; the three risks have the measured figures; nobody has signed."""
+    people = pd.DataFrame({"age": [i % 7 for i in range(60)], "ill": [f"v{i % 5}" for i in range(60)]})
+    words = {"purpose": "Study of <b>wards</b>", "recipient": "University clinic", "contact": "office@example.org"}
+    privsql.publish(people, quasi_identifiers="age", sensitive="ill", threshold=0.5, name="people", seed=1,
+        to=tmp_path / "worded.duckdb", ledger_off=True, **words)  # fmt: skip
+    found = privsql.report(tmp_path / "worded.duckdb")
+    assert found.manifest.wording == words
+    assert found.learnt is not None
+    text = page.render_report(found)
+    seen = harmless(text)
+    for one in words.values():
+        assert one in seen.text
+    risks = page.assess_risks(found.manifest, found.learnt)
+    assert [row[0] for row in risks.european] == ["singling out", "linkability", "inference"]
+    assert str(risks.european[0][1]).startswith("0 of 60 (0.0%)")
+    for line in ("promise", "attacker"):
+        assert found.learnt.summary.lines[line].text[1:] in str(risks.european[2][1])
+        assert found.learnt.summary.lines[line].text[1:] in str(risks.hipaa[3][1])
+    assert "no legal opinion" in seen.text
+    places = [seen.text.index(one) for one in ("Risks in the terms of", "To be filled in by", "How to check it")]
+    assert places == sorted(places)
+    assert text.count("<dd></dd>") == 5
+    assert "data-label=" in text
+    shown = succeeded("inspect", tmp_path / "worded.duckdb").out
+    assert "University clinic" in shown
 
 
 @pytest.mark.slow

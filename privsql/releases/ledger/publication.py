@@ -167,7 +167,7 @@ class PublicationRequest:
     @property
     def plain_spec(self) -> dict[str, Any]:
         """Return the specification without where it lies and goes, as plain data."""
-        place: dict[str, Any] = {"ledger": True, "release": {"to", "schema_"}}
+        place: dict[str, Any] = {"ledger": True, "release": {"to", "schema_", "purpose", "recipient", "contact"}}
         parts: dict[str, Any] = json.loads(self.spec.model_dump_json(exclude=place))
         source = self.spec.source
         parts["source"] = {"table": source.table, "query": source.query, "id": source.id, "name": source.name}
