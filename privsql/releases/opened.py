@@ -339,6 +339,7 @@ class Release:
             presented.may_be_empty(),
             find_unknown(statement, self.answers, self.manifest.roles),
             presented.bounds_rest_on(),
+            presented.list_types(),
         )
 
     def _answer_items(
@@ -361,7 +362,7 @@ class Release:
             query = query.where(items.where.copy()) if items.where is not None else query
             answers.append(self._answer_query(query.sql(DIALECT), confidence, estimator, limits))
         named = [int(one) for one in labels] if kind.is_type(*exp.DataType.INTEGER_TYPES) else labels
-        return join_items(items, [field.name for field in fields], named, answers)
+        return join_items(items, fields, named, answers)
 
     def _preview(self, asking: SelectEvaluation, fields: list[Field], limits: QuestionLimits | None) -> Answer:
         """Return some records, without their sensitive values."""
@@ -373,9 +374,9 @@ class Release:
         rows = list_records(asking, fields)
         hidden = ", ".join(field.name for field in self.manifest.sensitive)
         note = f"records as published; which one has which value of {hidden} is not known, so it is NULL"
-        return Answer(
-            tuple(field.name for field in fields), rows, (), asking.confidence, asking.estimator, (), hints=(note,)
-        )
+        names, types = tuple(one.name for one in fields), tuple(one.type for one in fields)
+        how = (asking.confidence, asking.estimator)
+        return Answer(names, rows, (), *how, (), hints=(note,), types=types)
 
     def structure(self) -> list[Structure]:
         """Return what the release is made of, such as its buckets or its noisy tree."""
