@@ -419,7 +419,7 @@ def observe_sets(
 
 @dataclass(frozen=True)
 class BucketLists:
-    """What the buckets list, in their order: values by code, as many for each bucket of a size."""
+    """Lists of the buckets, in their order: values by code, as many for each bucket of a size."""
 
     classes: tuple[ListedClass, ...]
 

@@ -115,7 +115,7 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _bucket_lists(self) -> BucketLists | None:
-        """What the buckets list, by which groups are summed; None where that is too long to be stored."""
+        """Return the lists of the buckets, by which groups are summed; None where they are too long to be stored."""
         if self._manifest.published_records > MOST_LISTED:
             return None
         return read_lists(self._db, self._roles, self._facts)
