@@ -35,7 +35,7 @@ WALK = [
     "attack",
     "report",
 ]  # in one folder, in order
-ALONE = {"tutorial", "sources", "pipelines", "columns", "python", "serve"}  # whose commands run elsewhere
+ALONE = {"tutorial", "sources", "pipelines", "columns", "python", "serve", "clients"}  # whose commands run elsewhere
 
 
 def page(name: str) -> str:

@@ -272,6 +272,19 @@ def serve(
         str, typer.Option(help="The address to listen at. Any other than this machine's own needs a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 is a free one.")] = 8317,
+    postgres: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_535,
+            metavar="PORT",
+            help="Serve SQL clients by the Postgres protocol here, in place of the page.",
+        ),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="PEM file of a certificate and its key, for --postgres at other addresses."),
+    ] = None,
     token: Annotated[bool, typer.Option("--token", help="Require a token on this machine, too.")] = False,
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A name by which browsers call this machine; repeatable.")
@@ -287,7 +300,7 @@ def serve(
     open: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,  # noqa: A002
     as_json: Json = False,
 ) -> None:
-    """Serve a page on which to query releases without SQL. Every answer is that of privsql query."""
+    """Serve a page on which to query releases without SQL, or to SQL clients. Every answer is that of privsql query."""
 
     def started(address: str) -> None:
         names = [str(path) for path in releases]
@@ -296,7 +309,8 @@ def serve(
 
     limits: dict[str, Any] = {"timeout": timeout, "rows": rows, "at_once": at_once}
     access: dict[str, Any] = {"host": host, "port": port, "token": token, "allow_host": allow_host or ()}
-    ways: dict[str, Any] = {"attach": attach or (), "verify": verify, "open": open}
+    ways: dict[str, Any] = {"attach": attach or (), "verify": verify, "open": open, "postgres": postgres}
+    ways["certificate"] = certificate
     api.serve(releases, **access, **ways, **limits, started=started, options=options)
 
 

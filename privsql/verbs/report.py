@@ -240,6 +240,8 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
     *,
     host: str = "127.0.0.1",
     port: int = PORT,
+    postgres: int | None = None,
+    certificate: PathLike | None = None,
     token: bool = False,
     allow_host: Sequence[str] | str = (),
     attach: Sequence[PathLike] | PathLike = (),
@@ -251,7 +253,10 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
     started: Callable[[str], None] | None = None,
     **how: Unpack[RunKeywords],
 ) -> None:
-    """Serve a page to ask one or several releases at, until Ctrl-C.
+    """Serve a page to ask one or several releases at, until Ctrl-C; with ``postgres`` clients of Postgres instead.
+
+    ``postgres``: the port at which every release is a table; the token is the password. ``certificate``: a PEM file
+    with a certificate and its key, which an address of other machines needs there.
 
     ``host``: this machine alone by default; at another address whoever asks needs a token, which stands in the address
     that ``started`` is called with (by default it is printed) once the page is there. ``token``: one is needed here,
@@ -262,6 +267,7 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
     ``privsql[serve]`` is missing or the port is taken.
     """
     SERVING.require_installed()
+    from privsql.serving import postgres as clients  # noqa: PLC0415 (an extra)
     from privsql.serving import server  # noqa: PLC0415 (an extra)
     from privsql.serving.guard import QueryQueue, open_pools  # noqa: PLC0415 (takes long to import)
 
@@ -282,10 +288,14 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
         if verify:
             _require_verified(paths, options)
         with open_pools(paths, files, options) as served:
-            listener = server.open_listener(
-                host, as_whole_number(port, "port", least=0, most=65_535), token=token, hosts=hosts
-            )
+            number = as_whole_number(port if postgres is None else postgres, "port", least=0, most=65_535)
+            listener = server.open_listener(host, number, token=token, hosts=hosts)
             with listener.socket:
+                if postgres is not None:
+                    clients.serve_clients(
+                        served, listener, queue, begun, options, as_optional_path(certificate, "certificate")
+                    )
+                    return
                 if open and listener.token is not None:
                     raise UsageError(
                         "--open would show the token to whoever lists processes; open the address yourself"
