@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # Sessions -------------------------------------------------------------------------------------------------------------
 
 LONGEST, STARTUP = 1_000_000, 10_000  # bytes of a message, and of the first one
-CONNECTIONS, MOST_NAMED = 128, 1_000  # connections at once; statements and portals of each
+CONNECTIONS, MOST_NAMED, MOST_OPEN = 128, 1_000, 32  # connections at once; statements, and results, of each
 PATIENCE, STUCK = 10.0, 120.0  # seconds for the first messages, and for a client that does not read
 PIECE = 1 << 16  # bytes that are sent in a row
 CASED = {"datestyle": "DateStyle", "intervalstyle": "IntervalStyle", "timezone": "TimeZone"}
@@ -282,7 +282,7 @@ class Session:
             (number,) = reader.take_numbers("h")
             if len(split_statements(sql)) > 1:
                 raise SessionError("one statement can be prepared, not several", "42601")
-            self._keep(self._prepared, name, Prepared(sql, reader.take_numbers(f"{max(number, 0)}I")))
+            self._keep(self._prepared, name, Prepared(sql, reader.take_numbers(f"{max(number, 0)}I")), MOST_NAMED)
             self.write(make_message("1"))
         elif kind == "B":
             self._bind(reader)
@@ -300,9 +300,9 @@ class Session:
             self._portals.clear()
 
     @staticmethod
-    def _keep(held: dict[str, Any], name: str, value: Any) -> None:
-        if len(held) >= MOST_NAMED:
-            raise SessionError(f"more than {MOST_NAMED:,} statements are open; close some", "53400")
+    def _keep(held: dict[str, Any], name: str, value: Any, most: int) -> None:
+        if name not in held and len(held) >= most:
+            raise SessionError(f"more than {most:,} statements are open; close some", "53400")
         held[name] = value
 
     @staticmethod
@@ -331,7 +331,9 @@ class Session:
             raise SessionError(f"{len(values)} parameters for {len(oids)} places", "08P01")
         constants = [wire.read_parameter(value, oid, wire.choose_format(forms, at))
                      for at, (value, oid) in enumerate(zip(values, oids, strict=True))]  # fmt: skip
-        self._keep(self._portals, portal, Portal(fill_parameters(prepared.sql, constants), reader.take_formats()))
+        self._keep(
+            self._portals, portal, Portal(fill_parameters(prepared.sql, constants), reader.take_formats()), MOST_OPEN
+        )
         self.write(make_message("2"))
 
     def _parameter_types(self, prepared: Prepared) -> tuple[int, ...]:
@@ -360,11 +362,13 @@ class Session:
 
     async def _preview(self, sql: str) -> Result:
         """Return the result of a statement that reads, and nothing of one that does something."""
-        word = first_word(sql)
-        return await self._run(sql) if word in READING else Result("")
+        fetched = FETCH.fullmatch(sql.strip())
+        if fetched is not None:
+            return Result("", self._find(self._portals, fetched[2].strip('"'), "cursor").result.columns)
+        return await self._run(sql) if first_word(sql) in READING else Result("")
 
     async def _execute(self, portal: Portal, most: int) -> None:
-        if portal.result is None or (portal.result.columns is None and not portal.result.word):
+        if portal.result is None or not portal.result.word:
             done = self._described is not None and self._described[0] == portal.sql
             described = self._described[1] if done and self._described is not None else None
             portal.result = described if described is not None and described.word else await self._run(portal.sql)
@@ -475,7 +479,7 @@ class Session:
         declared, fetched = CURSOR.fullmatch(sql.strip()), FETCH.fullmatch(sql.strip())
         if declared is not None:
             result = await self._ask(declared[2])
-            self._keep(self._portals, declared[1].strip('"'), Portal(declared[2], result=result))
+            self._keep(self._portals, declared[1].strip('"'), Portal(declared[2], result=result), MOST_OPEN)
             return Result("DECLARE CURSOR")
         if word == "CLOSE":
             self._portals = _without(self._portals, sql)
@@ -516,7 +520,10 @@ class Session:
 
 QUERIES = ("SELECT", "WITH", "FROM", "(", "VALUES", "TABLE")
 READING = (*QUERIES, "SHOW", "COPY")
-PLACE = re.compile(r"(?P<place>\$\d{1,5})|'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\2\$|;", re.DOTALL)
+PLACE = re.compile(
+    r"(?P<place>\$\d{1,5})|\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\2\$|;",
+    re.DOTALL,
+)
 
 
 def _without(held: dict[str, Any], sql: str) -> dict[str, Any]:

@@ -153,9 +153,11 @@ def ask_jdbc(address: str) -> dict[str, Any]:
             sections[name] = []
         else:
             sections[name].append([one.removesuffix(".0") for one in line.strip().rstrip("|").split("|")])
-    return {"count": sections["count"], "fetched": sections["fetched"], "chosen": sections["param"],
-            "columns": [[row[3], row[5], row[11]] for row in sections["columns"]], "refused": max(sections),
-            "tables": [row[2] for row in sections["tables"] if row[1] == "public"]}  # fmt: skip
+    refused = next(one for one in sections if one.startswith("refused"))
+    columns = [[row[3], row[5], row[11]] for row in sections["columns"]]
+    tables = [row[2] for row in sections["tables"] if row[1] == "public"]
+    asked = {"count": sections["count"], "fetched": sections["fetched"], "chosen": sections["param"]}
+    return asked | {"columns": columns, "tables": tables, "refused": refused}
 
 
 def ask_duckdb(address: str) -> dict[str, Any]:

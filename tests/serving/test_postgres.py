@@ -222,6 +222,10 @@ def test_portals_and_cursors_hand_out_rows_in_parts(client: wires.Client, releas
     assert client.query('FETCH FORWARD 1 FROM "c 1"').rows == both[:1]
     assert client.query('FETCH ALL IN "c 1"').rows == both[1:]
     assert client.query('FETCH NEXT FROM "c 1"').rows == []
+    again = f"DECLARE again CURSOR FOR {SEX}"
+    client.query(again)
+    fetched = client.prepared("FETCH 1 FROM again", describe=b"S")
+    assert (fetched.columns, fetched.rows) == (["sex", "n"], both[:1])
     assert client.query('CLOSE "c 1"; COMMIT').kinds == "C2 Z"
     assert client.query('FETCH 1 FROM "c 1"').errors[0]["C"] == "34000"
 
@@ -386,6 +390,9 @@ def test_statements_and_connections_are_limited(release: Path, monkeypatch: pyte
         assert wires.Reply(clients[0].until_ready()).errors[0]["C"] == "53400"
         with socket.create_connection(("127.0.0.1", port), timeout=30) as silent:
             assert silent.recv(10) == b""  # nobody waits for it
+        clients[1].query("BEGIN")
+        opened = [clients[1].query(f"DECLARE c{number} CURSOR FOR SELECT 1") for number in range(40)]
+        assert sum(not one.errors for one in opened) == postgres.MOST_OPEN
         for one in clients:
             one.close()
 
