@@ -429,7 +429,7 @@ class AggregateColumn:
     touching: int
     kind: str = ""
 
-    @property
+    @cached_property
     def rests_on(self) -> RestsOn:
         """Return what its figures rest on: of nobody a sum is NULL, so one that may be of nobody is not certain."""
         sure = self.if_any not in CERTAIN or all(one.is_of_some for one in self.estimates.values())
