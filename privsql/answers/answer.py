@@ -27,7 +27,7 @@ from privsql.errors import EngineError, UsageError
 from privsql.model.parameters import MONTHS, number_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
     import polars as pl
@@ -89,6 +89,10 @@ class Figure:
         return f"{left}; {at_most} {self.touching:,} of them, the estimate none"
 
 
+Explained = tuple["exp.Query | Callable[[], exp.Query]", str]
+"""A statement that reads a release, or what makes it where it is seldom read, and the formula in words."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """Column names and rows, in the query's order; each of ``figures`` takes four of the columns."""
@@ -98,7 +102,7 @@ class Answer:
     figures: tuple[Figure, ...]
     confidence: float
     estimator: str
-    explained: tuple[tuple[exp.Query, str], ...]
+    explained: tuple[Explained, ...]
     """The statements that read the release, each with a formula in words."""
     missing: int | None = None  # records of the source that are not in the release; None where that is not stated
     may_be_empty: tuple[bool, ...] = ()  # of every row: whether it, or a figure of it, may be of no record
@@ -109,7 +113,8 @@ class Answer:
     @cached_property
     def sql(self) -> str:
         """Return the SQL that reads the release."""
-        return ";\n".join(dict.fromkeys(render_sql(statement) for statement, _ in self.explained))
+        trees = (statement() if callable(statement) else statement for statement, _ in self.explained)
+        return ";\n".join(dict.fromkeys(map(render_sql, trees)))
 
     @property
     def formula(self) -> str:
@@ -556,10 +561,17 @@ class Answers(ABC):
 
         A column whose values are in bins has those at which a bin begins.
         """
-        of_records = any(field.name == name for field in self._roles.quasi_identifiers)
-        place = table(self.records if of_records else self.values)
-        holes: Holes = {"records": place, "column": column(name), "most": exp.Literal.number(most)}
-        return [row[0] for row in self._db.rows(fill("query/shown", holes))]
+        if (name, most) not in self._listed_values:
+            of_records = any(field.name == name for field in self._roles.quasi_identifiers)
+            place = table(self.records if of_records else self.values)
+            holes: Holes = {"records": place, "column": column(name), "most": exp.Literal.number(most)}
+            self._listed_values[name, most] = [row[0] for row in self._db.rows(fill("query/shown", holes))]
+        return list(self._listed_values[name, most])
+
+    @cached_property
+    def _listed_values(self) -> dict[tuple[str, int], list[str | None]]:
+        """The answers of ``list_values`` so far: every question looks up the values that it names."""
+        return {}
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """Parse an analyst's SQL; ``UsageError`` for whatever is not supported, which is never answered."""
@@ -573,7 +585,7 @@ class Answers(ABC):
         """Return the channel of the release (``answers.channel``); None if there is none."""
 
     @abstractmethod
-    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+    def make_statement(self, query: CountQuery, estimator: str) -> Explained:
         """Return the SQL that reads the release, and the formula in words; ``UsageError`` if unsupported."""
 
     @abstractmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import sqlglot
@@ -139,6 +140,12 @@ def parse_select(sql: str) -> exp.Select:
 
 def parse_query_text(sql: str) -> exp.Expr:
     """Return the one SELECT, or UNION of such, that the text is; ``UsageError`` for anything else."""
+    return _parse_text(sql).copy()
+
+
+@lru_cache(maxsize=64)
+def _parse_text(sql: str) -> exp.Expr:
+    """Return ``parse_query_text``, once for each text: every answer reads its query twice."""
     try:
         with _silence_parser():
             statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]

@@ -194,14 +194,14 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
     if not _is_duckdbs(name):
         _require_portable(name, holes)
     unused = set(holes)
-    outputs = list(tree.find_all(exp.Alias))
-    for node in list(tree.find_all(exp.Table, exp.Column)):
-        key = _hole_key(node.name, name, holes)
+    nodes = list(tree.walk())  # once: walking takes longer than all that is done on the way
+    for node in nodes:
+        key = _hole_key(node.name, name, holes) if isinstance(node, exp.Table | exp.Column) else None
         if key is not None:
             unused.discard(key)
             _fill_hole(tree, node, holes[key])
-    unused -= _fill_aliases(outputs, name, holes)
-    for clause in list(tree.find_all(exp.Group, exp.Order)):
+    unused -= _fill_aliases([node for node in nodes if isinstance(node, exp.Alias)], name, holes)
+    for clause in [node for node in nodes if isinstance(node, exp.Group | exp.Order)]:
         if not clause.expressions and clause.parent is not None:
             clause.parent.set("group" if isinstance(clause, exp.Group) else "order", None)
     if unused:
@@ -315,10 +315,12 @@ def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
     >>> qualify_tables(sqlglot.parse_one("WITH q AS (SELECT * FROM st) SELECT * FROM q, temp_table.t"), "release").sql()
     'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp_table.t'
     """
-    known = {one.alias for one in query.find_all(exp.CTE)}
     changed = query.copy()
-    for one in changed.find_all(exp.Table):
-        if isinstance(one.this, exp.Identifier) and not one.db and not one.catalog and one.name not in known:
+    nodes = list(changed.find_all(exp.CTE, exp.Table))
+    known = {one.alias for one in nodes if isinstance(one, exp.CTE)}
+    for one in nodes:
+        is_bare = isinstance(one, exp.Table) and isinstance(one.this, exp.Identifier) and not (one.db or one.catalog)
+        if is_bare and one.name not in known:
             one.set("db", exp.to_identifier("main", quoted=True))
             one.set("catalog", exp.to_identifier(database, quoted=True))
     return changed

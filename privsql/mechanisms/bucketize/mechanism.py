@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -138,14 +138,14 @@ class BucketizedAnswers(answer.Answers):
         linear = (LINEAR,) if len(self.channel.records) <= LARGE else ()
         return *model, *linear, BASELINE
 
-    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+    def make_statement(self, query: CountQuery, estimator: str) -> answer.Explained:
         """The SQL that reads the release for an answer, and the formula in words."""
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
         if estimator == MODEL and self.model is not None:
             return model_statement(query, self._roles, self.model), MODEL_FORMULA
         if estimator == LINEAR:
-            return channel_statement(query, self._roles, self._facts), LINEAR_FORMULA
+            return partial(channel_statement, query, self._roles, self._facts), LINEAR_FORMULA  # answers read lists
         if query.measure.kind != "count":
             raise UsageError(f"{query.measure.kind.upper()} needs another estimator: {', '.join(self.estimators[:-1])}")
         return baseline_statement(query, self._roles, self._facts), BASELINE_FORMULA
