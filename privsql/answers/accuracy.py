@@ -102,6 +102,11 @@ class Score:
             "half_width": float(((most - least) / 2)[bounded].mean()) if bounded.any() else None,
         }
 
+    @property
+    def largest_error(self) -> float:
+        """Return the largest |estimate - truth|; 0 of nothing."""
+        return float(np.abs(np.array(self.estimate) - np.array(self.truth)).max(initial=0))
+
     def pair_answers(self) -> list[tuple[QuestionKey, float, dict[str, float | None]]]:
         """Return question, truth and answer (estimate, low, high); None where there is no such bound."""
         known = ((None if np.isnan(end) else end for end in ends) for ends in zip(self.low, self.high, strict=True))

@@ -292,12 +292,19 @@ FIGURES = ("asked", "mean error", "coverage", "half-width")
 ERROR = "mean error is |estimate - truth| / max(truth, 0.1 % of the records), half-width in records"
 
 
+USEFUL = "it adds up noise as if all of it went one way (Chen et al. 2011, theorem 4.2)"
+
+
 def print_evaluation(evaluated: Evaluated) -> None:
     """Error and coverage of both estimators, by band; where questions have classes, by these."""
     if any(evaluated.extras.values()):
         for name, extra in evaluated.extras.items():
             _print_by_class(name, extra)
         print_line(f"{ERROR}; coverage is that of the {evaluated.confidence:.0%} intervals")
+        if any(extra.get("useful") for extra in evaluated.extras.values()):
+            print_line(
+                f"bound: no question of a class errs by more, with probability {evaluated.confidence:.0%}; {USEFUL}"
+            )
         return
     rows = make_table(right=("estimator", "true answer", "queries", "mean error", "median error", "coverage"))
     for name, score in evaluated.scores.items():
@@ -332,12 +339,23 @@ def _print_by_class(estimator: str, extra: Mapping[str, Any]) -> None:
             f"total variation of {of} tables by {one['ways']}: "
             f"mean {one['total_variation']:.3f}, largest {one['largest']:.3f}"
         )
+    if extra.get("useful"):
+        _print_usefulness(extra["useful"])
     if "top_items" in extra:
         precision = ", ".join(f"top {number}: {one['precision']:.0%}" for number, one in extra["top_items"].items())
         tops = ", ".join(f"top {number}: {utility:.3f}" for number, utility in extra["top"].items())
         if precision:
             print_line(f"most frequent items found: {precision}")
         print_line(f"frequent item sets, utility: {tops}")
+
+
+def _print_usefulness(classes: Sequence[Mapping[str, Any]]) -> None:
+    """Print the bound of Chen et al. 2011, Theorem 4.2, beside the largest measured error, by class of question."""
+    rows = make_table("usefulness, in records", right=["largest error", "bound"])
+    for one in classes:
+        name = one["class"] if one["class"].isidentifier() else f"up to {float(one['class']):.0%} of the longest"
+        rows.add_row(name, f"{one['largest_error']:,.0f}", f"{one['epsilon']:,}")
+    get_console().print(rows)
 
 
 def _list_sections(extra: Mapping[str, Any]) -> list[list[tuple[str, Mapping[str, Any]]]]:

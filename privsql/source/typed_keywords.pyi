@@ -211,6 +211,10 @@ class Planning(TypedDict, total=False):
     """Cells of all tables together, of marginals. [default: 2000000]"""
     choice: Number
     """What choosing the next column takes of an expansion's budget. [default: 1/4]"""
+    score: Literal["max", "gini", "gain"]
+    """What the column that is divided next is chosen by: largest count, Gini index, gain. max, gini, gain. [default:
+    max]
+    """
     tau_cells: Number
     """The same where they are cells. [default: 1/4]"""
 

@@ -14,7 +14,7 @@ from privsql.errors import UsageError
 from privsql.mechanisms import registry
 from privsql.mechanisms.contract import NEVER_EMPTY, BudgetComposition, GroupComposition, Mechanism, NoComposition
 from privsql.mechanisms.registry import PACKAGES, get_mechanism, get_parameters
-from privsql.model.manifest import QUASI, SENSITIVE, CheckedRelease, Manifest, ReleaseTable
+from privsql.model.manifest import QUASI, SENSITIVE, SETS, CheckedRelease, Manifest, ReleaseTable
 from support.commands import manifest, refused, run, succeeded, write
 
 if TYPE_CHECKING:
@@ -157,8 +157,12 @@ def test_columns_of_a_table_give_way_to_those_of_the_publisher() -> None:
 
 def test_item_sets_have_the_types_of_their_column() -> None:
     roles = Roles((), (Field("goods", "VARCHAR[]"),))
-    placed = [("items", "items", "VARCHAR[]"), ("item", "item", "VARCHAR")]
-    assert ReleaseTable(("items LIST", "item ITEM")).place_columns(roles) == placed
+    placed = [("items", "goods", "VARCHAR[]"), ("item", "item", "VARCHAR")]
+    assert ReleaseTable((SETS, "item ITEM")).place_columns(roles) == placed
+    named = Roles((), (Field("Count", "INTEGER[]"),))
+    placed = [("items", "Count", "INTEGER[]"), ("count", "count_", "BIGINT")]
+    assert ReleaseTable((SETS, "count BIGINT")).place_columns(named) == placed
+    assert ReleaseTable((SETS, "count BIGINT")).list_reserved(named) == placed[1:]
 
 
 def test_holes_of_a_check_are_filled_by_their_names() -> None:

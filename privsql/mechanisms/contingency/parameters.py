@@ -18,7 +18,10 @@ from privsql.model.parameters import Epsilon, Exact, Facts, NoiseOrigin, Paramet
 MOST_BINS = 10_000
 NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen
 WITHIN = 64  # whole numbers that stand for a bin, at most
-OWN = {"marginals": {"workload", "pairs", "max_cells", "delta"}, "diffpart": {"fan_out", "choice", "tau", "tau_cells"}}
+OWN = {
+    "marginals": {"workload", "pairs", "max_cells", "delta"},
+    "diffpart": {"fan_out", "choice", "score", "tau", "tau_cells"},
+}
 
 
 class Values(Universe):
@@ -180,7 +183,8 @@ class Contingency(Parameters):
 
     ``marginals``: tables of all columns, of all pairs of them (or of those that the release's own noise chooses, where
     the budget is small) and of ``workload``, every cell with noise. ``diffpart``: a tree of partitions, most of which
-    are pruned (Chen et al. 2011); ``choice``: what the choice of the column takes of an expansion's budget. Thresholds
+    are pruned (Chen et al. 2011); ``choice``: what the choice of the column takes of an expansion's budget, which goes
+    by the ``score`` of its counts: the largest one, the Gini index, or the information gain. Thresholds
     are the least with which, in expectation, at most ``tau`` (``tau_cells`` where they are cells) empty sub-partitions
     of an expansion pass.
     """
@@ -202,6 +206,9 @@ class Contingency(Parameters):
     fan_out: int = Field(default=10, ge=2, description="Children of a node where no taxonomy is given.")
     choice: Share = Field(
         default=Fraction(1, 4), description="What choosing the next column takes of an expansion's budget."
+    )
+    score: Literal["max", "gini", "gain"] = Field(
+        default="max", description="What the column that is divided next is chosen by: largest count, Gini index, gain."
     )
     tau: Positive = Field(default=Fraction(1, 10), description="Empty parts of an expansion that pass, in expectation.")
     tau_cells: Positive = Field(default=Fraction(1, 4), description="The same where they are cells.")

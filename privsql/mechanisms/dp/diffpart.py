@@ -198,7 +198,8 @@ class TreeRule:
     """The public rule by which a tree is grown.
 
     ``holds_sets``: records are item sets. ``passing``, ``passing_leaves``: the expected number of empty sub-partitions
-    of an expansion that pass; or ``c1``, ``c2``: the paper's factors of thresholds.
+    of an expansion that pass; or ``c1``, ``c2``: the paper's factors of thresholds. ``score``: by which the column of
+    an expansion is chosen (``score_divisions``).
     """
 
     epsilon: Fraction
@@ -206,6 +207,7 @@ class TreeRule:
     passing: Fraction
     passing_leaves: Fraction
     choice: Fraction = Fraction(0)
+    score: str = "max"
     c1: Fraction | None = None
     c2: Fraction | None = None
 
@@ -284,8 +286,8 @@ class BudgetCodes:
 # Top-down partitioning (paper, Algorithm 1 and Procedure 1, and appendix D for tables).
 #
 # All partitions that are no leaves yet take one expansion together, in arrays. Of item sets the node of greatest height
-# is expanded, the last one of these in the taxonomy: a public order. Of a table the score of a column is the largest
-# count of the children that it would make. Of item sets a round touches the occupied sub-partitions and the few empty
+# is expanded, the last one of these in the taxonomy: a public order. Of a table a column is chosen privately, by a
+# score of the children that it would make. Of item sets a round touches the occupied sub-partitions and the few empty
 # ones that pass; how many of a partition's pass is binomial, and which is a uniform choice, as if each were counted.
 
 LARGEST_ROUND = 20_000_000  # sub-partitions that one round may count
@@ -420,7 +422,8 @@ def _plan_expansions(front: _Front, run: _Run) -> _Plan:
     scores = _score_nodes(front, possible, run) if several.any() else possible
     for place in np.flatnonzero(several).tolist():
         columns = np.flatnonzero(possible[place] >= 0)
-        chosen[place] = columns[run.noise.choose_best(scores[place, columns], due[kind[place]].choice)]
+        best = run.noise.choose_best(scores[place, columns], due[kind[place]].choice, monotonic=run.rule.score == "max")
+        chosen[place] = columns[best]
     code = run.budgets.code_of
     codes = np.array([[code(s.choice), code(s.inner), code(s.leaf), code(s.rest)] for s in due], dtype=np.int64)[kind]
     return _Plan(possible[np.arange(len(chosen)), chosen], left, *codes.T)
@@ -439,18 +442,53 @@ def _possible_nodes(pending: Flags, run: _Run) -> Ints:
 
 
 def _score_nodes(front: _Front, possible: Ints, run: _Run) -> Ints:
-    """For every partition and node, (F, d), the largest count of the children; 0 where there is no node.
-
-    One record more raises some scores by 1 and lowers none: sensitivity 1, monotonic.
-    """
+    """For every partition and node, (F, d), the score of dividing it there; 0 where there is no node."""
     result = np.zeros(possible.shape, dtype=np.int64)
     for place in range(possible.shape[1]):
         inside = np.flatnonzero(possible[front.partition, place] >= 0)
         partition, record = front.partition[inside], front.record[inside]
         branch = run.records.find_branches(record, possible[partition, place])
         keys, counts = _tally(partition << BRANCH_BITS | branch, run.records.weights[record])
-        np.maximum.at(result[:, place], keys >> BRANCH_BITS, counts)
+        degree = run.taxonomy.degree[possible[:, place]]
+        result[:, place] = score_divisions(run.rule.score, counts, keys >> BRANCH_BITS, degree)
     return result
+
+
+LARGEST_SCORED, LARGEST_SUM = 2**30, 2**45  # records of a partition that a score counts, and these times children
+STEP = 32  # bits: more than one record changes a gain by, 30 + log2(e), and what rounding adds
+
+
+def score_divisions(score: str, counts: Ints, of: Ints, degree: Ints) -> Ints:
+    """Scores (F,) of dividing F partitions into ``degree`` children (F,), of which those with records have ``counts``.
+
+    ``of``: the partition of each count. With n_c records in child c, n in the partition and k children:
+
+    - "max": the largest n_c. One record raises it by at most 1, and never lowers it.
+    - "gini": sum n_c^2 / n = n (1 - Gini index), rounded down. One record more in a child of n_c changes it by
+      (2 n_c + 1 - sum/n)/(n + 1), which lies in (-1, 1].
+    - "gain": n log2(k) - n H, H the entropy of the n_c/n: how many bits the counts tell more than spreading evenly. One
+      record more changes it by at least log2(k) - log2(n + 1) - log2(e) and at most log2(k); in steps of 32 bits,
+      rounded down. Of a partition at most 2^30 records are counted, so that this is at most one step.
+
+    All have sensitivity 1; source: Chen et al. 2011, appendix D; for the gain Friedman & Schuster, KDD 2010.
+    """
+    result = np.zeros(len(degree), dtype=np.int64)
+    if score == "max":
+        np.maximum.at(result, of, counts)
+        return result
+    children = np.maximum(degree, 1)
+    counts = np.minimum(counts, (np.minimum(LARGEST_SCORED, LARGEST_SUM // children) // children)[of])
+    np.add.at(result, of, counts)
+    total = np.maximum(result, 1)
+    if score == "gini":
+        squares = np.zeros_like(result)
+        np.add.at(squares, of, counts * counts)
+        np.floor_divide(squares, total, out=result)
+        return result
+    within = np.bincount(of, weights=counts * np.log2(np.maximum(counts, 1)), minlength=len(degree))
+    bits = result * (np.log2(children) - np.log2(total)) + within
+    steps: Ints = np.floor(bits / STEP).astype(np.int64)
+    return steps
 
 
 def _tally(keys: Ints, weights: Ints) -> tuple[Ints, Ints]:

@@ -128,12 +128,14 @@ def view_checks(release: ViewRelease) -> list[Check]:
         "facts are those of the tables": _wrong_view_facts,
     }
     return [
-        *checks.check_published(
-            release, "tables", lambda one: (read_views(one.db, one.database, private.find_law(one.params)),), named
-        ),
+        *checks.check_published(release, "tables", _read_published, named),
         *release.check_orders(ORDERS),
         *release.list_checks({private.OPENDP_CHECK: private.unknown_opendp}),
     ]
+
+
+def _read_published(one: ViewRelease) -> tuple[PublishedViews]:
+    return (read_views(one.db, one.database, private.find_law(one.params), one.roles),)
 
 
 def _wrong_total_budget(release: ViewRelease, published: PublishedViews) -> list[str]:

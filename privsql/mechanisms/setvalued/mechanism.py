@@ -14,7 +14,7 @@ from sqlglot import exp
 from privsql.answers.answer import ESTIMATORS
 from privsql.attacks.suite import Suite
 from privsql.dp_random import noise_for, opendp_version, table_noise_for
-from privsql.engine.sqlfiles import Holes, alias_as, all_of, all_rows, column, fill, table, temp_table
+from privsql.engine.sqlfiles import Holes, all_of, all_rows, column, fill, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.contract import ItemSetShape, Proposal, join_variants, weighted_only
@@ -23,6 +23,7 @@ from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.diffpart import (
     Baskets,
     context_free_parents,
+    distinct_rows,
     expansion_shares,
     grow_tree,
     leaf_values,
@@ -61,15 +62,17 @@ from privsql.mechanisms.setvalued.parameters import (
     ViewPlan,
 )
 from privsql.mechanisms.setvalued.questions import (
+    Usefulness,
     WeightedSets,
     evaluate_answers,
+    name_columns,
     parse_counted,
     set_source_checks,
-    weight_of,
+    weighted_sets,
 )
 from privsql.mechanisms.setvalued.views import ViewBudgets
 from privsql.mechanisms.setvalued.views_answers import ViewAnswers
-from privsql.model.manifest import ReleaseTable
+from privsql.model.manifest import SETS, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,7 +84,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import ProfiledSource
-    from privsql.mechanisms.dp.diffpart import Ints, PartitionTree, Taxonomy
+    from privsql.mechanisms.dp.diffpart import Ints, PartitionTree, Taxonomy, TreeRule
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.setvalued.views import ItemChoice
     from privsql.mechanisms.setvalued.views_model import ParitySquares
@@ -92,7 +95,7 @@ if TYPE_CHECKING:
 # Differentially private item sets by DiffPart, as a mechanism (``contract``).
 
 TABLES = {
-    "itemsets": ReleaseTable(("part INTEGER", "items LIST", "count BIGINT")),
+    "itemsets": ReleaseTable(("part INTEGER", SETS, "count BIGINT")),
     views.UNIVERSE: views.TABLES[views.UNIVERSE],
     **TREE_TABLES,
 }
@@ -121,6 +124,21 @@ def plan_tree(_: Relations, source: Records, params: SetValued) -> ItemSetTreePl
     )
 
 
+def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
+    """The least budget of a count and the largest threshold of any part, whatever the data.
+
+    More specific parts spend more (appendix F.2), so the root's first expansion spends least: B/2 over the number of
+    inner nodes (Theorem 4.1).
+    """
+    root = int(taxonomy.roots[0])
+    first = expansion_shares(rule, rule.epsilon / 2, int(taxonomy.inner[root]), several=False)
+    inner, different = taxonomy.inner[root] > 1, distinct_rows(taxonomy.degree, taxonomy.height)[0]
+    kinds = [(rule.count_branches(degree), height) for degree, height in different if height]
+    leaves = [rule.least_size(rule.epsilon / 2, *kind, leaf=True) for kind in kinds]
+    parts = [rule.least_size(first.inner, *kind, leaf=False) for kind in kinds] if inner else []
+    return Usefulness(first.inner if inner else first.leaf, max([*leaves, *parts]))
+
+
 def propose_parameters(_db: Relations, _source: ProfiledSource) -> Proposal:
     """An epsilon of 1, the items that occur as the universe."""
     return Proposal(
@@ -143,7 +161,7 @@ def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) ->
         db,
         "itemsets",
         _leaf_sets(tree, taxonomy, items),
-        fill("setvalued/itemsets", {"given": temp_table("given")}),
+        fill("setvalued/itemsets", {"given": temp_table("given"), **name_columns(source.roles, "part", "count")}),
         title="Writing the sets",
     )
     write_release_table(db, TREE, tree_table(tree, taxonomy, rule))
@@ -185,9 +203,7 @@ def _leaf_sets(tree: PartitionTree, taxonomy: Taxonomy, items: pa.Array) -> pa.T
 
 def tree_view(manifest: Manifest) -> exp.Query:
     """The view whose sums of weights are the paper's answers."""
-    items = alias_as(column("items", "sets"), manifest.sensitive[0].name)
-    holes: Holes = {"sets": table("itemsets"), "items": [items], "weight": weight_of(manifest, "count")}
-    return fill("setvalued/weighted", holes)
+    return weighted_sets(manifest, "itemsets", "count")
 
 
 class ItemSetTreeAnswers(TreeAnswers):
@@ -210,10 +226,21 @@ class ItemSetTreeAnswers(TreeAnswers):
         }
         return tuple(str(row[0]) for row in self._db.rows(fill("core/labels", holes)))
 
+    @property
+    def published_sets(self) -> WeightedSets:
+        """All published sets with their counts."""
+        return self._published_parts[1]
+
     @cached_property
-    def _published_sets(self) -> tuple[Ints, WeightedSets]:
+    def usefulness(self) -> Usefulness:
+        """Return what bounds its errors."""
+        params = SetValued.model_validate(self._manifest.parameters)
+        return bound_noise(make_rule(params, taxonomy := items_taxonomy(len(self.item_labels), params)), taxonomy)
+
+    @cached_property
+    def _published_parts(self) -> tuple[Ints, WeightedSets]:
         """All published sets with their counts, and the part of each."""
-        rows, items = self._read_table("itemsets", "part"), self._read_table(views.UNIVERSE, "code")["item"]
+        rows, items = self._db.arrow(self._sets_inside), self._read_table(views.UNIVERSE, "code")["item"]
         lists = rows["items"].combine_chunks()
         codes = pc.index_in(lists.flatten(), value_set=items.combine_chunks())
         with refuse_damaged():
@@ -226,7 +253,7 @@ class ItemSetTreeAnswers(TreeAnswers):
 
     def make_synthetic(self) -> pa.Table:
         """The published sets as records, (record, item) in order; the empty have none."""
-        sets = self._published_sets[1]
+        sets = self.published_sets
         copied = np.repeat(np.arange(len(sets.weights)), sets.count_copies())
         length = np.diff(sets.starts)[copied]
         first = np.repeat(sets.starts[copied] - (np.cumsum(length) - length), length)
@@ -237,13 +264,13 @@ class ItemSetTreeAnswers(TreeAnswers):
     def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
         """The most frequent item sets, each with its number of published records."""
         self.require_estimator(estimator)
-        result = self._published_sets[1].top_sets(top)
+        result = self.published_sets.top_sets(top)
         return [([self.item_labels[code] for code in chosen], support) for chosen, support in result]
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
         """The number of records that contain all of some items."""
         self.require_estimator(estimator)
-        part, sets = self._published_sets
+        part, sets = self._published_parts
         met = sets.sets_with_all(codes)
         return self.make_estimate((), part[met], sets.weights[met].astype(np.int64), confidence)
 
@@ -256,7 +283,13 @@ class ItemSetTreeAnswers(TreeAnswers):
 
     def _matching_query(self, query: CountQuery) -> exp.Query:
         condition = all_of([*query.filters["qi"], *query.filters["sa"]])
-        return fill("duckdb/met", {"sets": table("itemsets", self._database), "condition": condition})
+        return fill("duckdb/met", {"sets": self._sets_inside.subquery("sets"), "condition": condition})
+
+    @property
+    def _sets_inside(self) -> exp.Select:
+        """The published sets by part, with columns under their names inside."""
+        rows = TABLES["itemsets"].select_inside(self._roles, table("itemsets", self._database))
+        return rows.order_by(self._roles.by_sa.as_column("part"))
 
 
 DIFFPART = PrivateMechanism(
@@ -346,9 +379,8 @@ def _write_views(
     items = db.arrow(all_rows(universe).order_by("code"))["item"].combine_chunks()
     sets = views.sets_table(population, choice, items)
     labels = [source.labels[code] for code in choice.codes.tolist()]
-    write_release_table(
-        db, views.SETS, sets, fill("setvalued/fitted", {"given": temp_table("given")}), title="Writing the sets"
-    )
+    fitted = fill("setvalued/fitted", {"given": temp_table("given"), **name_columns(source.roles, "weight")})
+    write_release_table(db, views.SETS, sets, fitted, title="Writing the sets")
     chosen = fill("setvalued/measured", {"given": temp_table("given"), "universe": universe})
     write_release_table(db, views.CHOSEN, views.choice_table(choice, measured[0].law), chosen)
     noisy_tables_release.write_noisy_tables(db, measured, labels)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from itertools import pairwise
+from math import ceil, log
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -25,13 +27,24 @@ from privsql.answers.accuracy import (
 from privsql.answers.answer import closest
 from privsql.answers.parser import parse_set_query
 from privsql.engine.progress import report_steps
-from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, temp_table
+from privsql.engine.sqlfiles import (
+    DIALECT,
+    Holes,
+    alias_as,
+    all_rows,
+    column,
+    fill,
+    quoted_identifier,
+    table,
+    temp_table,
+)
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from fractions import Fraction
 
     from privsql.answers.accuracy import EvaluationContext
     from privsql.answers.aggregates import Statement
@@ -61,6 +74,11 @@ class WeightedSets:
     def longest_set(self) -> int:
         """Items of the largest set."""
         return int(np.diff(self.starts).max(initial=0))
+
+    def list_sets(self) -> list[tuple[int, ...]]:
+        """Return the codes of every set, ascending."""
+        codes = self.codes.tolist()
+        return [tuple(sorted(codes[start:end])) for start, end in pairwise(self.starts.tolist())]
 
     @cached_property
     def _set_of_code(self) -> Ints:
@@ -155,6 +173,15 @@ class HasItems(Protocol):
         """The most frequent item sets."""
 
 
+@runtime_checkable
+class IsTree(Protocol):
+    """A release of item sets by DiffPart, open."""
+
+    published_sets: WeightedSets
+    """The sets that were kept, with their noisy counts."""
+    usefulness: Usefulness
+
+
 def parse_counted(sql: str, roles: Roles, manifest: Manifest, read_labels: Callable[[], Sequence[str]]) -> Statement:
     """Take a query apart; ``UsageError`` for an item outside a public universe: it was dropped, not counted."""
     statement = parse_set_query(sql, roles, manifest.name)
@@ -226,6 +253,7 @@ def _evaluate_classes(context: EvaluationContext, sets: HasItems, true: Weighted
     )
     questions |= {str(share): queries for share, queries in lengths}
     truth = {one: float(true.weights[true.sets_with_all(one)].sum()) for part in questions.values() for one in part}
+    bounds = bound_errors(true, sets, questions, 1 - context.confidence) if isinstance(sets, IsTree) else {}
     best = true.top_sets(max(TOPS))
     scores, extras = {}, {}
     for name in context.estimators:
@@ -234,6 +262,7 @@ def _evaluate_classes(context: EvaluationContext, sets: HasItems, true: Weighted
         scores[name] = Score()
         for one in result.values():
             scores[name].extend(one)
+        largest = {of: one.largest_error for of, one in result.items() if of in bounds}
         classes = [
             {"length_share": share, **_rename_errors(result.pop(str(share)).summarize_band(context.records.records))}
             for share in SHARES
@@ -241,10 +270,57 @@ def _evaluate_classes(context: EvaluationContext, sets: HasItems, true: Weighted
         extras[name] = {
             **by_class(result, context.records.records),
             "classes": classes,
+            "useful": [{"class": of, "largest_error": error, "epsilon": bounds[of]} for of, error in largest.items()],
             "top": score_top_sets(best, sets, name),
             "top_items": top_items(context, sets, true, name),
         }
     return Evaluated(scores, {}, context.confidence, extras)
+
+
+# Usefulness ---
+# With probability 1 - delta no question of a class errs by more than epsilon records (Chen et al. 2011, Definition
+# 3.5).
+
+
+@dataclass(frozen=True)
+class Usefulness:
+    """Bounds of the errors of a release by DiffPart (Theorem 4.2), whatever its data.
+
+    ``budget``: every count spends at least as much; ``threshold``: every noisy size that is kept is at most as large.
+    """
+
+    budget: Fraction
+    threshold: int
+
+    def bound_error(self, covered: int, sets: int, doubt: float) -> int:
+        """Return epsilon: covered * (ceil(ln(sets/doubt)/budget) + threshold), in records.
+
+        With probability 1 - ``doubt`` the noise of all ``sets`` lies within that logarithm; a set that was pruned held
+        at most the threshold and the noise, and one that nobody has exceeds the threshold by noise alone. A question
+        that ``covered`` sets answer errs by the sum.
+        """
+        return covered * (ceil(log(max(sets, 1) / doubt) / float(self.budget)) + self.threshold)
+
+
+def bound_errors(
+    true: WeightedSets, release: IsTree, questions: Mapping[str, Sequence[Asked]], doubt: float
+) -> dict[str, int]:
+    """The bound of every class of questions that hold but for a chance of ``doubt``, for all of its questions at once.
+
+    A question is answered by the sets that hold its items, of the source and of the release together. Which sets that
+    nobody has were kept depends on noise: half of the doubt is for the source's sets, half for those.
+    """
+    known, kept = set(true.list_sets()), release.published_sets
+    strange = np.array([one not in known for one in kept.list_sets()], dtype=bool)
+    sets = 2 * max(len(true.weights), int(strange.sum()))
+    result = {}
+    for name, asked in questions.items():
+        covered = [
+            int(true.sets_with_all(one).sum() + (kept.sets_with_all(one) & strange).sum())
+            for one in dict.fromkeys(asked)
+        ]
+        result[name] = release.usefulness.bound_error(max(covered, default=0), sets, doubt)
+    return result
 
 
 def _score_classes(
@@ -257,6 +333,7 @@ def _score_classes(
     """By class; equal questions are asked once."""
     answers: dict[Asked, Estimate] = {}
     scores = {name: Score() for name in questions}
+    write_question = containment_sql(context, sets)
     for name, queries in questions.items():
         for one in queries:
             if not context.workload.is_wanted(truth[one]):
@@ -265,17 +342,23 @@ def _score_classes(
                 answers[one] = sets.containing(one, estimator, context.confidence)
                 context.report.update(100 * len(answers) / len(truth))
             figures = answers[one].estimate, answers[one].low, answers[one].high
-            scores[name].add(truth[one], figures, QuestionKey(containment_sql(context, sets, one), (), name))
+            scores[name].add(truth[one], figures, QuestionKey(write_question(one), (), name))
     return scores
 
 
-def containment_sql(context: EvaluationContext, sets: HasItems, codes: Asked) -> str:
-    """SQL that counts the records with all of some items."""
+def containment_sql(context: EvaluationContext, sets: HasItems) -> Callable[[Asked], str]:
+    """Return what writes the SQL that counts the records with all of some items."""
     field = context.records.roles.sensitive[0]
-    items = exp.array(
-        *(make_equality(exp.null(), sets.item_labels[code], field.type.removesuffix("[]")).expression for code in codes)
-    )
-    return count_query(context.name, exp.func("list_has_all", column(field.name), items), [])
+
+    @cache
+    def literal(code: int) -> str:
+        item = make_equality(exp.null(), sets.item_labels[code], field.type.removesuffix("[]")).expression
+        return str(item.sql(dialect=DIALECT))
+
+    hole = "items"
+    condition = exp.func("list_has_all", column(field.name), exp.Placeholder(this=hole))
+    before, after = count_query(context.name, condition, []).rsplit(f"${hole}", 1)
+    return cache(lambda codes: f"{before}[{', '.join(map(literal, codes))}]{after}")
 
 
 def _rename_errors(figures: Band) -> Band:
@@ -342,11 +425,18 @@ def _same_universe(source: Records, release: CheckedRelease[SetValued, Any]) -> 
     return [] if stated == list(source.labels) else [f"stated {len(stated)} items, the source has {len(source.labels)}"]
 
 
-# Weights --------------------------------------------------------------------------------------------------------------
-# The weight of an item set in the release's own view, which has the items under the publisher's name for them.
+# Names ----------------------------------------------------------------------------------------------------------------
+# Published sets have the publisher's name, in the release's table as in its own view; columns of privsql's give way.
 
 
-def weight_of(manifest: Manifest, name: str = "weight") -> exp.Expr:
-    """The column ``name`` as weight, under another name where the items are called so."""
-    weight, called = column(name, "sets"), manifest.roles.by_sa.column_name("weight")
-    return weight if called == name else alias_as(weight, called)
+def name_columns(roles: Roles, *others: str) -> Holes:
+    """Holes of a table of sets: the published name of the sets, and of privsql's own columns."""
+    return {"items": quoted_identifier(roles.sensitive[0].name), **roles.by_sa.alias_holes(*others)}
+
+
+def weighted_sets(manifest: Manifest, name: str, count: str) -> exp.Query:
+    """The release's own view: the sets of table ``name``, with its column ``count`` as weight."""
+    roles = manifest.roles
+    weight = alias_as(roles.by_sa.as_column(count, "sets"), roles.by_sa.column_name("weight"))
+    holes: Holes = {"sets": table(name), "items": column(roles.sensitive[0].name, "sets"), "weight": weight}
+    return fill("setvalued/weighted", holes)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from privsql.dp_random import PURE, NoiseLaw
-from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table
+from privsql.engine.sqlfiles import Holes, column, fill, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.dp.noisy_tables import measure_table
@@ -22,7 +22,7 @@ from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES, TABLE_ORDER
 from privsql.mechanisms.private import find_law, total_budget
 from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
-from privsql.mechanisms.setvalued.questions import weight_of
+from privsql.mechanisms.setvalued.questions import weighted_sets
 from privsql.mechanisms.setvalued.views_model import (
     pattern_of,
     pattern_sizes,
@@ -30,6 +30,7 @@ from privsql.mechanisms.setvalued.views_model import (
     restrict_patterns,
     sum_subsets,
 )
+from privsql.model.manifest import SETS as LISTS
 from privsql.model.manifest import ReleaseTable
 from privsql.model.records import round_copies
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from privsql.dp_random import TableNoise
     from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.views_model import ParitySquares
@@ -235,14 +237,13 @@ TABLES = {
     UNIVERSE: ReleaseTable(("code INTEGER", "item ITEM")),
     CHOSEN: ReleaseTable(("place INTEGER", "item ITEM", "budget VARCHAR", "scale DOUBLE")),
     **NOISY_TABLES,
-    SETS: ReleaseTable(("items LIST", "weight BIGINT")),
+    SETS: ReleaseTable((LISTS, "weight BIGINT")),
 }
 
 
 def view_query(manifest: Manifest) -> exp.Query:
     """The view: sets of items, each with the number of synthetic records that have just these."""
-    items = alias_as(column("items", "sets"), manifest.sensitive[0].name)
-    return fill("setvalued/weighted", {"sets": table(SETS), "items": [items], "weight": weight_of(manifest)})
+    return weighted_sets(manifest, SETS, "weight")
 
 
 @dataclass(frozen=True)
@@ -458,10 +459,15 @@ class PublishedViews:
         return views_model.fit_spectrum(self.squares, self.population)
 
 
-def read_views(db: Relations, database: str | None, law: NoiseLaw) -> PublishedViews:
-    """The tables of a release that lies in ``database``."""
+def _read_rows(name: str, database: str | None, roles: Roles) -> exp.Select:
+    rows = TABLES[name].select_inside(roles, table(name, database))
+    return exp.select(exp.Star()).from_(rows.subquery("rows"))
+
+
+def read_views(db: Relations, database: str | None, law: NoiseLaw, roles: Roles) -> PublishedViews:
+    """The tables of a release that lies in ``database``, with columns under their names inside."""
     rows = {
-        name: db.arrow(all_rows(table(f"privsql_{name}", database)).order_by(*map(column, keys)))
+        name: db.arrow(_read_rows(f"privsql_{name}", database, roles).order_by(*map(column, keys)))
         for name, keys in ORDERS.items()
     }
     holes: Holes = {"domain": table(UNIVERSE, database), "labels": [exp.cast(column("item"), "VARCHAR")]}

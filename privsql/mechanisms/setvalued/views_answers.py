@@ -184,7 +184,7 @@ class ViewAnswers(private.PrivateAnswers):
     def published_views(self) -> PublishedViews:
         """The release's tables as arrays."""
         law = private.find_law(SetValued.model_validate(self._manifest.parameters))
-        result = read_views(self._db, self._database, law)
+        result = read_views(self._db, self._database, law, self._roles)
         with refuse_damaged():
             _ = result.choice, result.noisy_tables, result.set_patterns
         return result

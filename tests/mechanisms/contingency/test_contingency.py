@@ -34,6 +34,7 @@ from privsql.mechanisms.dp.diffpart import (
     expansion_shares,
     grow_tree,
     make_taxonomy,
+    score_divisions,
 )
 from support.commands import manifest, refused, rows, run, succeeded, write
 from support.enumeration import Enumeration, chi_square, worst_ratio
@@ -225,22 +226,54 @@ def test_the_choice_is_permute_and_flip(source: Callable[[], Any], scores: list[
     chi_square(np.bincount(drawn, minlength=len(scores)).tolist(), np.array(flipped(scores, 0.5)))
 
 
+def scored(score: str, counts: Sequence[int], children: int | None = None) -> int:
+    """The score of one partition."""
+    (found,) = score_divisions(
+        score, np.array(counts), np.zeros(len(counts), dtype=np.int64), np.array([children or len(counts)])
+    )
+    return int(found)
+
+
+def test_scores_of_a_division_are_those_of_their_formulas() -> None:
+    counts = np.array([6, 2, 700, 100, 100])
+    of, degree = np.array([0, 0, 1, 1, 1]), np.array([2, 4, 3])  # one child of the second is empty, the third has none
+    assert score_divisions("max", counts, of, degree).tolist() == [6, 700, 0]
+    assert score_divisions("gini", counts, of, degree).tolist() == [5, 566, 0]  # 40/8, 510,000/900
+    entropy = -sum(share * math.log2(share) for share in (7 / 9, 1 / 9, 1 / 9))
+    assert score_divisions("gain", counts, of, degree).tolist() == [0, math.floor((1800 - 900 * entropy) / 32), 0]
+    assert scored("gini", [2**40, 2**40]) == 2**29  # of a partition 2^30 records are counted
+
+
+@each("score", ["max", "gini", "gain"])
+def test_a_record_changes_a_score_by_one_at_most(score: str) -> None:
+    small = [list(one) for width in (1, 2, 3) for one in itertools.product(range(7), repeat=width)]
+    draw = np.random.default_rng(3)
+    large = [(2 ** draw.uniform(0, 31, draw.integers(1, 9))).astype(np.int64).tolist() for _ in range(500)]
+    large += [[2**29, 0], [2**30, 0, 2**30], [0] * 4 + [2**27], [10**6] * 60 + [0]]
+    changes = {
+        scored(score, [*counts[:at], counts[at] + 1, *counts[at + 1 :]]) - scored(score, counts)
+        for counts in (*small, *large)
+        for at in range(len(counts))
+    }
+    assert changes == ({0, 1} if score == "max" else {-1, 0, 1})
+
+
 class Choosing(Enumeration):
     """The enumeration, with choices; ``careless`` makes these spend many times their budget."""
 
     careless = 1
 
-    def choose_best(self, scores: Any, epsilon: Fraction) -> int:
-        return self._draw(flipped(scores.tolist(), float(epsilon) * self.careless))
+    def choose_best(self, scores: Any, epsilon: Fraction, *, monotonic: bool = True) -> int:
+        return self._draw(flipped(scores.tolist(), float(epsilon) * self.careless / (1 if monotonic else 2)))
 
 
 class Careless(Choosing):
     careless = 100
 
 
-def law_of(records: Sequence[Record], most: int, noise: type[Choosing]) -> dict[Any, float]:
+def law_of(records: Sequence[Record], most: int, noise: type[Choosing], score: str) -> dict[Any, float]:
     """Exact distribution of the published tree."""
-    request = asked("1.5", choice="1/2", tau=1000, tau_cells=1000)  # all thresholds are 1
+    request = asked("1.5", choice="1/2", score=score, tau=1000, tau_cells=1000)  # all thresholds are 1
     cells, found, made = table(records, TINY), defaultdict(float), noise(most)
 
     def program() -> Any:
@@ -256,7 +289,7 @@ def law_of(records: Sequence[Record], most: int, noise: type[Choosing]) -> dict[
 RECORDS = list(itertools.product(range(3), range(2)))
 
 
-def worst_over(tables: Sequence[tuple[Record, ...]], noise: type[Choosing]) -> float:
+def worst_over(tables: Sequence[tuple[Record, ...]], noise: type[Choosing], score: str = "max") -> float:
     """The largest likelihood ratio of any output, between any of the tables and itself with one more record."""
     laws: dict[tuple[Record, ...], dict[Any, float]] = {}
     worst = 0.0
@@ -264,7 +297,7 @@ def worst_over(tables: Sequence[tuple[Record, ...]], noise: type[Choosing]) -> f
         more = tuple(sorted((*one, added)))
         for records in (one, more):
             if records not in laws:
-                laws[records] = law_of(records, 1, noise)
+                laws[records] = law_of(records, 1, noise, score)
         worst = max(worst, worst_ratio(laws[one], laws[more]))
     return worst
 
@@ -278,8 +311,11 @@ def worst_over(tables: Sequence[tuple[Record, ...]], noise: type[Choosing]) -> f
         ),
     ],
 )
-def test_no_output_is_more_likely_than_e_to_the_epsilon(tables: list[tuple[Record, ...]]) -> None:
-    worst = worst_over(tables, Choosing)
+@pytest.mark.parametrize(
+    "score", ["max", *(pytest.param(one, marks=pytest.mark.soak(part="outputs")) for one in ("gini", "gain"))]
+)
+def test_no_output_is_more_likely_than_e_to_the_epsilon(tables: list[tuple[Record, ...]], score: str) -> None:
+    worst = worst_over(tables, Choosing, score)
     assert math.exp(0.75) < worst <= math.exp(1.5) * (1 + 1e-9)
 
 

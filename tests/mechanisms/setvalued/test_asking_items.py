@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from fractions import Fraction
+from math import ceil, exp, log
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +14,21 @@ import pytest
 
 import privsql
 from privsql.answers.accuracy import Workload
+from privsql.dp_random import SeededNoise
 from privsql.engine.progress import SilentReporter
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.setvalued.questions import WeightedSets, by_length, draw_queries, top_items
+from privsql.mechanisms.dp.diffpart import Baskets, grow_tree, leaf_values
+from privsql.mechanisms.setvalued.checks import make_rule
+from privsql.mechanisms.setvalued.mechanism import bound_noise, items_taxonomy
+from privsql.mechanisms.setvalued.parameters import SetValued
+from privsql.mechanisms.setvalued.questions import (
+    Usefulness,
+    WeightedSets,
+    bound_errors,
+    by_length,
+    draw_queries,
+    top_items,
+)
 from support.shop import NAMES
 
 if TYPE_CHECKING:
@@ -62,6 +76,54 @@ def test_a_class_of_which_there_is_none_is_left_out() -> None:
     found = draw_queries(held([[], [0]], 1), 5, seed_key(3).random_generator("test", 1))
     assert found == {"item": [(0,)], "rec1": [(0,)] * 5}
     assert list(draw_queries(held([[]], 2), 5, seed_key(3).random_generator("test", 1))) == ["item", "pair"]
+
+
+SAMPLE = [[0, 1, 2, 3], [1, 3], [1], [0, 1], [1], [0], [0, 1, 2, 3], [1, 2, 3]]  # Chen et al. 2011, Table 1
+
+
+@pytest.mark.parametrize(("c", "threshold"), [(None, 38), (1, 17)])
+def test_usefulness_of_the_paper_s_example(c: int | None, threshold: int) -> None:
+    """B = 1, three inner nodes: the root's expansion spends 1/6, so does each of at most three (Theorem 4.1)."""
+    options = {"c1": c, "c2": c} if c else {"tau": "1/100", "tau_sets": "1/100"}
+    params = SetValued(algorithm="diffpart", epsilon=1, universe={"items": list("abcd")}, fan_out=2, **options)
+    taxonomy = items_taxonomy(4, params)
+    found = bound_noise(make_rule(params, taxonomy), taxonomy)
+    assert found.budget == Fraction(1, 6)
+    height_two = ceil(2**0.5 * 2 * 6) if c else ceil(6 * log(3 / (Fraction(1, 300) * (1 + exp(-1 / 6)))))
+    assert found.threshold == threshold == height_two
+    # I2 is held by five of the six sets: 5 (6 ln(12/0.05) + t)
+    release = SimpleNamespace(usefulness=found, published_sets=held([[1]], 4))
+    classes = {"item": [(0,), (1,)], "all": [(0, 1, 2, 3)], "none": []}
+    one = ceil(6 * log(12 / 0.05)) + threshold
+    assert bound_errors(held(SAMPLE, 4), release, classes, 0.05) == {"item": 5 * one, "all": one, "none": 0}
+
+
+def test_sets_that_nobody_has_count_for_the_bound() -> None:
+    """The kept {a, c} and {b, c} add to what covers c; seven sets that nobody has are more than the six others."""
+    strange = [[0, 2], [1, 2], [0, 3], [2, 3], [2], [3], [0, 2, 3]]
+    release = SimpleNamespace(usefulness=Usefulness(Fraction(1), 3), published_sets=held([*strange, [1]], 4))
+    found = bound_errors(held(SAMPLE, 4), release, {"c": [(2,)], "a and c": [(0, 2), (0, 2)]}, 0.05)
+    one = ceil(log(14 / 0.05)) + 3
+    assert found == {"c": 7 * one, "a and c": 3 * one}
+
+
+@pytest.mark.slow
+def test_errors_stay_within_the_bound_and_would_not_within_a_tenth(tmp_path: Path) -> None:
+    """Noise in one direction: 200 releases of one set; the largest error of the answer, beside the bound."""
+    params = SetValued(algorithm="diffpart", epsilon="1/2", universe={"items": ["a", "b"]}, fan_out=2, c1=1, c2=1)
+    taxonomy = items_taxonomy(2, params)
+    rule = make_rule(params, taxonomy)
+    records = Baskets.generalize(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.array([90]), taxonomy)
+    errors = []
+    for seed in range(200):
+        draw = np.random.default_rng(seed)
+        tree = grow_tree(records, taxonomy, rule, SeededNoise(draw), seed_key(seed).random_generator("test", 1))
+        which, values = leaf_values(tree, taxonomy, sets=True)
+        errors.append(abs(int(tree.size[tree.leaves][which[values == 0]].sum()) - 90))
+    useful = bound_noise(rule, taxonomy)
+    assert useful.budget == Fraction(1, 2)
+    assert np.mean(np.array(errors) > useful.bound_error(1, 2, 0.05)) <= 0.05
+    assert np.mean(np.array(errors) > useful.bound_error(1, 2, 0.05) / 10) > 0.05
 
 
 def test_lengths_are_up_to_a_share_of_the_longest() -> None:

@@ -49,7 +49,7 @@ def test_a_release_holds_what_it_should_and_verifies(shop: Path) -> None:
     assert shown["ok"]
     assert any("seed" in note for note in shown["notes"])
     columns = rows(release, "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 'itemsets'")
-    assert columns == [("part", "INTEGER"), ("items", "VARCHAR[]"), ("count", "BIGINT")]
+    assert columns == [("part", "INTEGER"), ("goods", "VARCHAR[]"), ("count", "BIGINT")]
     assert rows(release, "SELECT count(*) > 0 FROM itemsets") == [(True,)]
     assert rows(
         release, "SELECT count(*) FROM privsql_tree WHERE part > 0 AND (scale IS NULL OR size < threshold)"
@@ -106,8 +106,8 @@ def test_pairs_of_record_and_item_are_the_same_table(place: Path) -> None:
     )
     succeeded("publish", other, "--seed", 7)
     assert succeeded("verify", place / "pairs.duckdb", "--source", other, "--json").json["ok"]
-    taken = "SELECT items, count FROM itemsets WHERE len(items) > 0"
-    assert rows(place / "pairs.duckdb", taken) == rows(place / "shop.duckdb", taken)
+    taken = "SELECT {0}, count FROM itemsets WHERE len({0}) > 0"
+    assert rows(place / "pairs.duckdb", taken.format("good")) == rows(place / "shop.duckdb", taken.format("goods"))
     assert [field["name"] for field in manifest(place / "pairs.duckdb")["sensitive"]] == ["good"]
 
 
@@ -475,11 +475,11 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "a lost leaf": ("", f"DELETE FROM privsql_tree WHERE part = {LEAF}"),
     "an item renamed": ("", "UPDATE privsql_universe SET item = 'arsenic' WHERE code = 0"),
     "a taxonomy of another shape": ("", "UPDATE privsql_taxonomy SET parent = 8 WHERE node = 0"),
-    "a count": ("counts", "UPDATE itemsets SET count = count + 1 WHERE items = (SELECT max(items) FROM itemsets)"),
+    "a count": ("counts", "UPDATE itemsets SET count = count + 1 WHERE goods = (SELECT max(goods) FROM itemsets)"),
     "an item set more": ("numbers", "INSERT INTO itemsets VALUES (99999, ['zest'], 5)"),
-    "an item set's items": ("", f"UPDATE itemsets SET items = ['ale', 'figs', 'eggs'] WHERE part = {LEAF}"),
-    "an item twice": ("item sets", "UPDATE itemsets SET items = list_concat(items, items) WHERE len(items) > 0"),
-    "rows in another order": ("lie in order", "CREATE OR REPLACE TABLE itemsets AS FROM itemsets ORDER BY items DESC"),
+    "an item set's items": ("", f"UPDATE itemsets SET goods = ['ale', 'figs', 'eggs'] WHERE part = {LEAF}"),
+    "an item twice": ("item sets", "UPDATE itemsets SET goods = list_concat(goods, goods) WHERE len(goods) > 0"),
+    "rows in another order": ("lie in order", "CREATE OR REPLACE TABLE itemsets AS FROM itemsets ORDER BY goods DESC"),
     "more records kept": ("facts", with_facts(kept_records=1)),
     "another noise": ("facts", with_facts(noise="opendp")),
     "a number of records": ("facts", with_facts(estimated_records=5000)),
@@ -492,7 +492,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "a table more": ("stated tables", "CREATE TABLE raw AS SELECT 1 AS goods"),
     "another view": (
         "stated tables",
-        "CREATE OR REPLACE VIEW shop AS SELECT items AS goods, 1 AS weight FROM itemsets",
+        "CREATE OR REPLACE VIEW shop AS SELECT goods, 1 AS weight FROM itemsets",
     ),
     "no rows in the tree": ("", "DELETE FROM privsql_tree"),
     "a set whose part is NULL": ("counts", f"UPDATE itemsets SET part = NULL WHERE part = {LEAF}"),

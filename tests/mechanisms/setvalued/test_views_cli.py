@@ -330,7 +330,7 @@ EXCHANGED = (
     "UPDATE privsql_cliques AS c SET budget = (SELECT o.budget FROM privsql_cliques AS o "
     "WHERE o.clique = 4 - c.clique) WHERE clique IN (1, 3)"
 )
-BACKWARDS = "CREATE OR REPLACE TABLE privsql_sets AS FROM privsql_sets ORDER BY items DESC"
+BACKWARDS = "CREATE OR REPLACE TABLE privsql_sets AS FROM privsql_sets ORDER BY goods DESC"
 DAMAGE: dict[str, tuple[str, Any]] = {
     "a larger epsilon": ("budgets", stating("parameters", lambda asked: asked | {"epsilon": "1.5"})),
     "a budget": ("budgets", "UPDATE privsql_cliques SET budget = '1/7' WHERE clique = 1"),
@@ -342,7 +342,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "a cell twice": ("tables", "INSERT INTO privsql_marginals VALUES (1, 3, 5)"),
     "a count": ("synthetic", "UPDATE privsql_marginals SET count = count + 900 WHERE clique = 3 AND cell < 90"),
     "no count": ("tables", "UPDATE privsql_marginals SET count = NULL WHERE clique = 1 AND cell = 0"),
-    "a set's weight": ("synthetic", "UPDATE privsql_sets SET weight = weight + 7 WHERE len(items) > 4"),
+    "a set's weight": ("synthetic", "UPDATE privsql_sets SET weight = weight + 7 WHERE len(goods) > 4"),
     "a set more": ("synthetic", "INSERT INTO privsql_sets VALUES ([9, 9], 4)"),
     "a set of other items": ("synthetic", "INSERT INTO privsql_sets VALUES ([777], 4)"),
     "an item renamed": ("", "UPDATE privsql_universe SET item = 77 WHERE code = 0"),
