@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 
 import privsql
 from experiments.data import TABLES, Table, script
+from privsql.keyed_random import seed_key
+from privsql.mechanisms.setvalued import views_model
+from privsql.mechanisms.setvalued.questions import by_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from experiments.bench import Bench
@@ -29,7 +32,11 @@ WAYS: Mapping[str, Mapping[str, Any]] = {  # series: the mechanism
     "views": {"algorithm": "views"},
 }
 CLIPPED = "Basic, counts below 0 left out"
-SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # classes of queries: lengths up to this share of the longest record
+FEW = 20  # items of which all sets are counted at once
+
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Reals = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,11 @@ class Sets:
     def lengths(self) -> np.ndarray[Any, Any]:
         """Items of every record."""
         return np.diff(self.starts)
+
+    @property
+    def owners(self) -> Ints:
+        """The record of every code."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
 
 @cache
@@ -80,51 +92,108 @@ def published(
     )
 
 
-def series(way: str, estimator: str) -> str | None:
-    """What the answers of an estimator are called; None of those that a way has for its own."""
-    if way == "DiffPart":
-        return SUM if estimator == "baseline" else None  # the default gives the sum an interval
-    return way if (estimator == "reconstructed") == (way == "views") else None
+def bits(sets: Sets) -> Ints:
+    """Every set as a bit mask over the items, (N,); of at most 52 items."""
+    weights = np.left_shift(1, sets.codes)
+    return np.bincount(sets.owners, weights=weights, minlength=len(sets.lengths)).astype(np.int64)
 
 
-def by_length(found: privsql.Evaluated) -> Iterator[tuple[str, float, float]]:
-    """Estimator, share of the longest record that queries may be long, and their mean relative error."""
-    for estimator, extra in found.extras.items():
-        for one in extra["classes"]:
-            yield estimator, one["length_share"], one["mean_relative_error"]
+def holders(sets: Sets, weights: Reals, asked: Sequence[Sequence[int]]) -> Reals:
+    """The weight of the sets that hold all items of each query, (n,)."""
+    if len(sets.items) <= FEW:
+        table = np.bincount(bits(sets), weights=weights, minlength=1 << len(sets.items))
+        return views_model.sum_supersets(table)[[sum(1 << code for code in one) for one in asked]]
+    order = np.argsort(sets.codes, kind="stable")
+    by_item = np.split(sets.owners[order], np.searchsorted(sets.codes[order], np.arange(1, len(sets.items))))
+    return np.array([float(weights[_common([by_item[code] for code in one])].sum()) for one in asked])
 
 
-def masks(sets: Sets) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The different sets as bit masks over the items, and the records that have each; of at most 62 items."""
-    owner = np.repeat(np.arange(len(sets.lengths)), sets.lengths)
-    bits = np.bincount(owner, weights=1 << sets.codes, minlength=len(sets.lengths)).astype(np.int64)
-    return np.unique(bits, return_counts=True)
+def _common(lists: list[Ints]) -> Ints:
+    """What is in all of some sorted lists."""
+    first, *others = sorted(lists, key=len)
+    for other in others:
+        if not len(first):
+            break
+        at = np.searchsorted(other, first)
+        first = first[other.take(at, mode="clip") == first] if len(other) else other
+    return first
 
 
-def published_masks(made: privsql.Published, items: list[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The sets that a release has, as ``masks``, and their noisy counts."""
+@dataclass(frozen=True)
+class Pool:
+    """A share of the longest record that queries may be long, the queries, and their true answers (n,)."""
+
+    share: float
+    asked: list[tuple[int, ...]]
+    truth: Reals
+    least: float  # records
+
+    def error(self, estimate: Reals) -> float:
+        """Mean of |estimate - truth| / max(truth, 0.1 % of the records), over the first ``len(estimate)`` queries."""
+        truth = self.truth[: len(estimate)]
+        return float(np.mean(np.abs(estimate - truth) / np.maximum(truth, self.least)))
+
+
+@cache
+def pools(path: Path, column: str, number: int, seed: int) -> list[Pool]:
+    """The queries that ``privsql evaluate --queries NUMBER --seed SEED`` asks of a table by length."""
+    sets = read(path, column)
+    draw = seed_key(seed).random_generator("workload", "items")
+    drawn = by_length(int(sets.lengths.max()), number, len(sets.items), draw)
+    return [pool(sets, asked, share) for share, asked in drawn]
+
+
+def pool(sets: Sets, asked: list[tuple[int, ...]], share: float = 0.0) -> Pool:
+    """Queries with their true answers."""
+    return Pool(share, asked, holders(sets, np.ones(len(sets.lengths)), asked), 0.001 * len(sets.lengths))
+
+
+def published_sets(made: privsql.Published, items: list[Any]) -> tuple[Sets, Reals]:
+    """The sets that a release of DiffPart has, and their noisy counts."""
     with duckdb.connect(str(made.release), read_only=True) as db:
-        rows = db.execute("SELECT items, count FROM itemsets").fetchall()
-    bit = {str(item): 1 << at for at, item in enumerate(items)}
-    held = np.array([sum(bit[str(item)] for item in chosen) for chosen, _ in rows], dtype=np.int64)
-    return held, np.array([count for _, count in rows], dtype=np.float64)
+        rows = db.execute("SELECT * EXCLUDE (part) FROM itemsets").fetchall()
+    place = {str(item): at for at, item in enumerate(items)}
+    codes = np.array([place[str(item)] for held, _ in rows for item in held], dtype=np.int64)
+    starts = np.concatenate(([0], np.cumsum([len(held) for held, _ in rows], dtype=np.int64)))
+    return Sets(starts, codes, items), np.array([count for _, count in rows], dtype=np.float64)
 
 
-def clipped(
-    bench: Bench, table: Table, name: str, epsilon: float, queries: int, seed: int
-) -> Iterator[tuple[float, float]]:
-    """The errors of queries by length, where sets with a noisy count below 0 are taken to have no records."""
-    made = published(bench, table, name, {"algorithm": "basic", "epsilon": epsilon}, seed)
-    found = read(table.path, COLUMNS[name])
-    kept, counts = published_masks(made, found.items)
-    kept, counts = kept[counts > 0], counts[counts > 0]
-    held, truth = masks(found)
-    draw, least = np.random.default_rng(seed), 0.001 * len(found.lengths)
-    for share in SHARES:
-        lengths = draw.integers(1, max(1, int(share * found.lengths.max() + 1e-9)) + 1, queries)
-        asked = [(1 << draw.choice(len(found.items), length, replace=False)).sum() for length in lengths.tolist()]
-        pairs = [(truth[held & one == one].sum(), counts[kept & one == one].sum()) for one in asked]
-        yield share, float(np.mean([abs(said - true) / max(true, least) for true, said in pairs]))
+def estimates(
+    made: privsql.Published, way: str, items: list[Any], asked: Sequence[Sequence[Sequence[int]]]
+) -> list[Reals]:
+    """What a release answers to the queries of each pool: as ``privsql query`` does, but all of them at once.
+
+    Of few items every set's count is summed at once. Views of many items are asked one by one, and fewer.
+    """
+    if way.startswith("DiffPart"):
+        sets, counts = published_sets(made, items)
+        return [holders(sets, counts, part) for part in asked]
+    with privsql.open(made.release) as release:
+        answers = release.answers
+        if len(items) > FEW:
+            return [np.array([_estimate(answers, one) for one in part]) for part in asked]
+        views = answers.published_views
+        if way == CLIPPED:
+            table = views_model.sum_supersets(np.maximum(views.noisy_tables[0].counts.reshape(-1), 0))
+        elif way == "Basic":
+            table = views.squares.superset_counts()[0]
+        else:
+            table = leaning(views)
+        place = {code: at for at, code in enumerate(views.choice.codes.tolist())}
+        patterns = [[views_model.pattern_of([place[code] for code in one], len(items)) for one in p] for p in asked]
+        return [table[part] for part in patterns]
+
+
+def _estimate(answers: Any, one: Sequence[int]) -> float:
+    return float(answers.containing(one, "reconstructed", 0.95).estimate or 0)
+
+
+def leaning(views: Any) -> Reals:
+    """The default estimate of the records that hold all items of each set, of views that measured all items."""
+    counted, variance = views.squares.superset_counts()
+    spectrum = views.spectrum[0]
+    far = views_model.sum_supersets(views_model.walsh_transform(spectrum) / len(spectrum)) - counted
+    return np.maximum(counted + views_model.limit_distance(far, np.sqrt(variance)), 0)
 
 
 def frequent(sets: Sets, number: int) -> dict[frozenset[Any], int]:
@@ -137,7 +206,7 @@ def frequent(sets: Sets, number: int) -> dict[frozenset[Any], int]:
     best = np.argsort(-counts, kind="stable")[:number]
     place = np.full(len(sets.items), -1)
     place[best] = np.arange(len(best))
-    owner = np.repeat(np.arange(len(sets.lengths)), sets.lengths)
+    owner = sets.owners
     kept = place[sets.codes] >= 0
     held = np.zeros((len(best), len(sets.lengths)), dtype=bool)
     held[place[sets.codes[kept]], owner[kept]] = True

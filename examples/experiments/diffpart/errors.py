@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import privsql
 from experiments.common import Axes, Point, experiment
-from experiments.diffpart.settings import ENDS, EPSILONS, ERROR, ON, QUERIES, QUERY, RECORDS, RUNS, TABLES, UNIVERSES
+from experiments.diffpart.settings import EPSILONS, ERROR, ON, QUERIES, QUERY, RECORDS, RUNS, TABLES, UNIVERSES
 from experiments.itemsets import (
     CLIPPED,
     COLUMNS,
+    FEW,
     NAMES,
     SUM,
     WAYS,
-    by_length,
-    clipped,
+    estimates,
+    pool,
+    pools,
     published,
     read,
-    series,
     transit,
 )
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     data=TABLES,
     axes=Axes("longest query, of max |t|", ERROR, columns=4, y_scale="log"),
     over={"table": TABLES, "epsilon": EPSILONS, "way": (*WAYS, CLIPPED)},
-    small={"table": ("msnbc",), "epsilon": (1.0,), "way": ("DiffPart",)},
+    small={"table": ("msnbc",), "epsilon": (1.0,)},
     counted=True,
     table=False,
 )
@@ -61,33 +61,40 @@ def by_budget(bench: Bench, table: str, epsilon: float, way: str) -> Iterator[Po
         yield Point(way, 0.2, None, panel, note="2^1012 sets can't be counted")
         return
     found = bench.table(table)
-    for (name, share), error in measured(bench, found, table, {"epsilon": epsilon, **WAYS.get(way, {})}, way).items():
-        yield Point(name, share, error, panel)
+    asked = {"epsilon": epsilon, **WAYS.get(way, WAYS["Basic"])}
+    asked |= {"fan_out": 10} if way.startswith("DiffPart") else {}
+    for share, error in measured(bench, found, table, asked, way).items():
+        yield Point(SUM if way == "DiffPart" else way, share, error, panel)
 
 
-def measured(
-    bench: Bench, found: Table, table: str, mechanism: dict[str, object], way: str = "DiffPart"
-) -> dict[tuple[str, float], float]:
-    """The error of releases' answers by series and length, its mean over the runs."""
-    errors: dict[tuple[str, float], list[float]] = {}
-    number = bench.queries(QUERIES, 20)
-    for seed in bench.seeds(RUNS):
-        if way == CLIPPED:
-            for share, error in clipped(bench, found, table, float(str(mechanism["epsilon"])), number, seed):
-                errors.setdefault((way, share), []).append(error)
-            continue
-        made = published(bench, found, table, mechanism, seed)
-        for estimator, share, error in by_length(privsql.evaluate(made, made.spec, queries=number, seed=seed)):
-            if (name := series(way, estimator)) is not None:
-                errors.setdefault((name, share), []).append(error)
-    return {at: float(np.mean(of)) for at, of in errors.items()}
+Errors = dict[float, float]
+KNOWN: dict[tuple[object, ...], Errors] = {}  # figures share some of their points
+SLOW = 200  # queries of each class that views of many items are asked, in one run
+
+
+def measured(bench: Bench, found: Table, table: str, mechanism: dict[str, object], way: str = "DiffPart") -> Errors:
+    """The error of releases' answers by length, its mean over the runs."""
+    column = COLUMNS[table]
+    items = read(found.path, column).items
+    drawn = pools(found.path, column, bench.queries(QUERIES, 20), bench.seed)
+    slow = way == "views" and len(items) > FEW
+    seeds, number = (bench.seeds(1), SLOW) if slow else (bench.seeds(RUNS), None)
+    key = (found.path, way, *sorted(mechanism.items()), len(drawn[0].asked), seeds)
+    if key not in KNOWN:
+        runs = []
+        for seed in seeds:
+            made = published(bench, found, table, mechanism, seed)
+            answers = estimates(made, way, items, [one.asked[:number] for one in drawn])
+            runs.append([one.error(answer) for one, answer in zip(drawn, answers, strict=True)])
+            made.release.unlink()
+        KNOWN[key] = dict(zip((one.share for one in drawn), np.mean(runs, axis=0).tolist(), strict=True))
+    return KNOWN[key]
 
 
 def at_sixty(bench: Bench, found: Table, table: str, mechanism: dict[str, object], x: float) -> Iterator[Point]:
     """The error of queries of up to 60 % of the longest record, by DiffPart at a budget."""
-    for (name, share), error in measured(bench, found, table, {"algorithm": "diffpart", **mechanism}).items():
-        if share == 0.6:
-            yield Point(f"B = {mechanism['epsilon']:g}", x, error, f"{NAMES[table]}: {name.removeprefix('DiffPart, ')}")
+    error = measured(bench, found, table, {"algorithm": "diffpart", "fan_out": 10, **mechanism})[0.6]
+    yield Point(f"B = {mechanism['epsilon']:g}", x, error, f"{NAMES[table]}: the paper's sum")
 
 
 @experiment(
@@ -148,22 +155,18 @@ def by_records(bench: Bench, on: tuple[str, float], size: int) -> Iterator[Point
     parameters=f"Fan-out 10, 800,000 generated cards over so many stations; queries of 1 to 10 random items; {QUERY}",
     data=("stm",),
     axes=Axes("items |I|", ERROR),
-    over={"items": UNIVERSES, "epsilon": ENDS},
+    over={"items": UNIVERSES, "epsilon": EPSILONS},
     small={"items": (200,), "epsilon": (1.0,)},
     counted=True,
 )
 def by_universe(bench: Bench, items: int, epsilon: float) -> Iterator[Point]:
     """Queries that are short beside the longest record."""
     found = transit(bench, 800_000, items)
-    draw, universe = np.random.default_rng(bench.seed), read(found.path, COLUMNS["stm"]).items
-    number = bench.queries(QUERIES, 20)
-    asked = [draw.choice(universe, draw.integers(1, 11), replace=False).tolist() for _ in range(number)]
-    count = "SELECT COUNT(*) FROM visits WHERE list_has_all(stations, {});\n"
-    workload = bench.releases / "short.sql"
-    workload.write_text("".join(count.format(one) for one in asked), encoding="utf-8")
+    draw, sets = np.random.default_rng(bench.seed), read(found.path, COLUMNS["stm"])
+    lengths = draw.integers(1, 11, bench.queries(QUERIES, 20)).tolist()
+    short = pool(sets, [tuple(draw.choice(len(sets.items), length, replace=False).tolist()) for length in lengths])
     errors = []
     for seed in bench.seeds(RUNS):
         made = published(bench, found, "stm", {"algorithm": "diffpart", "epsilon": epsilon}, seed)
-        scores = privsql.evaluate(made, made.spec, workload, estimators="baseline").scores
-        errors.append(scores["baseline"].summarize_band(found.records)["mean_error"])
+        errors.append(short.error(estimates(made, "DiffPart", sets.items, [short.asked])[0]))
     yield Point(f"B = {epsilon:g}", items, float(np.mean(errors)), SUM)

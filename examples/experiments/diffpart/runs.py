@@ -19,10 +19,10 @@ from experiments.itemsets import (
     NAMES,
     SUM,
     WAYS,
+    bits,
     frequent,
-    masks,
     published,
-    published_masks,
+    published_sets,
     read,
     transit,
 )
@@ -130,7 +130,9 @@ def usefulness(bench: Bench, epsilon: float) -> Iterator[Point]:
         stated = db.execute("SELECT budget, threshold FROM privsql_tree WHERE threshold IS NOT NULL").fetchall()
     smallest, largest = min(Fraction(budget) for budget, _ in stated), max(threshold for _, threshold in stated)
     sets = read(found.path, COLUMNS["msnbc"])
-    (held, truth), (kept, counts) = masks(sets), published_masks(made, sets.items)
+    held, truth = np.unique(bits(sets), return_counts=True)
+    listed, counts = published_sets(made, sets.items)
+    kept = bits(listed)
     either, panel = np.union1d(held, kept), f"B = {epsilon:g}"
     for length in LENGTHS:
         every = (sum(1 << code for code in one) for one in combinations(range(len(sets.items)), length))
