@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import privsql
 from experiments import PAPERS, common, itemsets, pages, run
 from experiments.bench import Bench
 from experiments.incremental import Known
@@ -137,6 +138,23 @@ def test_frequent_item_sets_are_those_of_brute_force(seed: int) -> None:
         found = itemsets.frequent(itemsets.Sets(starts, codes, items), number)
         assert sorted(found.values()) == sorted(sorted(support.values(), reverse=True)[:number])
         assert all(support[chosen] == count for chosen, count in found.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("way", "estimator"), [("DiffPart", "baseline"), ("Basic", "baseline"), ("views", "reconstructed")]
+)
+def test_all_queries_at_once_have_the_errors_of_evaluate(way: str, estimator: str, tmp_path: Path) -> None:
+    bench = Bench(None, tmp_path, tmp_path, small=True)
+    for name in ("msnbc", "stm") if way == "DiffPart" else ("msnbc",):
+        table = bench.table(name)
+        items = itemsets.read(table.path, itemsets.COLUMNS[name]).items
+        made = itemsets.published(bench, table, name, {"epsilon": 1, **itemsets.WAYS[way]})
+        drawn = itemsets.pools(table.path, itemsets.COLUMNS[name], 50, 1)
+        answers = itemsets.estimates(made, way, items, [one.asked for one in drawn])
+        found = privsql.evaluate(made, made.spec, queries=50, seed=1, estimators=estimator).extras[estimator]["classes"]
+        for one, answer, known in zip(drawn, answers, found, strict=True):
+            assert one.error(answer) == pytest.approx(known["mean_relative_error"], rel=1e-9), (name, one.share)
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+import privsql
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize.feasibility import PlannedAssignment, imply_beliefs
@@ -119,6 +121,28 @@ def covers(planned: dict[str, Any], found: dict[str, Any]) -> bool:
 
 
 @pytest.mark.slow
+def test_tables_1_and_2_of_the_paper(tmp_path: Path) -> None:
+    """Four records in two buckets of two: Alice (F, 61434) has HIV, or the other disease of her bucket, with 1/2."""
+    rows = [("M", 54321, "Brain Tumor"), ("M", 54322, "Indigestion"), ("F", 61234, "Cancer"), ("F", 61434, "HIV")]
+    names = "gender", "zipcode", "disease"
+    table = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    made = privsql.publish(
+        table,
+        quasi_identifiers=["gender", "zipcode"],
+        sensitive="disease",
+        mechanism={"kind": "bucketize", "threshold": "1/2", "algorithm": "setting", "setting": "2x2"},
+        to=tmp_path / "t.duckdb",
+        seed=1,
+        ledger_off=True,
+    )
+    with duckdb.connect(str(made.release), read_only=True) as db:
+        share = "count / sum(count) OVER (PARTITION BY zipcode)"
+        beliefs = db.execute(f"SELECT gender, zipcode, disease, {share} FROM qit JOIN st USING (bid)").fetchall()
+    assert len(beliefs) == 8
+    assert {belief for *_, belief in beliefs} == {0.5}
+    assert {row[:3] for row in beliefs} >= set(rows)
+
+
 def test_one_disease_fills_three_quarters_of_a_bucket_under_a_quarter_for_pairs(tmp_path: Path) -> None:
     """Each pair at most once in four; three of the four share a disease, and everybody is above 1/2 in it."""
     pairs = "('cancer', 'I'), ('cancer', 'II'), ('cancer', 'III'), ('flu', 'I')"

@@ -280,6 +280,13 @@ def test_table_1_small_domains_retain_more(size: int, shown: int) -> None:
     assert round(100 * SubTable(100, size, Fraction(1, 10), Fraction(5)).retention) == shown
 
 
+def test_section_1_1_large_domains_retain_next_to_nothing() -> None:
+    """15,000 codes: q = 6.7e-5, p + q = 3.3e-4; 77 * 70 = 5,390 pairs: q = 1.9e-4, and what is called p + q is p."""
+    codes, pairs = (SubTable(10**6, size, Fraction(1, 10), Fraction(5)) for size in (15_000, 77 * 70))
+    assert f"{float(codes.replacement):.1e} {float(codes.retention + codes.replacement):.1e}" == "6.7e-05 3.3e-04"
+    assert f"{float(pairs.replacement):.1e} {float(pairs.retention):.1e}" == "1.9e-04 7.4e-04"
+
+
 @pytest.mark.parametrize(("rarest", "shown"), [(6, 2.9), (5, 4.0), (4, 5.9), (3, 9.4)])
 def test_table_2_retention_of_the_whole_table(rarest: int, shown: float) -> None:
     # OCC-300K: 50 values, the most frequent has 7.5 % (gamma follows from that, not from rho1 = 1/13).
