@@ -79,21 +79,25 @@ SEARCH = 120  # steps for alpha
 
 @dataclass(frozen=True)
 class NoiseLaw:
-    """The noise of counts of sensitivity 1 that spend a budget each, and of choices among scores of sensitivity 1."""
+    """The noise of counts of sensitivity 1 that spend a budget each, and of choices among scores of sensitivity 1.
+
+    ``moved``: in how many counts of a table neighbours differ: two where one value is substituted.
+    """
 
     concentrated: bool
+    moved: int = 1
 
     def scale(self, budget: Fraction) -> float:
         """Return the least double with which noise spends at most the budget: 1/epsilon, or 1/sqrt(2 rho)."""
-        return _sigma_of(budget) if self.concentrated else noise_scale(budget)
+        return _sigma_of(budget) if self.concentrated else noise_scale(budget / self.moved)
 
     def variance(self, budget: Fraction) -> float:
         """Return the variance of a count's noise."""
-        return _gaussian_variance(self.scale(budget)) if self.concentrated else variance_of(budget)
+        return _gaussian_variance(self.scale(budget)) if self.concentrated else variance_of(budget / self.moved)
 
     def mean_noise(self, budget: Fraction) -> Fraction:
         """Return the mean absolute noise of a count, nearly: the scale, or sqrt(2/pi) sigma."""
-        return Fraction(self.scale(budget) * math.sqrt(2 / math.pi)) if self.concentrated else 1 / budget
+        return Fraction(self.scale(budget) * math.sqrt(2 / math.pi)) if self.concentrated else self.moved / budget
 
     def choice_epsilon(self, budget: Fraction) -> Fraction:
         """Return the epsilon of a private choice: e^2/8 is what the exponential mechanism concentrates to."""
@@ -101,6 +105,7 @@ class NoiseLaw:
 
 
 PURE, CONCENTRATED = NoiseLaw(concentrated=False), NoiseLaw(concentrated=True)
+SUBSTITUTION = NoiseLaw(concentrated=False, moved=2)
 
 
 @cache

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import scipy
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from privsql.answers.aggregates import is_number
 from privsql.answers.channel import (
     LARGE,
     TINY,
@@ -30,10 +32,8 @@ from privsql.keyed_random import seed_key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import pyarrow as pa
-
     from privsql.answers.channel import Channel, Floats
-    from privsql.engine.roles import Roles
+    from privsql.engine.roles import Field, Roles
 
 # Covariance -----------------------------------------------------------------------------------------------------------
 # The covariance of the shares of values over the questions below, estimated by EM.
@@ -147,6 +147,19 @@ def comparable_columns(roles: Roles) -> list[exp.Expr]:
         for key, field in fields
         for item in [column(field.name)]
     ]
+
+
+def code_column(column: pa.ChunkedArray, field: Field) -> NDArray[Any]:
+    """Return numbers and days, NULL as NaN, or the ranks of texts, NULL last."""
+    if field.type == "DATE":
+        column = column.cast(pa.int32())
+    if field.type == "DATE" or (is_number(field.type) and field.type != "BOOLEAN"):
+        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    texts = coded.dictionary.cast(pa.string()).to_pylist()
+    rank = np.empty(len(texts), dtype=np.int64)
+    rank[sorted(range(len(texts)), key=lambda i: (texts[i] is None, texts[i] or ""))] = np.arange(len(texts))
+    return np.asarray(rank[coded.indices.to_numpy(zero_copy_only=False)])
 
 
 # Questions ------------------------------------------------------------------------------------------------------------

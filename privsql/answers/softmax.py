@@ -53,9 +53,9 @@ class ColumnCoder:
         """Return the coder of a column (rows,) of ``sizes`` records each: floats are numbers, whole ones are codes."""
         values, codes = np.unique(column, return_inverse=True)
         records = np.bincount(codes, sizes, len(values))
-        levels = _renumber(np.flatnonzero(records >= fewest), len(values))
+        levels = renumber_levels(np.flatnonzero(records >= fewest), len(values))
         frequent = np.sort(np.argsort(-records, kind="stable")[:LEVELS])
-        coarse, bins = _renumber(frequent, len(values)), np.full(len(values), -1, dtype=np.int32)
+        coarse, bins = renumber_levels(frequent, len(values)), np.full(len(values), -1, dtype=np.int32)
         coarse[coarse < 0] = len(frequent)
         if np.issubdtype(column.dtype, np.floating) and len(values) > LEVELS + 1:
             known = ~np.isnan(values)
@@ -75,7 +75,7 @@ class ColumnCoder:
         )
 
 
-def _renumber(chosen: NDArray[np.intp], number: int) -> Ints:
+def renumber_levels(chosen: NDArray[np.intp], number: int) -> Ints:
     """Return 0, 1, .. for chosen ones of ``number`` levels, -1 for others."""
     codes = np.full(number, -1, dtype=np.int32)
     codes[chosen] = np.arange(len(chosen))
@@ -117,7 +117,7 @@ class FeatureMap:
         for pair in (pair for block in self.blocks for pair in block):
             widths = [int(self.coders[name].coarse.max(initial=0)) + 1 for name in pair]
             records = np.bincount(coarse[pair[0]] * widths[1] + coarse[pair[1]], sizes, widths[0] * widths[1])
-            self.pairs[pair] = widths[1], _renumber(np.flatnonzero(records >= fewest), len(records))
+            self.pairs[pair] = widths[1], renumber_levels(np.flatnonzero(records >= fewest), len(records))
 
     @property
     def description(self) -> list[list[str | int]]:
@@ -148,7 +148,7 @@ class FeatureMap:
                 if numbers.max() >= 0
             ]
             blocks.append((terms, [coarse[name] for name in names]))
-        return _join_blocks([(terms, codes) for terms, codes in blocks if terms], sizes)
+        return join_blocks([(terms, codes) for terms, codes in blocks if terms], sizes)
 
 
 def _plain_term(name: str, codes: Ints, numbers: Ints) -> Term:
@@ -213,7 +213,7 @@ class Design:
         return np.asarray(self.features.T @ (self.cells.T @ residuals))
 
 
-def _join_blocks(blocks: Sequence[tuple[list[Term], Sequence[Ints]]], sizes: NDArray[np.intp]) -> Design:
+def join_blocks(blocks: Sequence[tuple[list[Term], Sequence[Ints]]], sizes: NDArray[np.intp]) -> Design:
     terms = [term for own, _ in blocks for term in own]
     starts = np.cumsum([0, *(term.levels for term in terms)])
     number, total, cells, features = 0, 0, [], []

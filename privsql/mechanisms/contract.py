@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -127,10 +127,13 @@ class TableShape:
 
     ``numeric``: its one sensitive column is a number or a point in time. Where it is not, sensitive values are
     categories; ``most_numbers``: how many different numbers are taken for categories at most, None for any number.
+    ``listed``: of parameters the public list of values, and the text that all others are read as (NULL in a column that
+    is no text); None where the records tell the values.
     """
 
     numeric: bool
     most_numbers: int | None
+    listed: Callable[[Any], tuple[tuple[str, ...], str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -191,16 +194,21 @@ class GroupComposition(Generic[P]):
     together: CrossReleaseChecks
 
 
+Unit = Literal["presence", "value"]
+
+
 @dataclass(frozen=True)
 class BudgetComposition(Generic[P]):
     """Releases add up what they spend. Exact counts are no part of the guarantee, so none is stated anywhere.
 
-    ``delta``: 0 for pure privacy; ``rho``: what a zero-concentrated release spends, None for any other.
+    ``delta``: 0 for pure privacy; ``rho``: what a zero-concentrated release spends, None for any other. ``unit``: what
+    it protects, a record's presence or, where it publishes who is there, one value of a record.
     """
 
     epsilon: Callable[[P], Fraction]
     delta: Callable[[P], Fraction]
     rho: Callable[[P], Fraction | None]
+    unit: Unit = "presence"
 
 
 Shape = TableShape | ItemSetShape[Any] | CategoricalShape[Any]
@@ -311,8 +319,12 @@ class Mechanism(Generic[P]):
 
     @property
     def states_counts(self) -> bool:
-        """Return whether exact numbers of records may be stated: never where releases compose by budget."""
-        return not isinstance(self.composition, BudgetComposition)
+        """Return whether exact numbers of records may be stated: never where their presence is protected."""
+        return not (isinstance(self.composition, BudgetComposition) and self.composition.unit == "presence")
+
+    def select_variant(self, algorithm: str) -> Mechanism[Any]:
+        """Return the mechanism of an algorithm; itself where it has all of them."""
+        return self.variants.get(algorithm, self)
 
     def find_tables(self, manifest: Manifest) -> Tables:
         """Return the tables that a release holds."""

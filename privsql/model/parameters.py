@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from privsql.exact import as_fraction, fraction_text
+from privsql.exact import Linear, as_fraction, fraction_text, parse_linear
 
 if TYPE_CHECKING:
     from datetime import date, datetime
@@ -262,6 +262,15 @@ Epsilon = Annotated[Fraction, BeforeValidator(_as_epsilon), PlainSerializer(frac
 """What a differentially private release spends."""
 Positive = Annotated[Fraction, BeforeValidator(_as_positive), PlainSerializer(fraction_text), WithJsonSchema(POSITIVE)]
 """An exact number above 0."""
+
+
+Rule = Annotated[
+    Linear,
+    BeforeValidator(lambda v: v if isinstance(v, Linear) else parse_linear(v)),
+    PlainSerializer(str),
+    WithJsonSchema(NUMBER | {"description": "a constant, or linear in the frequency f: '8*f + 0.02'"}),
+]
+"""A threshold: a constant, or linear in a frequency."""
 
 
 # Universes ------------------------------------------------------------------------------------------------------------

@@ -430,7 +430,7 @@ def _read_manifest(db: Container, stored: StoredRelease, place: tuple[str, str],
         raise EngineError("its manifest is too large")
     manifest = Manifest.from_rows(db.rows(all_rows(rows)))
     try:
-        mechanism = get_mechanism(manifest.mechanism)
+        mechanism = get_mechanism(manifest.mechanism).select_variant(manifest.algorithm)
         mechanism.read(manifest)
     except UsageError as error:
         raise EngineError(str(error)) from error

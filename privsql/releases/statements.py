@@ -360,7 +360,11 @@ def _summarize_promise(release: AttachedRelease, bounds: Sequence[VerifiedBound]
     """Return what an attacker who looks a person up can reach at most."""
     title, composition = "promised", release.mechanism.composition
     if isinstance(composition, BudgetComposition):
-        epsilon = composition.epsilon(release.mechanism.read(release.manifest))
+        params = release.mechanism.read(release.manifest)
+        epsilon = composition.epsilon(params)
+        if composition.unit == "value":
+            text = "; ".join(release.mechanism.words(params).promised[1:])
+            return SummaryLine(title, text, PROMISED, {"epsilon": float(epsilon)})
         most = 1 / (1 + math.exp(-float(epsilon)))
         text = f"an attacker who gives even odds that a person is in the table becomes at most {most:.1%} sure"
         return SummaryLine(title, f"{text} (epsilon {float(epsilon):g})", PROMISED, {"reached": most})
@@ -380,7 +384,8 @@ def _summarize_promise(release: AttachedRelease, bounds: Sequence[VerifiedBound]
 def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint: str) -> SummaryLine:
     """Return how often the strongest attacker is right, beside who guesses the most frequent value."""
     title = "not promised"
-    if isinstance(release.mechanism.composition, BudgetComposition):
+    composition = release.mechanism.composition
+    if isinstance(composition, BudgetComposition) and composition.unit == "presence":
         return SummaryLine(title, "no attacker is known who learns more of a single person than is promised")
     by_source = finding is not None and finding.right is not None
     reached = None if finding is None else finding.right if by_source else finding.mean if finding.calibrated else None

@@ -385,7 +385,9 @@ def prepare_records(
         universe = mechanism.shape.universe(spec.mechanism)
         sets = prepare_sets(db, spec.source, spec.columns, universe, choice, determine_types(spec))
         return replace(sets, known_by=known_by(db, spec.source)) if for_ledger else sets
-    counted = prepare_table(db, spec.source, spec.columns, choice, determine_types(spec))
+    shape = mechanism.shape
+    listed = shape.listed(spec.mechanism) if isinstance(shape, TableShape) and shape.listed is not None else None
+    counted = prepare_table(db, spec.source, spec.columns, choice, determine_types(spec), listed)
     records = replace(counted, order=spec.order)
     if isinstance(mechanism.shape, TableShape):
         size = len(records.counts), records.records
@@ -413,6 +415,8 @@ def determine_types(spec: Spec) -> FindTypes | None:
     elif isinstance(mechanism.shape, CategoricalShape):
         known = {fold_name(name): domain for name, domain in mechanism.shape.domains(spec.mechanism).items()}
         domains = {name: known.get(fold_name(name), Universe(data=True)) for name in spec.columns.categories}
+    elif isinstance(mechanism.shape, TableShape) and mechanism.shape.listed is not None:
+        domains = {name: Universe(items=mechanism.shape.listed(spec.mechanism)[0]) for name in spec.columns.sensitive}
     return lambda db: {fold_name(name): _determine_type(db, domain) for name, domain in domains.items()}
 
 

@@ -284,8 +284,29 @@ class Spec(SpecPart):
         return self
 
     @model_validator(mode="after")
+    def _require_total(self) -> Spec:
+        """Return the specification; ``ValueError`` where a release of listed values would depend on a value."""
+        shape, columns = self.implementation.shape, self.columns
+        if not isinstance(shape, TableShape) or shape.listed is None:
+            return self
+        named = [name for name in columns.nulls if fold_name(name) in map(fold_name, columns.sensitive)]
+        if strict := [name for name in named if columns.nulls[name] != "value"]:
+            raise ValueError(
+                f"columns.nulls: {strict[0]!r} is sensitive, and NULL counts among all values that are not listed; a "
+                "record that is left out or refused would show its value"
+            )
+        if self.source.persons == "one":
+            raise ValueError(
+                "source.persons: which record of a person is taken depends on its values; 'count' publishes all of "
+                "them, and r records of a person cost r times epsilon"
+            )
+        nulls = columns.nulls | dict.fromkeys(columns.sensitive, "value")
+        return self.model_copy(update={"columns": columns.model_copy(update={"nulls": nulls})})
+
+    @model_validator(mode="after")
     def _require_composable(self) -> Spec:
-        private = isinstance(self.implementation.composition, BudgetComposition)
+        composition = self.implementation.composition
+        private = isinstance(composition, BudgetComposition) and composition.unit == "presence"
         if private and self.source.person is not None and self.source.persons != "one":
             raise ValueError(
                 "source.persons: a differentially private release takes one record of each person, and does not refuse "
@@ -300,7 +321,7 @@ class Spec(SpecPart):
                 "columns.nulls: a differentially private release that is refused because of NULL tells of one record; "
                 "leave it out (NULL is among all other values, or is no item), or say 'suppress'"
             )
-        if private and self.release.order is not None:
+        if isinstance(composition, BudgetComposition) and self.release.order is not None:
             raise ValueError("release.order: a differentially private release places no records; leave it out")
         if self.source.kind == "spark" and self.release.order == "stream":
             raise ValueError("release.order: what lies in Spark has no order that a stream could follow; take portable")
@@ -346,7 +367,7 @@ class Spec(SpecPart):
     @property
     def implementation(self) -> Mechanism[Any]:
         """Return the mechanism whose parameters ``mechanism`` holds."""
-        return get_mechanism(self.mechanism.kind)
+        return get_mechanism(self.mechanism.kind).select_variant(self.mechanism.algorithm)
 
 
 def _require_same_names(categories: Iterable[str], domains: Iterable[str]) -> None:

@@ -188,6 +188,14 @@ def _number_literal(number: Fraction | Decimal, kind: str) -> exp.Expr:
     return _cast_to(exp.Literal.string(f"{'-' if exact < 0 else ''}{text}"), kind)
 
 
+def read_listed(field: Field, value: exp.Expr, listed: tuple[tuple[str, ...], str]) -> Coarse:
+    """How a column of listed values is read: any other, NULL included, as one that stands for them; nothing misfits."""
+    texts, other = listed
+    known = _cast_to(value.copy(), "VARCHAR").isin(*map(exp.Literal.string, texts))
+    others = exp.Literal.string(other) if field.type == "VARCHAR" else _cast_to(exp.null(), field.type)
+    return Coarse(field.name, exp.Case().when(known, value.copy()).else_(others))
+
+
 def _cast_to(value: exp.Expr, kind: str) -> exp.Expr:
     return exp.cast(value, exp.DataType.build(kind, dialect=DIALECT))
 
@@ -557,16 +565,18 @@ def prepare_table(
     columns: Columns,
     choice: PersonChoice | None = None,
     types: FindTypes | None = None,
+    listed: tuple[tuple[str, ...], str] | None = None,
 ) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
-    ``choice``: which record of each person is taken (None: by a fresh key); ``types``: as of ``mount_persons``.
+    ``choice``: which record of each person is taken (None: by a fresh key); ``types``: as of ``mount_persons``;
+    ``listed``: the sensitive values that there are, and the text that all others are read as.
     Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
     ``EngineError`` for files that can't be read.
     """
     mounted = mount_persons(db, source, types)
     _refuse_calendar(source, columns)
-    roles, sources, coarse = _resolve_roles(db, columns, mounted)
+    roles, sources, coarse = _resolve_roles(db, columns, mounted, listed)
     keep = all_of([_is_not_null(name, sources) for name in sources if columns.null_policy(name) == "suppress"])
     reading = Reading(
         _name_columns(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
@@ -613,7 +623,7 @@ def _refuse_calendar(source: Source, columns: Columns) -> None:
 
 
 def _resolve_roles(
-    db: Warehouse, columns: Columns, mounted: exp.Table
+    db: Warehouse, columns: Columns, mounted: exp.Table, listed: tuple[tuple[str, ...], str] | None = None
 ) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
     """The fields by role under their true names, how each is read from ``source``, and those that are coarser there."""
     available = {fold_name(field.name): field for field in db.list_fields(mounted)}
@@ -633,6 +643,9 @@ def _resolve_roles(
         if (coarse := coarsen_column(Field(field.name, kind), columns, reading[field.name])) is not None:
             reading[field.name] = coarse.value
             misfits.append(coarse)
+        if listed is not None and fold_name(name) in map(fold_name, columns.sensitive):
+            misfits.append(read_listed(Field(field.name, kind), reading[field.name], listed))
+            reading[field.name] = misfits[-1].value
         return Field(field.name, kind)
 
     quasi = tuple(resolve(name) for name in columns.quasi_identifiers)

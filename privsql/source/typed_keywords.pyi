@@ -117,6 +117,7 @@ class Planning(TypedDict, total=False):
         "up",
         "pp",
         "pp-paper",
+        "tables",
         "nested",
         "exact",
         "reapply-last",
@@ -127,11 +128,11 @@ class Planning(TypedDict, total=False):
         "marginals",
     ]
     """How buckets are chosen. [default: informative for thresholds that vary with f, else optimal] bucketize: anatomy,
-    one-size, two-size, multi-size, optimal, informative, setting. [default: optimal]; randomize: up, pp, pp-paper.
-    [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default: nested]; setvalued: views, diffpart,
-    basic. [default: views]; contingency: marginals, diffpart. [default: marginals]
+    one-size, two-size, multi-size, optimal, informative, setting. [default: optimal]; randomize: up, pp, pp-paper,
+    tables. [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default: nested]; setvalued: views,
+    diffpart, basic. [default: views]; contingency: marginals, diffpart. [default: marginals]
     """
-    threshold: Value
+    threshold: Value | Number
     """What belief in a value may reach: a constant, or linear in its frequency f: '8*f + 0.02'."""
     components: Mapping[str, Value]
     """Thresholds of single columns of a compound sensitive attribute."""
@@ -171,6 +172,12 @@ class Planning(TypedDict, total=False):
     """Values of at most this frequency are protected."""
     rho2: Number
     """What belief in a protected value may reach."""
+    epsilon: Number
+    """With tables: the odds of a value move by e^epsilon."""
+    values: Names
+    """With tables: the public list of sensitive values; all else counts as 'other'."""
+    frequencies: Mapping[str, Number]
+    """With tables: declared shares of values; never compared with the records."""
     delta: Number
     """1 - delta is the confidence of the error bound. randomize: [default: 1/20]; setvalued: [default: 0];
     contingency: [default: 0]
@@ -183,8 +190,6 @@ class Planning(TypedDict, total=False):
     """Least number of different sensitive values in a group."""
     e: Number
     """Least range of a group: in the column's unit, or a length of time such as '30 days'."""
-    epsilon: Number
-    """One record more or less changes no probability by more than e^epsilon."""
     universe: Value
     """The items that there can be: a list, { query = 'SELECT ..' }, or data."""
     fan_out: int

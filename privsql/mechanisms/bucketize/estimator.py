@@ -15,7 +15,6 @@ import pyarrow as pa
 import scipy
 from sqlglot import exp
 
-from privsql.answers.aggregates import is_number
 from privsql.answers.channel import JITTER, LARGE, TINY, Channel, LinearEstimator, own_share, singular_values
 from privsql.answers.estimate import (
     ConfidenceLevel,
@@ -29,7 +28,7 @@ from privsql.answers.estimate import (
     project_within,
     read_sets,
 )
-from privsql.answers.learned_prior import comparable_columns
+from privsql.answers.learned_prior import code_column, comparable_columns
 from privsql.answers.question import CountQuery, Measure, Side, exact_answer, group_terms, select_terms
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from privsql.answers.answer import AttachedModel
     from privsql.answers.channel import Floats, Matrix
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Field, Roles
+    from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.model import Ints
     from privsql.mechanisms.bucketize.parameters import BucketFacts, Weighting
 
@@ -623,16 +622,3 @@ def read_release_arrays(db: Relations, roles: Roles) -> ReleaseArrays:
         listed["records"].to_numpy().astype(np.int64),
         [label_value(text) for text in texts],
     )
-
-
-def code_column(column: pa.ChunkedArray, field: Field) -> NDArray[Any]:
-    """Return numbers and days, NULL as NaN, or the ranks of texts, NULL last."""
-    if field.type == "DATE":
-        column = column.cast(pa.int32())
-    if field.type == "DATE" or (is_number(field.type) and field.type != "BOOLEAN"):
-        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
-    coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-    texts = coded.dictionary.cast(pa.string()).to_pylist()
-    rank = np.empty(len(texts), dtype=np.int64)
-    rank[sorted(range(len(texts)), key=lambda i: (texts[i] is None, texts[i] or ""))] = np.arange(len(texts))
-    return np.asarray(rank[coded.indices.to_numpy(zero_copy_only=False)])

@@ -12,28 +12,19 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PlainSerializer,
     RootModel,
     StrictInt,
-    WithJsonSchema,
     model_validator,
 )
 
-from privsql.exact import Linear, fraction_text, parse_linear
-from privsql.model.parameters import NUMBER, Facts, Parameters, Share
+from privsql.exact import Linear, fraction_text
+from privsql.model.parameters import Facts, Parameters, Rule, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 # Rules on groups of values --------------------------------------------------------------------------------------------
 # Bounds as a publisher writes them: thresholds of values, and groups of values with theirs.
-
-Rule = Annotated[
-    Linear,
-    BeforeValidator(lambda v: v if isinstance(v, Linear) else parse_linear(v)),
-    PlainSerializer(str),
-    WithJsonSchema(NUMBER | {"description": "a constant, or linear in the frequency f: '8*f + 0.02'"}),
-]
 
 
 class Threshold(BaseModel):

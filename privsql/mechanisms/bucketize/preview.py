@@ -17,6 +17,7 @@ from privsql.answers.bucket_model import (
     raise_power,
 )
 from privsql.answers.channel import LARGE, own_share
+from privsql.answers.learned_prior import code_column
 from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combine_rows, fit_softmax, start_fit
 from privsql.engine.files import label_value
 from privsql.engine.remote import BATCH
@@ -25,7 +26,7 @@ from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
-from privsql.mechanisms.bucketize.estimator import channel_facts, code_column, make_channel
+from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
 from privsql.mechanisms.bucketize.feasibility import PlannedAssignment, imply_beliefs
 from privsql.mechanisms.bucketize.informative import make_layout

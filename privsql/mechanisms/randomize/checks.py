@@ -300,7 +300,7 @@ def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[C
 
 def posterior_bounds(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[VerifiedBound]:
     """Return what belief in each protected value may reach, and what it does with the largest stated prior."""
-    rho2, stated = release.params.rho2, _read_public(release.db)
+    (_, rho2), stated = release.params.odds_bounds, _read_public(release.db)
     rows = _read_exact_parameters(release.db)
     highest = {j: gamma * rho1 / (gamma * rho1 + 1 - rho1) for j, _, _, rho1, gamma in rows}
     result = []
@@ -382,7 +382,7 @@ def _excessive_posteriors(release: CheckedRelease[Randomize, RandomizeFacts]) ->
     Posterior of x after Y = x: gamma f/(gamma f + 1 - f), increasing in f, so f = rho1_j is the worst prior; any other
     y gives less. The amplification bound gamma_j <= rho2 (1 - rho1_j)/(rho1_j (1 - rho2)) says the same.
     """
-    rho2, wrong = release.params.rho2, []
+    (_, rho2), wrong = release.params.odds_bounds, []
     for j, records, _, rho1, gamma in _read_exact_parameters(release.db):
         held = rho1 * records
         whole = held.denominator == 1 or rho1 == release.params.declared_rho1
@@ -440,11 +440,12 @@ def _wrong_partition(facts: RandomizeFacts, source: Records, params: Randomize) 
 def _wrong_whole_table(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:
     """Return what uniform perturbation of the whole table would have, from the source's counts."""
     n, m = sum(source.counts), len(source.counts)
-    largest = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= params.rho1), default=Fraction(0))
+    least, rho2 = params.odds_bounds
+    largest = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= least), default=Fraction(0))
     rho1 = params.declared_rho1 or largest
-    if not largest or not 0 < rho1 < params.rho2:
+    if not largest or not 0 < rho1 < rho2:
         return ["the source has no protected value"]
-    gamma = params.rho2 * (1 - rho1) / (rho1 * (1 - params.rho2))
+    gamma = rho2 * (1 - rho1) / (rho1 * (1 - rho2))
     bound = 2 * sqrt(log(2 / float(params.delta)) / n) * float(m / (gamma - 1) + 1)
     result = {"bound_up": bound, "retention_up": float((gamma - 1) / (m - 1 + gamma))}
     return [
@@ -457,7 +458,8 @@ def _wrong_whole_table(facts: RandomizeFacts, source: Records, params: Randomize
 def _wrong_values(source: Records, params: Randomize, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     """Compare the listed values and their protection with the source's frequencies."""
     stated, n = {(name, bool(flag)) for name, flag in release.list_values("protected")}, sum(source.counts)
-    result = [(name, Fraction(o, n) <= params.rho1) for name, o in zip(source.labels, source.counts, strict=True)]
+    rho1, _ = params.odds_bounds
+    result = [(name, Fraction(o, n) <= rho1) for name, o in zip(source.labels, source.counts, strict=True)]
     return [f"value {name}: protected is {flag}" for name, flag in sorted(stated ^ set(result))]
 
 

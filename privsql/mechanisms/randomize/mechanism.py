@@ -45,9 +45,10 @@ from privsql.mechanisms.contract import (
     Proposal,
     TableShape,
     TabularMechanism,
+    join_variants,
     weighted_only,
 )
-from privsql.mechanisms.randomize import partition
+from privsql.mechanisms.randomize import partition, tables_release
 from privsql.mechanisms.randomize.checks import SQL, posterior_bounds, release_checks, source_checks
 from privsql.mechanisms.randomize.parameters import PlannedSubTable, Randomize, RandomizeFacts, RandomizePlan
 from privsql.mechanisms.randomize.publish import (
@@ -254,10 +255,11 @@ NOT = (
 
 def explain_guarantee(params: Randomize) -> ReleasePromises:
     """Restricted (rho1, rho2)-privacy, in sentences."""
+    rho1, rho2 = map(float, params.odds_bounds)
     bound = (
-        f"Of a value that at most {float(params.rho1):.3g} of the records have: whoever believed in it, of a person, "
+        f"Of a value that at most {rho1:.3g} of the records have: whoever believed in it, of a person, "
         "no more than its frequency in the sub-table says, believes in it with a probability of at most "
-        f"{float(params.rho2):.3g} once the published record is seen."
+        f"{rho2:.3g} once the published record is seen."
     )
     return ReleasePromises((MADE, bound), NOT)
 
@@ -430,7 +432,7 @@ def promise_text(params: Randomize) -> str:
     return f"<= {params.rho2} if f <= {params.rho1}"
 
 
-MECHANISM = TabularMechanism(
+PERTURBATION = TabularMechanism(
     parameters=Randomize,
     facts=RandomizeFacts,
     shape=TableShape(numeric=False, most_numbers=None),
@@ -467,4 +469,8 @@ MECHANISM = TabularMechanism(
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
     propose=propose_parameters,
+)
+
+MECHANISM = join_variants(
+    {"pp": PERTURBATION, "up": PERTURBATION, "pp-paper": PERTURBATION, "tables": tables_release.MECHANISM}
 )

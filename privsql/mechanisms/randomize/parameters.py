@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from privsql.model.parameters import Facts, Parameters, Share
+from privsql.mechanisms.dp.parameters import describe_noise
+from privsql.model.parameters import SMALLEST_EPSILON, Epsilon, Facts, NoiseOrigin, Parameters, Rule, Share, Version
+
+OTHER = "other"  # the text that stands for all values that are not listed, NULL among them
+MOST_VALUES = 500
+DIGITS = 6  # behind the point of an epsilon that follows from odds
+TABLES_ALONE = {"epsilon", "values", "frequencies", "threshold"}
+OF_TABLES, OF_RECORDS = {*TABLES_ALONE, "rho1", "rho2"}, {"rho1", "rho2", "delta", "objective", "gamma_from"}
 
 
 class Randomize(Parameters):
@@ -21,22 +30,77 @@ class Randomize(Parameters):
 
     ``gamma_from = "rho1"`` takes the amplification of ``up`` from rho1 (equation 6), as the paper's Example 1 does.
     Otherwise it follows from the largest frequency of a protected value, which is never more (equation 9).
+
+    ``tables`` publishes every quasi-identifier as it is and sensitive values only in noisy tables: who knows all else
+    moves the odds of a person's value by a factor of at most e^``epsilon``. That is given, or follows from rho1 and
+    rho2, or from a ``threshold`` with declared ``frequencies``, never from the records.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     kind: Literal["randomize"] = "randomize"
-    algorithm: Literal["up", "pp", "pp-paper"] = "pp"
-    rho1: Share = Field(description="Values of at most this frequency are protected.")
-    rho2: Share = Field(description="What belief in a protected value may reach.")
+    algorithm: Literal["up", "pp", "pp-paper", "tables"] = "pp"
+    rho1: Share | None = Field(default=None, description="Values of at most this frequency are protected.")
+    rho2: Share | None = Field(default=None, description="What belief in a protected value may reach.")
+    epsilon: Epsilon | None = Field(default=None, description="With tables: the odds of a value move by e^epsilon.")
+    values: tuple[str, ...] = Field(
+        default=(), description="With tables: the public list of sensitive values; all else counts as 'other'."
+    )
+    frequencies: dict[str, Share] = Field(
+        default_factory=dict, description="With tables: declared shares of values; never compared with the records."
+    )
+    threshold: Rule | None = Field(
+        default=None, description="With tables: what belief in a value of frequency f may reach; needs frequencies."
+    )
     delta: Share = Field(default=Fraction(1, 20), description="1 - delta is the confidence of the error bound.")
     objective: Literal["error", "bound"] = Field(default="error", description="What the partition makes small.")
     gamma_from: Literal["rho1"] | None = Field(
         default=None, description="With up: gamma follows from rho1, not from the largest protected frequency."
     )
 
+    @field_validator("values", mode="before")
+    @classmethod
+    def _as_texts(cls, values: Any) -> Any:
+        return tuple(map(str, values)) if isinstance(values, list | tuple) else values
+
     @model_validator(mode="after")
     def _require_consistent(self) -> Randomize:
+        foreign = OF_RECORDS - OF_TABLES if self.algorithm == "tables" else TABLES_ALONE
+        for name in sorted(foreign & self.model_fields_set):
+            if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
+                raise ValueError(f"{name} does not belong to algorithm = {self.algorithm!r}")
+        if self.algorithm != "tables" or self.rho1 is not None or self.rho2 is not None:
+            self._require_odds()
+        if self.algorithm == "tables":
+            self._require_values()
+        return self
+
+    def _require_values(self) -> None:
+        """Raise ``ValueError`` unless values are public and one thing says how much noise there is."""
+        if not 1 <= len(self.values) <= MOST_VALUES or len(set(self.values)) < len(self.values):
+            raise ValueError(f"values: tables need the public list of 1 to {MOST_VALUES} sensitive values, each once")
+        if OTHER in self.values:
+            raise ValueError(f"values: {OTHER!r} stands for all that are not listed; leave it out")
+        stated = [self.epsilon is not None, self.rho1 is not None, self.threshold is not None]
+        if sum(stated) != 1:
+            raise ValueError("give one of epsilon, rho1 with rho2, and threshold with frequencies")
+        if strange := sorted(self.frequencies.keys() - {*self.values, OTHER}):
+            raise ValueError(f"frequencies: {strange[0]!r} is not among values")
+        if sum(self.frequencies.values()) > 1:
+            raise ValueError("frequencies: they add up to more than 1")
+        if self.threshold is not None and (missing := [one for one in self.values if one not in self.frequencies]):
+            raise ValueError(f"threshold: declare the frequencies of all values, {missing[0]!r} has none")
+        if self.spent_epsilon < SMALLEST_EPSILON:
+            name, f = max(self.declared_shares.items(), key=lambda one: one[1], default=("", Fraction(0)))
+            raise ValueError(
+                f"threshold {self.threshold} leaves no epsilon: {name!r} has a frequency of {float(f):g}, and belief "
+                "in it may not grow; a threshold near the largest frequency is for kind = 'bucketize'"
+            )
+
+    def _require_odds(self) -> None:
+        """Raise ``ValueError`` unless rho1 and rho2 bound something."""
+        if self.rho1 is None or self.rho2 is None:
+            raise ValueError(f"{'rho1' if self.rho1 is None else 'rho2'} is missing; rho1 and rho2 belong together")
         if self.rho1 >= self.rho2:
             raise ValueError(
                 f"rho1 {self.rho1} must be below rho2 {self.rho2}: it bounds the prior, rho2 the posterior"
@@ -47,12 +111,56 @@ class Randomize(Parameters):
             raise ValueError("delta = 1 leaves no confidence; choose less, such as 0.05")
         if self.gamma_from is not None and self.algorithm != "up":
             raise ValueError("gamma_from = 'rho1' needs algorithm = 'up': each sub-table has a rho1 of its own")
-        return self
+
+    @property
+    def odds_bounds(self) -> tuple[Fraction, Fraction]:
+        """Return rho1 and rho2, which every algorithm but ``tables`` has."""
+        if self.rho1 is None or self.rho2 is None:
+            raise TypeError(self.algorithm)
+        return self.rho1, self.rho2
+
+    @property
+    def declared_shares(self) -> dict[str, Fraction]:
+        """Return the declared frequencies, and for ``OTHER`` what they leave if all values have one."""
+        left = 1 - sum(self.frequencies.values(), start=Fraction(0))
+        known = set(self.values) <= self.frequencies.keys() and OTHER not in self.frequencies and left > 0
+        return {**self.frequencies, **({OTHER: left} if known else {})}
+
+    @property
+    def spent_epsilon(self) -> Fraction:
+        """Return epsilon: given, or the least of logit(bound) - logit(prior), rounded down; 0 where there is none."""
+        if self.epsilon is not None:
+            return self.epsilon
+        if self.threshold is None:
+            return _log_odds_ratio(*self.odds_bounds)
+        bounds = [(f, self.threshold.threshold_at(f)) for f in self.declared_shares.values() if f < 1]
+        return min((_log_odds_ratio(f, most) for f, most in bounds if most < 1), default=Fraction(0))
 
     @property
     def declared_rho1(self) -> Fraction | None:
         """Return the rho1 from which gamma follows; None where it follows from frequencies."""
         return self.rho1 if self.gamma_from == "rho1" else None
+
+
+def _log_odds_ratio(prior: Fraction, most: Fraction) -> Fraction:
+    """Return logit(most) - logit(prior), rounded down to ``DIGITS`` digits; 0 where it is not positive."""
+    ratio = most * (1 - prior) / (prior * (1 - most)) if most > 0 else Fraction(0)
+    if ratio <= 1:
+        return Fraction(0)
+    with localcontext() as context:
+        context.prec = 50
+        exact = (Decimal(ratio.numerator) / Decimal(ratio.denominator)).ln()
+        return Fraction(math.floor(Fraction(exact) * 10**DIGITS), 10**DIGITS)
+
+
+def reach_of(prior: Fraction | float, epsilon: Fraction | float) -> float:
+    """Return the belief to which odds grow by e^epsilon: e^epsilon f/(1 - f + e^epsilon f).
+
+    >>> round(reach_of(0.134, 0.77), 2)
+    0.25
+    """
+    odds = math.exp(float(epsilon)) * float(prior)
+    return odds / (1 - float(prior) + odds)
 
 
 class RandomizeFacts(Facts):
@@ -106,6 +214,79 @@ class RandomizePlan(RandomizeFacts):
             for j, one in enumerate(self.partition)
         )
         return [("sub-table j", "records", "values m_j", "rho1_j", "gamma_j", "retention p_j"), *rows]
+
+
+WEAK = Fraction(1, 5)  # epsilon below which next to nothing is left of counts of hundreds
+TYPICAL = (Fraction(1, 100), Fraction(1, 10))  # frequencies whose reach is shown where none is declared
+
+
+class TablesPlan(Facts):
+    """The facts of noisy tables that the specification and the quasi-identifiers tell.
+
+    ``reached``: by value the declared frequency, and the belief that nobody exceeds; ``scale``: of a column's counts.
+    """
+
+    epsilon: str
+    values: int
+    columns: int
+    cells: int
+    pairs: int
+    rounds: int
+    scale: float
+    reached: dict[str, tuple[float, float]]
+    threshold: str | None = None
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return tables, noise, and both directions of the promise."""
+        cells = f"{self.columns:,} of {self.cells:,} counts, and {self.rounds} choices among {self.pairs:,} pairs"
+        ends = sorted(self.reached.values())
+        moves = [f"from {prior:.3g} to more than {most:.3g}" for prior, most in dict.fromkeys((ends[0], ends[-1]))]
+        return [
+            ("values", f"{self.values:,}, and {OTHER!r} for all else; public"),
+            ("tables", cells),
+            ("noise", f"of scale {self.scale:,.1f} or less on each count"),
+            ("promise", f"epsilon {self.epsilon}: nobody who knows everything else can move {' nor '.join(moves)}"),
+        ]
+
+    def list_warnings(self) -> list[str]:
+        """Return that the threshold lies too near to the largest declared frequency."""
+        return [self.explain_weakness()] if self.threshold and Fraction(self.epsilon) < WEAK else []
+
+    def explain_weakness(self) -> str:
+        """Return why epsilon is useless, and what another mechanism would do."""
+        name, (prior, most) = max(self.reached.items(), key=lambda one: one[1][0])
+        return (
+            f"epsilon {self.epsilon} is too small to be of use: threshold {self.threshold} lets belief in {name!r} "
+            f"grow from {prior:.3g} to {most:.3g} only, and noise has a scale of {self.scale:,.0f} a count; bucketize "
+            "keeps the same threshold for those who look a person up, and does not protect against learning"
+        )
+
+
+class TablesFacts(Facts):
+    """The facts of noisy tables: all of them follow from what is published.
+
+    ``coefficients`` and ``misfit``: how wide intervals are, learnt from rehearsals on the published tables.
+    """
+
+    title: ClassVar = "noisy tables"
+
+    epsilon: str
+    combinations: int = Field(ge=1)
+    tables: int = Field(ge=1)
+    chosen: int = Field(ge=0)
+    cells: int = Field(ge=1)
+    coefficients: list[float]
+    noise: NoiseOrigin
+    opendp: Version
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return tables and noise."""
+        pairs = f"{self.chosen} pairs of columns chosen" if self.chosen else "no pair of columns is worth its noise"
+        return [
+            ("tables", f"{self.tables:,} of {self.cells:,} counts; {pairs}"),
+            ("combinations", f"{self.combinations:,} of quasi-identifiers, published as they are"),
+            describe_noise(self),
+        ]
 
 
 PARAMETERS = Randomize

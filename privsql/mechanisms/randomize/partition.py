@@ -471,17 +471,18 @@ def state_problem(counts: Sequence[int], labels: Sequence[str], params: Randomiz
     n = sum(counts)
     if len(counts) < 2:
         raise InfeasibleError("randomization needs at least 2 sensitive values", {"values": len(counts)})
-    protected = [Fraction(count, n) <= params.rho1 for count in counts]
+    rho1, rho2 = params.odds_bounds
+    protected = [Fraction(count, n) <= rho1 for count in counts]
     if not any(protected):
         rarest = min(range(len(counts)), key=lambda i: counts[i])
         least = Fraction(counts[rarest], n)
         raise InfeasibleError(
-            f"no sensitive value has a frequency of at most rho1 = {params.rho1}, so nothing would be protected; "
+            f"no sensitive value has a frequency of at most rho1 = {rho1}, so nothing would be protected; "
             f"the rarest, {labels[rarest]}, has {float(least):.4f}: choose rho1 >= {least}",
-            {"rho1": str(params.rho1), "nearest_rho1": str(least), "value": labels[rarest]},
+            {"rho1": str(rho1), "nearest_rho1": str(least), "value": labels[rarest]},
         )
     return PartitionProblem(
-        np.array(counts, dtype=np.int64), np.array(protected), params.rho2, params.delta, params.declared_rho1
+        np.array(counts, dtype=np.int64), np.array(protected), rho2, params.delta, params.declared_rho1
     )
 
 

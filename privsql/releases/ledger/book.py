@@ -26,6 +26,8 @@ from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import DIALECT, Holes, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import key_file
+from privsql.mechanisms.contract import BudgetComposition, Unit
+from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.evidence import Histogram, RecordSummary
 from privsql.source.records import is_same_source
 
@@ -148,6 +150,12 @@ class LedgerEntry:
         return Spending(Fraction(self.epsilon), Fraction(self.delta), None if self.rho is None else Fraction(self.rho))
 
     @property
+    def unit(self) -> Unit | None:
+        """Return what its budget protects; None where releases compose otherwise."""
+        composition = get_mechanism(self.mechanism).select_variant(self.algorithm).composition
+        return composition.unit if isinstance(composition, BudgetComposition) else None
+
+    @property
     def label(self) -> str:
         """For messages."""
         return f"release {self.number} ({self.name}, {self.mechanism})"
@@ -226,8 +234,11 @@ class Book:
 
 
 def sum_epsilons(entries: Iterable[LedgerEntry]) -> Fraction:
-    """Return the epsilon of releases together: withdrawn ones too, for what was drawn is spent."""
-    return compose_spending(one.spending for one in entries if one.spending is not None).epsilon
+    """Return the epsilon of releases together, of the unit that spent most; withdrawn ones too: they drew."""
+    units: dict[Unit | None, list[Spending]] = {}
+    for one in entries:
+        units.setdefault(one.unit, []).extend([one.spending] if one.spending is not None else [])
+    return max((compose_spending(parts).epsilon for parts in units.values()), default=Fraction(0))
 
 
 def replay_events(events: Sequence[Event]) -> Book:

@@ -18,7 +18,7 @@ from privsql.engine.sqlfiles import Holes, column, fill, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.keyed_random import key_file, system_key
-from privsql.mechanisms.contract import BudgetComposition, GroupComposition
+from privsql.mechanisms.contract import BudgetComposition, GroupComposition, Unit
 from privsql.releases.draft import digest_release
 from privsql.releases.ledger.book import (
     SUBJECTS,
@@ -36,7 +36,6 @@ from privsql.releases.ledger.book import (
     replay_wal,
     select_releases,
     subjects_query,
-    sum_epsilons,
     write_events,
 )
 from privsql.releases.ledger.publication import (
@@ -75,6 +74,43 @@ if TYPE_CHECKING:
 # The ledger holds what was spent and the cap. A specification can set or lower the cap, never raise it.
 
 
+# A budget protects a record's presence, or one value of a record. Both kinds of releases of the same people: a value's
+# odds take twice the epsilon of a release that protects presence, since a substitution is one record less and one more;
+# presence is no longer protected once the other one publishes who is there. Beside a release without a budget, which
+# states exact frequencies or puts values into groups, likelihood ratios of a value have no bound.
+
+UNBOUNDED = (
+    "these people are in {label} already, and one of the two publishes exact frequencies or groups of values: "
+    "beside it no epsilon bounds what is learnt of a value, and nothing allows that; "
+    "'privsql ledger withdraw {number}' takes back one that never left the house"
+)
+BESIDE = {
+    frozenset({"presence", "value"}): (
+        "{label} is of the same people: the odds of a value take twice the epsilon that protects presence, and "
+        "presence is no longer promised, for one of the two publishes who is in the table"
+    ),
+    frozenset({"presence", None}): (
+        "{label} is of the same people: one of the two publishes exact counts of records, beside which epsilon does "
+        "not bound what is learnt of somebody's presence"
+    ),
+}
+
+
+def explain_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], *, allow: bool) -> list[str]:
+    """Return what a release says of earlier ones, of the same people, whose budgets protect something else.
+
+    ``GuaranteeError`` for a value's budget beside none, and for anything else unless composition is allowed.
+    """
+    crossing = [one for one in entries if one.unit != unit]
+    last = next((one for one in crossing if {one.unit, unit} == {"value", None}), None)
+    if last is not None:
+        raise GuaranteeError(UNBOUNDED.format(label=last.label, number=last.number))
+    said = [BESIDE[frozenset({one.unit, unit})].format(label=one.label) for one in crossing]
+    if said and not allow:
+        raise GuaranteeError(f"{said[-1]}; --allow-composition publishes all the same, and says so in the release")
+    return [f"composition allowed by the publisher: {one}" for one in said]
+
+
 def require_names(spec: Spec) -> None:
     """Raise ``UsageError`` for a cap on what the publisher spends on people whom nothing names."""
     if spec.source.id is None and spec.source.person is None:
@@ -91,6 +127,7 @@ class BudgetLedger(Publication):
     subjects: Subjects = field(init=False)
     verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
     earlier: list[LedgerEntry] = field(default_factory=list, init=False)  # releases that share the budget
+    crossing: list[LedgerEntry] = field(default_factory=list, init=False)  # whose budget protects something else
     cap: Fraction | None = field(default=None, init=False)
     fresh: Key = field(default_factory=system_key, init=False)
 
@@ -100,22 +137,37 @@ class BudgetLedger(Publication):
         return self.spending.epsilon
 
     @property
+    def composition(self) -> BudgetComposition[Any]:
+        """Return the mechanism's composition."""
+        composition = self.request.spec.implementation.composition
+        if not isinstance(composition, BudgetComposition):
+            raise TypeError(self.request.spec.mechanism.kind)
+        return composition
+
+    @property
     def spending(self) -> Spending:
         """Return what this release spends, delta and rho included."""
-        params, composition = self.request.spec.mechanism, self.request.spec.implementation.composition
-        if not isinstance(composition, BudgetComposition):
-            raise TypeError(params.kind)
+        params, composition = self.request.spec.mechanism, self.composition
         return Spending(composition.epsilon(params), composition.delta(params), composition.rho(params))
+
+    @property
+    def shared(self) -> list[Spending]:
+        """Return what earlier releases have spent of the unit's budget: of presence a value takes it twice."""
+        twice = [one.spending for one in self.crossing if one.spending is not None and self.composition.unit == "value"]
+        if any(one.delta for one in twice):
+            raise GuaranteeError("a release with delta is of the same people: beside it a value has no pure epsilon")
+        own = [one.spending for one in self.earlier if one.spending is not None and one not in self.crossing]
+        return [*own, *(Spending(2 * one.epsilon) for one in twice)]
 
     @property
     def before(self) -> Fraction:
         """Return the epsilon that earlier releases have spent together."""
-        return sum_epsilons(self.earlier)
+        return compose_spending(self.shared).epsilon
 
     @property
     def together(self) -> Spending:
         """Return what the earlier releases and this one spend together."""
-        return compose_spending([*(one.spending for one in self.earlier if one.spending is not None), self.spending])
+        return compose_spending([*self.shared, self.spending])
 
     @property
     def key(self) -> Key:
@@ -138,6 +190,7 @@ class BudgetLedger(Publication):
         self.subjects = Subjects(self.db, self.source, self.request, chains=False)
         with open_for_writing(self.db, self.request.ledger_path) as book:
             others = self._take_budget(book)
+            self.statements = explain_crossing(self.composition.unit, self.crossing, allow=self.request.allow)
             self._require_fitting(len(book.list_of_source(self.request.source_names)) + len(others))
             if others and not self.request.allow:
                 last, why = others[-1], self.verdicts[others[-1].number].why
@@ -156,6 +209,11 @@ class BudgetLedger(Publication):
         self.verdicts = self.subjects.judge_entries([entry for entry in private if entry not in same_name])
         others = [entry for entry in private if entry.number in self.verdicts and self.verdicts[entry.number].is_same]
         self.earlier = [*same_name, *others]
+        live = [one for one in book.live_entries if one != self.replaced and one.unit != self.composition.unit]
+        judged = self.subjects.judge_entries(live)
+        self.crossing = [one for one in live if judged[one.number].is_same]
+        self.earlier = [one for one in self.earlier if one.unit == self.composition.unit or one.epsilon is None]
+        others = [one for one in others if one in self.earlier]
         stated_cap = self.request.spec.ledger.epsilon if self.request.spec.ledger is not None else None
         sources = (self.request.source_names, *(entry.source for entry in others))
         caps = [stated_cap, *map(book.find_cap, sources)]
@@ -183,7 +241,7 @@ class BudgetLedger(Publication):
         composes += f" at delta {float(total.delta):g}" if total.delta else ""
         limit = "no cap is set" if self.cap is None else f"of at most {fraction_text(self.cap)}"
         notes = [f"composition allowed by the publisher: these records are in {one}" for one in allowed]
-        self.statements = [f"{composes}, {limit}", *notes]
+        self.statements = [f"{composes}, {limit}", *notes, *self.statements]
         fields: dict[str, Any] = {"composes": composes, "allowed": bool(others)}
         fields |= {"epsilon": fraction_text(spending.epsilon), "delta": fraction_text(spending.delta)}
         fields["rho"] = None if spending.rho is None else fraction_text(spending.rho)
@@ -239,6 +297,7 @@ class LedgerFindings:
     again: int | None = None
     composes: str = "the first release"
     reason: str | None = None
+    budgets: tuple[int, ...] = ()  # releases of these people that spend a budget
 
 
 @dataclass
@@ -250,6 +309,7 @@ class GroupLedger(Publication):
     subjects: Subjects = field(init=False)
     verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
     content: dict[str, str] = field(default_factory=dict, init=False)
+    is_publishing: bool = field(default=False, init=False)
 
     def compare_earlier(self) -> None:
         """Compare with what was released; tells the source of earlier groups that a guarantee takes in."""
@@ -265,9 +325,13 @@ class GroupLedger(Publication):
             self.source.history.fetch = lambda last: self._fetch_earlier_groups(chain[-last:])
         if self.findings.reason is not None:
             self.statements = [f"composition allowed by the publisher: {self.findings.reason}"]
+        if self.findings.again is None:
+            private = select_entries(self.book.entries, self.findings.budgets)
+            self.statements += explain_crossing(None, private, allow=self.request.allow or not self.is_publishing)
 
     def require_covered(self) -> None:
         """Compare with earlier releases; ``GuaranteeError`` if nothing covers both and composition is not allowed."""
+        self.is_publishing = True
         self.compare_earlier()
         self.subjects.names.prepare_marks()
         if self.findings.reason is not None and not self.request.allow:
@@ -292,6 +356,13 @@ class GroupLedger(Publication):
 
     def _assess_book(self, book: Book) -> LedgerFindings:
         """Return what an attached book says of this publication."""
+        private = [entry for entry in book.live_entries if entry.epsilon is not None and entry != self.replaced]
+        verdicts = self.subjects.judge_entries(private)
+        budgets = tuple(entry.number for entry in private if verdicts[entry.number].is_same)
+        return replace(self._assess_groups(book), budgets=budgets)
+
+    def _assess_groups(self, book: Book) -> LedgerFindings:
+        """Return what it says by the releases that compose by groups."""
         live = [entry for entry in book.live_entries if entry.epsilon is None and entry != self.replaced]
         self.verdicts = self.subjects.judge_entries(live)
         alike = [entry for entry in live if self.verdicts[entry.number].is_same]

@@ -1,0 +1,594 @@
+"""Noisy tables of sensitive values as a ``Mechanism``: publish, check, answer and attack them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.answers import answer
+from privsql.answers.accuracy import by_questions
+from privsql.answers.estimate import (
+    ConfidenceLevel,
+    CountBounds,
+    CountFigures,
+    as_sums,
+    bound_amount,
+    count_groups,
+    empty_estimates,
+)
+from privsql.answers.learned_prior import code_column, comparable_columns
+from privsql.answers.question import EXACT, exact_answer, exact_statement, group_terms, select_terms
+from privsql.attacks.scene import Finding
+from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, Adversary, Suite
+from privsql.dp_random import SUBSTITUTION, noise_for, opendp_version
+from privsql.engine.roles import canonical_value
+from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, column, fill, table, temp_table
+from privsql.errors import PrivsqlError, UsageError
+from privsql.exact import fraction_text
+from privsql.mechanisms import private
+from privsql.mechanisms.contract import BudgetComposition, Proposal, TableShape, weighted_only
+from privsql.mechanisms.dp import checks
+from privsql.mechanisms.dp.noisy_tables_release import (
+    CLIQUES,
+    NOISY_TABLES,
+    TABLE_ORDERS,
+    read_noisy_tables,
+    tables_structure,
+    write_noisy_tables,
+)
+from privsql.mechanisms.private import PrivateAnswers, PrivateMechanism, refuse_damaged, write_release_table
+from privsql.mechanisms.randomize.parameters import OTHER, TYPICAL, Randomize, TablesFacts, TablesPlan, reach_of
+from privsql.mechanisms.randomize.tables import (
+    CHOOSING,
+    PublicCodes,
+    TablesRule,
+    fit_tables,
+    measure_tables,
+    rehearse,
+    standard_errors,
+)
+from privsql.model.manifest import (
+    LEARNT,
+    QUASI,
+    SENSITIVE,
+    Estimate,
+    ReleasePromises,
+    ReleaseTable,
+    VerifiedBound,
+    in_order,
+    same_nan,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from privsql.answers.question import CountQuery, Side
+    from privsql.attacks.scene import ReleaseView
+    from privsql.attacks.suite import AttackContext, ReleaseSeries
+    from privsql.engine.database import Relations
+    from privsql.engine.roles import Roles
+    from privsql.keyed_random import Key
+    from privsql.mechanisms.contract import ProfiledSource
+    from privsql.mechanisms.dp.noisy_tables import NoisyTable
+    from privsql.model.manifest import Check, CheckedRelease, Manifest
+    from privsql.model.records import Records
+
+    TablesRelease = CheckedRelease[Randomize, TablesFacts]
+
+# Publish --------------------------------------------------------------------------------------------------------------
+# Quasi-identifiers are published in their own order, which no value has a part in; values leave only with noise.
+
+PEOPLE, WEIGHTS, VALUES = "people", "privsql_weights", "privsql_values"
+SQL = ("core/", "randomize/", "verify/")
+TABLES = {
+    PEOPLE: ReleaseTable((QUASI, "combination INTEGER")),
+    VALUES: ReleaseTable(("code INTEGER", SENSITIVE)),
+    **NOISY_TABLES,
+    WEIGHTS: ReleaseTable(("combination INTEGER", "code INTEGER", "weight FLOAT")),
+}
+
+
+def list_values(params: Randomize, kind: str) -> list[str | None]:
+    """Return the texts of all published values by code; what stands for the others is NULL in a column of numbers."""
+    return [*params.values, OTHER if kind == "VARCHAR" else None]
+
+
+def query_values(roles: Roles, params: Randomize) -> tuple[pa.Table, exp.Query]:
+    """Return ``privsql_values`` as texts, and the query that gives them their type; ``UsageError`` for two columns."""
+    if len(roles.sensitive) != 1:
+        raise UsageError("algorithm 'tables' publishes one sensitive column; name one")
+    texts = list_values(params, roles.sensitive[0].type)
+    data = pa.table({"code": pa.array(range(len(texts)), pa.int32()), "s0": pa.array(texts, pa.string())})
+    code = alias_as(column("code", "g"), roles.by_sa.column_name("code"))
+    rows = exp.select(code, *roles.sa_typed("g")).from_(exp.alias_(temp_table("given"), "g", table=True))
+    return data, rows.order_by(exp.Literal.number(1))
+
+
+def require_values(db: Relations, roles: Roles, params: Randomize) -> None:
+    """Raise ``UsageError`` for listed values that are no values of the column's type, as SQL prints these."""
+    data, _ = query_values(roles, params)
+    kind = exp.DataType.build(roles.sensitive[0].type, dialect=DIALECT)
+    db.register_arrow("given", data)
+    printed = exp.cast(canonical_value(exp.cast(column("s0"), kind), roles.sensitive[0].type), "VARCHAR")
+    try:
+        rows = db.rows(exp.select(column("s0"), printed).from_(temp_table("given")).order_by("code"))
+    except PrivsqlError as error:
+        name = roles.sensitive[0].name
+        raise UsageError(f"values: one is no value of column {name!r}, {roles.sensitive[0].type}: {error}") from error
+    finally:
+        db.drop("given")
+    wrong = next((text for text, again in rows if text != again), None)
+    if wrong is not None:
+        raise UsageError(f"values: {wrong!r} is not how SQL prints a value of type {roles.sensitive[0].type}")
+
+
+def combine_records(db: Relations, source: Records) -> None:
+    """Make relation ``combined``: the records with the numbers of their combinations."""
+    roles = source.roles
+    order = [exp.Ordered(this=one, nulls_first=False) for one in roles.qi_columns("r")]
+    coded = source.coded_records(ordered=False).subquery("r")
+    holes: Holes = {"coded": coded, "keys": roles.qi_columns("r"), "order": order}
+    db.create_table("combined", fill("randomize/combined", holes), title="Combining quasi-identifiers")
+
+
+def people_query(roles: Roles) -> exp.Query:
+    """Return the rows of ``people``."""
+    holes: Holes = {"combined": temp_table("combined"), "columns": roles.qi_typed("r")}
+    return fill("randomize/people", {**holes, **roles.by_qi.alias_holes("combination")})
+
+
+def read_codes(db: Relations, roles: Roles, people: exp.Table | exp.Subquery) -> PublicCodes:
+    """Return the combinations of ``people`` as codes; ``ValueError`` unless they are numbered 0, 1, .."""
+    holes: Holes = {
+        "people": people,
+        "columns": comparable_columns(roles),
+        "keys": roles.qi_columns(),
+        "combination": roles.by_qi.as_column("combination"),
+    }
+    rows = db.arrow(fill("randomize/combinations", holes))
+    if not np.array_equal(rows["combination"].to_numpy(), np.arange(len(rows))) or not len(rows):
+        raise ValueError("combinations are not numbered 0, 1, ..")
+    named = zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
+    sizes = rows["records"].to_numpy().astype(np.int64)
+    return PublicCodes.from_columns({field.name: code_column(rows[key], field) for field, key in named}, sizes)
+
+
+def make_rule(params: Randomize, codes: PublicCodes) -> TablesRule:
+    """Return the rule; ``UsageError`` where two tables would have one name."""
+    if len(set(codes.table_names)) < len(codes.table_names):
+        raise UsageError("two pairs of columns would have one name; rename a column in source.query")
+    return TablesRule(params.spent_epsilon, len(params.values) + 1, codes)
+
+
+def plan_tables(db: Relations, source: Records, params: Randomize) -> TablesPlan:
+    """Return what the specification and the quasi-identifiers tell; no value of a record is looked at."""
+    require_values(db, source.roles, params)
+    combine_records(db, source)
+    rule = make_rule(params, read_codes(db, source.roles, people_query(source.roles).subquery("p")))
+    db.drop("combined")
+    first = [budget for _, budget, _ in rule.first_tables()]
+    shares = params.declared_shares or {f"{float(f):.0%}": f for f in TYPICAL}
+    return TablesPlan(
+        epsilon=fraction_text(rule.epsilon),
+        values=len(params.values),
+        columns=rule.columns,
+        cells=sum(rule.cell_counts[: rule.columns]),
+        pairs=len(rule.codes.tables) - rule.columns,
+        rounds=rule.rounds,
+        scale=SUBSTITUTION.scale(first[0]),
+        reached={name: (float(f), reach_of(f, rule.epsilon)) for name, f in shares.items()},
+        threshold=None if params.threshold is None else str(params.threshold),
+    )
+
+
+def publish_tables(db: Relations, source: Records, params: Randomize, key: Key) -> TablesFacts:
+    """Make the tables of a release in database ``release``; returns the facts."""
+    roles, noise = source.roles, noise_for(key)
+    require_values(db, roles, params)
+    combine_records(db, source)
+    db.create_table(PEOPLE, people_query(roles), into="release", title="Writing the quasi-identifiers")
+    rule = make_rule(params, read_codes(db, roles, table(PEOPLE, "release")))
+    tables, model = measure_tables(_read_entries(db, params), rule, noise)
+    db.drop("combined")
+    write_noisy_tables(db, tables, rule.codes.table_names)
+    write_release_table(db, VALUES, *query_values(roles, params))
+    rows, values = model.weights.shape
+    weights = {
+        "combination": np.repeat(np.arange(rows, dtype=np.int32), values),
+        "code": np.tile(np.arange(values, dtype=np.int32), rows),
+        "weight": model.weights.astype(np.float32).ravel(),
+    }
+    write_release_table(db, WEIGHTS, pa.table(weights), title="Writing the weights")
+    return TablesFacts(
+        **count_facts(rule, tables), coefficients=rehearse(model, tables), noise=noise.origin, opendp=opendp_version()
+    )
+
+
+def _read_entries(db: Relations, params: Randomize) -> tuple[Any, Any, Any]:
+    """Return combinations, values and records: what no record may show of itself."""
+    text = exp.cast(column("s0"), "VARCHAR")
+    codes = {value: code for code, value in enumerate(params.values)}
+    known = db.rows(exp.select(column("code"), text).from_(temp_table("domain")))
+    place = np.full(max((int(code) for code, _ in known), default=0) + 1, len(params.values), dtype=np.int64)
+    for code, value in known:
+        place[int(code)] = codes.get(value, len(params.values))
+    rows = db.arrow(fill("randomize/tallied", {"combined": temp_table("combined")}))
+    combination, code, records = (rows[name].to_numpy().astype(np.int64) for name in rows.column_names)
+    return combination, place[code], records
+
+
+def count_facts(rule: TablesRule, tables: Sequence[NoisyTable]) -> dict[str, Any]:
+    """Return what the manifest states of the tables."""
+    return {
+        "epsilon": fraction_text(rule.epsilon),
+        "combinations": len(rule.codes.sizes),
+        "tables": len(tables),
+        "chosen": sum(one.choice is not None for one in tables),
+        "cells": sum(one.counts.size for one in tables),
+    }
+
+
+def weighted_view(manifest: Manifest) -> exp.Query:
+    """The view whose sums of weights are about the estimates."""
+    roles = manifest.roles
+    holes: Holes = {
+        "people": table(PEOPLE),
+        "weights": table(WEIGHTS),
+        "values": table(VALUES),
+        "qi": [alias_as(column(one.name, "people"), one.name) for one in roles.quasi_identifiers],
+        "sa": [alias_as(column(one.name, "listed"), one.name) for one in roles.sensitive],
+        "combination": roles.by_qi.as_column("combination", "people"),
+        "code": roles.by_sa.as_column("code", "listed"),
+        **roles.by_all.alias_holes("weight"),
+    }
+    return fill("randomize/estimated", holes)
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+# The checks of noisy tables: exact fractions and integers; verify fits the weights anew.
+
+NEAR, CLOSE = 0.02, 1e-4  # mean distance of refitted weights from published ones; of sums of weights from 1
+
+
+def read_tables(release: TablesRelease) -> tuple[TablesRule, list[NoisyTable]]:
+    """Return the rule of a release and its tables."""
+    codes = read_codes(release.db, release.roles, table(PEOPLE, release.database))
+    rule = make_rule(release.params, codes)
+    published = release.read_view("cliques"), release.read_view("marginals")
+    return rule, read_noisy_tables(*published, codes.table_names, rule.cell_counts, SUBSTITUTION)
+
+
+def check_tables(release: TablesRelease) -> list[Check]:
+    """Return the checks that need the release alone."""
+    named: dict[str, Callable[..., list[str]]] = {
+        "tables and choices spend epsilon together": _wrong_budget,
+        "tables are those of the public rule": lambda _, rule, found: checks.differ_from_due(
+            found, rule.due_tables(found)
+        ),
+        "scales are those of the budgets, for two counts of a table": lambda one, _, found: checks.wrong_table_scales(
+            one, found
+        ),
+        "values are those of the specification": _wrong_values,
+        "facts are those of the tables": lambda one, rule, found: private.wrong_facts(one, count_facts(rule, found)),
+        "numbers of records are those of the quasi-identifiers": _wrong_numbers,
+        "weights of every combination add up to 1": _wrong_weights,
+    }
+    combination = release.view(PEOPLE)
+    return [
+        *checks.check_published(release, "tables", read_tables, named),
+        *release.check_orders(TABLE_ORDERS | {"weights": ["combination", "code"], "values": ["code"]}),
+        *release.list_checks(
+            {
+                "rows of people lie in order": in_order(
+                    combination, [*release.roles.qi_keys, "combination"], strict=False
+                ),
+                private.OPENDP_CHECK: private.unknown_opendp,
+            }
+        ),
+    ]
+
+
+def refit_checks(release: TablesRelease) -> list[Check]:
+    """Return the check that takes as long as publishing: the weights follow from the tables."""
+    return checks.check_published(release, "tables", read_tables, {"weights are fitted to the tables": _wrong_fit})
+
+
+def source_checks(release: TablesRelease, source: Records, params: Randomize) -> list[Check]:  # noqa: ARG001
+    """Return the check against the source: its quasi-identifiers. Of its values nothing can be checked."""
+    return release.list_checks({"quasi-identifiers are those of the source": release.compare_source("qi", PEOPLE)})
+
+
+def _wrong_budget(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyTable]) -> list[str]:
+    spent, due = rule.sum_budgets(tables), release.params.spent_epsilon
+    return [] if spent == due else [f"spent {spent}, not {due}"]
+
+
+def _wrong_values(release: TablesRelease, *_: object) -> list[str]:
+    """Return values that are not the public list."""
+    rows = release.read_view("values").to_pylist()
+    text = exp.cast(column("s0"), "VARCHAR")
+    listed = release.db.rows(exp.select(text).from_(release.view("values")).order_by("code"))
+    due = list_values(release.params, release.roles.sensitive[0].type)
+    right = [row["code"] for row in rows] == list(range(len(due))) and [one for (one,) in listed] == due
+    return [] if right else ["the listed values are others"]
+
+
+def _wrong_numbers(release: TablesRelease, rule: TablesRule, _: object) -> list[str]:
+    manifest, records = release.manifest, int(rule.codes.sizes.sum())
+    right = manifest.published == records and manifest.records == records + (manifest.suppressed or 0)
+    return [] if right else [f"published {manifest.published}, but there are {records}"]
+
+
+def _read_weights(release: TablesRelease, rule: TablesRule) -> Any:
+    weights = release.read_view("weights")["weight"].to_numpy().astype(np.float64)
+    return weights.reshape(len(rule.codes.sizes), rule.values)
+
+
+def _wrong_weights(release: TablesRelease, rule: TablesRule, _: object) -> list[str]:
+    weights = _read_weights(release, rule)
+    right = np.isfinite(weights).all() and (weights >= 0).all() and np.abs(weights.sum(axis=1) - 1).max() <= CLOSE
+    return [] if right else ["a weight is negative, or those of a combination do not add up to 1"]
+
+
+def _wrong_fit(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyTable]) -> list[str]:
+    first = [one for one in tables if one.choice is None][: rule.columns]
+    fitted = fit_tables(tables, rule, fit_tables(first, rule)).weights
+    far = float(np.abs(fitted - _read_weights(release, rule)).sum(axis=1) @ rule.codes.sizes / rule.codes.sizes.sum())
+    return [] if far <= NEAR else [f"weights lie {far:.3f} from those that the tables give"]
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
+# An answer is a sum of weights. Where a question is about single cells of a column's table, its interval is that of the
+# noise of these counts, whose law is known; else rehearsals tell how wide it is.
+
+FORMULA = (
+    "estimate = sum over the matching records and values of w, the weight of a value for a record's combination of "
+    "quasi-identifiers (privsql_weights, fitted to the noisy tables)"
+)
+DRAWS = 20_000  # of sums of noise, whose quantiles are taken
+
+
+@dataclass(frozen=True)
+class WeightSums:
+    """Sums of weights of each group (G,) of an answer, as ``sql/randomize/believed.sql`` names them."""
+
+    known: Any
+    n: Any
+    a: Any
+    nn: Any
+    na: Any
+    aa: Any
+    least: Any
+    most: Any
+
+
+class TablesAnswers(PrivateAnswers):
+    """An open release that answers questions as a bucketized one does; those of quasi-identifiers alone exactly."""
+
+    records, formulas = PEOPLE, {"reconstructed": FORMULA}
+    estimators: ClassVar[tuple[str, ...]] = ("reconstructed",)
+
+    parse_sql = answer.Answers.parse_sql
+
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        """The SQL that reads the release for an answer, and the formula in words."""
+        self.require_estimator(estimator)
+        if query.is_exact:
+            return exact_statement(query, table(PEOPLE)), EXACT
+        return self._sums_query(query), FORMULA
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
+        self.require_estimator(estimator)
+        if query.is_exact:
+            return exact_answer(self._db, query, table(PEOPLE))
+        rows = self._db.arrow(self._sums_query(query))
+        names = [f"g_{i}" for i in range(len(query.groups))]
+        keys = rows.select(names).to_pylist() if names else [{}] * len(rows)
+        groups = [tuple(same_nan(key[name]) for name in names) for key in keys]
+        sums = WeightSums(*(as_sums(rows[one.name]) for one in fields(WeightSums)))
+        if not groups or not sums.known.any():
+            return empty_estimates(query)
+        return self._estimate_groups(query, groups, sums, confidence)
+
+    def _estimate_groups(
+        self, query: CountQuery, groups: list[tuple[Any, ...]], sums: WeightSums, confidence: float
+    ) -> list[Estimate]:
+        records = self._manifest.published_records
+        facts = TablesFacts.model_validate(self._manifest.facts)
+        error = standard_errors(facts.coefficients, sums.known, sums.n, sums.nn, records)
+        nothing, level = np.zeros((len(groups), 1)), ConfidenceLevel(confidence)
+        if query.measure.amount is None:
+            counts = CountBounds(sums.n[:, None], error[:, None] ** 2, nothing, sums.known[:, None])
+            return count_groups(groups, counts, level)
+        widening = (error**2 / np.maximum(sums.nn, 1e-9)).clip(1)
+        figures = []
+        for at in range(len(groups)):
+            n, a, nn, na, aa = (float(part[at]) for part in (sums.n, sums.a, sums.nn, sums.na, sums.aa))
+            count = CountFigures(n, float(error[at] ** 2), 0.0, float(sums.known[at]))
+            if query.measure.kind == "sum":
+                figure = a, aa * float(widening[at])
+            else:
+                mean, number = a / max(n, 1e-9), max(n, 1e-9)
+                figure = mean, max(aa - 2 * mean * na + mean**2 * nn, 0.0) / number**2 * float(widening[at])
+            ends = float(sums.least[at]), float(sums.most[at])
+            figures.append(bound_amount(query, figure, ends, count, level))
+        return [Estimate(group, *row) for group, row in zip(groups, figures, strict=True)]
+
+    def _sums_query(self, query: CountQuery) -> exp.Query:
+        amount, roles = query.measure.amount, self._roles
+        holes: Holes = {
+            "people": query.join_lookups(table(PEOPLE)),
+            "weights": table(WEIGHTS),
+            "values": table(VALUES),
+            "combination": roles.by_qi.as_column("combination"),
+            "code": roles.by_sa.as_column("code"),
+            "names": [column(name) for name, _ in group_terms(query, "qi")],
+            "groups": [column(f"g_{i}") for i in range(len(query.groups))],
+            "predicate": query.predicate or exp.true(),
+            "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.cast(exp.Literal.number(1), "DOUBLE"),
+        }
+        sides: tuple[Side, ...] = ("qi", "sa")
+        for side in sides:
+            holes[f"{side}_terms"] = select_terms(query, side)
+            holes[f"{side}_filter"] = all_of(query.filters[side])
+        return fill("randomize/believed", holes)
+
+
+# Attacks --------------------------------------------------------------------------------------------------------------
+# Who knows everything else is held to epsilon; who learns from the release has what is true of the population.
+
+INFORMED, TOGETHER = "informed", "two releases"
+INFORMED_KNOWS = "everybody's quasi-identifiers and all other people's values; even odds before"
+TOGETHER_KNOWS = "the same, and both releases"
+
+
+def spent_exponent(db: Relations, manifest: Manifest, database: str | None) -> float:
+    """Return by how much the log-odds of a value can move: 2/scale for each table, and what choices spent."""
+    rows = db.rows(fill("attack/tables", {"cliques": table(CLIQUES, database)}))
+    params = Randomize.model_validate(manifest.parameters)
+    measured = sum((SUBSTITUTION.moved / Fraction(width) for width, _ in rows), start=Fraction(0))
+    pairs = len(manifest.quasi_identifiers) > 1  # then all choices are made, whatever they choose
+    return float(measured + (CHOOSING * params.spent_epsilon if pairs else 0))
+
+
+def attack_informed(learnt: AttackContext[Any]) -> list[Finding]:
+    """Return the belief in a value that was as likely as not, if all noise points the same way; it is promised."""
+    view = learnt.view
+    exponent = spent_exponent(view.db, view.manifest, view.database)
+    epsilon = float(Randomize.model_validate(view.manifest.parameters).spent_epsilon)
+    reached = reach_of(0.5, exponent)
+    above = float(exponent > epsilon * (1 + 1e-12))
+    notes = (f"epsilon {epsilon:g} promises at most {reach_of(0.5, epsilon):.1%} for any value and any set of values",)
+    return [
+        Finding(
+            INFORMED, INFORMED_KNOWS, promised=True, attacked=view.manifest.published_records,
+            mean=reached, highest=reached, above=above, baseline=0.5, notes=notes,
+        )
+    ]  # fmt: skip
+
+
+def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
+    """Return what the published weights say of persons; with the source, how often the likeliest value is right."""
+    view = learnt.view
+    sizes, weights = read_beliefs(view)
+    best, records = weights.max(axis=1), sizes.sum()
+    epsilon = float(Randomize.model_validate(view.manifest.parameters).spent_epsilon)
+    without = best * np.exp(-epsilon) / (1 - best + best * np.exp(-epsilon))
+    notes = (f"of the mean, others' values alone account for {float(without @ sizes / records):.1%} or more",)
+    right = true_mean = None
+    if view.source:
+        keys = [exp.Ordered(this=one, nulls_first=False) for one in view.roles.qi_columns("r")]
+        holes: Holes = {"records": temp_table("records").as_("r"), "order": keys}
+        rows = view.db.arrow(fill("attack/valued", holes))
+        listed = Randomize.model_validate(view.manifest.parameters).values
+        code = {value: k for k, value in enumerate(listed)}
+        truth = np.array([code.get(value, len(listed)) for value in rows["value"].to_pylist()])
+        at = rows["combination"].to_numpy()
+        right = float((weights.argmax(axis=1)[at] == truth).mean())
+        true_mean = float(weights[at, truth].mean())
+    return [
+        Finding(
+            LEARNING, LEARNING_KNOWS, promised=False, attacked=int(records), mean=float(best @ sizes / records),
+            highest=float(best.max()), baseline=float((sizes @ weights).max() / records), notes=notes,
+            right=right, true_mean=true_mean,
+        )
+    ]  # fmt: skip
+
+
+def read_beliefs(view: ReleaseView) -> tuple[Any, Any]:
+    """Return how many records each combination has, and its weights (rows, K)."""
+    with refuse_damaged():
+        sizes = read_codes(view.db, view.roles, table(PEOPLE, view.database)).sizes
+        order = [column("combination"), column("code")]
+        weights = view.db.arrow(all_rows(table(WEIGHTS, view.database)).order_by(*order))["weight"].to_numpy()
+        return sizes, weights.astype(np.float64).reshape(len(sizes), -1)
+
+
+def attack_together(series: ReleaseSeries) -> list[Finding]:
+    """Return the same belief from several releases of the people: their epsilons add up."""
+    pairs = zip(series.manifests, series.databases, strict=True)
+    reached = reach_of(0.5, sum(spent_exponent(series.db, manifest, place) for manifest, place in pairs))
+    records = min(one.published_records for one in series.manifests)
+    return [
+        Finding(TOGETHER, TOGETHER_KNOWS, promised=False, attacked=records, mean=reached, highest=reached, baseline=0.5)
+    ]
+
+
+# The mechanism --------------------------------------------------------------------------------------------------------
+# Noisy tables as a mechanism (``contract``): budgets of one value, substituted.
+
+MADE = (
+    "Quasi-identifiers are published as they are. Of the sensitive values there are tables of counts, by one or two "
+    "quasi-identifiers, with random noise on every count; all else that is published of values follows from these."
+)
+NOT = (
+    LEARNT,
+    "That somebody is in the table, with which quasi-identifiers: it is published.",
+    "Against people whose knowledge ties several persons' values together, as that two of them are the same.",
+    "For a person with several records: that many times epsilon. For several releases epsilons add up.",
+    "Together with a release of the same people that states exact frequencies or puts values into groups.",
+)
+
+
+def explain_tables(params: Randomize) -> ReleasePromises:
+    """Return what noisy tables promise, in sentences."""
+    epsilon = params.spent_epsilon
+    priors = sorted({*params.declared_shares.values()}) or TYPICAL
+    moves = "; ".join(f"from {float(f):.3g} to at most {reach_of(f, epsilon):.3g}" for f in priors)
+    bound = (
+        "For whoever knows everybody's quasi-identifiers and all other people's values, or holds people for "
+        "independent, the odds of any value of a person, and of any set of values, change by a factor of at most "
+        f"e^{fraction_text(epsilon)}. Belief moves {moves}."
+    )
+    return ReleasePromises((MADE, bound), NOT)
+
+
+def list_bound(release: TablesRelease) -> list[VerifiedBound]:
+    """Return the budget, all of which is spent."""
+    epsilon = fraction_text(release.params.spent_epsilon)
+    return [VerifiedBound("one value, substituted: epsilon", epsilon, epsilon, belief=False)]
+
+
+def propose_nothing(_: Relations, __: ProfiledSource) -> Proposal:
+    """Raise ``UsageError``: the list of values is public knowledge, and never read from the records."""
+    raise UsageError("algorithm 'tables' needs a public list of values, which init does not read from the records")
+
+
+MECHANISM = PrivateMechanism(
+    parameters=Randomize,
+    facts=TablesFacts,
+    shape=TableShape(numeric=False, most_numbers=None, listed=lambda params: (params.values, OTHER)),
+    composition=BudgetComposition(
+        lambda params: params.spent_epsilon, lambda _: Fraction(0), lambda _: None, unit="value"
+    ),
+    sql=SQL,
+    demand=lambda *_: None,
+    plan=plan_tables,
+    publish=publish_tables,
+    layout=TABLES,
+    views=weighted_only(weighted_view),
+    checks=check_tables,
+    long_checks=refit_checks,
+    bounds=list_bound,
+    source_checks=source_checks,
+    answers=TablesAnswers,
+    evaluate=by_questions,
+    adversaries=Suite(
+        adversaries=(
+            Adversary(INFORMED, INFORMED_KNOWS, promised=True, attack=attack_informed),
+            Adversary(LEARNING, LEARNING_KNOWS, promised=False, attack=attack_by_weights),
+        ),
+        combining=(attack_together,),
+    ),
+    promise=lambda params: f"odds of a value times at most e^{fraction_text(params.spent_epsilon)}",
+    words=explain_tables,
+    structure=tables_structure,
+    advice=("a smaller epsilon", "coarser quasi-identifiers, or fewer: less to learn from"),
+    propose=propose_nothing,
+)

@@ -1,0 +1,281 @@
+"""Noisy tables of sensitive values: their promise by enumeration of all that is published, their rule and model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from mechanisms.contingency.test_marginals import Halved
+from privsql.dp_random import SUBSTITUTION, SeededNoise
+from privsql.mechanisms.randomize import tables
+from privsql.mechanisms.randomize.parameters import Randomize, reach_of
+from privsql.mechanisms.randomize.tables import PublicCodes, TablesRule, measure_tables, reduce_levels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+EPSILON = Fraction(2)
+Law = dict[Any, float]
+
+
+# Enumeration ----------------------------------------------------------------------------------------------------------
+# Three people in two cells of column a; column b has one value. All of choosing, measuring and fitting is run through
+# with noise that is clamped to 0 and 1, for every table of values.
+
+
+def codes_of(*columns: Sequence[int], sizes: Sequence[int]) -> PublicCodes:
+    named = {f"c{i}": np.array(one) for i, one in enumerate(columns)}
+    return PublicCodes.from_columns(named, np.array(sizes))
+
+
+def law_of(
+    values: Sequence[int],
+    codes: PublicCodes,
+    number: int = 2,
+    *,
+    epsilon: Fraction = EPSILON,
+    more: Callable[[Sequence[int]], Any] = lambda _: None,
+) -> Law:
+    """Exact distribution of all that is published of people's values; ``more``: what a leaky variant adds."""
+    made, found, rule = Halved(1), defaultdict[Any, float](float), TablesRule(epsilon, number, codes)
+    entries = np.repeat(np.arange(len(codes.sizes)), codes.sizes), np.array(values), np.ones(len(values), np.int64)
+
+    def program() -> Any:
+        measured, model = measure_tables(entries, rule, made)
+        shown = tuple((one.columns, one.budget, tuple(one.counts.tolist())) for one in measured)
+        return shown, model, more(values)
+
+    for result, chance in made.runs(program):
+        found[result] += chance
+    assert math.isclose(sum(found.values()), 1)
+    return found
+
+
+def worst(one: Law, other: Law) -> float:
+    """The largest ratio of probabilities; infinite where one of both can't publish it."""
+    return max(max(one.get(o, 0) / other.get(o, 1e-300), other.get(o, 0) / one.get(o, 1e-300)) for o in {*one, *other})
+
+
+@pytest.fixture
+def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model of the same tables is made once; what is made of the last tables is told by them."""
+    first: dict[Any, Any] = {}
+    fit = tables.fit_tables
+    monkeypatch.setattr(tables, "FEWEST", 1)
+
+    def fit_once(measured: Any, rule: Any, start: Any = None) -> Any:
+        if start is not None:
+            return "made of the tables"
+        key = tuple(tuple(one.counts.tolist()) for one in measured)
+        if key not in first:
+            first[key] = fit(measured, rule)
+        return first[key]
+
+    monkeypatch.setattr(tables, "fit_tables", fit_once)
+
+
+PAIRS = codes_of([0, 1], [0, 0], sizes=[2, 1])
+ALONE = codes_of([0, 1], sizes=[1, 1])
+
+
+@pytest.mark.slow
+def test_one_value_moves_nothing_by_more_than_e_to_the_epsilon(quick_fits: None) -> None:
+    laws = {values: law_of(values, PAIRS) for values in ((0, 0, 0), (0, 1, 0), (0, 0, 1))}
+    ratios = [worst(laws[0, 0, 0], laws[other]) for other in ((0, 1, 0), (0, 0, 1))]
+    assert math.exp(1.2) < max(ratios) <= math.exp(2) * (1 + 1e-9)
+    chosen = {len(shown) for shown, _, _ in laws[0, 0, 0]}
+    assert chosen == {3, 4}  # a pair, or both columns once more
+
+
+@pytest.mark.slow
+def test_no_belief_in_a_value_or_a_set_of_values_grows_beyond_its_odds(quick_fits: None) -> None:
+    """Two people, three values; whoever knows the other's value, and whoever holds both for independent."""
+    laws = {values: law_of(values, ALONE, 3) for values in itertools.product(range(3), repeat=2)}
+    priors = [np.array([0.2, 0.5, 0.3]), np.array([0.6, 0.3, 0.1])]
+    others = [np.eye(3)[k] for k in range(3)] + [priors[1]]
+    worst_factor = 0.0
+    for other, output in itertools.product(others, laws[0, 0]):
+        likely = np.array([sum(other[b] * laws[a, b][output] for b in range(3)) for a in range(3)])
+        posterior = priors[0] * likely / (priors[0] @ likely)
+        for chosen in itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2)):
+            inside = list(chosen)
+            odds = posterior[inside].sum() / (1 - posterior[inside].sum())
+            prior = priors[0][inside].sum() / (1 - priors[0][inside].sum())
+            worst_factor = max(worst_factor, odds / prior, prior / odds)
+    assert math.exp(1.2) < worst_factor <= math.exp(2) * (1 + 1e-9)
+
+
+@pytest.mark.slow
+def test_an_exact_histogram_would_be_found(quick_fits: None) -> None:
+    leaky = [law_of(values, PAIRS, more=sum) for values in ((0, 0, 0), (0, 1, 0))]
+    assert worst(*leaky) > math.exp(2)
+
+
+@pytest.mark.slow
+def test_an_epsilon_that_follows_from_the_data_would_be_found(quick_fits: None) -> None:
+    laws = []
+    for values in ((0, 0, 0), (0, 1, 0)):
+        largest = Fraction(int(np.bincount(values).max()), len(values))
+        law = law_of(values, PAIRS, epsilon=EPSILON * largest)
+        laws.append(defaultdict[Any, float](float))
+        for (shown, _, _), chance in law.items():  # though nobody is told of epsilon
+            laws[-1][tuple((columns, counts) for columns, _, counts in shown)] += chance
+    assert worst(*laws) > math.exp(2)
+
+
+@pytest.mark.slow
+def test_leftovers_that_are_spent_twice_would_be_found(quick_fits: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TablesRule, "remaining_budget", property(lambda rule: 3 * rule.epsilon))
+    assert worst(law_of((0, 0, 0), PAIRS), law_of((0, 1, 0), PAIRS)) > math.exp(2)
+
+
+class Recording(SeededNoise):
+    """Seeded noise that writes down what each draw spends, for two counts or a score that moves by two."""
+
+    def __init__(self) -> None:
+        super().__init__(np.random.default_rng(1))
+        self.counts: list[Fraction] = []
+        self.choices: list[Fraction] = []
+
+    def add_noise(self, counts: Any, epsilon: Fraction) -> Any:
+        self.counts.append(2 * epsilon)
+        return super().add_noise(counts, epsilon)
+
+    def choose_best(self, scores: Any, epsilon: Fraction, *, monotonic: bool = True) -> int:
+        assert not monotonic
+        assert scores.dtype == np.int64
+        self.choices.append(2 * epsilon)
+        return super().choose_best(scores, epsilon, monotonic=monotonic)
+
+
+def people(number: int = 4000, seed: int = 3) -> tuple[PublicCodes, Any, np.ndarray]:
+    """Four columns; the value goes with the first one, and with the second and third together."""
+    draw = np.random.default_rng(seed)
+    columns = np.stack([draw.integers(0, n, number) for n in (5, 3, 3, 2)], axis=1)
+    value = np.where(draw.random(number) < 0.6, (columns[:, 0] + 3 * (columns[:, 1] == columns[:, 2])) % 4, 0)
+    rows, member, sizes = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
+    codes = PublicCodes.from_columns({f"c{i}": rows[:, i] for i in range(4)}, sizes)
+    key, records = np.unique(member * 5 + value, return_counts=True)
+    return codes, (key // 5, key % 5, records), value
+
+
+@pytest.mark.parametrize("epsilon", ["1/2", "3", "40"])
+def test_every_choice_is_a_fresh_draw_and_all_draws_spend_epsilon(epsilon: str) -> None:
+    codes, entries, _ = people()
+    rule, noise = TablesRule(Fraction(epsilon), 5, codes), Recording()
+    measured, _ = measure_tables(entries, rule, noise)
+    assert len(noise.choices) == rule.rounds == 6
+    assert sum(noise.choices) == rule.epsilon / 20
+    assert sum(noise.counts) + sum(noise.choices) == rule.epsilon == rule.sum_budgets(measured)
+    assert [one.law.scale(one.budget) for one in measured] == pytest.approx([2 / float(b) for b in noise.counts])
+    assert rule.due_tables(measured) == [(one.columns, one.budget, one.choice) for one in measured]
+
+
+def test_scores_move_by_two_at_most() -> None:
+    draw = np.random.default_rng(4)
+    for _ in range(200):
+        counts, expected = draw.integers(0, 9, 12), draw.uniform(0, 9, 12)
+        one, other = draw.integers(0, 12, 2)
+        moved = counts.copy()
+        moved[one] += 1
+        moved[other] -= 1
+        scores = [tables._score_pair(each, expected, 3.0) for each in (counts, moved)]
+        assert abs(scores[0] - scores[1]) <= SUBSTITUTION.moved
+
+
+# Model ----------------------------------------------------------------------------------------------------------------
+
+
+def test_much_epsilon_gives_the_tables_and_the_pair_that_matters() -> None:
+    codes, entries, value = people()
+    rule = TablesRule(Fraction(100), 5, codes)
+    measured, model = measure_tables(entries, rule, SeededNoise(np.random.default_rng(1)))
+    names = [codes.table_names[one.columns[0]] for one in measured if one.choice is not None]
+    assert "c1 \u00d7 c2" in names
+    assert np.allclose(model.weights.sum(axis=1), 1)
+    assert (codes.sizes @ model.weights)[:4] == pytest.approx(np.bincount(value, minlength=4), abs=15)
+    truth = np.zeros((len(codes.sizes), 5))
+    np.add.at(truth, entries[:2], entries[2])
+    equal = codes.levels[1] == codes.levels[2]
+    assert (codes.sizes @ (model.weights * equal[:, None])) == pytest.approx(truth[equal].sum(axis=0), abs=40)
+
+
+def test_the_likelihood_has_the_gradient_of_its_differences() -> None:
+    codes, entries, _ = people(300)
+    rule = TablesRule(Fraction(3), 5, codes)
+    _, model = measure_tables(entries, rule, SeededNoise(np.random.default_rng(1)))
+    draw = np.random.default_rng(2)
+    shape = (model.design.cells.shape[1], 5)
+    likelihood = tables.TableLikelihood(model.design, draw.uniform(0, 9, shape), draw.uniform(0, 1, shape))
+    logits, step = draw.normal(size=(len(codes.sizes), 5)), 1e-6
+    ahead, behind = logits.copy(), logits.copy()
+    ahead[3, 2] += step
+    behind[3, 2] -= step
+    values = [likelihood.evaluate(softmax(one))[0] for one in (ahead, behind)]
+    assert likelihood.evaluate(softmax(logits))[1][3, 2] == pytest.approx((values[0] - values[1]) / 2 / step, rel=1e-4)
+
+
+def softmax(logits: Any) -> Any:
+    exponents = np.exp(logits)
+    return exponents / exponents.sum(axis=1, keepdims=True)
+
+
+def test_levels_are_reduced_in_order() -> None:
+    codes, sizes = np.arange(100), np.ones(100, dtype=np.int64)
+    bins = reduce_levels(codes, sizes, 11, numeric=True)
+    assert (np.diff(bins) >= 0).all()
+    assert np.bincount(bins).tolist() == [10] * 10
+    sizes[[7, 50]] = 90
+    few = reduce_levels(codes, sizes, 3, numeric=False)
+    assert (few[7], few[50], sorted(set(few))) == (0, 1, [0, 1, 2])
+
+
+# Parameters -----------------------------------------------------------------------------------------------------------
+
+
+def asked(**stated: Any) -> Randomize:
+    return Randomize.model_validate({"algorithm": "tables", "values": ["a", "b"], **stated})
+
+
+def test_odds_and_epsilon_translate_both_ways() -> None:
+    """The figures of census tables: f_max .0732 and a threshold of 1/4 leave 1.44, 8f + .02 leaves 2.37."""
+    shares = {"a": "0.0732", **{f"v{k}": "0.07" for k in range(13)}}
+    params = asked(values=list(shares), threshold="1/4", frequencies=shares)
+    assert float(params.spent_epsilon) == pytest.approx(1.44, abs=0.005)
+    assert reach_of(Fraction("0.0732"), params.spent_epsilon) == pytest.approx(0.25, abs=1e-6)
+    assert reach_of(Fraction("0.0732"), params.spent_epsilon) <= 0.25
+    assert asked(rho1="1/3", rho2="2/3").spent_epsilon == Fraction(1386294, 10**6)
+    assert float(asked(epsilon="0.77").spent_epsilon) == 0.77
+
+
+@pytest.mark.parametrize(
+    ("stated", "why"),
+    [
+        ({"values": []}, "public list"),
+        ({"values": ["a", "a"]}, "each once"),
+        ({"values": ["other"]}, "stands for all"),
+        ({}, "give one of epsilon"),
+        ({"epsilon": 1, "rho1": "0.1", "rho2": "0.2"}, "give one of epsilon"),
+        ({"threshold": "1/4"}, "declare the frequencies"),
+        ({"threshold": "1/4", "frequencies": {"a": "0.1", "c": "0.1"}}, "'c' is not among values"),
+        ({"epsilon": 1, "frequencies": {"a": "0.7", "b": "0.7"}}, "more than 1"),
+        ({"threshold": "1/4", "frequencies": {"a": "0.25", "b": "0.1"}}, "'other' has a frequency of 0.65"),
+        ({"epsilon": 1, "gamma_from": "rho1"}, "does not belong"),
+    ],
+)
+def test_what_bounds_nothing_is_refused(stated: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        asked(**stated)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "values", "frequencies", "threshold"])
+def test_other_algorithms_have_none_of_these(name: str) -> None:
+    value = {"epsilon": 1, "values": ["a"], "frequencies": {"a": "0.1"}, "threshold": "1/4"}[name]
+    with pytest.raises(ValueError, match=f"{name} does not belong"):
+        Randomize.model_validate({"rho1": "1/3", "rho2": "2/3", name: value})

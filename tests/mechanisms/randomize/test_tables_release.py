@@ -1,0 +1,188 @@
+"""Releases of noisy tables: totality, checks, answers, attacks, and what the ledger lets stand beside them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from support.commands import manifest, refused, run, specification, succeeded, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PEOPLE = """
+SELECT CAST(20 + i * 7 % 30 AS INTEGER) AS age, CASE WHEN i % 3 = 0 THEN 'F' ELSE 'M' END AS sex,
+  CASE WHEN i = 5 THEN {five} WHEN i % 17 = 0 THEN NULL WHEN i % 3 = 0 THEN 'flu'
+    ELSE ['cold', 'flu', 'gout'][1 + i % 3] END AS disease, i AS nr
+FROM range({n}) t(i)
+"""
+COLUMNS = 'quasi_identifiers = ["age", "sex"]\nsensitive = ["disease"]'
+TABLES = 'kind = "randomize"\nalgorithm = "tables"\nepsilon = {}\nvalues = ["cold", "flu", "gout"]'
+BUCKETS = 'kind = "bucketize"\nthreshold = "0.9"'
+CELLS = 'kind = "contingency"\nepsilon = 1\nallow_empty = true\ndomains = {sex = ["F", "M"], disease = ["flu", "cold"]}'
+
+
+def wanted(folder: Path, mechanism: str, name: str, columns: str = COLUMNS, five: str = "'flu'", n: int = 600) -> Path:
+    """A specification and its source."""
+    write(folder / "people.parquet", PEOPLE.format(five=five, n=n))
+    release = f'name = "ill"\nto = "{name}.duckdb"'
+    source = 'file = "people.parquet"\nid = "nr"'
+    return specification(
+        folder, source=source, columns=columns, release=release, mechanism=mechanism, name=f"{name}.toml"
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release with its specification."""
+    folder = tmp_path_factory.mktemp("tables")
+    succeeded("publish", wanted(folder, TABLES.format(20), "ill"), "--seed", 1)
+    return folder
+
+
+def answer(release: Path, sql: str) -> list[dict[str, Any]]:
+    return list(succeeded("query", release, sql, "--json").json["rows"])
+
+
+def test_a_release_passes_its_checks_and_answers(made: Path) -> None:
+    release, spec = made / "ill.duckdb", made / "ill.toml"
+    done = succeeded("verify", release, "--source", spec, "--json").json
+    assert all(one["ok"] for one in done["checks"])
+    assert {"quasi-identifiers are those of the source", "weights are fitted to the tables"} <= {
+        one["name"] for one in done["checks"]
+    }
+    assert answer(release, "SELECT COUNT(*) FROM ill WHERE sex = 'F'")[0]["estimate"] == 200
+    (row,) = answer(release, "SELECT COUNT(*) FROM ill WHERE disease = 'flu' AND sex = 'F'")
+    assert row["low"] <= 188 <= row["high"]
+    groups = answer(release, "SELECT sex, disease, COUNT(*) AS n FROM ill GROUP BY sex, disease")
+    assert sum(one["n"] for one in groups) == pytest.approx(600, abs=0.1)
+    assert {one["disease"] for one in groups} == {"cold", "flu", "gout", "other"}
+    mean = answer(release, "SELECT AVG(age) AS mean FROM ill WHERE disease = 'flu'")[0]
+    ((truth,),) = duckdb.sql(f"SELECT avg(age) FROM '{made / 'people.parquet'}' WHERE disease = 'flu'").fetchall()
+    assert mean["mean_low"] <= truth <= mean["mean_high"]
+    with duckdb.connect(str(release), read_only=True) as db:
+        ((weight,),) = db.sql("SELECT SUM(weight) FROM ill_weighted WHERE disease = 'flu' AND sex = 'F'").fetchall()
+    assert weight == pytest.approx(row["estimate"], rel=1e-4)
+
+
+def test_nothing_but_noise_follows_from_a_value(tmp_path: Path) -> None:
+    """A person's value is substituted by a listed one, a strange one, NULL: plan, schema, facts stay as they are."""
+    plans, stated, people = [], [], []
+    for five in ("'flu'", "'gout'", "'plague'", "NULL"):
+        spec = wanted(tmp_path, TABLES.format(1), "ill", five=five)
+        planned = succeeded("plan", spec, "--json").json
+        plans.append({key: value for key, value in planned.items() if key != "seconds"})
+        succeeded("publish", spec, "--seed", 1, "--replace", "--ledger-off")
+        facts = manifest(tmp_path / "ill.duckdb")
+        facts["facts"].pop("coefficients")  # made of the noisy counts
+        stated.append(json.dumps(facts, default=str))
+        with duckdb.connect(str(tmp_path / "ill.duckdb"), read_only=True) as db:
+            people.append(db.sql("SELECT * FROM people").fetchall())
+            counts = db.sql("SELECT clique, cell, count FROM privsql_marginals ORDER BY ALL").fetchall()
+            stated[-1] += str([row[:2] for row in counts])
+    assert all(one == plans[0] for one in plans)
+    assert all(one == stated[0] for one in stated)
+    assert all(one == people[0] for one in people)
+
+
+@pytest.mark.parametrize(
+    ("columns", "mechanism", "why"),
+    [
+        (f'{COLUMNS}\nnulls = {{disease = "suppress"}}', TABLES.format(1), "would show its value"),
+        (f'{COLUMNS}\nnulls = {{disease = "refuse"}}', TABLES.format(1), "would show its value"),
+        ('quasi_identifiers = ["age"]\nsensitive = ["disease", "sex"]', TABLES.format(1), "one sensitive column"),
+        ('quasi_identifiers = ["sex"]\nsensitive = ["age"]', TABLES.format(1), "no value of column 'age'"),
+        (COLUMNS, 'kind = "randomize"\nalgorithm = "tables"\nepsilon = 1', "public list"),
+    ],
+)
+def test_what_could_depend_on_a_value_is_refused(columns: str, mechanism: str, why: str, tmp_path: Path) -> None:
+    refused(run("plan", wanted(tmp_path, mechanism, "ill", columns)), 2, why)
+
+
+def test_a_plan_translates_odds_and_warns(tmp_path: Path) -> None:
+    shares = "frequencies = {cold = 0.24, flu = 0.24, gout = 0.24, other = 0.24}"
+    values = 'kind = "randomize"\nalgorithm = "tables"\nvalues = ["cold", "flu", "gout"]'
+    spec = wanted(tmp_path, f'{values}\nthreshold = "1/4"\n{shares}', "ill")
+    facts = succeeded("plan", spec, "--json").json
+    assert facts["reached"]["flu"] == [0.24, pytest.approx(0.25, abs=1e-5)]
+    assert float(facts["scale"]) > 100
+    assert "nobody who knows everything else can move" in " ".join(succeeded("plan", spec).out.split())
+
+
+TAMPERED = {
+    "epsilon": "UPDATE privsql_cliques SET budget = '100', scale = 0.01 WHERE clique = 0",
+    "scale": "UPDATE privsql_cliques SET scale = scale / 2 WHERE clique = 0",
+    "a cell": "DELETE FROM privsql_marginals WHERE cell = 0 AND clique = 0",
+    "weights": "UPDATE privsql_weights SET weight = 1 - weight",
+    "shifted weights": "UPDATE privsql_weights SET weight = CASE WHEN code = 0 THEN 1 ELSE 0 END",
+    "a value": "UPDATE privsql_values SET disease = 'plague' WHERE code = 0",
+    "a number": "UPDATE people SET combination = 0",
+    "facts": "UPDATE privsql_manifest SET value = replace(value, '\"chosen\": ', '\"chosen\": 1') WHERE key = 'facts'",
+}
+
+
+@pytest.mark.parametrize("damage", TAMPERED)
+def test_damage_is_found(damage: str, made: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.duckdb"
+    copy.write_bytes((made / "ill.duckdb").read_bytes())
+    with duckdb.connect(str(copy)) as db:
+        db.execute(TAMPERED[damage])
+    assert run("verify", copy).code in (1, 4)
+
+
+def test_other_people_are_found_by_their_quasi_identifiers(made: Path, tmp_path: Path) -> None:
+    other = wanted(tmp_path, TABLES.format(20), "ill", n=599)
+    done = run("verify", made / "ill.duckdb", "--source", other, "--json")
+    assert "quasi-identifiers are those of the source" in [one["name"] for one in done.json["checks"] if not one["ok"]]
+
+
+def test_attacks_tell_what_is_promised_and_what_is_not(made: Path) -> None:
+    release, spec = made / "ill.duckdb", made / "ill.toml"
+    found = succeeded("attack", release, "--source", spec, "--against", release, "--json").json["adversaries"]
+    informed, learner, together = found
+    assert (informed["adversary"], informed["exceeded"]) == ("informed", False)
+    assert informed["highest"] == pytest.approx(1, abs=1e-8)
+    assert 0.3 < learner["right"] <= 1
+    assert together["highest"] >= informed["highest"]
+
+
+# The ledger -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [TABLES.format(1), BUCKETS])
+def test_nothing_lets_exact_frequencies_stand_beside_a_value_s_budget(first: str, tmp_path: Path) -> None:
+    second = BUCKETS if first != BUCKETS else TABLES.format(1)
+    nulls = f'{COLUMNS}\nnulls = {{disease = "value"}}'
+    succeeded("publish", wanted(tmp_path, first, "one", nulls))
+    for flags in ([], ["--allow-composition"]):
+        refused(run("publish", wanted(tmp_path, second, "two", nulls), *flags), 1, "no epsilon bounds")
+
+
+@pytest.mark.slow
+def test_values_epsilons_add_up_and_presence_counts_twice(tmp_path: Path) -> None:
+    cells = 'categories = ["sex", "disease"]'
+    succeeded("publish", wanted(tmp_path, TABLES.format(1), "one"))
+    second = succeeded("publish", wanted(tmp_path, TABLES.format("0.5"), "two"), "--json").json
+    assert second["ledger"]["spent"] == "1.5"
+    third = wanted(tmp_path, CELLS, "three", cells)
+    refused(run("publish", third), 1, "presence is no longer promised", "--allow-composition")
+    done = succeeded("publish", third, "--allow-composition", "--json").json
+    assert done["ledger"]["spent"] == "1"
+    assert "twice the epsilon" in " ".join(manifest(tmp_path / "three.duckdb")["composition"])
+    capped = f"{TABLES.format(1)}\n[ledger]\nepsilon = 4"
+    refused(run("publish", wanted(tmp_path, capped, "four"), "--allow-composition"), 3, "0.5 is left of the budget 4")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [(CELLS, BUCKETS), (BUCKETS, CELLS)])
+def test_presence_beside_exact_counts_is_said(order: tuple[str, str], tmp_path: Path) -> None:
+    columns = {CELLS: 'categories = ["sex", "disease"]', BUCKETS: f'{COLUMNS}\nnulls = {{disease = "value"}}'}
+    succeeded("publish", wanted(tmp_path, order[0], "one", columns[order[0]]))
+    second = wanted(tmp_path, order[1], "two", columns[order[1]])
+    refused(run("publish", second), 1, "exact counts of records", "--allow-composition")
+    succeeded("publish", second, "--allow-composition")
+    assert "exact counts of records" in " ".join(manifest(tmp_path / "two.duckdb")["composition"])
