@@ -189,11 +189,10 @@ def _number_literal(number: Fraction | Decimal, kind: str) -> exp.Expr:
 
 
 def read_listed(field: Field, value: exp.Expr, listed: tuple[tuple[str, ...], str]) -> Coarse:
-    """How a column of listed values is read: any other, NULL included, as one that stands for them; nothing misfits."""
-    texts, other = listed
-    known = _cast_to(value.copy(), "VARCHAR").isin(*map(exp.Literal.string, texts))
-    others = exp.Literal.string(other) if field.type == "VARCHAR" else _cast_to(exp.null(), field.type)
-    return Coarse(field.name, exp.Case().when(known, value.copy()).else_(others))
+    """Return how a column of listed values is read: any other, NULL included, as one that stands for them."""
+    case = exp.Case().when(_cast_to(value.copy(), "VARCHAR").isin(*map(exp.Literal.string, listed[0])), value.copy())
+    others = exp.Literal.string(listed[1]) if field.type == "VARCHAR" else _cast_to(exp.null(), field.type)
+    return Coarse(field.name, case.else_(others))
 
 
 def _cast_to(value: exp.Expr, kind: str) -> exp.Expr:
@@ -569,8 +568,7 @@ def prepare_table(
 ) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
-    ``choice``: which record of each person is taken (None: by a fresh key); ``types``: as of ``mount_persons``;
-    ``listed``: the sensitive values that there are, and the text that all others are read as.
+    ``choice``: which record of each person is taken (None: by a fresh key); ``types``: as of ``mount_persons``.
     Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
     ``EngineError`` for files that can't be read.
     """
@@ -623,7 +621,7 @@ def _refuse_calendar(source: Source, columns: Columns) -> None:
 
 
 def _resolve_roles(
-    db: Warehouse, columns: Columns, mounted: exp.Table, listed: tuple[tuple[str, ...], str] | None = None
+    db: Warehouse, columns: Columns, mounted: exp.Table, listed: tuple[tuple[str, ...], str] | None
 ) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
     """The fields by role under their true names, how each is read from ``source``, and those that are coarser there."""
     available = {fold_name(field.name): field for field in db.list_fields(mounted)}
@@ -640,13 +638,13 @@ def _resolve_roles(
             raise UsageError(f"column {name!r} has type {field.type}, which can't be published; {field.suggest_cast()}")
         kind = read_as(field.type)
         reading[field.name] = canonical_value(column(field.name), kind)
-        if (coarse := coarsen_column(Field(field.name, kind), columns, reading[field.name])) is not None:
+        one, value = Field(field.name, kind), reading[field.name]
+        is_listed = fold_name(name) in map(fold_name, columns.sensitive)
+        coarse = read_listed(one, value, listed) if listed and is_listed else coarsen_column(one, columns, value)
+        if coarse is not None:
             reading[field.name] = coarse.value
             misfits.append(coarse)
-        if listed is not None and fold_name(name) in map(fold_name, columns.sensitive):
-            misfits.append(read_listed(Field(field.name, kind), reading[field.name], listed))
-            reading[field.name] = misfits[-1].value
-        return Field(field.name, kind)
+        return one
 
     quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
     sensitive = tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))

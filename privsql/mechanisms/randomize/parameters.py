@@ -94,7 +94,7 @@ class Randomize(Parameters):
             name, f = max(self.declared_shares.items(), key=lambda one: one[1], default=("", Fraction(0)))
             raise ValueError(
                 f"threshold {self.threshold} leaves no epsilon: {name!r} has a frequency of {float(f):g}, and belief "
-                "in it may not grow; a threshold near the largest frequency is for kind = 'bucketize'"
+                "in it may not grow; buckets can keep a threshold near the largest frequency"
             )
 
     def _require_odds(self) -> None:
@@ -257,8 +257,8 @@ class TablesPlan(Facts):
         name, (prior, most) = max(self.reached.items(), key=lambda one: one[1][0])
         return (
             f"epsilon {self.epsilon} is too small to be of use: threshold {self.threshold} lets belief in {name!r} "
-            f"grow from {prior:.3g} to {most:.3g} only, and noise has a scale of {self.scale:,.0f} a count; bucketize "
-            "keeps the same threshold for those who look a person up, and does not protect against learning"
+            f"grow from {prior:.3g} to {most:.3g} only, and noise has a scale of {self.scale:,.0f} a count; buckets "
+            "keep the same threshold for those who look a person up, and do not protect against learning"
         )
 
 
