@@ -21,6 +21,7 @@ from privsql.engine.roles import (
     comparable_text,
     concat_texts,
     injective_text,
+    read_listed,
 )
 from privsql.engine.sqlfiles import (
     DIALECT,
@@ -186,13 +187,6 @@ def _number_literal(number: Fraction | Decimal, kind: str) -> exp.Expr:
     digits = str(abs(int(exact * 10**scale))).rjust(scale + 1, "0")
     text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
     return _cast_to(exp.Literal.string(f"{'-' if exact < 0 else ''}{text}"), kind)
-
-
-def read_listed(field: Field, value: exp.Expr, listed: tuple[tuple[str, ...], str]) -> Coarse:
-    """Return how a column of listed values is read: any other, NULL included, as one that stands for them."""
-    case = exp.Case().when(_cast_to(value.copy(), "VARCHAR").isin(*map(exp.Literal.string, listed[0])), value.copy())
-    others = exp.Literal.string(listed[1]) if field.type == "VARCHAR" else _cast_to(exp.null(), field.type)
-    return Coarse(field.name, case.else_(others))
 
 
 def _cast_to(value: exp.Expr, kind: str) -> exp.Expr:
@@ -569,8 +563,7 @@ def prepare_table(
     """Mount the source, apply the NULL policy and count the sensitive values.
 
     ``choice``: which record of each person is taken (None: by a fresh key); ``types``: as of ``mount_persons``.
-    Raises ``UsageError`` for unknown columns, types that can't be published and NULL where it is refused,
-    ``EngineError`` for files that can't be read.
+    Raises ``UsageError`` for columns or NULL that can't be published, ``EngineError`` for files that can't be read.
     """
     mounted = mount_persons(db, source, types)
     _refuse_calendar(source, columns)
@@ -640,7 +633,11 @@ def _resolve_roles(
         reading[field.name] = canonical_value(column(field.name), kind)
         one, value = Field(field.name, kind), reading[field.name]
         is_listed = fold_name(name) in map(fold_name, columns.sensitive)
-        coarse = read_listed(one, value, listed) if listed and is_listed else coarsen_column(one, columns, value)
+        coarse = (
+            Coarse(one.name, read_listed(one, value, listed))
+            if listed and is_listed
+            else coarsen_column(one, columns, value)
+        )
         if coarse is not None:
             reading[field.name] = coarse.value
             misfits.append(coarse)

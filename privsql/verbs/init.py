@@ -19,7 +19,7 @@ from privsql.engine.progress import SilentReporter, options_from
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contract import BudgetComposition, ProfiledSource
+from privsql.mechanisms.contract import BudgetComposition, ProfiledSource, TableShape
 from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.draft import digest_release, is_occupied
 from privsql.releases.ledger.book import open_for_reading, open_for_writing, sum_epsilons, write_events
@@ -96,6 +96,12 @@ def init(  # noqa: PLR0913 (a keyword for every flag)
         return _propose_spec(name, place, how_read, wanted, options, written)
 
 
+LEARNERS = (
+    "Could somebody learn from the release, or know other people's values? kind = 'randomize', algorithm = 'tables'",
+    "protects values all the same; its list of values is public knowledge, which init does not read from the records.",
+)
+
+
 def _propose_spec(
     called: str,
     place: dict[str, Any],
@@ -128,6 +134,8 @@ def _propose_spec(
             columns = Columns.model_validate(chosen.columns)
             profiled = ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
             proposed = mechanism.propose(db, profiled)
+    if isinstance(mechanism.shape, TableShape) and not mechanism.shape.numeric:
+        proposed = replace(proposed, remarks=(*proposed.remarks, *LEARNERS))
     private = isinstance(mechanism.composition, BudgetComposition)
     if private and source.kind == "csv":  # no record decides the types of such a release
         whole = {one.name: one.type for one in chosen.profiles if one.type == "BIGINT"}

@@ -223,7 +223,7 @@ WORTH = 0.25  # of its noise that a pair has to show: a model takes what it can 
 
 FIRST = Schedule(first=10, rounds=2, each=6, last=8)
 LAST = Schedule(first=4, rounds=2, each=6, last=14)
-AGAIN = Schedule(rounds=0, last=10)
+AGAIN = Schedule(rounds=0, last=16)
 FEWEST, RAKING, FARTHEST, TINY = 30, 3, 10.0, 1e-9
 
 
@@ -409,7 +409,10 @@ def rehearse(model: TablesModel, tables: Sequence[NoisyTable]) -> list[float]:
     if len(use) < FEWEST:
         return [0.0] * 5
     features = interval_features(members[use], count[use], variance[use], int(codes.sizes.sum()))
-    return [round(float(one), 6) for one in fit_gamma(features, (count - truth)[use] ** 2 / variance[use])]
+    basis, change = np.linalg.qr(features)  # terms that go together would hold up the regression
+    basis, change = basis * np.sign(change[0, 0]) * len(use) ** 0.5, change * np.sign(change[0, 0]) / len(use) ** 0.5
+    beta = np.linalg.solve(change, fit_gamma(basis, (count - truth)[use] ** 2 / variance[use]))
+    return [round(float(one), 6) for one in beta]
 
 
 def standard_errors(
