@@ -632,12 +632,9 @@ def _resolve_roles(
         kind = read_as(field.type)
         reading[field.name] = canonical_value(column(field.name), kind)
         one, value = Field(field.name, kind), reading[field.name]
-        is_listed = fold_name(name) in map(fold_name, columns.sensitive)
-        coarse = (
-            Coarse(one.name, read_listed(one, value, listed))
-            if listed and is_listed
-            else coarsen_column(one, columns, value)
-        )
+        coarse = coarsen_column(one, columns, value)
+        if listed is not None and fold_name(name) in map(fold_name, columns.sensitive):
+            coarse = Coarse(one.name, read_listed(one, value, listed))
         if coarse is not None:
             reading[field.name] = coarse.value
             misfits.append(coarse)

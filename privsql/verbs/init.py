@@ -97,8 +97,8 @@ def init(  # noqa: PLR0913 (a keyword for every flag)
 
 
 LEARNERS = (
-    "Could somebody learn from the release, or know other people's values? kind = 'randomize', algorithm = 'tables'",
-    "protects values all the same; its list of values is public knowledge, which init does not read from the records.",
+    "Could somebody learn from the release, or know other people's values? Then see algorithm = 'tables' in 'Choosing",
+    "a mechanism'; its list of values is public knowledge, which init does not read from the records.",
 )
 
 

@@ -19,6 +19,10 @@ TABLES_ALONE = {"epsilon", "values", "frequencies", "threshold"}
 OF_TABLES, OF_RECORDS = {*TABLES_ALONE, "rho1", "rho2"}, {"rho1", "rho2", "delta", "objective", "gamma_from"}
 
 
+def _is_empty(value: object) -> bool:
+    return not value
+
+
 class Randomize(Parameters):
     """Restricted (rho1, rho2)-privacy: Pr[X = x] <= rho1 implies Pr[X = x | Y = y] <= rho2.
 
@@ -44,10 +48,14 @@ class Randomize(Parameters):
     rho2: Share | None = Field(default=None, description="What belief in a protected value may reach.")
     epsilon: Epsilon | None = Field(default=None, description="With tables: the odds of a value move by e^epsilon.")
     values: tuple[str, ...] = Field(
-        default=(), description="With tables: the public list of sensitive values; all else counts as 'other'."
+        default=(),
+        exclude_if=_is_empty,
+        description="With tables: the public list of sensitive values; all else counts as 'other'.",
     )
     frequencies: dict[str, Share] = Field(
-        default_factory=dict, description="With tables: declared shares of values; never compared with the records."
+        default_factory=dict,
+        exclude_if=_is_empty,
+        description="With tables: declared shares of values; never compared with the records.",
     )
     threshold: Rule | None = Field(
         default=None, description="With tables: what belief in a value of frequency f may reach; needs frequencies."
