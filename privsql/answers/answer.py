@@ -506,13 +506,13 @@ ESTIMATORS = (RECONSTRUCTED, BASELINE)  # of releases that name no others
 
 @dataclass(frozen=True)
 class AttachedModel:
-    """A model of the release beside it: ``weights`` (record, bid, code, weight) lie in ``database``.
+    """A model of the release beside it: ``weights`` (record, bid, code, weight).
 
     ``records``: QIT, as a temporary relation, with the number of each record in its column ``record``; ``scale``: how
     much wider intervals are than what is open within buckets.
     """
 
-    database: str
+    weights: exp.Table
     records: str
     record: str
     scale: IntervalScale
@@ -616,8 +616,8 @@ class Answers(ABC):
         self.require_estimator(estimator)
         return estimator
 
-    def read_arrays(self) -> ReleaseArrays:
-        """Return what a model is fitted to; ``UsageError`` where none is."""
+    def read_arrays(self, database: str) -> ReleaseArrays:  # noqa: ARG002 (what has a model reads it)
+        """Return what a model of the release in ``database`` is fitted to; ``UsageError`` where none is."""
         raise UsageError(f"no model is fitted to releases of {self._manifest.mechanism}: answers need none")
 
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:  # noqa: ARG002

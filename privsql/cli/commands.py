@@ -63,11 +63,14 @@ def publish(
         bool,
         typer.Option("--allow-composition", help="Publish the same subjects again where no guarantee covers it."),
     ] = False,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Fit a model and store it in the release: more precise answers for all.")
+    ] = False,
     verbose: Verbose = False,
 ) -> CommandOutcome:
     """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
     spec, key = read_specification(ctx, source), _release_key(key_file, seed)
-    done = api.publish(spec, key=key, replace=replace, allow_composition=allow_composition, options=options)
+    done = api.publish(spec, key=key, replace=replace, allow_composition=allow_composition, fit=fit, options=options)
     return CommandOutcome(done.as_json, lambda: printing.print_release(done, verbose=verbose), warnings=done.warnings)
 
 

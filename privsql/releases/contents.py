@@ -18,7 +18,7 @@ from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import all_rows, column, fill, table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import get_mechanism
-from privsql.model.manifest import MANIFEST, Check, CheckResult, Manifest, run_checks
+from privsql.model.manifest import MANIFEST, PARAMETERS, Check, CheckResult, Manifest, run_checks
 from privsql.releases.draft import MAIN, find_schema, sweep_drafts
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 # A release whose tables an engine can read, with its manifest and the mechanism that made it.
 
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
+PARAMETER_COLUMNS = [("line", "INTEGER"), ("text", "VARCHAR")]
 MOST_LABELS = 1000  # labels of an order
 
 
@@ -62,7 +63,8 @@ class AttachedRelease:
     @property
     def stated_tables(self) -> Columns:
         """Return names and types of the columns of every table."""
-        return self.tables | {MANIFEST: MANIFEST_COLUMNS}
+        model = {PARAMETERS: PARAMETER_COLUMNS} if self.manifest.modelled else {}
+        return self.tables | model | {MANIFEST: MANIFEST_COLUMNS}
 
     @cached_property
     def views(self) -> list[ViewDefinition]:
@@ -511,8 +513,8 @@ def _closing_parenthesis(text: str, start: int) -> int:
 def _attach_folder(release: AttachedRelease, stored: StoredRelease) -> list[str]:
     """Make views of the stated tables of a folder and its own view; return tables that are missing or otherwise."""
     db, database, wrong = release.db, release.database, list[str]()
-    for name, columns in release.tables.items():
-        wrong += _attach_table(db, stored, name, columns, database)
+    for name, columns in release.stated_tables.items():
+        wrong += [] if name == MANIFEST else _attach_table(db, stored, name, columns, database)
     if not wrong:
         db.define_views(release.views, into=database)
     return wrong

@@ -28,7 +28,7 @@ from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError,
 from privsql.model.manifest import BROKEN
 from privsql.releases.contents import ENDING, VIEWS_FILE, admit_release, locate_release, name_holders, view_script
 from privsql.releases.draft import MAIN, Draft, digest_schema, find_schema, is_occupied
-from privsql.releases.fitted import list_models, take_model
+from privsql.releases.fitted import find_model, take_model
 from privsql.releases.statements import describe_manifest, examine_release
 from privsql.source.places import Target, as_target
 
@@ -240,8 +240,13 @@ class Release:
         self._turn, self._closed = threading.RLock(), False
         files = as_paths(attach, "attach")
         with ExitStack() as stack:
-            models = {} if options is not None and options.session is not None else list_models()
-            self._db, attached = stack.enter_context(open_release(self.target, [*files, *models.values()], options))
+            self._db, attached = stack.enter_context(open_release(self.target, files, options))
+            modelled = attached.mechanism.answers(self._db, attached.manifest).modelled
+            modelled = modelled and (options is None or options.session is None)
+            file = find_model(attached) if modelled else None
+            if file is not None:  # the session may read no other one
+                stack.close()
+                self._db, attached = stack.enter_context(open_release(self.target, [*files, file], options))
             self.manifest, self.mechanism = attached.manifest, attached.mechanism
             self._lookups = AttachedLookups(self._db, files)
             self._counts = self._open_counter(stack, options)
@@ -251,8 +256,8 @@ class Release:
             self._db.stand_in([self.manifest.name], described)
             with explain_failures(self.target):
                 self.answers = self.mechanism.answers(self._counts, self.manifest)
-                if self.answers.modelled and models:
-                    self.answers.model = take_model(attached, models)
+                if modelled:
+                    self.answers.model = take_model(attached, file)
             self._open = stack.pop_all()
 
     def _open_counter(self, stack: ExitStack, options: Options | None) -> Relations:

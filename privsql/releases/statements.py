@@ -23,6 +23,7 @@ from privsql.keyed_random import seed_key
 from privsql.mechanisms.contract import BudgetComposition
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, differ_from_spec, run_checks
+from privsql.releases.fitted import check_parameters
 from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:
@@ -88,7 +89,15 @@ def _join_fields(fields: Iterable[Field]) -> str:
 # randomness is from, what else was published, and how near to the optimum the search came.
 
 WHOLE = "columns in bins hold where bins begin, and columns of groups these"
-SOMETIMES = {"own_columns", "bins", "groups", "persons", "place", "wording"}  # entries that most releases do not need
+SOMETIMES = {
+    "own_columns",
+    "bins",
+    "groups",
+    "persons",
+    "place",
+    "wording",
+    "modelled",
+}  # entries that most releases do not need
 NEAR = 0.001  # shares of records that differ by less may do so because of another machine's arithmetic
 
 
@@ -539,6 +548,7 @@ def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
 
 PARAMETERS_CHECK = "parameters are those of the specification"
 READABLE = "its tables can be checked"
+REFITTED = "its model is the one that a fit to its tables gives"
 
 
 def examine_release(
@@ -565,6 +575,8 @@ def _list_checks(release: AttachedRelease, source: Records | None, spec: Spec | 
     checks = [*mechanism.checks(checked), *statement_checks(release)]
     if whole:
         checks += mechanism.long_checks(checked)
+    if whole and manifest.modelled:
+        checks.append(Check(REFITTED, partial(check_parameters, release)))
     if source is not None and spec is not None:
         checks.append(Check(PARAMETERS_CHECK, partial(differ_from_spec, checked.params, spec.mechanism)))
         same = has_same_choice(manifest, source)

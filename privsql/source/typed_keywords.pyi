@@ -234,3 +234,5 @@ class Publishing(Planning, total=False):
     """Replace a release that is there."""
     allow_composition: bool
     """Publish the same subjects again where no guarantee covers it."""
+    fit: bool
+    """Fit a model and store its parameters in the release."""

@@ -14,10 +14,12 @@ from privsql.errors import EngineError, UsageError
 from privsql.releases.fitted import (
     ModelParameters,
     NumberedRecords,
+    attached_parameters,
     draw_rows,
     restore_from,
     state_parameters,
     store_model,
+    write_parameters,
 )
 from privsql.releases.opened import open_release
 from privsql.source.places import as_target
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.engine.progress import Options, RunKeywords
     from privsql.model.records import ReleaseArrays
+    from privsql.releases.contents import AttachedRelease
 
 
 DRAWN = "values drawn by a model of a release: no row says which value a person has"
@@ -87,10 +90,12 @@ def fit(
     if rows_file is not None and rows_file.suffix != ".parquet":
         raise UsageError(f"{rows_file}: rows need a new file that ends in .parquet")
     with options_from(how, fit) as options, open_release(target, options=options) as (db, attached):
-        arrays = attached.mechanism.answers(db, attached.manifest).read_arrays()
+        arrays = attached.mechanism.answers(db, attached.manifest).read_arrays(attached.database)
         records = NumberedRecords.find(attached)
         digest = records.digest()
-        stated = None if given is None else ModelParameters.read(given)
+        stated = attached_parameters(attached) if given is None else ModelParameters.read(given)
+        if given is None and stated is not None and stated.digest != digest:  # verify names it
+            stated = None
         model = _make_model(arrays, digest, options) if stated is None else restore_from(stated, arrays, digest)
         stated = stated or state_parameters(attached.manifest.name, digest, model)
         stored = store_model(arrays, model, stated, records.name())
@@ -103,6 +108,14 @@ def fit(
             _write_rows(drawn, rows_file)
         belief = model.belief
     return FittedModel(target.path, len(arrays.bucket), time.monotonic() - clock, belief, stored, file, rows_file)
+
+
+def fit_draft(release: AttachedRelease, options: Options) -> None:
+    """Fit a model to a release that is being published, and write its parameters into it."""
+    arrays = release.mechanism.answers(release.db, release.manifest).read_arrays(release.database)
+    digest = NumberedRecords.find(release).digest()
+    model = _make_model(arrays, digest, options)
+    write_parameters(release, state_parameters(release.manifest.name, digest, model))
 
 
 def _write_rows(drawn: pa.Table, file: Path) -> None:

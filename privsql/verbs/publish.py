@@ -34,6 +34,7 @@ from privsql.source.keywords import as_spec, list_keywords, split_keywords
 from privsql.source.places import Target
 from privsql.source.records import overlaps_source, prepare_records
 from privsql.source.table import describe_coarsening
+from privsql.verbs.fit import fit_draft
 from privsql.verbs.verify import source_session, verify
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def describe_cap(cap: str | None) -> str:
 # Publish --------------------------------------------------------------------------------------------------------------
 # ``publish`` and ``plan``: from a specification to a release that has passed its checks.
 
-PUBLISH_KEYWORDS = ("key", "key_file", "seed", "replace", "allow_composition")  # keywords of publish alone
+PUBLISH_KEYWORDS = ("key", "key_file", "seed", "replace", "allow_composition", "fit")  # keywords of publish alone
 
 
 def publish(spec: SpecLike, **how: Unpack[Publishing]) -> Published:
@@ -162,7 +163,8 @@ def publish(spec: SpecLike, **how: Unpack[Publishing]) -> Published:
     fresh from the operating system where there is no ledger); the same key and the same records give the same release.
     ``key_file`` holds one, ``seed`` makes one for tests. Subjects that the ledger knows are only published again if a
     guarantee covers both, or if ``allow_composition``, which the release says. ``replace``: a release that is there is
-    replaced. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
+    replaced. ``fit``: fit a model and store its parameters in the release, which takes as long as ``fit``. Raises
+    ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
     refuse_unknown_keywords(how, (*list_keywords(), *RUNNING, *PUBLISH_KEYWORDS), "publish")
     publish_keywords = {name: value for name, value in how.items() if name in PUBLISH_KEYWORDS}
@@ -173,6 +175,7 @@ def publish(spec: SpecLike, **how: Unpack[Publishing]) -> Published:
             PublicationRequest(meant, None, key, bool(publish_keywords.get("allow_composition"))),
             options,
             replace=bool(publish_keywords.get("replace")),
+            fit=bool(publish_keywords.get("fit")),
         )
 
 
@@ -191,7 +194,9 @@ def _release_key(keywords: Mapping[str, Any]) -> Key | None:
     return key
 
 
-def publish_spec(request: PublicationRequest, options: Options, *, replace: bool = False) -> Published:
+def publish_spec(
+    request: PublicationRequest, options: Options, *, replace: bool = False, fit: bool = False
+) -> Published:
     """Publish what is requested, by the ledger of its specification; as of ``publish``."""
     spec = request.spec
     clock, target = time.monotonic(), spec.target
@@ -207,7 +212,7 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
         publication = _prepare_publication(db, there, request, publishing=True)
         publication.require_covered()
         try:
-            made = _make_release(publication, draft)
+            made = _make_release(publication, draft, options if fit else None)
         except InfeasibleError:
             publication.record_refusal()
             raise
@@ -241,12 +246,14 @@ class _MadeRelease:
     summary: ReleaseSummary
 
 
-def _make_release(publication: Publication, draft: Draft) -> _MadeRelease:
+def _make_release(publication: Publication, draft: Draft, fitting: Options | None) -> _MadeRelease:
     db, spec, source = publication.db, publication.request.spec, publication.source
     db.attach(draft.database_file, "release", read_only=False)
     bound = source.bind_key(publication.key) if publication.must_bind_key else publication.key
     facts = _publish_tables(publication, draft, bound)
-    release, risk = _state_release(publication, facts)
+    release, risk = _state_release(publication, facts, modelled=fitting is not None)
+    if fitting is not None:
+        fit_draft(release, fitting)
     db.define_views(release.views, into="release")
     db.register_arrow("manifest", release.manifest.as_table())
     db.create_table(MANIFEST, sqlfiles.all_rows(temp_table("manifest")), into="release", title="Checking the release")
@@ -280,7 +287,9 @@ def _check_closed(db: EngineSession, file: Path, release: AttachedRelease) -> li
     return results
 
 
-def _state_release(publication: Publication, facts: Facts) -> tuple[AttachedRelease, LearningRisk | None]:
+def _state_release(
+    publication: Publication, facts: Facts, *, modelled: bool
+) -> tuple[AttachedRelease, LearningRisk | None]:
     """Return a release with its whole manifest, as far as its tables tell, and what learning from it leads to."""
     db, spec, source = publication.db, publication.request.spec, publication.source
     manifest = _make_manifest(publication, facts)
@@ -288,7 +297,8 @@ def _state_release(publication: Publication, facts: Facts) -> tuple[AttachedRele
     def state(**entries: Any) -> AttachedRelease:
         return AttachedRelease(db, "release", manifest.model_copy(update=entries), spec.implementation)
 
-    entries: dict[str, Any] = {"own_columns": state().renamed_columns}
+    entries: dict[str, Any] = {"modelled": modelled}
+    entries |= {"own_columns": state().renamed_columns}
     entries["orders"] = state(**entries).stored_orders(source.roles.orders)
     risk = estimate_learning_risk(state(**entries))
     return state(**entries, learning_risk=risk.as_facts() if risk else None), risk

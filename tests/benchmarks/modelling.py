@@ -109,7 +109,7 @@ def open_world(data: tuple[Path, list[str], str], mechanism: dict[str, Any], fol
     spec = accuracy.specification(folder, source, names, mechanism)
     privsql.publish(spec, key=seed_key(key), replace=True)
     with open_release(spec.target) as (db, release):
-        arrays = read_release_arrays(db, release.manifest.roles)
+        arrays = read_release_arrays(db, release.manifest.roles, release.database)
         facts = BucketizeFacts.model_validate(release.manifest.facts)
         linear = find_linear_estimator(db.arrow(all_rows(table("privsql_channel"))), facts)
     labels = np.searchsorted(np.array(arrays.values, dtype=np.int64), columns.pop("sensitive"))

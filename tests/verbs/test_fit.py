@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
+from sqlglot import parse_one
 
 import privsql as api
 from privsql.answers import bucket_model
 from privsql.releases import fitted
 from support.commands import refused, run, specification, succeeded, write
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -301,3 +303,84 @@ def test_only_files_of_the_user_are_models(tmp_path: Path, monkeypatch: pytest.M
     assert list(fitted.list_models()) == ["a"]
     monkeypatch.setattr("privsql.system.is_users_file", lambda _: False)
     assert not fitted.list_models()
+
+
+def publish_with_model(folder: Path, target: Path, *more: object) -> Path:
+    columns = 'quasi_identifiers = ["age", "sex", "points"]\nsensitive = "job"'
+    spec = specification(folder, columns=columns, release='name = "t"\nto = "t.duckdb"', mechanism='threshold = "1/3"')
+    succeeded("publish", spec, "--seed", 1, "--ledger-off", "--fit", "--to", target, *more)
+    return target
+
+
+@pytest.fixture(scope="module")
+def stored(folder: Path) -> Path:
+    """The same release with the parameters of its model."""
+    return publish_with_model(folder, folder / "stored.duckdb")
+
+
+def test_a_release_holds_its_model(folder: Path, stored: Path, release: api.Release, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PRIVSQL_CACHE", "off")
+    with api.open(stored) as opened, api.open(folder / "t.duckdb") as plain:
+        assert opened.query("SELECT COUNT(*) FROM t").estimator in ("model", "exact")
+        assert "model" not in plain.answers.estimators
+        for where, groups in QUESTIONS.items():
+            sql = (
+                f"SELECT COUNT(*) FROM t WHERE {where}"
+                if not groups
+                else (f"SELECT {groups}, COUNT(*) FROM t WHERE {where} GROUP BY {groups}")
+            )
+            same_figures(opened.query(sql), release.query(sql))
+    with duckdb.connect() as db:
+        db.execute(f"ATTACH '{stored}' AS a (READ_ONLY); ATTACH '{folder / 't.duckdb'}' AS b (READ_ONLY)")
+        for name in ("qit", "st", "privsql_values", "privsql_channel", "privsql_estimator"):
+            one, other = (db.execute(f"FROM {place}.{name}").fetchall() for place in "ab")
+            assert one == other
+    assert succeeded("verify", stored, "--json").json["ok"]
+
+
+@pytest.mark.slow
+def test_parameters_lie_in_a_folder_too(folder: Path, stored: Path, monkeypatch: Any) -> None:
+    place = publish_with_model(folder, folder / "stored", "--format", "parquet")
+    monkeypatch.setenv("PRIVSQL_CACHE", "off")
+    with api.open(stored) as one, api.open(place) as other:
+        sql = "SELECT sex, COUNT(*) FROM t WHERE job = 3 GROUP BY sex"
+        assert other.query(sql).estimator == "model"
+        same_figures(one.query(sql), other.query(sql))
+
+
+DAMAGE = {
+    "a parameter": ("facts", lambda facts: facts | {"belief": [0.1, 1.0]}),
+    "another release's": ("digest", lambda digest: digest[::-1]),
+    "another start": ("arrays", lambda arrays: {"theta": arrays["theta"] | {"data": ""}}),
+    "other intervals": ("facts", lambda facts: facts | {"coefficients": [0.0] * 6}),
+}
+
+
+@pytest.mark.parametrize("name", rest_slow(DAMAGE))
+def test_stored_parameters_are_a_strangers_word(name: str, stored: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PRIVSQL_CACHE", "off")
+    file, (key, change) = tmp_path / "r.duckdb", DAMAGE[name]
+    with duckdb.connect(str(tmp_path / "made.duckdb")) as db:
+        db.execute(f"ATTACH '{stored}' AS a (READ_ONLY); ATTACH '{file}' AS b; COPY FROM DATABASE a TO b")
+        lines = db.execute("SELECT text FROM a.privsql_model ORDER BY line").fetchall()
+        stated = json.loads("".join(text for (text,) in lines))
+        stated[key] = change(stated[key])
+        text = json.dumps(stated)
+        db.execute("DELETE FROM b.privsql_model")
+        parts = [(at // 256, text[at : at + 256]) for at in range(0, len(text), 256)]
+        db.executemany("INSERT INTO b.privsql_model VALUES (?, ?)", parts)
+    checks = run("verify", file, "--json").json["checks"]
+    assert not next(one for one in checks if one["name"].startswith("its model"))["ok"]
+
+
+def test_an_opened_release_reaches_no_other_model(folder: Path, monkeypatch: Any) -> None:
+    cache = folder / "cache"
+    other = cache / "0000.model"
+    other.write_bytes(next(cache.glob("*.model")).read_bytes())
+    try:
+        with api.open(folder / "t.duckdb") as opened:
+            ((allowed,),) = opened._db.rows(parse_one("SELECT current_setting('allowed_paths')"))
+        assert str(other) not in str(allowed)
+        assert "model" in str(allowed)
+    finally:
+        other.unlink()

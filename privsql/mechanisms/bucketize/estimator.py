@@ -31,7 +31,17 @@ from privsql.answers.estimate import (
 from privsql.answers.learned_prior import code_column, comparable_columns
 from privsql.answers.question import CountQuery, Measure, Side, exact_answer, group_terms, select_terms
 from privsql.engine.files import label_value
-from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import (
+    Holes,
+    alias_as,
+    all_of,
+    column,
+    fill,
+    qualify_tables,
+    same_columns,
+    table,
+    temp_table,
+)
 from privsql.errors import EngineError
 from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, ChannelFacts
@@ -523,7 +533,7 @@ def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> ex
         "record": column(model.record),
         "values": table("privsql_values"),
         "code": roles.by_sa.as_column("code"),
-        "weights": table("weights", model.database),
+        "weights": model.weights,
         "groups": [column(f"g_{i}") for i in range(len(query.groups))],
         "predicate": query.predicate or exp.true(),
         "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.Literal.number(1),
@@ -602,17 +612,19 @@ def _count_members(db: Relations, query: CountQuery, groups: list[tuple[Any, ...
     return np.array([sizes.get(tuple(group[at] for at in places), 0.0) for group in groups])
 
 
-def read_release_arrays(db: Relations, roles: Roles) -> ReleaseArrays:
-    """Return QIT and ST of an open release, records in the order in which they are stored."""
+def read_release_arrays(db: Relations, roles: Roles, database: str) -> ReleaseArrays:
+    """Return QIT and ST of the release in ``database``, records in the order in which they are stored."""
     columns, bid = comparable_columns(roles), roles.by_qi.as_column("bid")
-    rows = db.arrow(fill("query/placed", {"qit": table("qit"), "bid": bid, "columns": columns, "filter": exp.true()}))
-    listed = db.arrow(fill_lists(roles, exp.true()).order_by("bid", "code"))
+    placed = fill("query/placed", {"qit": table("qit"), "bid": bid, "columns": columns, "filter": exp.true()})
+    labels = exp.select(*(exp.cast(item, "VARCHAR") for item in roles.sa_columns()))
+    labels = labels.from_(list_values(roles, table("privsql_values"))).order_by("code")
+    lists = fill_lists(roles, exp.true()).order_by("bid", "code")
+    rows, listed = (db.arrow(qualify_tables(query, database)) for query in (placed, lists))
     bids, bucket = np.unique(rows["bid"].to_numpy(), return_inverse=True)
     listed_bids, listed_bucket = np.unique(listed["bid"].to_numpy(), return_inverse=True)
     if not np.array_equal(bids, listed_bids) or (np.diff(bucket) < 0).any():
         raise EngineError("the release is damaged: QIT and ST do not have the same buckets")
-    labels = exp.select(*(exp.cast(item, "VARCHAR") for item in roles.sa_columns()))
-    texts = db.rows(labels.from_(list_values(roles, table("privsql_values"))).order_by("code"))
+    texts = db.rows(qualify_tables(labels, database))
     named = zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
     return ReleaseArrays(
         {field.name: code_column(rows[key], field) for field, key in named},

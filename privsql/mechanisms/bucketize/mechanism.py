@@ -163,11 +163,15 @@ class BucketizedAnswers(answer.Answers):
         observed = observe_sets(question, self._roles, self._facts, self._fake_value_channel, self._bucket_lists)
         return estimate.estimate_rows(question, observed, confidence)
 
-    def read_arrays(self) -> ReleaseArrays:
+    def read_arrays(self, database: str) -> ReleaseArrays:
         """Return what a model is fitted to; ``InfeasibleError`` where none is."""
-        if self._why_unmodelled:
-            raise InfeasibleError(f"no model is fitted to {self._why_unmodelled}; its answers are linear")
-        return read_release_arrays(self._db, self._roles)
+        obstacle, arrays = self._find_obstacle(), None
+        if obstacle is None:
+            arrays = read_release_arrays(self._db, self._roles, database)
+            obstacle = find_obstacle(len(arrays.bucket), len(arrays.values))
+        if obstacle or arrays is None:
+            raise InfeasibleError(f"no model is fitted to {obstacle}; its answers are linear")
+        return arrays
 
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:
         """Return that a model would halve the error, and what it takes."""
@@ -177,12 +181,16 @@ class BucketizedAnswers(answer.Answers):
 
     @property
     def _why_unmodelled(self) -> str | None:
-        """Return what stands against a model of the release."""
+        """Return what stands against a model of the open release."""
+        return self._find_obstacle() or find_obstacle(self._manifest.published_records, len(self.channel.records))
+
+    def _find_obstacle(self) -> str | None:
+        """Return what its manifest states against a model."""
         if self._facts.fake_values:
             return "a release with fake values"
         if len(self._roles.sensitive) > 1:
             return "a compound attribute"
-        return find_obstacle(self._manifest.published_records, len(self.channel.records))
+        return None
 
     def _bound_counts(self, query: CountQuery) -> list[Estimate]:
         """Return counts by the papers' formula with the bounds that are certain."""

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from privsql.answers.accuracy import LEAST_SHARE
 from privsql.answers.bucket_model import (
     calibrate_power,
     find_obstacle,
@@ -158,12 +159,13 @@ def _column_texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
 #
 #     sqrt(2/pi) sqrt((1 - t) rho_v / (eta_v N)),   rho_v = sum_i q_iv (1 - q_iv) / sum_i q_iv,
 #
-# here its mean over the values of all records, and over N evenly by its logarithm. t is N over the value's records.
+# here its mean over questions like those of ``evaluate``: equality on one to three columns, and any value.
 
 READ, DEALT = 40_000, 6_000  # records that are read, and of these dealt to buckets, at most
 FIRST_LABELS, FIRST_SHARE = 4_000, 0.4  # by which eta is found
 HELD_OUT = 0.1  # of the records by an attacker
 LOW, HIGH = 200, 1_000  # of the counts
+CONDITIONS = 400
 QUICK = Schedule(15, 4, 8, 20)
 
 
@@ -229,7 +231,21 @@ def predict_model(labelled: LabelledRecords, runs: BucketRuns) -> PredictedModel
         return measure_posterior(taught, labelled.select_records(dealt), bucket, slots)
 
     found = measure(measure(FIRST_SHARE, FIRST_LABELS).share)
-    return PredictedModel(found.belief, found.predict_error(labelled.counts))
+    return PredictedModel(found.belief, found.predict_error(*_draw_questions(labelled, noise)))
+
+
+def _draw_questions(labelled: LabelledRecords, noise: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return of conditions the share of the records that meet them (q,), and how many have each value (q, K)."""
+    records, values, found = len(labelled.labels), len(labelled.counts), []
+    columns = [np.unique(column, return_inverse=True)[1] for column in labelled.columns.values()]
+    for row in noise.integers(records, size=CONDITIONS).tolist():
+        number = int(noise.integers(1, min(3, len(columns)) + 1))
+        chosen = [columns[at] for at in noise.choice(len(columns), number, replace=False)]
+        members = np.logical_and.reduce([column == column[row] for column in chosen])
+        if members.mean() > LEAST_SHARE:
+            found.append(np.bincount(labelled.labels[members], minlength=values))
+    counts = np.array(found, dtype=np.float64).reshape(-1, values)
+    return counts.sum(axis=1) / records, counts * (labelled.counts.sum() / records)
 
 
 def _choose_lists(runs: BucketRuns, records: int) -> tuple[Ints, Ints]:
@@ -277,17 +293,15 @@ class PosteriorSums:
         """Return eta of all values."""
         return float(np.clip(1 - self.open.sum() / self.prior.sum(), 0, 1))
 
-    def predict_error(self, counts: Ints) -> float | None:
-        """Return the mean relative error of counts from ``LOW`` to ``HIGH``, ``counts`` (K,) those of all records."""
-        sizes = np.geomspace(LOW, HIGH, 17)[:, None]
-        selected = sizes / np.maximum(counts, 1)
-        possible = (selected < 1) & (self.weights > 0) & (self.open < self.prior)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            variance = (1 - selected) * self.open / (self.weights * sizes * (1 - self.open / self.prior))
-        weights = np.where(possible, counts, 0)
-        if not weights.any():
+    def predict_error(self, shares: Floats, counts: Floats) -> float | None:
+        """Return the mean relative error of ``counts`` (q, K) from ``LOW`` to ``HIGH``, of ``shares`` (q,) of all."""
+        known = (self.weights > 0) & (self.open < self.prior)
+        question, value = np.nonzero((counts >= LOW) & (counts < HIGH) & known)
+        if not len(value):
             return None
-        return float(np.sqrt(2 / np.pi) * (weights * np.sqrt(np.where(possible, variance, 0))).sum() / weights.sum())
+        open_, learnt = self.open[value], self.weights[value] * (1 - self.open[value] / self.prior[value])
+        variance = (1 - shares[question]) * open_ / (learnt * counts[question, value])
+        return float(np.sqrt(2 / np.pi * variance).mean())
 
 
 def measure_posterior(taught: LabelledRecords, dealt: LabelledRecords, bucket: Ints, slots: Ints) -> PosteriorSums:

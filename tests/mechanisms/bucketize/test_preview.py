@@ -53,13 +53,13 @@ def test_prediction_is_the_same_again() -> None:
 
 
 def test_error_of_counts_is_that_of_independent_records() -> None:
-    """With rho = 1/4 and eta = 1/2 the variance of N is N/2 (1 - t)."""
+    """With rho = 1/4 and eta = 1/2 the variance of N is N/2 (1 - t); other sizes do not count."""
     n = 10_000
     sums = PosteriorSums(0.5, np.full(2, n / 2), np.full(2, n / 8), np.full(2, n / 4))
-    sizes = np.geomspace(200, 1_000, 1_000)
-    expected = np.sqrt(2 / np.pi) * np.sqrt((1 - sizes / (n / 2)) / (2 * sizes)).mean()
-    assert sums.predict_error(np.full(2, n // 2)) == pytest.approx(expected, rel=0.01)
-    assert sums.predict_error(np.full(2, 150)) is None
+    shares, counts = np.array([0.1, 0.3]), np.array([[300.0, 10.0], [800.0, 1_000.0]])
+    expected = np.sqrt(2 / np.pi) * (np.sqrt(0.9 / 600) + np.sqrt(0.7 / 1_600)) / 2
+    assert sums.predict_error(shares, counts) == pytest.approx(expected)
+    assert sums.predict_error(shares, np.full((2, 2), 150.0)) is None
 
 
 def make_people(records: int) -> pa.Table:
@@ -78,7 +78,7 @@ def plan_people(records: int, **mechanism: object) -> dict[str, object]:
 
 
 def test_plan_predicts_only_where_a_model_is_fitted() -> None:
-    facts = plan_people(2_000)
+    facts = plan_people(5_000)
     assert 0.3 < facts["learning_belief"] < 0.9
     assert 0.01 < facts["count_error"] < 0.2
     for other in (plan_people(150), plan_people(2_000, fake_values=1)):
