@@ -278,7 +278,7 @@ def model(keys: int = 3, key: int = 1, conditions: int = 200, only: str = "") ->
         data, label = DATA / f"{name}.parquet", " ".join([name, *mechanism.values()])
         if not data.is_file() or only not in label:
             continue
-        costs, errors, intervals = [], [], []
+        costs, errors, intervals, learnt = [], [], [], []
         for seed in range(key, key + keys):
             with tempfile.TemporaryDirectory() as place:
                 names = [column for column in QI if column != REAL[name]]
@@ -287,9 +287,13 @@ def model(keys: int = 3, key: int = 1, conditions: int = 200, only: str = "") ->
             costs.append([seed, *cost])
             errors += [[seed, *row] for row in modelling.errors(world, fitted, conditions, seed)]
             intervals += [[seed, *row] for row in modelling.intervals(world, fitted, conditions, seed)]
+            learnt += [[seed, *row] for row in modelling.learning(world, fitted, seed)]
+        former = zip(modelling.BANDS[1:4], modelling.FORMER.get(label, ()), strict=False)
+        errors += [["", "question by question (before)", low, high, "", error] for (low, high), error in former]
         show(f"{label}: cost", ["key", "CPU s", "MB", "attacker's belief"], costs)
         show(f"{label}: relative error", ["key", "estimator", "from", "to", "answers", "error"], errors)
         show(f"{label}: intervals", ["key", "kind", "from", "to", "answers", "coverage", "rms z"], intervals)
+        show(f"{label}: a classifier of rows", ["key", "labels", "accuracy", "AUC"], learnt)
 
 
 @app.command()
