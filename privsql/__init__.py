@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from privsql.releases.opened import Release, inspect, query
     from privsql.source.spec import Spec, build, load, schema
     from privsql.verbs.attack import Attacked, attack, infer, summarize
-    from privsql.verbs.compare import Workload, algorithms, compare, evaluate
+    from privsql.verbs.compare import Workload, algorithms, compare, curve, evaluate
     from privsql.verbs.fit import FittedModel, fit
     from privsql.verbs.init import cap, init, itemsets, ledger, synthesize, withdraw
     from privsql.verbs.publish import Published, plan, publish
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer", "Attacked", "EngineError", "Evaluated", "FittedModel", "GuaranteeError", "InfeasibleError",
     "Options", "PrivsqlError", "Published", "Release", "Report", "Spec", "UsageError", "Verified", "Workload",
-    "__version__", "algorithms", "attack", "build", "cap", "compare", "evaluate", "fit", "infer", "init",
+    "__version__", "algorithms", "attack", "build", "cap", "compare", "curve", "evaluate", "fit", "infer", "init",
     "inspect", "itemsets", "ledger", "load", "open", "plan", "publish", "query", "report", "schema", "serve",
     "summarize", "synthesize", "test", "verify", "withdraw",
 ]  # fmt: skip
@@ -39,7 +39,7 @@ _HOMES = {
     "releases.opened": ("Release", "inspect", "query"),
     "source.spec": ("Spec", "build", "load", "schema"),
     "verbs.attack": ("Attacked", "attack", "infer", "summarize"),
-    "verbs.compare": ("Workload", "algorithms", "compare", "evaluate"),
+    "verbs.compare": ("Workload", "algorithms", "compare", "curve", "evaluate"),
     "verbs.fit": ("FittedModel", "fit"),
     "verbs.init": ("cap", "init", "itemsets", "ledger", "synthesize", "withdraw"),
     "verbs.publish": ("Published", "plan", "publish"),

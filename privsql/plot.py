@@ -270,6 +270,30 @@ def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> Laye
     return bars + base.mark_tick(color=ORANGE, thickness=3).encode(alt.X("bound:Q", **axis), y)
 
 
+def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> LayerChart:
+    """Draw what thresholds promise and are predicted to give: (threshold, figures), figures by name."""
+    alt = load_altair()
+    names = {
+        "highest_belief": "who looks a person up (promised)",
+        "learning_belief": "who learns from the release",
+        "count_error": "error of a count",
+    }
+    data = [
+        {"threshold": threshold, "name": name, "figure": figure}
+        for threshold, figures in rows
+        for key, name in names.items()
+        if (figure := figures.get(key)) is not None
+    ]
+    colours = alt.Scale(domain=list(names.values()), range=[BLUE, ORANGE, INKS["third"]])
+    legend = alt.Legend(title=None, orient="top", columns=1, labelLimit=0)
+    base = make_chart(data, NARROW + 60, 220).encode(
+        alt.X("threshold:N", sort=None, title="threshold").axis(labelAngle=-40, labelLimit=0, labelOverlap=False),
+        alt.Y("figure:Q", title="probability, or error / answer").axis(format=PERCENT, tickCount=5).scale(zero=True),
+        alt.Color("name:N", scale=colours, legend=legend),
+    )
+    return base.mark_line() + base.mark_circle(size=40, opacity=1)
+
+
 def chart_structure(rows: Sequence[tuple[str, float]], head: tuple[str, str]) -> Chart:
     """Draw numbers by name as bars; ``head``: the titles of both."""
     alt = load_altair()

@@ -83,7 +83,22 @@ def _release_key(file: Path | None, seed: int | None) -> Key | None:
     return keyed_random.key_file(file) if file else keyed_random.seed_key(seed) if seed is not None else None
 
 
-@register_command(epilog="privsql plan spec.toml --json\nprivsql plan spec.toml --algorithms", cls=PlanCommand)
+def _require_picture_ending(to: Path | None) -> Path | None:
+    """Return the file of a picture; ``UsageError`` unless its ending is that of a PNG or an SVG."""
+    if to is not None and to.suffix.lower() not in (".png", ".svg"):
+        raise UsageError(f"--plot {to}: the ending must be .png or .svg")
+    if to is not None:
+        PICTURES.require_installed()
+    return to
+
+
+Plot = Annotated[Path | None, typer.Option(callback=_require_picture_ending, help="Write a picture: PNG or SVG.")]
+
+
+@register_command(
+    epilog="privsql plan spec.toml --algorithms\nprivsql plan spec.toml --curve --plot curve.svg",
+    cls=PlanCommand,
+)
 def plan(
     ctx: typer.Context,
     source: SpecOrSource,
@@ -91,9 +106,19 @@ def plan(
     algorithms: Annotated[
         bool, typer.Option("--algorithms", help="Compare all algorithms: what each would cost, and reveal.")
     ] = False,
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Compare the threshold with multiples of it: predicted error and belief.")
+    ] = False,
+    plot: Plot = None,
 ) -> CommandOutcome:
     """Dry run: feasibility, setting, loss and its certified lower bound. Nothing is written."""
     spec = read_specification(ctx, source)
+    if plot is not None and not curve:
+        raise UsageError("--plot draws the curve; give --curve with it")
+    if curve:
+        rows = api.curve(spec, options=options)
+        pictures.save_picture(pictures.chart_curve, rows.points, plot)
+        return CommandOutcome(rows.as_json, lambda: printing.print_algorithms(rows))
     if algorithms:
         alternatives = api.algorithms(spec, options=options)
         return CommandOutcome(alternatives.as_json, lambda: printing.print_algorithms(alternatives))
@@ -321,15 +346,6 @@ def serve(
 # ``evaluate``, ``compare``, ``attack`` and ``infer``: how good a release is, and how safe.
 
 
-def _require_picture_ending(to: Path | None) -> Path | None:
-    """Return the file of a picture; ``UsageError`` unless its ending is that of a PNG or an SVG."""
-    if to is not None and to.suffix.lower() not in (".png", ".svg"):
-        raise UsageError(f"--plot {to}: the ending must be .png or .svg")
-    if to is not None:
-        PICTURES.require_installed()
-    return to
-
-
 WorkloadKind = Annotated[str, typer.Option("--workload", help="equality, random, ranges, or a file of SQL.")]
 Queries = Annotated[
     int | None,
@@ -354,7 +370,6 @@ Estimators = Annotated[
 Points = Annotated[
     bool, typer.Option("--points", help="With --json: every question with its true answer and each estimator's.")
 ]
-Plot = Annotated[Path | None, typer.Option(callback=_require_picture_ending, help="Write a picture: PNG or SVG.")]
 TrueSource = Annotated[
     Path, typer.Option("--source", metavar="SPEC.toml|FILE", help="The source: its specification, or its file alone.")
 ]

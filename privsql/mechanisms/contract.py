@@ -82,13 +82,39 @@ class Alternatives:
         return {"algorithms": rows, "advice": self.advice}
 
 
-def refuse_comparison(why: str) -> Callable[..., NoReturn]:
-    """Of a mechanism whose algorithms are not to be compared: ``UsageError``, which says why."""
+@dataclass(frozen=True)
+class Curve(Alternatives):
+    """Thresholds of a mechanism beside each other; rows are named by their threshold."""
+
+    @property
+    def points(self) -> list[tuple[str, dict[str, Figure]]]:
+        """Return (threshold, figures by key) of those that can be met."""
+        return [(row.algorithm, row.figures) for row in self.rows if row.refused is None]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of ``--json``."""
+        rows = [{"threshold": row.algorithm, "refused": row.refused, **row.figures} for row in self.rows]
+        return {"curve": rows}
+
+    def plot(self) -> Any:
+        """Return the picture of the points; ``EngineError`` without altair."""
+        from privsql import plot  # noqa: PLC0415 (imports what draws it)
+
+        return plot.draw_picture(plot.chart_curve, self.points)
+
+
+def refuse_comparison(why: str, flag: str = "--algorithms") -> Callable[..., NoReturn]:
+    """Of a mechanism whose algorithms, or thresholds, are not to be compared: ``UsageError``, which says why."""
 
     def refuse_call(*_: object) -> NoReturn:
-        raise UsageError(f"--algorithms: {why}")
+        raise UsageError(f"{flag}: {why}")
 
     return refuse_call
+
+
+NO_CURVE = refuse_comparison(
+    "this mechanism has no threshold of beliefs; 'privsql compare' publishes and measures", "--curve"
+)
 
 
 # The contract ---------------------------------------------------------------------------------------------------------
@@ -265,6 +291,8 @@ class Mechanism(Generic[P]):
     """
     algorithms: Callable[[Relations, Records, P], Alternatives]
     """Its algorithms beside each other; ``UsageError`` where that tells nothing (``alternatives.none``)."""
+    curve: Callable[[Relations, Records, P], Curve]
+    """Other thresholds beside the stated one, what each promises and is predicted to give; ``UsageError`` as above."""
     publish: Callable[[Relations, Records, P, Key], Facts]
     """Make the tables of a release in database ``release``; returns the facts for its manifest."""
     views: Callable[[Manifest], Views]
@@ -367,6 +395,7 @@ class TabularMechanism(Mechanism[P]):
 
     composition: Composition = NoComposition()
     variants: Mapping[str, Mechanism[Any]] = field(default_factory=dict)
+    curve: Callable[[Relations, Records, P], Curve] = NO_CURVE
     demand: Callable[[Manifest, P], None] = lambda *_: None
     long_checks: Callable[[CheckedRelease[P, Any]], list[Check]] = lambda _: []
     measured: Callable[[CheckedRelease[P, Any]], Facts] = lambda _: Facts()

@@ -314,6 +314,7 @@ class PrivateMechanism(contract.Mechanism[P]):
     composition: contract.Composition = BY_EPSILON
     variants: Mapping[str, contract.Mechanism[Any]] = field(default_factory=dict)
     algorithms: Callable[[Relations, Records, P], Alternatives] = NOT_PLANNED
+    curve: Callable[[Relations, Records, P], contract.Curve] = contract.NO_CURVE
     long_checks: Callable[[CheckedRelease[P, Any]], list[Check]] = lambda _: []
     measured: Callable[[CheckedRelease[P, Any]], Facts] = lambda _: Facts()
     bounds: Callable[[CheckedRelease[P, Any]], list[VerifiedBound]] = list_epsilon_bound

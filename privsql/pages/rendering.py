@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.attacks.scene import Finding
+    from privsql.mechanisms.contract import Curve
     from privsql.model.manifest import CheckResult, Manifest, ReleasePromises, Structure, VerifiedBound
     from privsql.releases.statements import ReleaseSummary
 
@@ -266,8 +267,9 @@ class TruthComparison:
 class VerifiedFacts:
     """The facts of a release whose checks hold.
 
-    ``lines``: names and values of its manifest; ``promise``: the bound in a few words; ``compared``: None without the
-    source; ``certain``: True if the ends of the literature's formula always hold the true answer.
+    ``lines``: names and values of its manifest; ``promise``: the bound in a few words; ``compared`` and
+    ``curve``: None without the source; ``certain``: True if the ends of the literature's formula
+    always hold the true answer.
     """
 
     summary: ReleaseSummary
@@ -283,6 +285,7 @@ class VerifiedFacts:
     certain: bool
     ways: UsageSnippets
     compared: TruthComparison | None = None
+    curve: Curve | None = None
 
     def _notebook_parts(self) -> tuple[str, ...]:
         """Return what a notebook shows: bounds, adversaries, answers by size."""
@@ -312,6 +315,7 @@ class VerifiedFacts:
             "certain_bounds": self.certain,
             "ways": dict(vars(self.ways)),
             **({"measured": self.compared.as_json()} if self.compared else {}),
+            **(self.curve.as_json() if self.curve else {}),
         }
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.attacks.scene import Finding
+    from privsql.mechanisms.contract import Curve
     from privsql.model.manifest import Manifest, Structure, VerifiedBound
     from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, VerifiedFacts
 
@@ -60,6 +61,8 @@ def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, ob
         "measured": _measured_rows(compared) if compared else [],
         "measured_chart": _draw_errors(compared) if compared else "",
         "intervals_chart": _draw_intervals(compared) if compared and compared.pairs else "",
+        "curve": _curve_rows(learnt.curve),
+        "curve_chart": _draw_curve(learnt.curve),
         "pairs": [[format_figure(one) for one in row] for row in compared.pairs] if compared else [],
     }
 
@@ -245,6 +248,24 @@ def _draw_errors(compared: TruthComparison) -> str:
     more = "All estimators give the same, so that one line is seen." if same else ""
     chart = plot.chart_errors(rows, plot.ERROR)
     return draw_figure(chart, "errors", "Error by size of the true answer", caption, more)
+
+
+def _curve_rows(curve: Curve | None) -> list[Row]:
+    """Return threshold, the highest belief, and what is predicted, or why a threshold is refused."""
+    rows: list[Row] = []
+    for one in curve.rows if curve else ():
+        figures = [format_share(one.figures.get(measure.key)) for measure in (curve.measures if curve else ())]
+        rows.append([one.algorithm, *figures, one.refused or ""])
+    return rows
+
+
+def _draw_curve(curve: Curve | None) -> str:
+    """Draw what thresholds are predicted to give; nothing unless two of them can be met."""
+    rows = curve.points if curve else []
+    if len(rows) < 2:
+        return ""
+    caption = "Blue: promised. Orange and purple: predicted from the source, without publishing."
+    return draw_figure(plot.chart_curve(rows), "curve", "Other thresholds", caption)
 
 
 def _draw_intervals(compared: TruthComparison) -> str:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from privsql.answers.answer import Answer
     from privsql.calls import PathLike
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Alternatives
+    from privsql.mechanisms.contract import Alternatives, Curve
     from privsql.source.keywords import SpecLike
     from privsql.source.places import Target
     from privsql.source.table import PersonChoice
@@ -70,6 +70,19 @@ def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
     with options_from(rest, "algorithms") as options, open_session(options) as db:
         choice = make_choice(db, PublicationRequest(whole, path_of(whole)), publishing=False)
         return whole.implementation.algorithms(db, prepare_records(db, whole, choice=choice), whole.mechanism)
+
+
+def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
+    """Compare the stated threshold with multiples of it: belief that is promised, and what is predicted.
+
+    Predicted are the belief of an attacker who learns from the release, and the error of counts. ``spec`` and keywords:
+    as of ``publish``. Raises ``UsageError`` for mechanisms other than bucketization.
+    """
+    keywords, rest = split_keywords(how)
+    whole = as_spec(spec, keywords, verb="curve")
+    with options_from(rest, "curve") as options, open_session(options) as db:
+        choice = make_choice(db, PublicationRequest(whole, path_of(whole)), publishing=False)
+        return whole.implementation.curve(db, prepare_records(db, whole, choice=choice), whole.mechanism)
 
 
 # Evaluate -------------------------------------------------------------------------------------------------------------

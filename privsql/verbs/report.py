@@ -16,7 +16,7 @@ from privsql.answers.answer import BASELINE
 from privsql.calls import as_optional_path, as_paths, as_whole_number
 from privsql.engine.progress import RunKeywords, SilentReporter, options_from
 from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, table
-from privsql.errors import GuaranteeError, UsageError
+from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.extras import SERVING
 from privsql.mechanisms.contract import ItemSetShape, TableShape
 from privsql.pages.rendering import Report, TruthComparison, UsageSnippets, VerifiedFacts
@@ -38,7 +38,7 @@ from privsql.verbs.attack import (
     items_condition,
     list_errors,
 )
-from privsql.verbs.compare import evaluate
+from privsql.verbs.compare import curve, evaluate
 from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.engine.progress import Options
     from privsql.engine.roles import Field
-    from privsql.mechanisms.contract import Shape
+    from privsql.mechanisms.contract import Curve, Shape
     from privsql.releases.contents import StoredRelease
     from privsql.source.keywords import SpecLike
     from privsql.verbs.verify import Verified
@@ -192,7 +192,16 @@ def _gather_facts(
         certain,
         how_to_ask,
         _compare_answers(target, source, key_file, mechanism.shape, options) if source is not None else None,
+        _predict_curve(source, options) if source is not None else None,
     )
+
+
+def _predict_curve(source: SpecLike, options: Options) -> Curve | None:
+    """Return what other thresholds are predicted to give; None where there is no curve."""
+    try:
+        return curve(source, options=options)
+    except (InfeasibleError, UsageError):
+        return None
 
 
 def _compare_answers(

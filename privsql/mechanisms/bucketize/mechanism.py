@@ -54,7 +54,7 @@ from privsql.mechanisms.bucketize.estimator import (
     split_certain,
 )
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts
-from privsql.mechanisms.bucketize.preview import make_plan_facts, preview_release
+from privsql.mechanisms.bucketize.preview import NEAREST, make_plan_facts, predict_curve, preview_release
 from privsql.mechanisms.bucketize.publish import publish
 from privsql.mechanisms.bucketize.search import ALGORITHMS, search
 from privsql.mechanisms.contract import (
@@ -310,7 +310,9 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     remarks = () if modest else (_remark_immodest(records, chosen, share),)
     known = {"allow_certain": True} if parse_linear(chosen).threshold_at(share) == 1 else {}
     algorithm, why = _choose_algorithm(db, records, {"threshold": chosen, **known})
-    return Proposal({"kind": "bucketize", "algorithm": algorithm, "threshold": chosen, **known}, (*remarks, *why))
+    params = {"kind": "bucketize", "algorithm": algorithm, "threshold": chosen, **known}
+    near = _describe_near(db, records, Bucketize.model_validate(params))
+    return Proposal(params, (*remarks, *why, *near))
 
 
 def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -335,6 +337,17 @@ def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> 
         f"{default!r} uses thresholds up: it leaves open {open_}; the mean belief is {beliefs} with 'optimal'.",
         "privsql plan --algorithms compares all algorithms.",
     )
+
+
+def _describe_near(db: Relations, records: Records, params: Bucketize) -> list[str]:
+    """Return what the chosen threshold, its half and its double are predicted to give, one line each."""
+    lines = []
+    for row in predict_curve(db, records, params, NEAREST).rows:
+        belief, error = row.figures.get("learning_belief"), row.figures.get("count_error")
+        if belief is not None:
+            errs = "" if error is None else f", a count of 200 to 1,000 records is off by about {error:.1%}"
+            lines.append(f"{row.algorithm}: an attacker who learns from the release is about {belief:.0%} sure{errs}")
+    return ["Predicted, by threshold (privsql plan --curve shows more):", *lines[:3]] if lines else []
 
 
 def _can_be_met(db: Relations, records: Records, rule: str) -> bool:
@@ -497,4 +510,5 @@ MECHANISM = TabularMechanism(
         "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
     ),
     propose=propose_parameters,
+    curve=predict_curve,
 )

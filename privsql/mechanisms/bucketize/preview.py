@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pydantic import ValidationError
 from sqlglot import exp
 
 from privsql.answers.accuracy import LEAST_SHARE
@@ -23,7 +25,8 @@ from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combi
 from privsql.engine.files import label_value
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import fill, temp_table
-from privsql.errors import InfeasibleError
+from privsql.errors import InfeasibleError, UsageError
+from privsql.exact import Linear
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
@@ -31,12 +34,15 @@ from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
 from privsql.mechanisms.bucketize.feasibility import PlannedAssignment, imply_beliefs
 from privsql.mechanisms.bucketize.informative import make_layout
-from privsql.mechanisms.bucketize.parameters import BucketizePlan
+from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
 from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
 from privsql.mechanisms.bucketize.search import find_plan, search
+from privsql.mechanisms.contract import Alternative, AlternativeMeasure, Curve
 from privsql.model.records import ReleaseArrays
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from privsql.answers.channel import Channel, Floats
@@ -44,7 +50,8 @@ if TYPE_CHECKING:
     from privsql.engine.roles import Roles
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan
-    from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize
+    from privsql.mechanisms.bucketize.parameters import BucketFacts
+    from privsql.mechanisms.contract import Figure
     from privsql.model.records import Records
 
 # Plans ----------------------------------------------------------------------------------------------------------------
@@ -328,3 +335,47 @@ def measure_posterior(taught: LabelledRecords, dealt: LabelledRecords, bucket: I
 
     left = prior * (1 - prior)
     return PosteriorSums(belief, sum_values(weight), sum_values(weight * (1 - weight)), left.sum(axis=0))
+
+
+# Other thresholds -----------------------------------------------------------------------------------------------------
+# The stated threshold and multiples of it: what each promises, and what a model of its release would know.
+
+FACTORS = tuple(map(Fraction, ("1/2", "3/4", "1", "3/2", "2", "3")))
+NEAREST = tuple(map(Fraction, ("1/2", "1", "3/2", "2")))  # of which ``init`` tells the first three that can be met
+CURVE = (
+    AlternativeMeasure("highest_belief", "highest belief of who looks a person up (promised)", ".1%"),
+    AlternativeMeasure("learning_belief", "belief of who learns from the release (not promised)", ".1%"),
+    AlternativeMeasure("count_error", f"error of a count of {LOW} to {HIGH:,} records", ".1%"),
+)
+
+
+def predict_curve(db: Relations, source: Records, params: Bucketize, factors: Sequence[Fraction] = FACTORS) -> Curve:
+    """Return the multiples of the stated threshold by ``factors``; ``UsageError`` if a query or buckets state it."""
+    rule = params.threshold.default
+    if rule is None or params.setting is not None:
+        raise UsageError("--curve: give one threshold, such as '8*f + 0.02', in place of a query or a setting")
+    rows = []
+    for factor in factors:
+        scaled = Linear(rule.slope * factor, rule.intercept * factor)
+        if scaled.slope or scaled.intercept < 1:
+            rows.append(_predict_threshold(db, source, params, str(scaled)))
+    return Curve(CURVE, rows, "thresholds are multiples of the stated one; errors are those after 'privsql fit'")
+
+
+def _predict_threshold(db: Relations, source: Records, params: Bucketize, rule: str) -> Alternative:
+    stated = params.model_dump(mode="json", exclude_none=True)
+    try:
+        changed = Bucketize.model_validate(stated | {"threshold": {**stated["threshold"], "default": rule}})
+        preview = preview_release(db, source, changed)
+    except ValidationError as error:
+        return Alternative(rule, {}, str(error.errors()[0]["msg"]).removeprefix("Value error, "))
+    except (InfeasibleError, UsageError) as error:
+        return Alternative(rule, {}, str(error))
+    if preview.facts.not_allowed:
+        return Alternative(rule, {}, f"makes values certain: {', '.join(preview.facts.not_allowed)}")
+    predicted = predict_release(db, source, preview)
+    highest = preview.facts.highest_belief.overall if preview.facts.highest_belief else "1"
+    figures: dict[str, Figure] = {"highest_belief": float(Fraction(highest))}
+    if predicted is not None:
+        figures |= {"learning_belief": predicted.belief, "count_error": predicted.error}
+    return Alternative(rule, figures)

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import privsql as api
 from privsql.mechanisms.bucketize.layout import runs_from_entries
 from privsql.mechanisms.bucketize.preview import LabelledRecords, PosteriorSums, predict_model
+from support.commands import refused, run, succeeded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,3 +104,34 @@ def test_predictions_are_near_what_attack_and_evaluate_measure(tmp_path: Path, m
     measured = (np.abs(estimate - truth)[inside] / truth[inside]).mean()
     assert inside.sum() > 60
     assert planned["count_error"] == pytest.approx(measured, rel=0.2)
+
+
+def test_a_curve_has_each_threshold_as_its_own_plan_predicts_it() -> None:
+    """Higher thresholds promise less, teach an attacker more and answer better; what can't be met says why."""
+    people, keywords = make_people(2_000), {"sensitive": "job", "quasi_identifiers": ["age", "sex", "place"]}
+    found = api.curve(people, **keywords, threshold="1/4", to="t.duckdb", ledger_off=True)
+    met = {row.algorithm: row.figures for row in found.rows if row.refused is None}
+    assert [row.algorithm for row in found.rows] == ["0.125", "0.1875", "0.25", "0.375", "0.5", "0.75"]
+    assert met["0.25"]["learning_belief"] == plan_people(2_000)["learning_belief"]
+    assert met["0.25"]["count_error"] == plan_people(2_000)["count_error"]
+    for key, rising in (("highest_belief", True), ("learning_belief", True), ("count_error", False)):
+        figures = [figures[key] for figures in met.values()]
+        assert figures == sorted(figures, reverse=not rising), key
+    refused_rows = [row for row in found.rows if row.refused is not None]
+    assert all("threshold" in row.refused for row in refused_rows)
+    with pytest.raises(api.UsageError, match="--curve: give one threshold"):
+        api.curve(people, **keywords, threshold={"query": "SELECT job, 0.5 FROM source"}, ledger_off=True)
+    with pytest.raises(api.UsageError, match="--curve"):
+        api.curve(people, **keywords, kind="randomize", rho1="1/3", rho2="2/3", ledger_off=True)
+
+
+@pytest.mark.slow
+def test_a_curve_is_drawn(tmp_path: Path) -> None:
+    pq.write_table(make_people(2_000), tmp_path / "people.parquet")
+    given = [tmp_path / "people.parquet", "--qi", "age,sex,place", "--sensitive", "job", "--threshold", "1/4"]
+    drawn = succeeded("plan", *given, "--curve", "--plot", tmp_path / "curve.svg", "--json").json
+    assert [row["threshold"] for row in drawn["curve"]][2] == "0.25"
+    text = (tmp_path / "curve.svg").read_text()
+    for name in ("who looks a person up (promised)", "who learns from the release", "error of a count", "0.25"):
+        assert f">{name}<" in text
+    refused(run("plan", *given, "--plot", tmp_path / "other.svg"), 2, "give --curve")
