@@ -6,19 +6,20 @@ import json
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 import privsql
 from support import wires
 from support.places import ROOT
 from test_docs import blocks, page
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CLIENTS = ("psql", "psycopg", "sqlalchemy", "adbc", "asyncpg", "odbc", "jdbc", "duckdb")
 RECORDED = ROOT / "tests" / "serving" / "statements"
@@ -137,3 +138,73 @@ def test_commands_of_the_page_of_the_documentation_run(release: Path, tmp_path: 
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert not done.returncode, done.stderr
             assert done.stdout
+
+
+# Superset -------------------------------------------------------------------------------------------------------------
+# In an environment of its own: pip install apache-superset==6.1.0 rich flask-caching==2.3.1 cachelib==0.13.0 cachetools
+# psycopg2-binary; PRIVSQL_SUPERSET names its folder of programs.
+
+SETTINGS = """
+SECRET_KEY = "a-key-of-the-tests-that-is-long-enough-for-it"
+SQLALCHEMY_DATABASE_URI = "sqlite:///{folder}/superset.db"
+WTF_CSRF_ENABLED = TALISMAN_ENABLED = False
+"""
+ADMIN = "--username admin --firstname a --lastname b --email a@b.c --password admin"
+
+
+@pytest.mark.soak(part="clients")
+@pytest.mark.skipif("PRIVSQL_SUPERSET" not in os.environ, reason="PRIVSQL_SUPERSET names no installation of Superset")
+def test_superset_connects_lists_and_draws_a_chart(release: Path, tmp_path: Path) -> None:
+    """Through its API: a database, a dataset, a chart with a filter, a group and a bound, and SQL of its own."""
+    program = str(Path(os.environ["PRIVSQL_SUPERSET"]) / "superset")
+    (tmp_path / "superset_config.py").write_text(SETTINGS.format(folder=tmp_path), encoding="utf-8")
+    environment = os.environ | {"SUPERSET_CONFIG_PATH": str(tmp_path / "superset_config.py"), "PYTHONPATH": ""}
+    environment |= {"FLASK_APP": "superset.app:create_app()", "SUPERSET_HOME": str(tmp_path)}
+    for step in ("db upgrade", f"fab create-admin {ADMIN}", "init"):
+        subprocess.run([program, *step.split()], env=environment, check=True, capture_output=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number = free.getsockname()[1]
+    with wires.served(release) as port, subprocess.Popen(
+        [program, "run", "-p", str(number)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process, httpx.Client(base_url=f"http://localhost:{number}", timeout=120) as api:  # fmt: skip
+        try:
+            ask_superset(api, port, release)
+        finally:
+            process.terminate()
+
+
+def ask_superset(api: httpx.Client, port: int, release: Path) -> None:
+    """Ask it, and compare with ``privsql query``."""
+    for _ in range(120):
+        with suppress(httpx.TransportError):
+            if api.get("/health").status_code == 200:
+                break
+        time.sleep(1)
+
+    def send(path: str, body: dict[str, Any]) -> Any:
+        reply = api.post(f"/api/v1{path}", json=body)
+        assert reply.is_success, reply.text
+        return reply.json()
+
+    who = {"username": "admin", "password": "admin", "provider": "db"}
+    api.headers["Authorization"] = f"Bearer {send('/security/login', who)['access_token']}"
+    address = f"postgresql+psycopg2://reader@127.0.0.1:{port}/privsql"
+    made = send("/database/", {"database_name": "releases", "sqlalchemy_uri": address, "expose_in_sqllab": True})
+    listed = api.get(f"/api/v1/database/{made['id']}/tables/?q=(schema_name:public)").json()["result"]
+    assert [one["value"] for one in listed] == ["people"]
+    dataset = send("/dataset/", {"database": made["id"], "schema": "public", "table_name": "people"})
+    assert [one["description"] for one in dataset["data"]["columns"]] == [*["quasi-identifier"] * 3, "sensitive"]
+    metrics = [{"expressionType": "SQL", "sqlExpression": sql, "label": label}
+               for label, sql in (("n", "COUNT(*)"), ("low", "low(COUNT(*))"))]  # fmt: skip
+    chart = {"columns": ["sex"], "metrics": metrics, "filters": [{"col": "disease", "op": "==", "val": "flu"}]}
+    source = {"datasource": {"id": dataset["id"], "type": "table"}, "result_format": "json", "result_type": "full"}
+    drawn = send("/chart/data", source | {"queries": [chart | {"orderby": [["n", False]], "row_limit": 100}]})
+    sql = (
+        "SELECT sex, COUNT(*) AS n, low(COUNT(*)) AS low FROM people WHERE disease = 'flu' GROUP BY sex ORDER BY n DESC"
+    )
+    expected = [dict(zip(("sex", "n", "low"), row, strict=True)) for row in privsql.query(release, sql).plain_rows]
+    assert [one | {"n": pytest.approx(one["n"]), "low": pytest.approx(one["low"])} for one in expected] == (
+        drawn["result"][0]["data"]
+    )
+    counted = send("/sqllab/execute/", {"database_id": made["id"], "sql": COUNT, "schema": "public", "runAsync": False})
+    assert [[one["sex"], f"{one['n']:g}"] for one in counted["data"]] == as_texts(release, COUNT)
