@@ -276,6 +276,10 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
     ``privsql[serve]`` is missing or the port is taken.
     """
     SERVING.require_installed()
+    if postgres is None and certificate is not None:
+        raise UsageError("--certificate is for --postgres; the page speaks HTTP")
+    if postgres is not None and (open or allow_host):
+        raise UsageError("--open and --allow-host are for the page; leave them out with --postgres")
     from privsql.serving import postgres as clients  # noqa: PLC0415 (an extra)
     from privsql.serving import server  # noqa: PLC0415 (an extra)
     from privsql.serving.guard import QueryQueue, open_pools  # noqa: PLC0415 (takes long to import)

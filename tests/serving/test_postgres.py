@@ -432,6 +432,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_other_machines_need_tls(release: Path, certificate: Path) -> None:
     refused(run("serve", release, "--postgres", 0, "--host", "0.0.0.0"), 2, "--certificate")  # noqa: S104
     refused(run("serve", release, "--postgres", 0, "--certificate", release), 2, "no PEM file")
+    refused(run("serve", release, "--port", 0, "--certificate", certificate), 2, "--certificate is for --postgres")
+    refused(run("serve", release, "--postgres", 0, "--open"), 2, "--open and --allow-host are for the page")
     context = ssl.create_default_context(cafile=str(certificate))
     with wires.served(release, token="t", tls=postgres.load_certificate(certificate), required=True) as port:  # noqa: S106
         with pytest.raises(ConnectionRefusedError, match="28000"):
