@@ -48,6 +48,7 @@ TYPED = {one.__name__: set(one.__annotations__) for one in (RunKeywords, Compari
 TYPED["Publishing"] |= TYPED["Planning"]
 ELSEWHERE = {  # flags without a keyword, and what stands for them; for --json results have as_json()
     "help": "help(privsql.publish)",
+    "help_all": "help(privsql.publish)",
     "version": "privsql.__version__",
     "query --explain": "Answer.sql and Answer.formula",
     "query --as_csv": "Answer.frame().to_csv()",
