@@ -21,13 +21,13 @@ from sqlglot import exp
 from privsql import markup
 from privsql.answers import parser
 from privsql.answers.aggregates import is_number
-from privsql.answers.question import as_written
+from privsql.answers.question import Explained, as_written
 from privsql.engine.sqlfiles import DIALECT, column, fill, render_sql, table
 from privsql.errors import EngineError, UsageError
 from privsql.model.parameters import MONTHS, number_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
     import polars as pl
@@ -89,10 +89,6 @@ class Figure:
         return f"{left}; {at_most} {self.touching:,} of them, the estimate none"
 
 
-Explained = tuple["exp.Query | Callable[[], exp.Query]", str]
-"""A statement that reads a release, or what makes it where it is seldom read, and the formula in words."""
-
-
 @dataclass(frozen=True)
 class Answer:
     """Column names and rows, in the query's order; each of ``figures`` takes four of the columns."""
@@ -113,8 +109,7 @@ class Answer:
     @cached_property
     def sql(self) -> str:
         """Return the SQL that reads the release."""
-        trees = (statement() if callable(statement) else statement for statement, _ in self.explained)
-        return ";\n".join(dict.fromkeys(map(render_sql, trees)))
+        return ";\n".join(dict.fromkeys(render_sql(one() if callable(one) else one) for one, _ in self.explained))
 
     @property
     def formula(self) -> str:
@@ -561,17 +556,10 @@ class Answers(ABC):
 
         A column whose values are in bins has those at which a bin begins.
         """
-        if (name, most) not in self._listed_values:
-            of_records = any(field.name == name for field in self._roles.quasi_identifiers)
-            place = table(self.records if of_records else self.values)
-            holes: Holes = {"records": place, "column": column(name), "most": exp.Literal.number(most)}
-            self._listed_values[name, most] = [row[0] for row in self._db.rows(fill("query/shown", holes))]
-        return list(self._listed_values[name, most])
-
-    @cached_property
-    def _listed_values(self) -> dict[tuple[str, int], list[str | None]]:
-        """The answers of ``list_values`` so far: every question looks up the values that it names."""
-        return {}
+        of_records = any(field.name == name for field in self._roles.quasi_identifiers)
+        place = table(self.records if of_records else self.values)
+        holes: Holes = {"records": place, "column": column(name), "most": exp.Literal.number(most)}
+        return [row[0] for row in self._db.rows(fill("query/shown", holes))]
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """Parse an analyst's SQL; ``UsageError`` for whatever is not supported, which is never answered."""

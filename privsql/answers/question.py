@@ -13,7 +13,7 @@ from privsql.errors import UsageError
 from privsql.model.manifest import Estimate, as_number, exact_estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from privsql.engine.database import Relations
 
@@ -195,6 +195,7 @@ def _as_text(item: exp.Column) -> bool:
 # A count query in parts: the question, and the contribution of each side of the release.
 
 Side = Literal["qi", "sa"]
+Explained = tuple["exp.Query | Callable[[], exp.Query]", str]  # a statement, or what makes it, and the formula in words
 Kind = Literal["count", "sum", "avg", "min", "max", "median", "distinct", "statistic", "window"]
 COUNTS = ("count", "distinct")  # are 0 of nothing
 AGGREGATE_NODES: dict[str, type[exp.AggFunc]] = {

@@ -460,16 +460,16 @@ class BucketLists:
         """Return what the buckets of the records list, each as often as ``scale`` says, summed by set (``shape``)."""
         observed = np.zeros(shape)
         for one in self.classes:
-            mine = (bids >= one.first) & (bids < one.first + len(one.codes))
-            listed, row = one.codes[bids[mine] - one.first], ranks[mine] * shape[1]
-            pairs = sum(np.bincount(row + values, minlength=observed.size) for values in listed.T)
+            mine = (bids >= one.first) & (bids < one.first + one.codes.shape[1])
+            bucket, row = bids[mine] - one.first, ranks[mine] * shape[1]
+            pairs = sum(np.bincount(row + codes[bucket], minlength=observed.size) for codes in one.codes)
             observed += scale[one.size] * np.reshape(pairs, shape)
         return observed
 
 
 @dataclass(frozen=True)
 class ListedClass:
-    """Buckets of one ``size``, numbered from ``first`` on, and the ``codes`` (buckets, listed) of what each lists."""
+    """Buckets of one ``size``, numbered from ``first`` on, and the ``codes`` (listed, buckets) of what each lists."""
 
     size: int
     first: int
@@ -489,7 +489,8 @@ def read_lists(db: Relations, roles: Roles, facts: BucketFacts) -> BucketLists:
     listed = np.repeat(codes[order].astype(np.int32), times[order])
     classes, place, first = [], 0, 0
     for (size, number), length in zip(facts.sizes, lengths, strict=True):
-        classes.append(ListedClass(size, first, listed[place : place + number * length].reshape(number, length)))
+        codes = listed[place : place + number * length].reshape(number, length)
+        classes.append(ListedClass(size, first, np.ascontiguousarray(codes.T)))
         place, first = place + number * length, first + number
     return BucketLists(tuple(classes))
 

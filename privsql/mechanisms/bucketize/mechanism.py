@@ -16,7 +16,7 @@ from privsql.answers.accuracy import by_questions
 from privsql.answers.answer import BASELINE, LINEAR, MODEL
 from privsql.answers.bucket_model import find_obstacle
 from privsql.answers.channel import LARGE, relative_error, remaining_variance
-from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement
+from privsql.answers.question import EXACT, CountQuery, Explained, exact_answer, exact_statement
 from privsql.attacks import adversaries
 from privsql.attacks.suite import Suite
 from privsql.engine.files import label_value
@@ -138,7 +138,7 @@ class BucketizedAnswers(answer.Answers):
         linear = (LINEAR,) if len(self.channel.records) <= LARGE else ()
         return *model, *linear, BASELINE
 
-    def make_statement(self, query: CountQuery, estimator: str) -> answer.Explained:
+    def make_statement(self, query: CountQuery, estimator: str) -> Explained:
         """The SQL that reads the release for an answer, and the formula in words."""
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
