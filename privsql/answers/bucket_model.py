@@ -67,7 +67,10 @@ LEAST = 1e-30  # probability of a listed value
 
 @dataclass(frozen=True)
 class Batch:
-    """Buckets of a shape with ``places`` (b, z, d) of their probabilities, ``beliefs`` q (b, z, d), ``logs`` (b,)."""
+    """Buckets of a shape with ``places`` (b, z, d) of their probabilities, ``beliefs`` q (b, z, d), ``logs`` (b,).
+
+    ``exact``: every entry is one slot.
+    """
 
     records: Ints
     values: Ints
@@ -75,6 +78,7 @@ class Batch:
     places: Ints
     beliefs: Floats
     logs: Floats
+    exact: bool
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,7 @@ class BucketLikelihood:
                     beliefs, logs, scales[part] = approximate_posterior(
                         weights, shape.counts[part], scales[part], self._rounds
                     )
-                yield Batch(records, listed, shape.counts[part], places, beliefs, logs)
+                yield Batch(records, listed, shape.counts[part], places, beliefs, logs, shape.exact)
 
     def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
         """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""

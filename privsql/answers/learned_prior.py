@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 #     a = tr(acc) / (R tr D),  K <- (acc + PRIOR a D) / (R + PRIOR),  acc = sum of mu mu^T + covariance.
 #
 # With W^T B W = I and W^T M^T K M W = V diag(lambda) V^T, A_q = W V diag(1 / (lambda + 1/T_q)) V^T W^T: a round costs
-# one eigenproblem for all questions of one level of noise.
+# one eigenproblem for all questions, whose noise is that of independent records.
 
 ROUNDS = 3  # more change neither errors nor coverage
 START = 0.25  # of the default form
@@ -58,33 +58,21 @@ def estimate_covariance(channel: Channel, observation: Observation) -> Floats:
     default, number = np.diag(channel.prior_shape), len(observation.total)
     if not number:
         return default
-    estimate, levels = START * default, _by_level(channel, observation)
+    estimate, white = START * default, channel.whitening_matrix(1.0)  # W^T B W = I
+    pulled = (observation.observed / observation.total[:, None] - channel.shares @ channel.mean) @ white
     for _ in range(ROUNDS):
-        added, across = number * estimate, estimate @ channel.mean
-        for white, pulled, inverse in levels:
-            whitened = across @ white
-            values, vectors = np.linalg.eigh(white.T @ (channel.mean.T @ whitened))
-            weights = 1 / (values.clip(0) + inverse[:, None])  # (R, k)
-            means = (pulled @ vectors) * weights
-            inner = means.T @ means
-            inner[np.diag_indices(len(inner))] -= weights.sum(axis=0)
-            turned = whitened @ vectors
-            added = added + turned @ inner @ turned.T
+        whitened = estimate @ channel.mean @ white
+        values, vectors = np.linalg.eigh(white.T @ (channel.mean.T @ whitened))
+        weights = 1 / (values.clip(0) + 1 / observation.total[:, None])  # (R, k)
+        means = (pulled @ vectors) * weights
+        inner = means.T @ means
+        inner[np.diag_indices(len(inner))] -= weights.sum(axis=0)
+        turned = whitened @ vectors
+        added = number * estimate + turned @ inner @ turned.T
         scale = np.trace(added) / (number * channel.prior_shape.sum())
         estimate = (added + PRIOR * scale * default) / (number + PRIOR)
         estimate = (estimate + estimate.T) / 2
     return np.asarray(estimate)
-
-
-def _by_level(channel: Channel, observation: Observation) -> list[tuple[Floats, Floats, Floats]]:
-    """For each level of noise W with W^T B W = I, the deviations d^T W of its questions, and their 1/T."""
-    level = np.round(observation.weight * channel.records.sum() / observation.second, 9)
-    deviations = observation.observed / observation.total[:, None] - channel.shares @ channel.mean
-    parts = []
-    for one in np.unique(level).tolist():
-        white = channel.whitening_matrix(one)
-        parts.append((white, deviations[level == one] @ white, 1 / observation.total[level == one]))
-    return parts
 
 
 # Sample ---------------------------------------------------------------------------------------------------------------
@@ -98,14 +86,12 @@ MOST_RECORDS = 500_000  # records that are looked at
 @dataclass(frozen=True)
 class Sample:
     """``places`` (n,): the bucket, group or cell in which each record is seen, a row of ``shown``; ``shown`` (p, k):
-    what a record that is seen there adds to e; ``columns``: what tells the records apart, one code per value (n,);
-    ``independent``: whether they were drawn independently, or took their places without replacement.
+    what a record that is seen there adds to e; ``columns``: what tells the records apart, one code per value (n,).
     """
 
     places: Codes
     contributions: scipy.sparse.csr_array
     columns: dict[str, Codes]
-    independent: bool = False
 
     @property
     def record_count(self) -> int:
@@ -171,13 +157,11 @@ SHARE = 0.002  # of the records that a condition must select
 FEWEST_IN_SET = 8  # records that any set must have
 TRIES = 20  # conditions drawn for one that selects enough
 GROUPS = 150  # values of a column, at most
-LEVELS = np.array([0.1, 0.4, 0.7, 0.9, 1.0])  # of noise
-MANY = 300  # values beyond which there is one level
 
 
 def draw_conditions(sample: Sample, channel: Channel, noise: np.random.Generator) -> Observation:
     """Equality on 1 to 3 columns with the values of a random record."""
-    return _make_observation(sample, channel, *sample.observe_sets(_draw_sets(sample, noise)))
+    return _make_observation(channel, *sample.observe_sets(_draw_sets(sample, noise)))
 
 
 def list_values(sample: Sample, channel: Channel, column: str, noise: np.random.Generator) -> Observation:
@@ -187,7 +171,7 @@ def list_values(sample: Sample, channel: Channel, column: str, noise: np.random.
     if len(enough) > GROUPS:
         chances = records[enough] / records[enough].sum()
         enough = np.sort(noise.choice(enough, GROUPS, replace=False, p=chances))
-    return _make_observation(sample, channel, *sample.by_value(column, enough))
+    return _make_observation(channel, *sample.by_value(column, enough))
 
 
 def _draw_sets(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]:
@@ -214,15 +198,9 @@ def _draw_sets(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.in
     return list({members.tobytes(): members for members in drawn}.values())
 
 
-def _make_observation(sample: Sample, channel: Channel, observed: Floats, total: Floats) -> Observation:
-    """Return the observation of sets with so many records.
-
-    The level of the noise is rounded up to one of a few, which share their eigenproblems.
-    """
-    share = np.minimum(total / channel.records.sum(), 1)
-    levels = LEVELS if len(channel.records) <= MANY and not sample.independent else LEVELS[-1:]
-    level = levels[np.searchsorted(levels, 1 - share - 1e-9)]
-    return Observation(observed, total, total, total, share * level)
+def _make_observation(channel: Channel, observed: Floats, total: Floats) -> Observation:
+    """Return the observation of sets with so many records, which are perturbed independently."""
+    return Observation(observed, total, total, total, np.minimum(total / channel.records.sum(), 1))
 
 
 # Strengths ------------------------------------------------------------------------------------------------------------

@@ -115,11 +115,7 @@ def test_a_question_has_the_weights_of_its_strongest_column() -> None:
 def deviations(through: Channel, seen: Observation) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
     """d_q and B_q / T_q of every question, as the formula has them."""
     shares, records = through.shares, through.records.sum()
-    sampled = through.mean.T @ np.diag(shares) @ through.mean
-    share = seen.total / records
-    noise = [
-        (sampled + (1 - s) * (through.moment / records - sampled)) / t for s, t in zip(share, seen.total, strict=True)
-    ]
+    noise = [through.moment / records / total for total in seen.total]
     return (seen.observed - seen.total[:, None] * (shares @ through.mean)) / seen.total[:, None], noise
 
 
@@ -246,15 +242,6 @@ def test_values_of_a_column_are_those_with_enough_records() -> None:
     some = asking.list_values(sample, through, "fine", seed_key(1).random_generator("test"))
     assert (records >= asking.FEWEST_IN_SET).sum() > asking.GROUPS == len(some.total)
     assert (some.total >= asking.FEWEST_IN_SET).all()
-
-
-def test_noise_is_never_taken_for_less_than_it_is() -> None:
-    """Levels are rounded up."""
-    through, sample = made(np.random.default_rng(82))
-    seen = asking.draw_conditions(sample, through, seed_key(1).random_generator("test"))
-    share = seen.total / 3000
-    assert (seen.weight >= share * (1 - share) - 1e-12).all()
-    assert len(np.unique(np.round(seen.weight / share, 9))) <= len(asking.LEVELS)
 
 
 @each(

@@ -11,7 +11,7 @@ import scipy
 from sqlglot import exp
 
 from privsql.answers.aggregates import is_number
-from privsql.answers.bucket_model import EXACT_SIZE, find_obstacle, fit_bucket_model
+from privsql.answers.bucket_model import find_obstacle, fit_bucket_model
 from privsql.answers.channel import LARGE
 from privsql.attacks import suite
 from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints
@@ -333,7 +333,7 @@ def find_learning(scene: BucketAttackView) -> Finding | None:
     for batch in model.find_calibrated_beliefs():
         rows = scene.record_order[batch.records]
         uniform = np.broadcast_to(1 / batch.values.shape[1], (len(rows), 1, batch.values.shape[1]))
-        tally.add_block(Block(rows, batch.values, uniform, exclusive=rows.shape[1] <= EXACT_SIZE), batch.beliefs)
+        tally.add_block(Block(rows, batch.values, uniform, exclusive=batch.exact), batch.beliefs)
     return Finding(
         suite.LEARNING,
         suite.LEARNING_KNOWS,

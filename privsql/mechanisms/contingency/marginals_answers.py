@@ -510,12 +510,10 @@ class MarginalAnswers(private.PrivateAnswers):
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        self.require_estimator(estimator)
         return self._split_question(query).statement(), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that a value of the columns can have."""
-        self.require_estimator(estimator)
         groups, sums = self._split_question(query).read_sums(self._db)
         degrees = DEGREES if len(sums.columns) > 1 and estimator != "baseline" else np.inf
         estimates = self._estimate_sums(sums, estimator)

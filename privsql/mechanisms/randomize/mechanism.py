@@ -174,11 +174,10 @@ class RandomizeAnswers(answer.Answers):
         columns = {name: encode_values(rows[key]) for name, key in zip(names, self._roles.qi_keys, strict=True)}
         shown = scipy.sparse.eye_array(self.channel.mean.shape[1], format="csr")
         places = rows["cell"].to_numpy().astype(np.int32)
-        return learn_from_release(self.channel, Sample(places, shown, columns, independent=True))
+        return learn_from_release(self.channel, Sample(places, shown, columns))
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        self.require_estimator(estimator)
         if query.is_exact:
             return exact_statement(query, table("perturbed")), EXACT
         if estimator == "baseline" and query.measure.kind != "count":

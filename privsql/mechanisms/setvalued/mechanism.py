@@ -274,9 +274,8 @@ class ItemSetTreeAnswers(TreeAnswers):
         met = sets.sets_with_all(codes)
         return self.make_estimate((), part[met], sets.weights[met].astype(np.int64), confidence)
 
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:  # noqa: ARG002
         """The answer: one row."""
-        self.require_estimator(estimator)
         rows = self._db.arrow(self._matching_query(query))
         part, count = (as_integers(rows[name], -1) for name in ("part", "count"))
         return [self.make_estimate((), part, count, confidence)]

@@ -200,12 +200,10 @@ class ViewAnswers(private.PrivateAnswers):
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:  # noqa: ARG002
         """The SQL that reads the release for an answer, and the formula in words."""
-        self.require_estimator(estimator)
         return fill("setvalued/counted", {"marginals": table("privsql_marginals")}), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer: one row; ``UsageError`` for what was not measured."""
-        self.require_estimator(estimator)
         whole = all_of([*query.filters["qi"], *query.filters["sa"]])
         condition = read_condition(self._db, whole, table("privsql_universe"))
         if not condition.counts:

@@ -69,4 +69,3 @@ def test_records_see_what_the_database_says(algorithm: str, tmp_path: Path, monk
             assert total.sum() == found.record_count == 1500
     assert privsql.query(spec.target, question).rows == first
     np.testing.assert_array_equal(given[0].places, given[1].places)
-    assert given[0].independent
