@@ -213,10 +213,11 @@ def print_answer(answer: Answer, hints: Sequence[str] = (), *, explain: bool) ->
 
 def print_fit(fitted: FittedModel) -> None:
     """Print where a model is stored, and what it says of persons."""
+    part = "" if fitted.fitted_share == 1 else f", fitted to {fitted.fitted_share:.0%} of these, which memory holds"
     lines = {
         "persons": f"its best guess of a person's value is right with a probability of {fitted.belief:.0%} on average; "
         "everybody who has the release can fit it",
-        "model": f"of {fitted.records:,} records, {fitted.seconds:,.1f} s",
+        "model": f"of {fitted.records:,} records{part}, {fitted.seconds:,.1f} s",
         "stored": str(fitted.stored) if fitted.stored else "no; the cache is switched off",
         "parameters": str(fitted.to) if fitted.to else None,
         "drawn rows": str(fitted.rows) if fitted.rows else None,

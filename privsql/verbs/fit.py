@@ -45,7 +45,7 @@ class FittedModel:
 
     ``stored``: its file in the user's cache, None where there is no cache; ``to``: that of its parameters; ``rows``:
     that of rows that it drew; ``belief``: how sure it is of its best guess of a person's value on average, calibrated
-    on buckets that it was not fitted to.
+    on buckets that it was not fitted to; ``fitted_share``: of the records, in as many whole buckets as memory holds.
     """
 
     release: Path
@@ -55,6 +55,7 @@ class FittedModel:
     stored: Path | None
     to: Path | None
     rows: Path | None = None
+    fitted_share: float = 1.0
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
@@ -106,8 +107,8 @@ def fit(
         if rows_file is not None:
             drawn = draw_rows(model, records, attached.manifest.roles, attached.database)
             _write_rows(drawn, rows_file)
-        belief = model.belief
-    return FittedModel(target.path, len(arrays.bucket), time.monotonic() - clock, belief, stored, file, rows_file)
+        figures = model.belief, stored, file, rows_file, model.interval.fitted_share
+    return FittedModel(target.path, len(arrays.bucket), time.monotonic() - clock, *figures)
 
 
 def fit_draft(release: AttachedRelease, options: Options) -> None:

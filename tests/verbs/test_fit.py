@@ -384,3 +384,13 @@ def test_an_opened_release_reaches_no_other_model(folder: Path, monkeypatch: Any
         assert "model" in str(allowed)
     finally:
         other.unlink()
+
+
+@pytest.mark.slow
+def test_what_memory_does_not_hold_is_said(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path))
+    monkeypatch.setattr(bucket_model, "MOST_BYTES", 2**26)
+    done = succeeded("fit", folder / "t.duckdb")
+    share = api.fit(folder / "t.duckdb").fitted_share
+    assert 0.1 < share < 0.9
+    assert f"fitted to {share:.0%} of these, which memory holds" in " ".join(done.out.split())
