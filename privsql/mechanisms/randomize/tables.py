@@ -221,8 +221,8 @@ WORTH = 0.25  # of its noise that a pair has to show: a model takes what it can 
 # v, and noise of variance s^2, its count y is taken for normal around the sum of p with variance s^2 + T f (1 - f).
 # Weights are p raked to the tables, shrunk to the model by how far these lie from it beyond their noise.
 
-FIRST = Schedule(first=10, rounds=2, each=6, last=8)
-LAST = Schedule(first=4, rounds=2, each=6, last=14)
+FIRST = Schedule(first=8, rounds=1, last=8)
+LAST = Schedule(first=6, rounds=2, each=6, last=12)
 AGAIN = Schedule(rounds=0, last=16)
 FEWEST, RAKING, FARTHEST, TINY = 30, 3, 10.0, 1e-9
 
@@ -366,7 +366,7 @@ def _sum_cells(weights: Floats, sizes: Ints, cells: Ints, size: int) -> Floats:
 #
 # Real tables are not drawn from the model: MISFIT is how much more they miss.
 
-CONDITIONS, ATTRIBUTES, SETS, LEAST_SHARE, MISFIT = 150, 3, 10, 0.002, 1.3
+CONDITIONS, ATTRIBUTES, SETS, LEAST_SHARE, MISFIT = 150, 3, 10, 0.002, 2.0
 MOST_EXCESS = 4.0
 
 
