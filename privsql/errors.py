@@ -5,6 +5,11 @@ A message is one line that names the column, value or bound concerned and what w
 
 from __future__ import annotations
 
+TYPE_CHECKING = False  # as of typing, which takes longer to import than all that stands here
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
 
 class PrivsqlError(Exception):
     """Base of all errors that privsql raises on purpose."""
@@ -13,6 +18,44 @@ class PrivsqlError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
+
+
+COMPARED = 2_000  # of those that are compared letter by letter
+
+
+def closest(value: str, listed: Sequence[str]) -> str | None:
+    """Return the listed text that is most like a value; None where none is alike.
+
+    >>> closest("sales", ["Craft-repair", "Sales"]), closest("Craft repair", ["Craft-repair"]), closest("x", ["Sales"])
+    ('Sales', 'Craft-repair', None)
+    """
+    import difflib  # noqa: PLC0415 (only after a mistake)
+
+    folded = {one.strip().casefold(): one for one in reversed(listed)}
+    alike = [value.strip().casefold()]
+    if alike[0] not in folded and len(folded) <= COMPARED:
+        alike = difflib.get_close_matches(alike[0], folded, n=1)
+    return folded.get(alike[0]) if alike else None
+
+
+def suggest_name(wrong: str, known: Iterable[str]) -> str:
+    """Return a question that names what was probably meant; empty where nothing is near.
+
+    >>> suggest_name("desease", ["age", "disease"])
+    ", did you mean 'disease'?"
+    """
+    near = closest(wrong, [*known])
+    return f", did you mean {near!r}?" if near else ""
+
+
+def suggest_file(path: Path) -> str:
+    """Return what to do where a path leads to no file: a file of that folder that was probably meant, or to look."""
+    try:
+        names = {one.stem: one.name for one in path.parent.iterdir()}
+    except OSError:
+        return f"; there is no folder {path.parent}"
+    near = closest(path.stem, [*names])
+    return f", did you mean {names[near]!r}?" if near else "; check the path"
 
 
 class GuaranteeError(PrivsqlError):

@@ -320,7 +320,8 @@ def from_file(path: Path) -> list[Question]:
     try:
         statements = sqlglot.parse(path.read_text(encoding="utf-8"), dialect=DIALECT)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        why = f"{error.strerror}; a workload is equality, random, ranges, or a file of SQL"
+        raise UsageError(f"{path}: {why}") from error
     except sqlglot.errors.SqlglotError as error:
         raise UsageError(f"{path}: {str(error).splitlines()[0]}") from error
     return [Question(statement.sql(dialect=DIALECT)) for statement in statements if statement is not None]

@@ -5,7 +5,6 @@ Tables, JSON, CSV and Python show the same columns. Questions that cut through a
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from abc import ABC, abstractmethod
@@ -23,7 +22,7 @@ from privsql.answers import parser
 from privsql.answers.aggregates import is_number
 from privsql.answers.question import Explained, as_written
 from privsql.engine.sqlfiles import DIALECT, column, fill, render_sql, table
-from privsql.errors import EngineError, UsageError
+from privsql.errors import EngineError, UsageError, closest
 from privsql.model.parameters import MONTHS, number_range
 
 if TYPE_CHECKING:
@@ -619,7 +618,9 @@ class Answers(ABC):
 
     def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:  # noqa: ARG002
         """Return the most frequent item sets and their counts; ``UsageError`` where records hold no items."""
-        raise UsageError(f"the release holds no item sets; it is made by {self._manifest.mechanism}")
+        raise UsageError(
+            f"the release holds no item sets; it is made by {self._manifest.mechanism}: count with 'privsql query'"
+        )
 
     def make_synthetic(self) -> pa.Table:
         """Return records that give about the release's estimates; ``UsageError`` where none can be made."""
@@ -631,7 +632,6 @@ class Answers(ABC):
 # Warn of values in a question that do not occur in a release, and propose similar ones.
 
 MOST = 10_000  # values of a column that are looked through
-COMPARED = 2_000  # of those that are compared letter by letter
 OF_ITEMS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
 
 
@@ -685,16 +685,3 @@ def _phrase_hint(value: exp.Literal, listed: Sequence[str], name: str = "") -> s
     meant = closest(value.name, listed)
     quoted = "" if meant is None else "; did you mean '" + meant.replace("'", "''") + "'?"
     return f"{where}: {value.sql()}{quoted}"
-
-
-def closest(value: str, listed: Sequence[str]) -> str | None:
-    """Return the listed text that is most like a value; None where none is alike.
-
-    >>> closest("sales", ["Craft-repair", "Sales"]), closest("Craft repair", ["Craft-repair"]), closest("x", ["Sales"])
-    ('Sales', 'Craft-repair', None)
-    """
-    folded = {one.strip().casefold(): one for one in reversed(listed)}
-    alike = [value.strip().casefold()]
-    if alike[0] not in folded and len(folded) <= COMPARED:
-        alike = difflib.get_close_matches(alike[0], folded, n=1)
-    return folded.get(alike[0]) if alike else None

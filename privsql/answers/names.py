@@ -24,7 +24,7 @@ from privsql.answers.question import (
 )
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, column
-from privsql.errors import UsageError
+from privsql.errors import UsageError, suggest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -138,6 +138,17 @@ def parse_select(sql: str) -> exp.Select:
     return tree
 
 
+def _explain_syntax(error: SqlglotError) -> str:
+    """Return what is wrong with a text of SQL and where, in words of SQL."""
+    found: dict[str, Any] = next(iter(getattr(error, "errors", None) or []), {})
+    if not found:
+        return str(error).splitlines()[0]
+    what = str(found.get("description", "")).rstrip(".")
+    what = "something is missing" if "Required keyword" in what else what
+    near = f"{found.get('start_context', '')}{found.get('highlight', '')}"[-40:].strip()
+    return f"{what}, behind {near!r} (line {found.get('line')}, column {found.get('col')})"
+
+
 def parse_query_text(sql: str) -> exp.Expr:
     """Return the one SELECT, or UNION of such, that the text is; ``UsageError`` for anything else."""
     return _parse_text(sql).copy()
@@ -150,7 +161,7 @@ def _parse_text(sql: str) -> exp.Expr:
         with _silence_parser():
             statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
     except SqlglotError as error:
-        raise UsageError(f"the query can't be parsed: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"the query can't be parsed: {_explain_syntax(error)}") from error
     except STUMBLES as error:
         raise UsageError("the query can't be parsed") from error
     if len(statements) != 1 or not isinstance(statements[0], exp.Select | exp.Union):
@@ -574,4 +585,5 @@ def _inner_column(name: str, written: exp.Column) -> exp.Column:
 
 def _unknown_column(name: str, source: QueryTable) -> UsageError:
     place = source.alias if source.lookup else "the release"
-    return UsageError(f"column {name!r} is not in {place}; it has {', '.join(source.columns.values())}")
+    near = suggest_name(name, source.columns.values()) or ";"
+    return UsageError(f"column {name!r} is not in {place}{near} it has {', '.join(source.columns.values())}")

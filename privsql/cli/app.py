@@ -58,7 +58,8 @@ class VerbGroup(TyperGroup):
         except BrokenPipeError:
             code = _discard_output()
         except (typer.TyperException, PrivsqlError, OSError) as error:
-            code = _report_failure(error, as_json=as_json)
+            by_flags = isinstance(error, PrivsqlError) and not any(one.lower().endswith(".toml") for one in arguments)
+            code = _report_failure(error, as_json=as_json, by_flags=by_flags)
         sys.exit(code)
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -203,11 +204,13 @@ def _print_json(result: dict[str, Any]) -> None:
     print(json.dumps(result, ensure_ascii=(sys.stdout.encoding or "utf-8").lower() not in ("utf-8", "utf8")))
 
 
-def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_json: bool) -> int:
-    """Print an error and return its exit code."""
+def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_json: bool, by_flags: bool) -> int:
+    """Print an error and return its exit code; ``by_flags``: keys of specifications are spelled as flags."""
     if isinstance(error, OSError):
         error = EngineError(f"{error.filename or 'standard output'}: {error.strerror}")
     text, details = str(error), error.details if isinstance(error, InfeasibleError) else {}
+    if by_flags and (keywords := sys.modules.get("privsql.source.keywords")):
+        text = keywords.spell_as_flags(text)
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         text = " ".join(error.format_message().split()) + (f" (see {context.command_path} --help)" if context else "")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from privsql import system
-from privsql.errors import EngineError
+from privsql.errors import EngineError, suggest_file
 from privsql.system import OTHERS
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _files_of(name: str) -> list[Path]:
         return files
     if path.exists() or not WILD.search(name):
         if not path.is_file():
-            what = "no file that can be read more than once" if path.exists() else "no such file"
+            what = "no file that can be read more than once" if path.exists() else f"no such file{suggest_file(path)}"
             raise EngineError(f"{name}: {what}")
         return [path]
     folder, pattern = _split_pattern(path)

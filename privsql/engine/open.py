@@ -16,7 +16,7 @@ from privsql.engine.duck.files import SQLiteFile
 from privsql.engine.duck.warehouse import DuckSession
 from privsql.engine.files import explain_disguise, sniff_kind, temporary_folder
 from privsql.engine.progress import Options
-from privsql.errors import EngineError
+from privsql.errors import EngineError, suggest_file
 from privsql.extras import SPARK
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def list_tables(path: Path) -> list[str]:
     Raises ``EngineError`` for a file that is neither.
     """
     if not path.is_file():
-        raise EngineError(f"{path}: no such file")
+        raise EngineError(f"{path}: no such file{suggest_file(path)}")
     wrong = "" if sniff_kind(path) in ("duckdb", "sqlite") else explain_disguise(path, "database", "none")
     if wrong:
         raise EngineError(f"{path}: {wrong}")

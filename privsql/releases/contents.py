@@ -16,7 +16,7 @@ from privsql.engine import parquet, sqlfiles
 from privsql.engine.open import log_of
 from privsql.engine.roles import Field
 from privsql.engine.sqlfiles import all_rows, column, fill, table
-from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
+from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError, suggest_file
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import MANIFEST, PARAMETERS, Check, CheckResult, Manifest, run_checks
 from privsql.releases.draft import MAIN, find_schema, sweep_drafts
@@ -191,7 +191,8 @@ def locate_release(target: Target) -> StoredRelease:
         mode = place.stat().st_mode
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        raise EngineError(f"{target}: {'no such release' if missing else error.strerror}") from error
+        gone = f"no such release{suggest_file(target.file)}"
+        raise EngineError(f"{target}: {gone if missing else error.strerror}") from error
     except (ValueError, RuntimeError) as error:  # no text of a path, or links in a circle
         raise EngineError(f"{str(target)!r} leads nowhere") from error
     if stat.S_ISDIR(mode):
@@ -423,7 +424,11 @@ def _read_manifest(db: Container, stored: StoredRelease, place: tuple[str, str],
         stated = list_definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=place[1])
         listed = db.list_relations(place[0])
         present = {(kind, name): text for kind, schema, name, text in listed if schema == place[1]}
-        wrong = [] if stated.items() <= present.items() else ["its manifest is missing, or no plain table"]
+        wrong = (
+            []
+            if stated.items() <= present.items()
+            else ["its manifest is missing, or no plain table; 'privsql publish' makes releases"]
+        )
     if wrong:
         raise UsageError(wrong[0])
     rows = table(MANIFEST, *place)

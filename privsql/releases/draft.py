@@ -39,7 +39,9 @@ class Draft:
         try:
             self._room = Folder(_draft_prefix(target), self._path.parent)
         except OSError as error:
-            raise EngineError(f"{self._path.parent}: can't be written: {error.strerror}") from error
+            raise EngineError(
+                f"{self._path.parent}: can't be written: {error.strerror}; make the folder, or name another"
+            ) from error
         self.folder = self._room.path
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_o
 from privsql.calls import PathLike, as_exact_data, as_path, at_home, refuse_unknown_keywords
 from privsql.engine.files import WILD, find_files, redact_secrets, url_scheme
 from privsql.engine.progress import RUNNING
-from privsql.errors import EngineError, UsageError
+from privsql.errors import EngineError, UsageError, suggest_file
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.source.places import Csv, Source, as_frame, is_table
@@ -164,6 +165,33 @@ def spec_from_flags(source: Path | str, flags: Mapping[str, Any], way: InputStyl
     return build(as_plain_spec(name, redact_secrets(name), flags, way))
 
 
+KEY = re.compile(r"\b(source|columns|release|mechanism|ledger)(?:: (?=bins|levels|others))?\.?([a-z_0-9]+)(\.[\w.]+)?")
+SETTINGS = (  # values in TOML beside a flag
+    (re.compile(r"\bkind = '(\w+)'"), r"--kind \1"),
+    (re.compile(r"\bcategorical = true"), "--categorical"),
+    (re.compile(r"\bset nulls\.(\w+) to '(\w+)'"), r"give --nulls \1=\2"),
+    (re.compile(r"(--[\w-]+) = '([^']*)'"), r"\1 \2"),
+)
+
+
+def spell_as_flags(message: str) -> str:
+    """Return a message about a specification in words of the command line.
+
+    >>> spell_as_flags("specification: mechanism.kind: 'x' is not one; choose source.persons = 'one'")
+    "--kind: 'x' is not one; choose --persons one"
+    """
+    flags = {(flag.section, flag.key): flag.spellings[0] for flag in list_flags().values()}
+
+    def spell(match: re.Match[str]) -> str:
+        flag = flags.get((match[1], match[2]))
+        return match[0] if flag is None else flag
+
+    text = KEY.sub(spell, message.removeprefix("specification: "))
+    for pattern, spelled in SETTINGS:
+        text = pattern.sub(spelled, text)
+    return text
+
+
 def adjust_spec(spec: Spec, overrides: Mapping[str, Any], way: InputStyle) -> Spec:
     """Return a specification with other values for some keys, validated as a whole.
 
@@ -238,7 +266,7 @@ def _refuse_missing(source: object, called: str) -> None:
     if not place.exists() and WILD.search(path):
         find_files([str(place)])
     elif not place.exists():
-        raise EngineError(f"{called}: no such file")
+        raise EngineError(f"{called}: no such file{suggest_file(place)}")
 
 
 def _require_table(source: object, called: str, way: InputStyle) -> None:
@@ -270,7 +298,8 @@ def _require_complete(called: str, raw: dict[str, Any], kind: str, way: InputSty
         value = raw[flag.section].get(flag.key)
         if value is None or (isinstance(value, str | list | tuple) and not value):
             _refuse_missing(raw["source"], called)
-            raise UsageError(f"{called} is not a specification (.toml), so {way.spell(flag)} is needed")
+            hint = f"; 'privsql init {called}' proposes a specification" if way is TYPED else ""
+            raise UsageError(f"{called} is not a specification (.toml), so {way.spell(flag)} is needed{hint}")
 
 
 def _parse_text(text: str, annotation: Any) -> Any:

@@ -24,7 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from privsql.calls import PathLike, as_exact_data, as_path, at_home
 from privsql.engine.files import fold_name, is_files, url_scheme
-from privsql.errors import EngineError, UsageError
+from privsql.errors import EngineError, UsageError, suggest_file, suggest_name
 from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, Shape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.model.parameters import WORDS, Bins, NullPolicy, Order, Parameters, Positive, Wording
@@ -63,7 +63,8 @@ def missing_column_error(name: str | None, known: Iterable[str]) -> UsageError:
     names = list(known)
     between = next((one for one in DELIMITERS if len(names) == 1 and one in names[0]), None)
     hint = f", which may be several: options = {{ delimiter = {between!r} }} tells them apart" if between else ""
-    return UsageError(f"column {name!r} is not in the source; it has {', '.join(names)}{hint}")
+    near = suggest_name(name or "", names) or ";"
+    return UsageError(f"column {name!r} is not in the source{near} it has {', '.join(names)}{hint}")
 
 
 class Columns(SpecPart):
@@ -122,7 +123,7 @@ class Columns(SpecPart):
         used: set[str] = set()
         for name in self.names:
             if fold_name(name) in used:
-                raise ValueError(f"column {name!r} has two roles")
+                raise ValueError(f"column {name!r} has two roles; name it once")
             used.add(fold_name(name))
         for name in self.nulls:
             if fold_name(name) not in used:
@@ -138,7 +139,9 @@ class Columns(SpecPart):
         pairs = [("bins", *one) for one in self.bins.items()] + [("levels", *one) for one in self.levels.items()]
         for key, name, value in pairs:
             if fold_name(name) not in known:
-                raise ValueError(f"{key}: column {name!r} is no quasi-identifier")
+                raise ValueError(
+                    f"{key}: column {name!r} is no quasi-identifier; name it in columns.quasi_identifiers, too"
+                )
             if fold_name(name) in used:
                 raise ValueError(f"{key}: column {name!r} has bins or levels already")
             if not value:
@@ -396,11 +399,13 @@ def redirect_spec(spec: Spec, to: Path | None, form: str | None, schema: str | N
 
 def _first_error(error: ValidationError) -> str:
     """Return the first error, as ``key: what``."""
-    first = error.errors(include_url=False)[0]
+    listed = error.errors(include_url=False)
+    first = next((one for one in listed if one["type"] == "extra_forbidden"), listed[0])
     where = ".".join(map(str, first["loc"]))
     what = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        what = "there is no such key"
+        near = suggest_name(str(first["loc"][-1]), _list_keys(first["loc"]))
+        what = "there is no such key" + (near or "; 'privsql schema' has all of them")
     elif first["type"] == "missing":
         what = "is missing"
     elif first["type"] == "kind":
@@ -410,6 +415,15 @@ def _first_error(error: ValidationError) -> str:
     elif first["type"] == "literal_error":
         what = f"{first['input']!r} is not one of {first['ctx']['expected']}"
     return f"{where}: {what}" if where and not what.startswith(f"{where}.") else what
+
+
+def _list_keys(place: tuple[int | str, ...]) -> set[str]:
+    """Return the keys that a specification may have beside a wrong one."""
+    sections: dict[str, Any] = {"source": Source, "columns": Columns, "release": ReleaseSection, "ledger": Ledger}
+    if len(place) < 2:
+        return set(Spec.model_fields)
+    models = [sections[str(place[0])]] if place[0] in sections else [get_parameters(kind) for kind in PACKAGES]
+    return {field.alias or name for model in models for name, field in model.model_fields.items()}
 
 
 def _list_kinds() -> str:
@@ -442,7 +456,15 @@ def load(path: PathLike, *, source: object | None = None) -> Spec:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         bytes_ = "is no text in UTF-8, as the TOML of a specification is"
-        raise EngineError(f"{path}: {error.strerror if isinstance(error, OSError) else bytes_}") from error
+        missing = f"no such file{suggest_file(path)}; 'privsql init SOURCE --output {path.name}' writes one"
+        known = (
+            missing
+            if isinstance(error, FileNotFoundError)
+            else error.strerror
+            if isinstance(error, OSError)
+            else bytes_
+        )
+        raise EngineError(f"{path}: {known}") from error
     try:
         raw = tomllib.loads(content, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:

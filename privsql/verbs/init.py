@@ -390,7 +390,9 @@ def cap(
     """
     source_spec, most = as_spec(spec), as_exact_number(epsilon, "cap")
     if most <= 0:
-        raise UsageError(f"cap: {fraction_text(most)} is not above 0")
+        raise UsageError(
+            f"cap: {fraction_text(most)} is not above 0; give the most epsilon that may be spent, such as 2"
+        )
     require_names(source_spec)
     path = require_ledger(source_spec, as_optional_path(database, "database"), exists=False)
     source = known_as(source_spec.source)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import privsql as api
-from privsql.answers.answer import closest
+from privsql.errors import closest
 from support.commands import refused, run, specification, succeeded, write
 
 if TYPE_CHECKING:

@@ -117,6 +117,7 @@ def test_the_estimator_is_chosen_and_stays(chromium: Browser, address: str, rele
         assert page.get_by_text("with disease flu, for each value of sex, by the literature's formula.").is_visible()
         assert page.get_by_text("low and high are certain").is_visible()
         assert "--estimator baseline" in page.get_by_label("in a shell").text_content()
+        page.locator("#sql-title").click()
         page.get_by_label("This is what is asked").fill(
             "SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY 1"
         )
@@ -137,6 +138,20 @@ def reached(page: Page, wanted: str, most: int = 80) -> None:
     pytest.fail(f"{wanted} can't be reached")
 
 
+@pytest.mark.parametrize("width", [390, 1200])
+def test_ask_is_in_sight_and_the_only_button(chromium: Browser, address: str, width: int) -> None:
+    """On a screen of 900 pixels, before anything is scrolled; and what was chosen stays in the headings."""
+    with at(chromium, address + "bucketize", width=width) as (page, _):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.locator("button:visible").all_inner_texts() == ["Ask"]
+        box = page.get_by_role("button", name="Ask", exact=True).bounding_box()
+        assert box is not None
+        assert 0 <= box["y"] <= 900 - box["height"]
+        page.get_by_role("checkbox", name="flu").check()
+        browser.followed(page.get_by_role("button", name="Ask", exact=True))
+        assert "flu" in page.locator("legend .chosen").inner_text()
+
+
 def test_the_keyboard_is_enough(chromium: Browser, address: str) -> None:
     with at(chromium, address + "bucketize") as (page, seen):
         reached(page, "input[value=flu]")
@@ -152,6 +167,8 @@ def test_the_keyboard_is_enough(chromium: Browser, address: str) -> None:
         page.wait_for_url("**#answer")
         assert page.get_by_text("How many records with age from 30; disease flu, for each value of sex.").is_visible()
         reached(page, "a[href*='answer.csv']")
+        reached(page, "#sql-title")
+        page.keyboard.press("Enter")
         reached(page, "textarea")
         page.keyboard.press("Control+A")
         page.keyboard.type("SELECT COUNT(*) FROM people WHERE age < 30")
@@ -164,6 +181,7 @@ def test_the_keyboard_is_enough(chromium: Browser, address: str) -> None:
 
 def test_what_is_refused_says_why_and_keeps_the_question(chromium: Browser, address: str) -> None:
     with at(chromium, address + "bucketize") as (page, _):
+        page.locator("#sql-title").click()
         page.get_by_label("This is what is asked").fill("SELECT disease FROM people WHERE sex = '<b>'")
         browser.followed(page.get_by_role("button", name="Ask this SQL"))
         assert page.get_by_text("records can't be listed").is_visible()

@@ -153,7 +153,10 @@ REMEDIES = {
         EXTENSION.format(what="this", name="{name}", instead="give the file or address as source.file, or copy the "
                          "rows into a Parquet file"),
     "not a valid DuckDB database file":
-        "is neither a DuckDB nor a SQLite database",
+        "is neither a DuckDB nor a SQLite database; a release is a .duckdb file or a folder, a source may also be a "
+        "Parquet or CSV file by its ending",
+    "Table with name (\\S+) does not exist!":
+        "there is no table {0!r}; 'privsql init' with the file names those that it has",
     'Table with name "([^"]*)" does not exist because schema "([^"]*)" does not exist':
         "table {0!r} lies in database or schema {1!r}, which is not in this file; a view over it can't be read here: "
         "store what it yields (CREATE TABLE .. AS FROM ..)",

@@ -57,7 +57,7 @@ class Threshold(BaseModel):
         if self.query is not None and (self.default is not None or self.values):
             raise ValueError("a threshold query stands alone, without default and exceptions")
         if self.default is not None and self.default.slope == 0 and not 0 < self.default.intercept <= 1:
-            raise ValueError(f"threshold {self.default} lies outside (0, 1]")
+            raise ValueError(f"threshold {self.default} lies outside (0, 1]; give a probability, 0.25, or '2*f + 0.02'")
         if self.query is None and self.default is None:
             raise ValueError("give a threshold, such as '8*f + 0.02', or a table with a default")
         return self

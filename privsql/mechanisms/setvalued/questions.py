@@ -24,7 +24,6 @@ from privsql.answers.accuracy import (
     count_query,
     make_equality,
 )
-from privsql.answers.answer import closest
 from privsql.answers.parser import parse_set_query
 from privsql.engine.progress import report_steps
 from privsql.engine.sqlfiles import (
@@ -38,7 +37,7 @@ from privsql.engine.sqlfiles import (
     table,
     temp_table,
 )
-from privsql.errors import UsageError
+from privsql.errors import UsageError, closest
 from privsql.keyed_random import seed_key
 from privsql.model.records import round_copies
 
