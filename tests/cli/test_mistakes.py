@@ -90,7 +90,7 @@ MISTAKES = [  # a command, its exit code, and what its line must hold: what is w
     (f"publish {TABLE} --threshold 0.5 --algorithm fast", 2, "--algorithm: 'fast' is not one of", "'optimal'"),
     (f"publish {TABLE} --thresold 0.5", 2, "--threshold"),
     ("publish people.parquet --qi age --sensitive pay --kind permute", 2, "--k is needed"),
-    (f"publish {TABLE} --kind randomize", 2, "--rho1 is needed"),
+    (f"publish {TABLE} --kind randomize", 2, "rho1 is missing; rho1 and rho2 belong together"),
     ("publish w.duckdb --qi age --sensitive disease --threshold 0.5", 2, "holds a, b", "--table"),
     ("publish w.duckdb --table c --qi age --sensitive disease --threshold 0.5", 2, "no table 'c'", "privsql init"),
     ("publish semi.csv --reader csv --options quote=x --qi a --sensitive disease --threshold 0.5", 2, "--options"),

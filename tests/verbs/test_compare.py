@@ -227,12 +227,12 @@ def test_a_grid_in_python_takes_numbers_and_only_the_keys_that_a_mechanism_has(s
         {
             "source": {"file": str(small.with_name("small.parquet"))},
             "columns": {"quasi_identifiers": ["age", "sex"], "sensitive": "disease"},
-            "mechanism": {"kind": "randomize", "rho1": "1/10", "rho2": "1/5"},
+            "mechanism": {"kind": "permute", "k": 2, "e": 5},
         }
     )
-    found = combine_grid([("a", spec), ("b", other)], {"threshold": [0.5, Fraction(1, 3)], "rho2": ["1/5", "1/4"]})
-    assert [one.name for one in found] == ["a, threshold=0.5", "a, threshold=1/3", "b, rho2=1/5", "b, rho2=1/4"]
-    assert [one.spec.mechanism.model_dump()["rho2"] for one in found[2:]] == ["0.2", "0.25"]
+    found = combine_grid([("a", spec), ("b", other)], {"threshold": [0.5, Fraction(1, 3)], "k": [3, 4]})
+    assert [one.name for one in found] == ["a, threshold=0.5", "a, threshold=1/3", "b, k=3", "b, k=4"]
+    assert [one.spec.mechanism.model_dump()["k"] for one in found[2:]] == [3, 4]
     assert found[1].spec.mechanism.model_dump()["threshold"] != found[0].spec.mechanism.model_dump()["threshold"]
     assert found[0].spec.mechanism == spec.mechanism  # 0.5 is 1/2
 

@@ -178,7 +178,7 @@ def test_codes_are_categories_where_the_publisher_says_so(tmp_path: Path) -> Non
     """Texts are, and so are 500 numbers, and columns of a compound attribute are counted one by one."""
     table = write(tmp_path / "people.parquet", NUMBERS.format(sensitive="i % 501"))
     given = ["--sensitive", "disease", "--qi", "zip", "--threshold", "0.5", "--algorithm", "one-size", "--ledger-off"]
-    refused(run("plan", table, *given), 2, "permute", "bins", "categorical = true")
+    refused(run("plan", table, *given), 2, "permute", "bins", "--categorical")
     succeeded("plan", table, *given, "--categorical")
     for sensitive in ("'v' || i % 501", "i % 500"):
         succeeded("plan", write(tmp_path / "others.parquet", NUMBERS.format(sensitive=sensitive)), *given)
@@ -327,7 +327,7 @@ def test_numbers_are_published_as_numbers_unless_another_kind_is_wanted(tmp_path
     text, spec = proposed(tmp_path, CODES, "--sensitive", "salary")
     assert spec["mechanism"]["kind"] == "permute"
     assert "salary has 900 different numbers" in text
-    refused(run("init", tmp_path / "ward.parquet", "--sensitive", "salary", "--kind", "bucketize"), 2, "'permute'")
+    refused(run("init", tmp_path / "ward.parquet", "--sensitive", "salary", "--kind", "bucketize"), 2, "--kind permute")
     unique = "SELECT i AS pay, i % 30 AS age FROM range(1000) t(i)"
     done = run("init", write(tmp_path / "unique.parquet", unique), "--sensitive", "pay")
     refused(done, 2, "each of the 1,000 records has a value of its own")

@@ -108,12 +108,12 @@ def test_predictions_are_near_what_attack_and_evaluate_measure(tmp_path: Path, m
 
 def test_a_curve_has_each_threshold_as_its_own_plan_predicts_it() -> None:
     """Higher thresholds promise less, teach an attacker more and answer better; what can't be met says why."""
-    people, keywords = make_people(2_000), {"sensitive": "job", "quasi_identifiers": ["age", "sex", "place"]}
+    people, keywords = make_people(6_000), {"sensitive": "job", "quasi_identifiers": ["age", "sex", "place"]}
     found = api.curve(people, **keywords, threshold="1/4", to="t.duckdb", ledger_off=True)
     met = {row.algorithm: row.figures for row in found.rows if row.refused is None}
     assert [row.algorithm for row in found.rows] == ["0.125", "0.1875", "0.25", "0.375", "0.5", "0.75"]
-    assert met["0.25"]["learning_belief"] == plan_people(2_000)["learning_belief"]
-    assert met["0.25"]["count_error"] == plan_people(2_000)["count_error"]
+    assert met["0.25"]["learning_belief"] == plan_people(6_000)["learning_belief"]
+    assert met["0.25"]["count_error"] == plan_people(6_000)["count_error"]
     for key, rising in (("highest_belief", True), ("learning_belief", True), ("count_error", False)):
         figures = [figures[key] for figures in met.values()]
         assert figures == sorted(figures, reverse=not rising), key
