@@ -57,6 +57,7 @@ ELSEWHERE = {  # flags without a keyword, and what stands for them; for --json r
     "publish --verbose": "Published.lines",
     "verify --verbose": "Verified.checks, Verified.recomputed",
     "plan --plot": "Curve.plot()",
+    "plan --changed": "Published.changes",
     "evaluate --plot": "Evaluated.plot()",
     "compare --plot": "Compared.plot()",
     "evaluate --points": "Evaluated.points()",

@@ -46,7 +46,7 @@ SpecOrSource = Annotated[str, typer.Argument(metavar="SPEC.toml|SOURCE", help=f"
 
 @register_command(
     epilog="privsql publish spec.toml\n"
-    "privsql publish people.parquet --sensitive disease --qi age,sex,zip --mechanism two-size "
+    "privsql publish people.parquet --sensitive disease --qi age,sex,zip --algorithm two-size "
     "--threshold '8*f + 0.02' --to release.duckdb",
     cls=SpecCommand,
 )
@@ -110,9 +110,15 @@ def plan(
         bool, typer.Option("--curve", help="Compare the threshold with multiples of it: predicted error and belief.")
     ] = False,
     plot: Plot = None,
+    changed: Annotated[
+        Path | None,
+        typer.Option(help="Write the ids of records that were deleted or changed since the last release; mode 0600."),
+    ] = None,
 ) -> CommandOutcome:
-    """Dry run: feasibility, setting, loss and its certified lower bound. Nothing is written."""
+    """Dry run: feasibility, setting, loss and its certified lower bound. Nothing is published."""
     spec = read_specification(ctx, source)
+    if changed is not None and (algorithms or curve):
+        raise UsageError("--changed goes with a plan alone; leave out --algorithms and --curve")
     if plot is not None and not curve:
         raise UsageError("--plot draws the curve; give --curve with it")
     if curve:
@@ -123,6 +129,8 @@ def plan(
         alternatives = api.algorithms(spec, options=options)
         return CommandOutcome(alternatives.as_json, lambda: printing.print_algorithms(alternatives))
     result = api.plan(spec, options=options)
+    if changed is not None:
+        printing.write_changes(changed, result.changes)
     return CommandOutcome(result.as_json, lambda: printing.print_published(result))
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 from decimal import Decimal
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from privsql import plot
+from privsql.system import open_descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -223,6 +225,13 @@ def print_fit(fitted: FittedModel) -> None:
         "drawn rows": str(fitted.rows) if fitted.rows else None,
     }
     get_console().print(make_pairs((name, text) for name, text in lines.items() if text is not None))
+
+
+def write_changes(path: Path, changes: Sequence[tuple[str, str]]) -> None:
+    """Write ids and fates as CSV to a new file that its owner alone can read; raises ``OSError``."""
+    descriptor = open_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("id", "fate"), *changes])
 
 
 def write_csv(file: IO[str], answer: Answer) -> None:

@@ -45,12 +45,12 @@ SECTIONS: dict[str, type[BaseModel]] = {
 }
 BY_ARGUMENT = {("source", key) for key in ("database", "file", "postgres", "mysql", "ducklake", "frame")}  # no flags
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
-SPELLED = {"quasi_identifiers": ("--qi",), "algorithm": ("--algorithm", "--mechanism")}  # others: as the key is
+SPELLED = {"quasi_identifiers": ("--qi",)}  # others: as the key is
 TAKEN = (
     "source", "seed", "key_file", "replace", "allow_composition", "fit", "verbose", "memory_limit", "threads", "json",
     "help",
 )  # fmt: skip
-KIND = "kind"
+KIND, ALGORITHM = "kind", "algorithm"
 NEEDED = {TableShape: ("sensitive", "quasi_identifiers"), ItemSetShape: ("items",), CategoricalShape: ("categories",)}
 
 
@@ -242,8 +242,8 @@ def _dump_stated(part: BaseModel) -> dict[str, Any]:
 def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way: InputStyle) -> dict[str, Any]:
     """Return the plain data of a specification for a source, which messages call ``called``."""
     present = _drop_absent(keywords)
-    kind = present.get(KIND, DEFAULT)
-    raw: dict[str, Any] = {"columns": {}, "mechanism": {}}
+    kind = present.get(KIND) or _imply_kind(present.get(ALGORITHM), way)
+    raw: dict[str, Any] = {"columns": {}, "mechanism": {} if kind == DEFAULT else {KIND: kind}}
     for name, value in present.items():
         flag = list_flags()[name]
         if flag.section == "mechanism" and kind not in flag.fields and kind in PACKAGES:
@@ -255,6 +255,16 @@ def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way:
     _require_table(raw["source"], called, way)
     _require_complete(called, raw, kind, way)
     return raw
+
+
+def _imply_kind(algorithm: object, way: InputStyle) -> str:
+    """Return the mechanism that alone has an algorithm; ``UsageError`` if several others than the default have it."""
+    fields = list_flags()[ALGORITHM].fields
+    having = [kind for kind, field in fields.items() if algorithm in _list_choices(field)]
+    if len(having) > 1 and DEFAULT not in having:
+        spelled = way.spell(list_flags()[KIND])
+        raise UsageError(f"{algorithm} is an algorithm of {' and '.join(having)}; say which with {spelled}")
+    return having[0] if len(having) == 1 else DEFAULT
 
 
 def _refuse_missing(source: object, called: str) -> None:
@@ -322,10 +332,15 @@ def _union_members(annotation: Any) -> list[Any]:
     return list(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else [annotation]
 
 
+def _list_choices(field: FieldInfo) -> list[str]:
+    """Return the texts that a key may be."""
+    parts = _union_members(field.annotation)
+    return [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
+
+
 def _describe_values(field: FieldInfo) -> str:
     """Return the values that a key may have, if they can be listed, and its default."""
-    parts = _union_members(field.annotation)
-    choices = [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
+    choices = _list_choices(field)
     listed = ", ".join(choices) + "." if choices and choices[0] not in (field.description or "") else ""
     plain = isinstance(field.default, str | int | float | Fraction) and field.default is not False
     return " ".join(filter(None, (listed, f"[default: {field.default}]" if plain else "")))
@@ -428,7 +443,7 @@ def _normalize_keywords(keywords: Mapping[str, Any], verb: str) -> dict[str, Any
     if meant is None:
         return flags
     if isinstance(meant, str):
-        meant = {KIND if meant in PACKAGES else "algorithm": meant}
+        meant = {KIND if meant in PACKAGES else ALGORITHM: meant}
     if not isinstance(meant, Mapping):
         raise UsageError(f"mechanism: {type(meant).__name__} is neither a name nor a table of keys and values")
     names = {flag.key: name for name, flag in list_flags().items() if flag.section == MECHANISM}

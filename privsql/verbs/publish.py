@@ -38,7 +38,7 @@ from privsql.verbs.fit import fit_draft
 from privsql.verbs.verify import source_session, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from typing import Unpack
 
@@ -66,7 +66,8 @@ class Published:
     Verbs take it in place of the path of a release. ``spec``: the whole specification, with its table where that lies
     in Python; ``verify``, ``evaluate`` and ``attack`` take it as ``source``. ``stated``: the mechanism's own facts.
     ``search_seconds``: processor time of a plan's search, where the mechanism measures it. ``summary``: the five lines
-    on a release, as far as they need no measuring (``summarize`` measures them).
+    on a release, as far as they need no measuring (``summarize`` measures them). ``changes``: of a plan the ids
+    of earlier records that were deleted or changed, where these may not change.
     """
 
     release: Path | None
@@ -79,6 +80,7 @@ class Published:
     warnings: list[str] = field(default_factory=list)
     search_seconds: float | None = None
     summary: ReleaseSummary | None = field(default=None, repr=False)
+    changes: Sequence[tuple[str, str]] = field(default=(), repr=False)
 
     def __fspath__(self) -> str:
         """Return the path of the release; ``UsageError`` for a plan."""
@@ -414,7 +416,8 @@ def _plan_spec(spec: Spec, options: Options) -> Published:
     summary, seconds = _release_facts(spec, publication.source, facts), time.monotonic() - clock
     summary |= {"composition": publication.statements} if publication.statements else {}
     ledger, searched = publication.as_facts(), facts.count_search_seconds()
-    return Published(None, summary, facts, spec, ledger, [], seconds, _table_warnings(spec), searched)
+    warnings, changes = _table_warnings(spec), publication.changes
+    return Published(None, summary, facts, spec, ledger, [], seconds, warnings, searched, changes=changes)
 
 
 def _table_warnings(spec: Spec) -> list[str]:

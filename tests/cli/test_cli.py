@@ -95,7 +95,7 @@ def test_publish_from_a_specification(place: Path) -> None:
 @pytest.mark.slow
 def test_publish_from_flags_alone(place: Path) -> None:
     shown = succeeded(
-        "publish", place / "people.parquet", *FLAGS, "--mechanism", "one-size", "--name", "ill",
+        "publish", place / "people.parquet", *FLAGS, "--algorithm", "one-size", "--name", "ill",
         "--min-bucket-size", 3, "--max-bucket-size", 20, "--to", place / "flags.duckdb", "--json",
     ).json  # fmt: skip
     assert shown["algorithm"] == "one-size"
@@ -569,7 +569,7 @@ def test_an_infeasible_request_shows_its_certificate(place: Path) -> None:
         (["--qi", "age", "--threshold", "0.5"], ["--sensitive"]),
         (["--sensitive", "disease", "--threshold", "0.5"], ["--qi"]),
         (ROLES, ["--threshold"]),
-        ([*FLAGS, "--mechanism", "best"], ["'best'"]),
+        ([*FLAGS, "--algorithm", "best"], ["'best'"]),
         ([*FLAGS, "--nulls", "age"], ["age"]),
         ([*FLAGS, "--nulls", "age=drop"], ["'drop'"]),
         ([*FLAGS, "--nulls", "job=value"], ["'job'"]),
@@ -777,11 +777,11 @@ def test_a_csv_source_with_a_bad_line(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_existing_release_needs_replace(place: Path) -> None:
     succeeded("publish", place / "spec.toml")
-    before = (place / "ill.duckdb").read_bytes()
+    before, file = (place / "ill.duckdb").read_bytes(), (place / "ill.duckdb").stat().st_ino
     refused(run("publish", place / "spec.toml"), 2, "ill.duckdb", "--replace")
     assert (place / "ill.duckdb").read_bytes() == before
-    succeeded("publish", place / "spec.toml", "--replace")
-    assert (place / "ill.duckdb").read_bytes() != before
+    succeeded("publish", place / "spec.toml", "--replace")  # the same release may have the same bytes
+    assert (place / "ill.duckdb").stat().st_ino != file
     assert left_over(place) == []
 
 
@@ -1132,7 +1132,7 @@ def test_a_real_survey_is_published_verified_and_asked(tmp_path: Path) -> None:
     release = tmp_path / "edu.duckdb"
     shown = succeeded(
         "publish", source, "--qi", "age,sex,marital,work_class", "--sensitive", "education",
-        "--threshold", "2*f + 0.1", "--mechanism", "two-size", "--name", "edu", "--to", release, "--json",
+        "--threshold", "2*f + 0.1", "--algorithm", "two-size", "--name", "edu", "--to", release, "--json",
     ).json  # fmt: skip
     assert shown["published"] == 304_720
     assert succeeded("verify", release, "--json").json["ok"]

@@ -25,9 +25,9 @@ from support.commands import PEOPLE, ROLES, refused, run, specification, succeed
 from support.places import ROOT
 
 CONTRACT = {  # the flags that there were before they followed from the models
-    "publish": "sensitive qi table query name mechanism threshold nulls min-bucket-size max-bucket-size format to "
+    "publish": "sensitive qi table query name algorithm threshold nulls min-bucket-size max-bucket-size format to "
     "key-file seed replace allow-composition memory-limit threads json",
-    "plan": "sensitive qi table query mechanism threshold nulls min-bucket-size max-bucket-size memory-limit threads "
+    "plan": "sensitive qi table query algorithm threshold nulls min-bucket-size max-bucket-size memory-limit threads "
     "json",
 }
 BASKETS = "SELECT list_filter(['ale', 'figs'], lambda good, k: (i + k) % (k + 1) = 0) AS goods FROM range(40) t(i)"
@@ -36,7 +36,7 @@ SAME = {  # columns and mechanism in TOML, and as flags
     "bucketize": (
         f"{TABLE}\nnulls = {{ zip = 'suppress', age = 'refuse' }}",
         'algorithm = "two-size"\nthreshold = "8*f + 0.02"\nmin_bucket_size = 3\nproof_seconds = 0.5',
-        [*ROLES, "--nulls", "zip=suppress", "--nulls", "age=refuse", "--mechanism", "two-size",
+        [*ROLES, "--nulls", "zip=suppress", "--nulls", "age=refuse", "--algorithm", "two-size",
          "--threshold", "8*f + 0.02", "--min-bucket-size", "3", "--proof-seconds", "0.5"],
     ),
     "exceptions": (
@@ -149,24 +149,32 @@ def test_other_mechanisms_publish_from_flags(tmp_path: Path) -> None:
     )
 
 
+def test_an_algorithm_of_one_mechanism_implies_it(tmp_path: Path) -> None:
+    people = write(tmp_path / "people.parquet", PEOPLE.format(n=40))
+    flags = [*ROLES, "--algorithm", "up", "--rho1", "1/3", "--rho2", "2/3", "--ledger-off"]
+    assert succeeded("plan", people, *flags, "--json").json["mechanism"] == "randomize"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--kind", "permute", *ROLES, "--e", "3"], ["--k is needed"]),
-        (["--kind", "randomize", *ROLES, "--rho1", "0.1"], ["--rho2 is needed"]),
+        (["--algorithm", "nested", *ROLES, "--e", "3"], ["--k is needed"]),
+        (["--algorithm", "diffpart", "--epsilon", "1"], ["setvalued and contingency; say which with --kind"]),
+        (["--kind", "randomize", *ROLES, "--rho1", "0.1"], ["rho2 is missing; rho1 and rho2 belong together"]),
         (["--kind", "setvalued", "--epsilon", "1", "--universe", "data"], ["--items is needed"]),
         (["--kind", "contingency", "--epsilon", "1"], ["--categories is needed"]),
         (["--kind", "setvalued", "--record", "r", "--item", "i", "--epsilon", "1"], ["--universe is needed"]),
         (["--kind", "permute", "--categories", "sex", "--k", "3", "--e", "3"], ["do not fit"]),
         ([*ROLES, "--threshold", "0.5", "--k", "5"], ["--k ", "bucketize", "permute"]),
         ([*ROLES, "--threshold", "0.5", "--epsilon", "1"], ["--epsilon", "setvalued, contingency"]),
-        ([*ROLES, "--threshold", "0.5", "--kind", "noise"], ["mechanism.kind", "'noise'", "permute"]),
+        ([*ROLES, "--threshold", "0.5", "--kind", "noise"], ["--kind", "'noise'", "permute"]),
         ([*ROLES, "--threshold", ""], ["--threshold is needed"]),
         (["--qi", ",", "--sensitive", "disease", "--threshold", "0.5"], ["--qi is needed"]),
         ([*ROLES, "--threshold", "0.5\n[release]\nname = 'x'"], ["threshold"]),
         ([*ROLES, "--threshold", "[" * 20_000], ["threshold"]),
-        ([*ROLES, "--threshold", "0.5", "--fake-values", "many"], ["fake_values"]),
+        ([*ROLES, "--threshold", "0.5", "--fake-values", "many"], ["--fake-values", "integer"]),
     ],
 )
 def test_what_flags_can_not_say_is_refused(tmp_path: Path, arguments: list[str], words: list[str]) -> None:

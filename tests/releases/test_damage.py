@@ -39,7 +39,7 @@ SELECT CAST(18 + (i * 7919) % 61 AS INTEGER) AS age, CASE WHEN (i * 31) % 7 < 3 
   CAST((i * 104729) % 977 AS INTEGER) AS zip, 'v' || ((i * i + i * 13) % 97) % 40 AS disease
 FROM range(300000) t(i)
 """
-FLAGS = [*ROLES, "--threshold", "2*f + 0.05", "--mechanism", "two-size", "--name", "ill"]
+FLAGS = [*ROLES, "--threshold", "2*f + 0.05", "--algorithm", "two-size", "--name", "ill"]
 QUESTION = "SELECT COUNT(*) FROM ill WHERE age < 30 AND disease = 'flu'"
 
 

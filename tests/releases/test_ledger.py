@@ -197,6 +197,12 @@ def test_new_records_alone_are_published_after_a_deletion(office: Office) -> Non
     done = run(*office.arguments())
     refused(done, 1, "1 deleted", "new records alone", "source.query")
     assert "id 4" not in done.err
+    plan = ["plan", office.spec(), "--changed"]
+    assert "'4'" not in succeeded(*plan, office.folder / "changed.csv").out
+    assert (office.folder / "changed.csv").read_text(encoding="utf-8").split() == ["id,fate", "4,deleted"]
+    assert (office.folder / "changed.csv").stat().st_mode & 0o777 == 0o600
+    refused(run(*plan, office.folder / "changed.csv"), 4, "exists")
+    refused(run(*plan, office.folder / "more.csv", "--algorithms"), 2, "--changed")
     query = 'database = "office.duckdb"\nquery = "SELECT * FROM people WHERE id > 900"\nname = "people"\nid = "id"'
     assert office.publish(source=query)["published"] == 4
 

@@ -741,7 +741,7 @@ def test_values_of_a_compound_attribute_that_read_alike_are_told_apart(tmp_path:
         ),
         (
             "SELECT i AS age, 'd' || i AS disease FROM range(2000) t(i)",
-            ["--threshold", "0.1", "--mechanism", "two-size"],
+            ["--threshold", "0.1", "--algorithm", "two-size"],
             0,
         ),
     ],
@@ -840,7 +840,7 @@ def test_bucket_sizes_lie_within_what_is_asked(
         *FLAGS[:4],
         "--threshold",
         THRESHOLD,
-        "--mechanism",
+        "--algorithm",
         algorithm,
         "--min-bucket-size",
         smallest,
@@ -859,7 +859,7 @@ def test_bucket_sizes_lie_within_what_is_asked(
 @pytest.mark.slow
 def test_a_larger_range_of_sizes_or_a_wider_search_never_costs_more(three_thousand: Path) -> None:
     base = [three_thousand / "w.duckdb", "--table", "w", *FLAGS]
-    loss = {name: succeeded("plan", *base, "--mechanism", name, "--json").json for name in ALGORITHMS[1:]}
+    loss = {name: succeeded("plan", *base, "--algorithm", name, "--json").json for name in ALGORITHMS[1:]}
     assert loss["optimal"]["loss"] <= min(loss[name]["loss"] for name in ALGORITHMS[1:])
     assert loss["two-size"]["loss"] <= loss["one-size"]["loss"]
     assert loss["multi-size"]["loss"] <= loss["two-size"]["loss"]

@@ -280,7 +280,10 @@ class BudgetLedger(Publication):
 # again reveals nothing new. Anything else is refused, unless the publisher allows composition, and the release says so.
 
 CHANGED = "records of earlier releases may not change"
-GROWN = "a release of the new records alone is safe, with a source.query that leaves out those of earlier releases; "
+GROWN = (
+    "a release of the new records alone is safe, with a source.query that leaves out those of earlier releases; "
+    "'privsql plan SPEC --changed FILE' writes the ids of records that changed to a file of your own; "
+)
 
 
 @dataclass(frozen=True)
@@ -379,7 +382,8 @@ class GroupLedger(Publication):
         again = next((entry for entry in same if self._is_repeat(entry)), None)
         if again is not None and not self.request.allow:
             return LedgerFindings(fresh, numbers, again=again.number, composes="a repeat of an earlier release")
-        reason = self._explain_refusal(same, others, changed)
+        self.changes = changed
+        reason = self._explain_refusal(same, others)
         return LedgerFindings(fresh, numbers, composes=f"composition allowed by the publisher: {reason}", reason=reason)
 
     def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
@@ -407,11 +411,10 @@ class GroupLedger(Publication):
             return False
         return entry.key == self.key.reference
 
-    def _explain_refusal(
-        self, same: Sequence[LedgerEntry], others: Sequence[LedgerEntry], changed: Sequence[str]
-    ) -> str:
-        if changed:
-            fates = ", ".join(f"{number:,} {fate}" for fate, number in sorted(Counter(changed).items()))
+    def _explain_refusal(self, same: Sequence[LedgerEntry], others: Sequence[LedgerEntry]) -> str:
+        if self.changes:
+            counts = Counter(fate for _, fate in self.changes)
+            fates = ", ".join(f"{number:,} {fate}" for fate, number in sorted(counts.items()))
             one = self.request.spec.source.persons == "one"
             why = "; persons = 'one' takes a record again only as long as it is there unchanged" if one else ""
             return f"{CHANGED}: {fates}{why}"

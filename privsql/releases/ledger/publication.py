@@ -228,6 +228,7 @@ class Publication(ABC):
     statements: list[str] = field(default_factory=list, init=False)
     entry: LedgerEntry | None = field(default=None, init=False)  # as it was written down
     replaced: LedgerEntry | None = field(default=None, init=False)  # what it takes the place of
+    changes: list[tuple[str, str]] = field(default_factory=list, init=False)  # ids of earlier records, and fates
 
     @property
     @abstractmethod

@@ -350,10 +350,10 @@ class Subjects:
         """Return how many of the records are in none of the releases."""
         return self.rows.records - (self.names.count_known(entries) if entries and self.named else 0)
 
-    def list_changed(self, entry: LedgerEntry) -> list[str]:
-        """Return what became of each record of a release of the same columns that is no longer as it was."""
+    def list_changed(self, entry: LedgerEntry) -> list[tuple[str, str]]:
+        """Return the ids of a release's records that are no longer as they were, each with deleted or changed."""
         holes: Holes = {"traces": TRACES, "known": subjects_query(entry).subquery()}
-        return [str(fate) for _, fate in self._db.rows(fill("ledger/changed", holes))]
+        return [(str(name), str(fate)) for name, fate in self._db.rows(fill("ledger/changed", holes))]
 
     def judge_entries(self, entries: Sequence[LedgerEntry]) -> dict[int, Verdict]:
         """Return by release whether it holds people of this source, under whatever name."""

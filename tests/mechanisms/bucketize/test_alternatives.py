@@ -25,12 +25,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
 
 @pytest.mark.slow
 def test_every_algorithm_is_a_row(table: list[object]) -> None:
-    given = [*table, "--threshold", "2*f + 0.1", "--mechanism", "two-size"]
+    given = [*table, "--threshold", "2*f + 0.1", "--algorithm", "two-size"]
     shown = succeeded("plan", *given, "--algorithms", "--json").json
     rows = {row["algorithm"]: row for row in shown["algorithms"]}
     assert tuple(rows) == ALGORITHMS
     for name in ("two-size", "optimal", "informative"):
-        planned = succeeded("plan", *table, "--threshold", "2*f + 0.1", "--mechanism", name, "--json").json
+        planned = succeeded("plan", *table, "--threshold", "2*f + 0.1", "--algorithm", name, "--json").json
         assert planned["search_seconds"] >= 0
         own = rows[name]
         assert own["refused"] is None
@@ -60,7 +60,7 @@ def test_settings_of_one_algorithm_do_not_stand_in_the_way_of_others(table: list
         *table,
         "--threshold",
         "2*f + 0.1",
-        "--mechanism",
+        "--algorithm",
         "two-size",
         "--layout",
         "round-robin",
