@@ -300,7 +300,9 @@ def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_command_and_the_python_example_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     ran = 0
-    for command in (command for name in WALK for command in commands(page(name))):
+    for name, command in ((name, command) for name in WALK for command in commands(page(name))):
+        if name == "tables":  # whose reader has published nothing exact of the same people
+            monkeypatch.setenv("PRIVSQL_LEDGER", str(place / "tables.ledger.duckdb"))
         run_line(command)
         if command.startswith("privsql init"):
             spec = place / "spec.toml"

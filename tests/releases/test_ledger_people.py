@@ -390,7 +390,7 @@ def test_numbers_along_which_sorted_tables_agree_are_told_apart_by_their_space(t
         for people in "xz"
     )
     assert publish_as(tmp_path, "one", one, "--id", "nr", "--id-space", "staff").code == 0
-    refused(publish_as(tmp_path, "two", two, "--id", "nr"), 1, "age agrees along its ids", "source.id_space")
+    refused(publish_as(tmp_path, "two", two, "--id", "nr"), 1, "age agrees along its ids", "--id-space")
     done = publish_as(tmp_path, "two", two, "--id", "nr", "--id-space", "patients")
     assert done.code == 0, done.err
     assert succeeded("ledger", "--json").json["releases"][1]["spec"]["source"]["id_space"] == "patients"
