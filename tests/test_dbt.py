@@ -41,7 +41,7 @@ def test_the_lock_names_the_extra_that_old_pip_asks_for() -> None:
     assert "\nmashumaro[msgpack]==" in (PROJECT / "requirements.lock").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="services")
 def test_dbt_publishes_verifies_and_leaves_nothing_raw(tmp_path: Path) -> None:
     """An infeasible threshold fails the build with privsql's message, and the last release stays."""
     place = copied(tmp_path)

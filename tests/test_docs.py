@@ -300,8 +300,8 @@ def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_command_and_the_python_example_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     ran = 0
-    for name, command in ((name, command) for name in WALK for command in commands(page(name))):
-        if name == "tables":  # whose reader has published nothing exact of the same people
+    for title, command in ((name, command) for name in WALK for command in commands(page(name))):
+        if title == "tables":  # whose reader has published nothing exact of the same people
             monkeypatch.setenv("PRIVSQL_LEDGER", str(place / "tables.ledger.duckdb"))
         run_line(command)
         if command.startswith("privsql init"):
@@ -378,7 +378,7 @@ def test_the_quickstart_prints_an_answer(tmp_path: Path) -> None:
     assert "verified" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_the_walk_through_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
     """Five releases of a smaller table than the one that the page speaks of."""
     for name in ("make_census.py", "five_ways.py"):

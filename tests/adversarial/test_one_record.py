@@ -26,7 +26,7 @@ from privsql.mechanisms.registry import get_mechanism
 from privsql.source.records import prepare_records
 from privsql.source.spec import build
 from support.effort import share
-from support.loops import slow_but
+from support.loops import rest_slow, slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,7 +176,7 @@ QUICK = ("text for numbers", "numbers that are not whole", "too few fields", "a 
 
 @pytest.mark.parametrize("name", slow_but(CSV_LINES, *QUICK))
 @pytest.mark.parametrize(
-    "case", ["marginals", *(pytest.param(one, marks=pytest.mark.slow) for one in ("cells", "items"))]
+    "case", ["marginals", *(pytest.param(one, marks=pytest.mark.soak(part="cases")) for one in ("cells", "items"))]
 )
 def test_a_line_more_of_a_csv_file_changes_nothing_but_noise(case: str, name: str, tmp_path: Path) -> None:
     head, whole = CSV_HEADS[case], CSV_WHOLE[case]
@@ -369,7 +369,7 @@ def test_whole_numbers_of_pandas_stay_whole_where_one_is_missing(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", rest_slow(CASES))
 @settings(max_examples=5, deadline=None, database=None)
 @given(data=st.data())
 def test_manifest_and_exit_stay(case: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -96,7 +96,7 @@ def questions(dice: random.Random, kind: str, number: int) -> Iterator[tuple[str
         yield f"{sql} GROUP BY {by}" if by else sql, figures
 
 
-@pytest.mark.parametrize("number", [4, pytest.param(80, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [4, pytest.param(80, marks=pytest.mark.soak(part="cases"))])
 def test_what_is_called_exact_or_certain_is_true(world: World, number: int) -> None:
     """Of many questions, by every estimator that takes them."""
     kind, release, engine = world

@@ -1219,7 +1219,7 @@ def folder_release(survey_folder: Path) -> Path:
     return release
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_folder_of_parquet_files_answers_the_same(survey: World, folder_release: Path, tmp_path: Path) -> None:
     """Also under another name; it is not changed."""
     moved = tmp_path / 'a folder\'s "name"'

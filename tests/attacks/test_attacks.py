@@ -351,7 +351,7 @@ def test_rows_in_another_order_are_found(plain: Path, tmp_path: Path, table: str
     assert f"rows of {table} lie out of canonical order" in found["row order"]["notes"][0]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 def test_rows_that_lie_like_their_values_are_measured(plain: Path, tmp_path: Path) -> None:
     """QIT in the order of the values that ST lists: with the source, the pairing is right far more often."""
 
@@ -489,7 +489,7 @@ def test_what_can_be_learnt_is(tied: Path) -> None:
     assert found["linkage"]["right"] == pytest.approx(0.2, abs=5 * 0.4 / PEOPLE**0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_columns_that_say_the_same_are_not_believed_twice(tied: Path, tmp_path: Path) -> None:
     """With the job in two columns, beliefs stay as near the truth as with it in one."""
     shutil.copy(tied / "people.parquet", tmp_path)

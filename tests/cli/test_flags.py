@@ -231,7 +231,7 @@ def test_a_source_may_be_its_file_alone(ward: Path) -> None:
     refused(run("verify", release, "--source", release), 4, "is no text in UTF-8, as the TOML of a specification is")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_source_may_be_its_file_alone_for_every_verb_that_compares(ward: Path, tmp_path: Path) -> None:
     release, page = ward / "ill.duckdb", ["--to", tmp_path / "ill.html"]
     for verb, *more in (["evaluate", "--queries", 4], ["attack"], ["report", *page]):

@@ -98,7 +98,7 @@ def test_a_signal_during_the_imports_of_a_query(ward: Path, number: signal.Signa
         assert stopped(started(AT_IMPORT.format(number=place, signal=int(number)), *query), number) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="kills")
 def test_a_signal_at_every_25th_import_of_a_query(ward: Path) -> None:
     query = ["query", ward / "ill.duckdb", "SELECT COUNT(*) FROM ill WHERE sex = 'F' AND disease = 'flu'", "--json"]
     ended = 0

@@ -141,7 +141,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, number: int, *, before: bool) -> I
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("form", "existing"), [("duckdb", True), ("parquet", True), ("duckdb", False)])
+@pytest.mark.parametrize(("form", "existing"), rest_slow([("duckdb", True), ("parquet", True), ("duckdb", False)]))
 def test_a_crash_between_any_two_steps_of_the_commit(
     ward: Path, tmp_path: Path, form: str, existing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,7 @@ def test_where_ids_are_those_of_persons_others_are_told_by_them(tmp_path: Path) 
     refused(run(*office.arguments(source=source("id", "", "id > 107"))), 1, "names records, not persons")
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("ids", ["id", "person"])
 def test_a_table_grows_by_new_persons_and_by_new_records_of_old_ones(ids: str, tmp_path: Path) -> None:
     """A further record of a person takes the place of none that was published; whose record has gone is refused."""

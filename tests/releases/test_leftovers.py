@@ -168,7 +168,7 @@ def statements(ward: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="kills")
 @each("share", [0.05, 0.85])
 @each("verb", ["publish", "verify --source", "evaluate", "query"])
 def test_what_a_killed_process_leaves_is_private_and_the_next_verb_sweeps_it(

@@ -78,7 +78,7 @@ def held(folder: Path) -> list[tuple[str, str]]:
 # Every verb ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_it_is_the_release_that_a_file_would_be(house: Path, ward: Path) -> None:
     """The same key gives the same tables; every verb takes the address, in any case of letters."""
     assert told(house / "house.duckdb", "Released to") == told(ward / "ill.duckdb")
@@ -129,7 +129,7 @@ def test_every_mechanism(request: pytest.FixtureRequest, made: str, tmp_path: Pa
     assert succeeded("verify", one, "--source", spec, "--json").json["ok"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize(("made", "verb"), [("firm", "verify"), ("ward", "attack")])
 def test_two_of_one_database(request: pytest.FixtureRequest, made: str, verb: str, tmp_path: Path) -> None:
     """What an adversary tells who has both is what it would be of two files."""

@@ -270,7 +270,7 @@ def specification_text(name: str) -> str:
     return f'"{escaped}"'
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each("name", NAMES, few=9)
 def test_a_quasi_identifier_of_any_name(oddly_named: Path, name: str) -> None:
     select = f"SELECT {quoted(name)} AS other" if name in {"estimate", "low"} else f"SELECT {quoted(name)}"

@@ -126,7 +126,7 @@ def test_null_is_no_empty_text_and_copies_are_records_of_their_own(
     assert abs(counted[value] - 2000 * share) < 6 * (2000 * share * (1 - share)) ** 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_comparison_measures_the_records_that_are_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the ledger's key, or that of a file; by the seed where there is neither."""
     write(tmp_path / "v.parquet", VISITS)

@@ -137,7 +137,7 @@ EVERY_NAME = dict.fromkeys(  # by one mechanism, and those of privsql's own colu
 )
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each(("kind", "start"), EVERY_NAME, few=1)
 def test_a_release_is_the_same_whatever_its_columns_are_called(tmp_path: Path, kind: str, start: int) -> None:
     names = chosen(start)
@@ -184,7 +184,7 @@ def test_own_columns_give_way_table_by_table_and_the_manifest_says_so(tmp_path: 
     assert "own_columns" not in manifest(made(tmp_path / "plain", "bucketize", PLAIN)[1])
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each("kind", list(TABLES))
 @each("form", ["duckdb", "parquet"])
 def test_names_that_take_those_that_privsql_gives_way_to(tmp_path: Path, kind: str, form: str) -> None:

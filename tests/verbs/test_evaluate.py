@@ -181,7 +181,7 @@ def test_intervals_cover_the_truth(evaluated: dict[str, Any]) -> None:
     assert evaluated["baseline"]["coverage"] == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("name", THRESHOLDS)
 @pytest.mark.parametrize(
     "workload",
@@ -246,7 +246,7 @@ MECHANISMS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("shape", MECHANISMS)
 def test_an_estimator_is_asked_alone(shape: str, tmp_path: Path) -> None:
     """What it says is what it says beside others; a name that there is not is refused."""

@@ -25,6 +25,7 @@ from privsql.source.places import Target
 from privsql.verbs.report import make_snippets
 from support import shelf as shelves
 from support.commands import refused, run, succeeded
+from support.loops import rest_slow
 from support.markup import EVIL, Seen
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def ill(ward: Path) -> privsql.Report:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*shelves.MECHANISMS, "folder"])
+@pytest.mark.parametrize("name", rest_slow([*shelves.MECHANISMS, "folder"]))
 def test_it_is_the_same_whoever_makes_it_and_what_it_says_runs(
     shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -291,7 +292,7 @@ def test_a_broken_promise_stands_first(ill: privsql.Report, tmp_path: Path, monk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [one for one in shelves.MECHANISMS if one != "fakes"])
+@pytest.mark.parametrize("name", rest_slow(one for one in shelves.MECHANISMS if one != "fakes"))
 def test_an_internal_page_can_t_be_mistaken(shelf: Path, tmp_path: Path, name: str) -> None:
     release, spec = shelves.release_of(shelf, name), shelf / f"{name}.toml"
     to = tmp_path / "internal.html"

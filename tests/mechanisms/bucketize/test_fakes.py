@@ -61,7 +61,7 @@ def test_a_release_with_fakes_is_verified(ward: Path, name: str) -> None:
         assert db.execute("SELECT sum(weight) FROM ward_weighted").fetchone()[0] == pytest.approx(4000)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 def test_bounds_are_certain_and_intervals_cover_with_fakes(ward: Path) -> None:
     for name in ("two", "plain"):
         succeeded("publish", ward / f"{name}.toml", "--seed", "2", "--replace", "--allow-composition")

@@ -55,7 +55,7 @@ def limited(plan: Plan, rng: np.random.Generator) -> Plan:
     return replace(plan, most=needed + rng.integers(0, 4, needed.shape) * rng.integers(0, 2, needed.shape))
 
 
-@pytest.mark.parametrize("plans", [50, pytest.param(1200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("plans", [50, pytest.param(1200, marks=pytest.mark.soak(part="cases"))])
 def test_random_plans(plans: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes are exact, no value stands more often than it may, and every record is placed, in whatever blocks."""
     rng = np.random.default_rng(plans)

@@ -14,7 +14,7 @@ from privsql.mechanisms.bucketize.model import Setting
 from support.layouts import assert_pieces, random_plan
 
 
-@pytest.mark.parametrize("plans", [60, pytest.param(1200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("plans", [60, pytest.param(1200, marks=pytest.mark.soak(part="cases"))])
 def test_random_plans(plans: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes are exact, a count per bucket is the floor or the ceiling of its mean, so none is above F_iS."""
     rng = np.random.default_rng(plans)

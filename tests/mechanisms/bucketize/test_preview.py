@@ -88,7 +88,7 @@ def test_plan_predicts_only_where_a_model_is_fitted() -> None:
         assert "count_error" not in other
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 def test_predictions_are_near_what_attack_and_evaluate_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path / "cache"))
     people = make_people(8_000)

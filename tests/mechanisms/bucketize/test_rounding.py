@@ -127,7 +127,7 @@ def test_what_has_no_choice_is_fixed_and_what_is_impossible_is_none() -> None:
 # Chances ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 @pytest.mark.parametrize(("length", "chosen", "runs"), [(5, 2, 2500), (6, 1, 2000)])
 def test_chances_are_kept(length: int, chosen: int, runs: int) -> None:
     """Every entry against its exact chance, and pairs in a row against uniform choice; false alarm 1e-6 over all."""
@@ -148,7 +148,7 @@ def test_chances_are_kept(length: int, chosen: int, runs: int) -> None:
     assert furthest[(chances > 0) & (chances < 1)].max() < norm.isf(FALSE_ALARM / len(found) / 2)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 def test_what_is_chosen_in_a_row_is_uniform_where_chances_are_equal() -> None:
     """Two of five in each of 20 rows that hold every kind alike: all ten pairs are equally likely in a row."""
     rows = [[(start + step * k) % 10 for k in range(5)] for step in (1, 3) for start in range(10)]
