@@ -255,7 +255,7 @@ def test_whose_the_bounds_are_stands_with_the_promise(ill: privsql.Report) -> No
     manifest = ill.manifest.model_copy(update={"persons": "7 have several records, up to <2>"})
     text = Seen(page.render_report(dataclasses.replace(ill, manifest=manifest, learnt=plain))).text
     said = text.index("Of persons: 7 have several records, up to <2>.")
-    assert text.index("every order is equally likely") < said < text.index("Against people who know")
+    assert text.index("every order within the bucket is equally likely") < said < text.index("Against people who know")
 
 
 def test_what_is_empty_has_no_table(ill: privsql.Report) -> None:

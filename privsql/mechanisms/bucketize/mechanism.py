@@ -371,12 +371,12 @@ def _remark_immodest(records: Records, rule: str, share: Fraction) -> str:
 # A bucketized release for people: what it promises in sentences, and its buckets.
 
 METHOD = (
-    "Records are put together in buckets. Of every bucket it is published which records are in it and which sensitive "
-    "values they have, but not which record has which value: within the bucket every order is equally likely."
+    "Records lie in buckets. The release shows which records and which sensitive values a bucket has, but not which "
+    "record has which value: every order within the bucket is equally likely."
 )
 BOUND = (
-    "Somebody who knows everybody in the table, all that is published of them and how the release was made can believe "
-    "of nobody that they have a value with a probability above the bound of that value."
+    "An attacker who knows everyone in the table, everything published of them and how the release was made can "
+    "believe no value of anyone with a probability above the bound of that value."
 )
 KNOWN = "Against people who know the sensitive values of others in the same bucket."
 PRESENT = "That somebody is in the table at all is not hidden."
