@@ -213,6 +213,7 @@ def test_rows_in_a_parquet_file_are_refused(shelf: Path, tmp_path: Path, place: 
     refused(run("query", release, "SELECT COUNT(*) FROM people"), 1, "st.parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(MECHANISMS))
 def test_folders_of_every_mechanism_are_looked_at(shelf: Path, tmp_path: Path, name: str) -> None:
     """A release of each, as a folder: nothing of what DuckDB writes is refused, and metadata of it is."""

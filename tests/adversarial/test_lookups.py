@@ -232,6 +232,7 @@ def test_any_database_can_be_attached(release: Path, tmp_path: Path) -> None:
     assert answer(release, quoted, tmp_path / "it's [1].duckdb") == answer(release, DIRECT)
 
 
+@pytest.mark.slow
 def test_what_is_no_lookup(release: Path, tmp_path: Path) -> None:
     text, damaged = tmp_path / "text.duckdb", tmp_path / "damaged.parquet"
     text.write_text("not a database", encoding="utf-8")

@@ -188,6 +188,7 @@ def test_a_line_more_of_a_csv_file_changes_nothing_but_noise(case: str, name: st
     assert len(runs[0]) > 2, runs[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=share(60) // 4, deadline=None, database=None)
 @given(line=st.one_of(st.binary(max_size=40), st.text(alphabet='FM,;"\\\n\r\t .0123456789-:#', max_size=60)))
 def test_any_line_of_a_csv_file_changes_nothing_but_noise(

@@ -126,6 +126,7 @@ def test_what_the_release_holds_is_exact(folder: Path, sql: str) -> None:
     assert not any(answer.may_be_empty)
 
 
+@pytest.mark.slow
 def test_extremes_of_the_sensitive_column_are_certain_of_somebody_only(folder: Path) -> None:
     """(k,e)-anonymity: rows that may be empty are marked, in print and in JSON."""
     sql = "SELECT age, MIN(income), SUM(income) FROM t WHERE income > 99 GROUP BY age"

@@ -910,6 +910,7 @@ def test_no_alias_is_mistaken_for_a_column_of_privsqls_own(inside: World, alias:
         assert [row[1] for row in rows] == sorted((row[1] for row in rows), reverse=True)
 
 
+@pytest.mark.slow
 def test_groups_with_names_of_privsqls_own_together(inside: World) -> None:
     """Several at once, on both sides."""
     for columns in (["g_1", "g_0"], ["g_0", "g_1", "q_0"], ["c", "g_0"], ["s_0", "n", "c"], ["size", "s_0"]):

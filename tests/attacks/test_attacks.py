@@ -413,6 +413,7 @@ def test_a_column_that_gives_the_value_away_is_found(plain: Path, tmp_path: Path
     assert one["right"] == (1 if source else None)
 
 
+@pytest.mark.slow
 def test_homogeneous_buckets_are_found(plain: Path, tmp_path: Path) -> None:
     """Everybody in bucket 0 has the same."""
 

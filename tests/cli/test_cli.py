@@ -281,6 +281,7 @@ def test_init_proposes_what_publish_takes(tmp_path: Path, kind: str, monkeypatch
     assert [field["name"] for field in stated["quasi_identifiers"]] == ["age", "sex", "zip"]
 
 
+@pytest.mark.slow
 def test_init_takes_the_sensitive_column_that_is_named(place: Path) -> None:
     assert 'sensitive = "sex"' in succeeded("init", place / "people.parquet", "--sensitive", "SEX").out
     refused(run("init", place / "people.parquet", "--sensitive", "income"), 2, "income", "age, sex, zip, disease")

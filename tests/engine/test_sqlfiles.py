@@ -358,6 +358,7 @@ def test_texts_are_quoted(name: str) -> None:
         assert connection.execute(render_sql(exp.select(exp.Literal.string(name)))).fetchall() == [(name,)]
 
 
+@pytest.mark.slow
 @each("join", (all_of, any_of))
 def test_conditions_of_a_thousand_columns_are_no_deeper_than_the_engine_goes(
     join: Callable[[Sequence[exp.Expr]], exp.Expr],

@@ -71,6 +71,7 @@ def dealt(db: EngineSession, source: Records, key: int, segments: Segments) -> l
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [60, *(pytest.param(bits, marks=pytest.mark.slow) for bits in (1, 0))])
 def test_every_order_is_equally_likely(
     db: EngineSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int

@@ -250,6 +250,7 @@ def test_other_mechanisms_keep_a_ledger_if_asked(tmp_path: Path) -> None:
     assert not (tmp_path / "office.ledger.duckdb").exists()
 
 
+@pytest.mark.slow
 def test_whatever_is_published_stands_in_the_ledger(tmp_path: Path) -> None:
     office = Office(tmp_path, 'kind = "bucketize"\nthreshold = 0.5')
     office.hire(SALARIES[0])
@@ -288,6 +289,7 @@ def test_records_need_one_name_each(office: Office, statement: str, words: list[
     refused(run(*office.arguments()), 2, "source.id", *words)
 
 
+@pytest.mark.slow
 def test_the_ledger_is_private_and_not_in_the_release(office: Office) -> None:
     office.publish()
     ledger = default_path()

@@ -246,6 +246,7 @@ def prefixed(folder: Path, levels: str, name: str = "coded") -> Path:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_codes_are_published_by_their_first_characters(tmp_path: Path) -> None:
     (tmp_path / "icd10.csv").write_text(
         "value;group;chapter\n" + "".join(f"E1{a}.{b};E1{a};E\n" for a in range(3) for b in range(10))

@@ -318,6 +318,7 @@ def stored(folder: Path) -> Path:
     return publish_with_model(folder, folder / "stored.duckdb")
 
 
+@pytest.mark.slow
 def test_a_release_holds_its_model(folder: Path, stored: Path, release: api.Release, monkeypatch: Any) -> None:
     monkeypatch.setenv("PRIVSQL_CACHE", "off")
     with api.open(stored) as opened, api.open(folder / "t.duckdb") as plain:
@@ -356,6 +357,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(DAMAGE))
 def test_stored_parameters_are_a_strangers_word(name: str, stored: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("PRIVSQL_CACHE", "off")

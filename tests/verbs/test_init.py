@@ -75,6 +75,7 @@ def test_the_algorithm_that_tells_more_is_proposed_with_what_it_costs(
     assert "uses thresholds up" not in text
 
 
+@pytest.mark.slow
 def test_a_frequent_value_excludes_no_column(tmp_path: Path) -> None:
     """94 % have the same value: who knows a column that says nothing guesses right as often as who does not."""
     text, spec = proposed(tmp_path, SKEWED.format(share=940, other="'b'"))
@@ -82,6 +83,7 @@ def test_a_frequent_value_excludes_no_column(tmp_path: Path) -> None:
     assert "left out" not in text
 
 
+@pytest.mark.slow
 def test_reasons_are_true(tmp_path: Path) -> None:
     text, spec = proposed(
         tmp_path,
@@ -104,6 +106,7 @@ def test_reasons_are_true(tmp_path: Path) -> None:
 NAMED = ("patient.id", "PlayerID", "LastName", "Site.Name", "patnr", "Subject", "Individual ID", "row.names")
 
 
+@pytest.mark.slow
 def test_what_names_people_is_known_in_any_spelling(tmp_path: Path) -> None:
     """As R and exports call them; a subject with few values is one that is taught."""
     named = ", ".join(f'i % {50 + k} AS "{name}"' for k, name in enumerate(NAMED))
@@ -208,6 +211,7 @@ def test_what_is_said_of_hundreds_of_columns_is_short(tmp_path: Path) -> None:
     refused(run("init", write(tmp_path / "many.parquet", f"SELECT {many} FROM range(99) t(i)")), 2, "b39, and 10 more")
 
 
+@pytest.mark.slow
 def test_the_release_is_named_after_the_table(tmp_path: Path) -> None:
     _, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))
     assert "release" not in spec
@@ -333,6 +337,7 @@ def test_numbers_are_published_as_numbers_unless_another_kind_is_wanted(tmp_path
     refused(done, 2, "each of the 1,000 records has a value of its own")
 
 
+@pytest.mark.slow
 def test_several_tables_are_joined_by_what_names_people(tmp_path: Path) -> None:
     place = tmp_path / "ward.duckdb"
     with duckdb.connect(str(place)) as db:

@@ -357,6 +357,7 @@ def test_an_error_larger_than_its_answer_is_said_in_words() -> None:
 # For who approves a release ---
 
 
+@pytest.mark.slow
 def test_the_publisher_s_words_and_the_terms_of_reviewers(tmp_path: Path) -> None:
     """Purpose, recipient and contact are no markup; the three risks have the measured figures; nobody has signed."""
     people = pd.DataFrame({"age": [i % 7 for i in range(60)], "ill": [f"v{i % 5}" for i in range(60)]})

@@ -143,6 +143,7 @@ def test_tables_1_and_2_of_the_paper(tmp_path: Path) -> None:
     assert {row[:3] for row in beliefs} >= set(rows)
 
 
+@pytest.mark.slow
 def test_one_disease_fills_three_quarters_of_a_bucket_under_a_quarter_for_pairs(tmp_path: Path) -> None:
     """Each pair at most once in four; three of the four share a disease, and everybody is above 1/2 in it."""
     pairs = "('cancer', 'I'), ('cancer', 'II'), ('cancer', 'III'), ('flu', 'I')"

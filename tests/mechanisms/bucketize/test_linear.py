@@ -209,6 +209,7 @@ def test_a_changed_estimator_is_refused(jobs: Path, tmp_path: Path, change: str)
     assert check in failed(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fakes", [0, 2])
 def test_sums_over_stored_lists_are_those_of_the_statement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fakes: int

@@ -309,6 +309,7 @@ def test_what_it_does_not_do_is_refused_by_name(ward: Path, tmp_path: Path, aske
     refused(run("publish", spec), 2, *words)
 
 
+@pytest.mark.slow
 def test_lumps_belong_to_it(ward: Path) -> None:
     given = [ward / "w.duckdb", "--table", "w", *ROLES, "--threshold", "2*f + 0.1"]
     refused(run("plan", *given, "--layout", "lumps"), 2, "belongs to algorithm = 'informative'")

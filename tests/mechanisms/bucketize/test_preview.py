@@ -79,6 +79,7 @@ def plan_people(records: int, **mechanism: object) -> dict[str, object]:
     return api.plan(make_people(records), **keywords, **mechanism, to="t.duckdb", ledger_off=True).facts
 
 
+@pytest.mark.slow
 def test_plan_predicts_only_where_a_model_is_fitted() -> None:
     facts = plan_people(5_000)
     assert 0.3 < facts["learning_belief"] < 0.9
@@ -106,6 +107,7 @@ def test_predictions_are_near_what_attack_and_evaluate_measure(tmp_path: Path, m
     assert planned["count_error"] == pytest.approx(measured, rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_curve_has_each_threshold_as_its_own_plan_predicts_it() -> None:
     """Higher thresholds promise less, teach an attacker more and answer better; what can't be met says why."""
     people, keywords = make_people(6_000), {"sensitive": "job", "quasi_identifiers": ["age", "sex", "place"]}

@@ -589,6 +589,7 @@ def test_prunes_find_equal_losses(problem: BucketProblem) -> None:
     assert pruned_losses(problem) == {two.loss if two else None}
 
 
+@pytest.mark.slow
 @often(80)
 @example(make([1, 1], (Fraction(1), Fraction(1)), 1, 5))  # no loss at all
 @given(middling())

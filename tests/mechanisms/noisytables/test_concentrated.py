@@ -57,6 +57,7 @@ def log_delta(rho: float, epsilon: float) -> float:
     return float(minimize_scalar(of, bounds=(-15, 25), method="bounded", options={"xatol": 1e-12}).fun)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.fractions("1/100", 20, max_denominator=100), st.integers(5, 18))
 def test_rho_is_the_largest_that_delta_allows(epsilon: Fraction, digits: int) -> None:

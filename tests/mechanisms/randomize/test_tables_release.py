@@ -68,6 +68,7 @@ def test_a_release_passes_its_checks_and_answers(made: Path) -> None:
     assert weight == pytest.approx(row["estimate"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_nothing_but_noise_follows_from_a_value(tmp_path: Path) -> None:
     """A person's value is substituted by a listed one, a strange one, NULL: plan, schema, facts stay as they are."""
     plans, stated, people = [], [], []
@@ -133,12 +134,14 @@ def test_damage_is_found(damage: str, made: Path, tmp_path: Path) -> None:
     assert run("verify", copy).code in (1, 4)
 
 
+@pytest.mark.slow
 def test_other_people_are_found_by_their_quasi_identifiers(made: Path, tmp_path: Path) -> None:
     other = wanted(tmp_path, TABLES.format(20), "ill", n=599)
     done = run("verify", made / "ill.duckdb", "--source", other, "--json")
     assert "quasi-identifiers are those of the source" in [one["name"] for one in done.json["checks"] if not one["ok"]]
 
 
+@pytest.mark.slow
 def test_attacks_tell_what_is_promised_and_what_is_not(made: Path) -> None:
     release, spec = made / "ill.duckdb", made / "ill.toml"
     found = succeeded("attack", release, "--source", spec, "--against", release, "--json").json["adversaries"]
