@@ -397,6 +397,13 @@ def redirect_spec(spec: Spec, to: Path | None, form: str | None, schema: str | N
     return Spec.model_validate(dict(spec) | {"release": section})
 
 
+LIST, WHOLE, SWITCH = "must be a list, such as ['a', 'b']", "must be a whole number", "must be true or false"
+NEEDED_TYPES = {
+    "tuple_type": LIST, "list_type": LIST, "set_type": LIST, "int_type": WHOLE, "int_parsing": WHOLE,
+    "int_from_float": WHOLE, "bool_type": SWITCH, "bool_parsing": SWITCH, "string_type": "must be a text",
+}  # fmt: skip
+
+
 def _first_error(error: ValidationError) -> str:
     """Return the first error, as ``key: what``."""
     listed = error.errors(include_url=False)
@@ -412,6 +419,8 @@ def _first_error(error: ValidationError) -> str:
         where = f"{where}.kind"
     elif first["type"] in ("model_type", "model_attributes_type", "dict_type"):
         what = "must be a table of keys and values, { key = value }"
+    elif first["type"] in NEEDED_TYPES:
+        what = NEEDED_TYPES[first["type"]]
     elif first["type"] == "literal_error":
         what = f"{first['input']!r} is not one of {first['ctx']['expected']}"
     return f"{where}: {what}" if where and not what.startswith(f"{where}.") else what

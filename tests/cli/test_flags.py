@@ -174,7 +174,7 @@ def test_an_algorithm_of_one_mechanism_implies_it(tmp_path: Path) -> None:
         (["--qi", ",", "--sensitive", "disease", "--threshold", "0.5"], ["--qi is needed"]),
         ([*ROLES, "--threshold", "0.5\n[release]\nname = 'x'"], ["threshold"]),
         ([*ROLES, "--threshold", "[" * 20_000], ["threshold"]),
-        ([*ROLES, "--threshold", "0.5", "--fake-values", "many"], ["--fake-values", "integer"]),
+        ([*ROLES, "--threshold", "0.5", "--fake-values", "many"], ["--fake-values", "must be a whole number"]),
     ],
 )
 def test_what_flags_can_not_say_is_refused(tmp_path: Path, arguments: list[str], words: list[str]) -> None:

@@ -542,8 +542,8 @@ def explain_tables(params: Randomize) -> ReleasePromises:
     priors = sorted({*params.declared_shares.values()}) or TYPICAL
     moves = "; ".join(f"from {float(f):.3g} to at most {reach_of(f, epsilon):.3g}" for f in priors)
     bound = (
-        "For whoever knows everybody's quasi-identifiers and all other people's values, or holds people for "
-        "independent, the odds of any value of a person, and of any set of values, change by a factor of at most "
+        "An attacker who knows everyone's quasi-identifiers and all other people's values, or takes people to be "
+        "independent, can move the odds of a person's value, or set of values, by a factor of at most "
         f"e^{fraction_text(epsilon)}. Belief moves {moves}."
     )
     return ReleasePromises((MADE, bound), NOT)
