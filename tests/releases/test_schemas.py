@@ -318,7 +318,7 @@ def test_killed_at_any_moment(house: Path) -> None:
         succeeded(*asked, 0)
     before, draw, known, changed = held(house), random.Random(9), digest_release(Target.parse(there(house))), 0  # noqa: S311 (no secret)
     for i in range(1, KILLS + 1):
-        late = len(seen) + draw.randint(-60, 60)  # what is written last; the ledger asks what killed ones have left
+        late = len(seen) + draw.randint(-40, 160)  # what is written last; the ledger asks what killed ones have left
         given = command("kill", late, draw.uniform(0, 0.1), *asked, i)
         done = subprocess.run(**given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         assert done.returncode in {-signal.SIGKILL, 0}
