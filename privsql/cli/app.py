@@ -301,8 +301,9 @@ def _make_options(sections: tuple[str, ...], kinds: tuple[str, ...]) -> list[Any
     return _make_params(nothing)
 
 
+@cache
 def _make_params(function: Callable[..., None]) -> list[Any]:
-    """Return the options that Typer makes from a function's parameters."""
+    """Return the options that Typer makes from a function's parameters, once for each function."""
     maker = typer.Typer(add_completion=False)
     maker.command()(function)
     return typer.main.get_command(maker).params

@@ -653,8 +653,7 @@ def serve_clients(
 
     ``UsageError`` for an address of other machines without a certificate.
     """
-    bound, port = listener.socket.getsockname()[:2]
-    others = not ip_address(bound).is_loopback
+    others = not ip_address(listener.socket.getsockname()[0]).is_loopback
     if others and certificate is None:
         raise UsageError(f"--host {listener.host}: clients of other machines need TLS; add --certificate FILE")
     with open_server(pools, queue, options) as server:
@@ -662,8 +661,7 @@ def serve_clients(
         server.tls, server.required = load_certificate(certificate) if certificate else None, others
         password = f":{listener.token}" if listener.token else ""
         mode = "?sslmode=require" if others else ""
-        name = f"[{bound}]" if ":" in bound else bound
-        address = f"postgresql://{USER}{password}@{name}:{port}/{DATABASE}{mode}"
+        address = f"postgresql://{USER}{password}@{listener.place}/{DATABASE}{mode}"
         try:
             asyncio.run(run_server(server, listener, lambda: ready(address), asyncio.Event()))
         finally:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Messages -------------------------------------------------------------------------------------------------------------
 
-PROTOCOL, TLS_REQUEST, GSS_REQUEST, CANCEL_REQUEST = 196_608, 80_877_103, 80_877_104, 80_877_102
+TLS_REQUEST, GSS_REQUEST, CANCEL_REQUEST = 80_877_103, 80_877_104, 80_877_102
 TEXT, BINARY = 0, 1
 COPY_HEADER, COPY_TRAILER = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 
@@ -151,7 +151,6 @@ ENGINE = {  # the types of the engine; all others are text
     "TIMESTAMP": "timestamp", "TIMESTAMP WITH TIME ZONE": "timestamptz", "BLOB": "bytea", "UUID": "uuid",
 }  # fmt: skip
 NUMBER = re.compile(r"\s*[+-]?(\d{1,60}(\.\d{0,60})?|\.\d{1,60})(e[+-]?\d{1,3})?\s*", re.IGNORECASE)
-ENDLESS = re.compile(r"\s*(NaN|[+-]?inf(inity)?)\s*", re.IGNORECASE)
 
 
 def find_type(kind: str) -> tuple[WireType, bool]:

@@ -56,7 +56,7 @@ HOSTILE = """
     SELECT * FROM pg_read_file('/etc/passwd')
     SELECT pg_ls_dir('.')
     COPY people FROM STDIN
-    COPY people TO '/tmp/x'
+    COPY people TO '/x'
     COPY (SELECT 1) TO PROGRAM 'id'
     COPY pg_class FROM '/etc/passwd'
     ATTACH 'people.csv' AS x

@@ -343,14 +343,12 @@ def _wrong_fit(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyT
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
-# An answer is a sum of weights. Where a question is about single cells of a column's table, its interval is that of the
-# noise of these counts, whose law is known; else rehearsals tell how wide it is.
+# An answer is a sum of weights. The coefficients of a rehearsal, which the release states, give its standard error.
 
 FORMULA = (
     "estimate = sum over the matching records and values of w, the weight of a value for a record's combination of "
     "quasi-identifiers (privsql_weights, fitted to the noisy tables)"
 )
-DRAWS = 20_000  # of sums of noise, whose quantiles are taken
 
 
 @dataclass(frozen=True)
