@@ -30,7 +30,7 @@ def as_path(path: PathLike, what: str = "path") -> Path:
     try:
         return at_home(Path(path))
     except TypeError as error:
-        raise UsageError(f"{what}: {type(path).__name__} is no path; give a text or a pathlib.Path") from error
+        raise UsageError(f"{what}: {type(path).__name__} is not a path; give a text or a pathlib.Path") from error
 
 
 def as_optional_path(path: PathLike | None, what: str) -> Path | None:
@@ -53,7 +53,7 @@ def as_paths(paths: Iterable[PathLike] | PathLike | None, what: str = "path") ->
     table = isinstance(paths, Mapping) or hasattr(paths, "__arrow_c_stream__")
     if table or not isinstance(paths, Iterable | str | os.PathLike):
         raise UsageError(
-            f"{what}: {type(paths).__name__} is no path; give a text or a pathlib.Path, or several in a list"
+            f"{what}: {type(paths).__name__} is not a path; give a text or a pathlib.Path, or several in a list"
         )
     return [as_path(one, what) for one in ((paths,) if isinstance(paths, str | os.PathLike) else paths)]
 
@@ -118,7 +118,7 @@ def as_share(value: Any, what: str) -> float:
 def as_whole_number(value: Any, what: str, least: int | None = 1, most: int | None = None) -> int:
     """Return a whole number; ``UsageError``, with what it is for, if it is none or lies outside the bounds."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise UsageError(f"{what}: {value!r} is no whole number")
+        raise UsageError(f"{what}: {value!r} is not a whole number")
     number = int(value)
     if least is not None and number < least:
         raise UsageError(f"{what} {number} must be at least {least}")
@@ -135,10 +135,10 @@ def as_range(value: str | Sequence[Any], what: str) -> tuple[float | None, float
     """
     parts = [part.strip() or None for part in value.split(":")] if isinstance(value, str) else value
     if not isinstance(parts, Sequence) or len(parts) != 2:
-        raise UsageError(f"{what} {value!r}: give the least and the most, such as 100:5000, 100: or :5000")
+        raise UsageError(f"{what} {value!r}: give a range, such as 100:5000, 100: or :5000")
     low, high = (None if end is None else float(as_exact_number(end, what)) for end in parts)
     if low is not None and high is not None and low > high:
-        raise UsageError(f"{what} {value!r}: the least is above the most")
+        raise UsageError(f"{what} {value!r}: the lower end is above the upper end")
     return low, high
 
 
@@ -159,7 +159,7 @@ def as_confidence(confidence: float) -> float:
     try:
         number = float(confidence)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"confidence {confidence!r} is no number") from error
+        raise UsageError(f"confidence {confidence!r} is not a number") from error
     if not 0 < number < 1:
         raise UsageError(f"confidence {confidence} lies outside (0, 1)")
     return number

@@ -106,7 +106,7 @@ def _evaluate_node(node: ast.expr, source: str) -> Linear:
             return Linear(-inner.slope, -inner.intercept)
         case ast.BinOp(left=left, op=operator, right=right):
             return _combine_operands(_evaluate_node(left, source), operator, _evaluate_node(right, source), source)
-    raise ValueError(f"threshold {source!r}: only numbers, f, + - * / are understood")
+    raise ValueError(f"threshold {source!r}: only numbers, f, + - * / are allowed")
 
 
 def _combine_operands(left: Linear, operator: ast.operator, right: Linear, source: str) -> Linear:

@@ -147,7 +147,7 @@ def _read_key(path: Path) -> bytes:
     except OSError as error:
         raise EngineError(f"key file {path}: {error.strerror}") from error
     if system.for_others(mode):
-        raise UsageError(f"key file {path} can be read by others; run: chmod 600 {path}")
+        raise UsageError(f"key file {path} is readable by other users; run: chmod 600 {path}")
     try:
         secret = bytes.fromhex(content.decode("ascii").strip())
     except ValueError:

@@ -338,7 +338,9 @@ def _refuse_keys(statement: Statement, bins: Mapping[str, Bins]) -> None:
     for lookup in statement.scope.lookups:
         key = next((key for _, key in lookup.keys if key in bins), None)
         if key is not None:
-            raise UsageError(f"JOIN {lookup.alias}: column {key!r} is in {bins[key]}, which no row of it stands for")
+            raise UsageError(
+                f"JOIN {lookup.alias}: column {key!r} is in {bins[key]}, and no row of the table covers a bin"
+            )
 
 
 def _make_refusal(name: str, written: str, bins: Bins | None) -> UsageError:

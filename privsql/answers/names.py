@@ -520,7 +520,7 @@ class NameResolver:
             place = output_position(item, len(outputs))
             if place is not None:
                 if list(find_aggregates(outputs[place])) and not isinstance(clause, exp.Ordered):
-                    raise UsageError(f"GROUP BY {as_written(item)}: {as_written(outputs[place])} is no group")
+                    raise UsageError(f"GROUP BY {as_written(item)}: {as_written(outputs[place])} is not a group")
                 item.replace(outputs[place].copy())
             elif isinstance(item, exp.GroupingSets | exp.Rollup | exp.Cube | exp.Tuple):
                 self._bind_items(item, outputs, aliases)

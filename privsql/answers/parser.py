@@ -139,7 +139,7 @@ class _QueryReader:
         )
         if len(statement.calls) > MOST_ASKED or len(statement.calls) * len(statement.sets) > MOST_TOGETHER:
             raise UsageError(
-                f"more than {MOST_ASKED} aggregate functions are not supported, nor {MOST_TOGETHER} over grouping sets"
+                f"at most {MOST_ASKED} aggregate functions are supported, and {MOST_TOGETHER} over grouping sets"
             )
         return statement.require_splittable()
 
@@ -153,11 +153,11 @@ class _QueryReader:
         unmet = where is not None and not any(where.find_all(exp.Column))
         if limits["limit"] is None and not unmet:
             instead = "count them with COUNT(*) .. GROUP BY, or see some with LIMIT 100"
-            raise UsageError(f"records can't be listed; {instead}")
+            raise UsageError(f"records can't be listed here;  {instead}")
         order = self._tree.args.get("order")
         for part in [*([where] if where is not None else []), *(order.expressions if order else [])]:
             if "sa" in sides_of(part, sides):
-                raise UsageError(f"{as_written(part)} is not known of single records; use COUNT(*) .. GROUP BY")
+                raise UsageError(f"{as_written(part)} is not available for single records; use COUNT(*) .. GROUP BY")
         items = [(item.alias, item.unalias()) for item in self._tree.expressions]
         outputs = tuple(Output(alias, root, as_written(root)) for alias, root in items)
         scope = Scope((), where, self._names.joined, sides)
@@ -289,7 +289,7 @@ class _QueryReader:
                 keys = [output.expression for output in outputs]
             for key in keys:
                 if not any(key.find_all(exp.Column)):
-                    raise UsageError(f"ORDER BY {as_written(item.this)}: by a constant nothing is sorted")
+                    raise UsageError(f"ORDER BY {as_written(item.this)}: a constant sorts nothing")
                 yield exp.Ordered(**{**item.args, "this": key.copy()})
 
 

@@ -272,7 +272,7 @@ class AnswerBuilder:
             chosen = chosen.offset(statement.offset) if statement.offset is not None else chosen
             rows = db.rows(chosen)
         if statement.unique == () and not rows and not (statement.limit == 0 or statement.offset):
-            raise UsageError("the subquery has no rows to add up; ask for it alone")
+            raise UsageError("the subquery has no rows to aggregate; run it alone")
         return rows
 
     @contextmanager
@@ -404,7 +404,7 @@ def join_answers(parts: UnionParts, answers: Sequence[Answer]) -> Answer:
         len(one.columns) != len(first.columns) or [f.at for f in one.figures] != [f.at for f in first.figures]
         for one in answers
     ):
-        raise UsageError("UNION ALL joins queries whose columns have their groups and figures in one order")
+        raise UsageError("UNION ALL needs queries with the same groups and figures, in the same order")
     rows = [(row, mark) for one in answers for row, mark in zip(one.rows, one.may_be_empty or (), strict=False)]
     for place, descending in reversed(parts.order):
         at = first.plain_columns[place]

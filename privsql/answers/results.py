@@ -75,7 +75,7 @@ def _merge_outer(outer: exp.Select, alias: str, inner: exp.Select) -> exp.Select
     columns = list(outer.find_all(exp.Column))
     sizes = {name: sum(1 for _ in item.walk()) for name, item in results.items()}
     if sum(sizes[item.name] for item in columns) > MOST:  # each level could double what is below
-        raise UsageError("the query is too large once its subqueries are written out; ask for less in one query")
+        raise UsageError("the query is too large once its subqueries are written out; split it")
     for item in columns:
         item.replace(exp.paren(results[item.name].copy(), copy=False))
     where = outer.args.get("where")
@@ -90,7 +90,7 @@ def _merge_outer(outer: exp.Select, alias: str, inner: exp.Select) -> exp.Select
     for key in ("order", *LATER):
         inner.set(key, outer.args.get(key) or inner.args.get(key))
     if not inner.args.get("group") and not has_aggregates(inner):
-        raise UsageError("the query names no count of its subquery; ask for the subquery alone")
+        raise UsageError("the query uses no count of its subquery; run the subquery alone")
     return inner
 
 
@@ -174,9 +174,7 @@ def _expand_star(outer: exp.Select, alias: str, names: list[str], number: int) -
             continue
         other = isinstance(item, exp.Column) and fold_name(item.table) != fold_name(alias)
         if any(star.args.values()) or other or len(names) < number:
-            raise UsageError(
-                f"{shorten_sql(item)} over a result needs names of its own for all columns of that; add AS"
-            )
+            raise UsageError(f"{shorten_sql(item)} over a subquery needs a name for each of its columns; add AS")
         expanded += [exp.alias_(column(name), name, quoted=True) for name in names]
     outer.set("expressions", expanded)
 

@@ -205,7 +205,7 @@ class Rewriter:
                 else:
                     item.replace(_in_place(folded[name]))
         if added > MOST:
-            raise UsageError("the query is too large once its subqueries are written out; ask for less in one query")
+            raise UsageError("the query is too large once its subqueries are written out; split it")
 
     # Joins ---
 
@@ -263,7 +263,9 @@ class Rewriter:
         outside = [one for clause in CLAUSES for one in _columns_of(select.args.get(clause))]
         used = any(fold_name(one.table) == fold_name(alias) for one in outside)
         if join.side or used or not parts or not all(isinstance(part, exp.EQ) for part in parts):
-            raise UsageError(f"JOIN {alias}: a join with a count query is not supported; ask for the two one by one")
+            raise UsageError(
+                f"JOIN {alias}: a join with a count query is not supported; run the two queries separately"
+            )
         rows, keys = self._answer(inner, known), []
         for part in parts:
             sides = [part.this, part.expression]
@@ -274,7 +276,7 @@ class Rewriter:
                 raise UsageError(f"JOIN {alias} ON {shorten_sql(part)} is not supported; use IN (SELECT ..)")
             keys.append((next(s for s in sides if s is not theirs[0]), names.index(fold_name(theirs[0].name))))
         if len({tuple(row[at] for _, at in keys) for row in rows}) < len(rows):
-            raise UsageError(f"JOIN {alias}: several rows of it have one key; join on all columns that it groups by")
+            raise UsageError(f"JOIN {alias}: several of its rows share a key; join on all columns of its GROUP BY")
         either = [exp.and_(*(_equals(key.copy(), row[at]) for key, at in keys)) for row in rows]
         where = select.args.get("where")
         met = exp.paren(exp.or_(*either)) if either else exp.false()
@@ -373,7 +375,7 @@ class Rewriter:
 
     def _ask(self, query: exp.Select, known: Queries) -> tuple[list[tuple[Any, ...]], bool]:
         if self.lookups is None:
-            raise UsageError(f"{shorten_sql(query)}: a subquery is not supported here; ask for it alone")
+            raise UsageError(f"{shorten_sql(query)}: a subquery is not supported here; run it alone")
         return self.lookups.answer_query(_with_queries(query, known))
 
     @staticmethod
@@ -391,7 +393,7 @@ class Rewriter:
         rows, exact = self._ask(inner, known) if reads else (self._rows_of(inner, known), True)
         if not exact:
             raise UsageError(
-                f"{shorten_sql(node)} is an estimate, which can't be a constant; write it as an aggregate with FILTER"
+                f"{shorten_sql(node)} is an estimate and can't be used as a constant; write an aggregate with FILTER"
             )
         if len(rows) != 1 or len(rows[0]) != 1:
             raise UsageError(f"{shorten_sql(node)} has {len(rows)} rows; a subquery here must give one value")
@@ -435,7 +437,7 @@ def _name_queries(select: exp.Select, known: Queries) -> Queries:
     for one in clause.expressions if isinstance(clause, exp.With) else ():
         recursive = isinstance(one.parent, exp.With) and one.parent.args.get("recursive")
         if recursive or not isinstance(one.this, exp.Select) or one.args["alias"].columns:
-            raise UsageError("WITH: a SELECT can stand there; neither recursive nor with other names of columns")
+            raise UsageError("WITH: only a SELECT works, neither recursive nor with a list of column names")
         queries[fold_name(one.alias)] = (one.this, dict(queries))
     select.set("with_", None)
     return queries

@@ -452,7 +452,7 @@ class LearningRisk:
         figures = f"{self.twice:.0%} of the records beyond twice their bound ({self.above:.0%} beyond it)"
         return (
             f"who learns from the release how quasi-identifiers and sensitive values go together gets {figures}; "
-            f"that is outside the promise. It is lowered by {'; or '.join(self.advice)}"
+            f"that is outside the promise. To lower it: {'; or '.join(self.advice)}"
         )
 
     def as_facts(self) -> dict[str, Any]:

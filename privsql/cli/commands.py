@@ -118,9 +118,9 @@ def plan(
     """Dry run: feasibility, setting, loss and its certified lower bound. Nothing is published."""
     spec = read_specification(ctx, source)
     if changed is not None and (algorithms or curve):
-        raise UsageError("--changed goes with a plan alone; leave out --algorithms and --curve")
+        raise UsageError("--changed can't be combined with --algorithms or --curve")
     if plot is not None and not curve:
-        raise UsageError("--plot draws the curve; give --curve with it")
+        raise UsageError("--plot draws the curve; add --curve")
     if curve:
         rows = api.curve(spec, options=options)
         pictures.save_picture(pictures.chart_curve, rows.points, plot)
@@ -160,7 +160,7 @@ def init(
 ) -> CommandOutcome:
     """Look at a source and propose a specification on stdout: roles, domain sizes, a feasible threshold."""
     if output is not None and output.exists():
-        raise UsageError(f"{output} exists; remove it, or give another place")
+        raise UsageError(f"{output} exists; remove it, or choose another path")
     base = output.absolute().parent if output is not None else None
     columns: dict[str, Any] = {"query": query, "sensitive": sensitive, "categorical": categorical}
     toml = api.init(source, table=table, **columns, kind=kind, base=base, options=options)
@@ -389,7 +389,7 @@ def _read_range(true_answers: str | None) -> tuple[float | None, float | None] |
 
 def _require_json(points: bool, as_json: bool) -> None:
     if points and not as_json:
-        raise UsageError("--points goes with --json")
+        raise UsageError("--points needs --json")
 
 
 @register_command(epilog="privsql evaluate occ_release.duckdb --source spec.toml --plot error.png")
@@ -568,7 +568,7 @@ def verify(
     which records.
     """
     if more and not against:
-        raise UsageError(f"{more[0]}: one release is verified at a time; give others after --against")
+        raise UsageError(f"{more[0]}: verify takes one release; list others after --against")
     keys: dict[str, Any] = {"database": database, "key_file": key_file, "copy_to": copy_to, "options": options}
     spec = load_source(source) if source else None
     outcome = api.verify(release, spec, against=[*(against or ()), *(more or ())], **keys)

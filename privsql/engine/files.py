@@ -152,7 +152,7 @@ def find_files(names: Sequence[str]) -> list[Path]:
     for file in files:
         other = places.setdefault(os.path.realpath(file), file)
         if other is not file:
-            raise EngineError(f"{other} and {file} are the same file; its records would count twice")
+            raise EngineError(f"{other} and {file} are the same file; its records would be counted twice")
     return files
 
 
@@ -161,7 +161,9 @@ def _files_of(name: str) -> list[Path]:
     if path.is_dir():
         files = sorted(_walk_parquet(path))
         if not files:
-            raise EngineError(f"{name}: no Parquet file is in this folder; of others give a pattern, {name}/*.csv")
+            raise EngineError(
+                f"{name}: this folder holds no Parquet file; for other files give a pattern, {name}/*.csv"
+            )
         return files
     if path.exists() or not WILD.search(name):
         if not path.is_file():
@@ -197,7 +199,7 @@ def _walk_parquet(folder: Path) -> Iterator[Path]:
             if other in folders and (other != "metadata" or list(Path(place, other).glob("*.metadata.json"))):
                 form = "delta" if other != "metadata" else "iceberg"
                 raise EngineError(
-                    f"{place}: is a table of {form.capitalize()}, whose files hold what was deleted, too; "
+                    f"{place}: is a table of {form.capitalize()}, whose files also hold deleted rows;  "
                     f"say reader = {form!r}"
                 )
         folders[:] = [one for one in folders if not one.startswith((".", "_")) or "=" in one]

@@ -183,7 +183,7 @@ class PostgresRelations(RemoteRelations):
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run a query and fetch an Arrow table; numbers without a declared width are read one by one."""
         if values:
-            raise EngineError("Postgres: no values are bound here")
+            raise EngineError("Postgres: parameters are not supported here")
         data = self._server.arrow(self._render_sql(query))
         kinds = [field.type for field in read_fields(data.schema)]
         return pa.table(list(map(parse_numbers, data.columns, kinds)), names=data.column_names)

@@ -74,7 +74,7 @@ def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) ->
     options = keywords.get("options") or Options()
     limit, threads = keywords.get("memory_limit"), keywords.get("threads")
     if not isinstance(options, Options):
-        raise UsageError(f"options: {type(options).__name__} is no privsql.Options")
+        raise UsageError(f"options: {type(options).__name__} is not a privsql.Options")
     if limit is not None:
         options = replace(options, memory_limit=str(limit))
     if threads is not None:

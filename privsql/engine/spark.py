@@ -249,13 +249,13 @@ def _create_remote_session(address: str) -> SparkSession:
 def require_trusted_session(session: object) -> SparkSession:
     """Return a session of somebody else; ``UsageError`` unless ANSI mode is on and texts are in UTC."""
     if not all(hasattr(session, name) for name in ("sql", "conf", "createDataFrame", "catalog")):
-        raise UsageError(f"{type(session).__name__} is not a session of Spark")
+        raise UsageError(f"{type(session).__name__} is not a Spark session")
     known = cast("SparkSession", session)  # Spark Connect's class is another one
     with translate_spark_errors():
         for name, wanted in DEMANDED.items():
             current = known.conf.get(name)
             if str(current).lower() not in {wanted.lower(), f"etc/{wanted.lower()}"}:
-                raise UsageError(f"the session of Spark has {name} = {current}; privsql needs {wanted}")
+                raise UsageError(f"the Spark session has {name} = {current}; privsql needs {wanted}")
         return require_ansi_mode(known)
 
 
@@ -265,7 +265,7 @@ def require_ansi_mode(session: SparkSession) -> SparkSession:
         session.range(1).selectExpr("CAST('x' AS INT) AS number").toArrow()
     except NumberFormatException:
         return session
-    raise EngineError("Spark's ANSI mode is off: what overflows would be NULL, and checks would see nothing")
+    raise EngineError("Spark's ANSI mode is off: overflows would become NULL, and checks would miss them")
 
 
 def is_local(session: SparkSession) -> bool:
@@ -511,7 +511,7 @@ class SparkWarehouse(SparkRelations):
     def _called_source(self) -> None:
         """Let a query call the file ``source``; ``UsageError`` where the session knows something else by that name."""
         if self.session.catalog.tableExists("source"):
-            raise UsageError("the session of Spark has a table 'source' of its own, which the query could mean")
+            raise UsageError("the Spark session has a table 'source', which the query could mean; drop it")
         self.session.table(self._session_name("file")).createTempView("source")
         self._shown.append("source")
 

@@ -71,7 +71,7 @@ class Bins(BaseModel):
         if isinstance(value, bool | dict | Bins):
             return value
         if isinstance(value, str) and not _is_decimal(value):
-            raise ValueError(f"{value!r} is no width; give a decimal, edges, or one of {', '.join(MONTHS)}")
+            raise ValueError(f"{value!r} is not a width; give a decimal, edges, or one of {', '.join(MONTHS)}")
         return {"width": value}
 
     @model_validator(mode="after")
@@ -80,7 +80,7 @@ class Bins(BaseModel):
         if sum(kinds) != 1:
             raise ValueError("give a width, edges, { prefix = N }, or one of month, quarter, year")
         if self.origin and self.width is None:
-            raise ValueError("origin goes with a width")
+            raise ValueError("origin needs a width")
         if any(low >= high for low, high in pairwise(self.edges)):
             raise ValueError("edges must rise")
         return self
@@ -135,7 +135,7 @@ def number_range(kind: str) -> tuple[Fraction, Fraction, int]:
         return -most, most, int(match[2])
     bits = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}.get(kind.removeprefix("U"))
     if bits is None:
-        raise ValueError(f"{kind} holds no exact numbers")
+        raise ValueError(f"{kind} can't hold exact numbers")
     if kind.startswith("U"):
         return Fraction(0), Fraction(2**bits - 1), 0
     return Fraction(-(2 ** (bits - 1))), Fraction(2 ** (bits - 1) - 1), 0
@@ -321,5 +321,5 @@ class Universe(BaseModel):
         if self.source_count != 1:
             raise ValueError("give a list of items, { query = ... }, or 'data' (which the guarantee does not cover)")
         if self.items is not None and (not self.items or len(set(self.items)) < len(self.items)):
-            raise ValueError("the list of items is empty" if not self.items else "an item stands twice in the list")
+            raise ValueError("the list of items is empty" if not self.items else "an item appears twice in the list")
         return self

@@ -308,7 +308,7 @@ def create_universe(db: Relations, universe: Universe, kind: str, occurring: exp
     if not labels:
         raise UsageError("the universe has no items")
     if len(set(labels)) < len(labels):
-        raise UsageError("an item stands twice in the universe")
+        raise UsageError("an item appears twice in the universe")
     return labels
 
 

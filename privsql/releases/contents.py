@@ -194,10 +194,10 @@ def locate_release(target: Target) -> StoredRelease:
         gone = f"no such release{suggest_file(target.file)}"
         raise EngineError(f"{target}: {gone if missing else error.strerror}") from error
     except (ValueError, RuntimeError) as error:  # no text of a path, or links in a circle
-        raise EngineError(f"{str(target)!r} leads nowhere") from error
+        raise EngineError(f"{str(target)!r} is a broken link") from error
     if stat.S_ISDIR(mode):
         if target.schema is not None:
-            raise EngineError(f"{target.file}: is a folder, which has no schemas")
+            raise EngineError(f"{target.file}: is a folder; folders have no schemas")
         return _scan_folder(target, place)
     if not stat.S_ISREG(mode):
         raise EngineError(f"{target.file}: is neither a file nor a folder")
@@ -443,7 +443,7 @@ def _read_manifest(db: Container, stored: StoredRelease, place: tuple[str, str],
         raise EngineError(str(error)) from error
     release = AttachedRelease(db, database, manifest, mechanism)
     if manifest.own_columns != release.renamed_columns:
-        raise EngineError("its manifest calls columns of privsql's own otherwise than they are")
+        raise EngineError("its manifest gives privsql's columns wrong names")
     if mechanism.states_counts and None in (manifest.records, manifest.published, manifest.suppressed):
         raise EngineError("its manifest does not state how many records are published")
     return release

@@ -40,7 +40,7 @@ class Draft:
             self._room = Folder(_draft_prefix(target), self._path.parent)
         except OSError as error:
             raise EngineError(
-                f"{self._path.parent}: can't be written: {error.strerror}; make the folder, or name another"
+                f"{self._path.parent}: can't be written: {error.strerror}; create the folder, or choose another"
             ) from error
         self.folder = self._room.path
 

@@ -116,7 +116,7 @@ class AttachedLookups:
             files = ", ".join(str(one.path) for one in matches)
             raise UsageError(f"JOIN: {written!r} is in {files}; write the file's name before it")
         if len(names) == 3 and fold_name(names[0]) in SESSION_DATABASES:
-            raise UsageError(f"JOIN: {names[0]!r} can't be a file's name here; rename {matches[0].path}")
+            raise UsageError(f"JOIN: {names[0]!r} can't be used as a file name here; rename {matches[0].path}")
         one = matches[0]
         if one.names not in self._copied:
             self._copied[one.names] = self._copy_table(one, f"l{len(self._copied)}")
@@ -148,7 +148,7 @@ class AttachedLookups:
             raise EngineError(f"{one.path}: {one.label} can't be read: {error}{instead}") from error
         copied = table(name, LOOKUPS)
         if self._db.rows(fill("core/size", {"table": copied}))[0][0] > ROWS:
-            raise UsageError(f"{one.path}: {one.label} has more than {ROWS:,} rows, too many for a lookup table")
+            raise UsageError(f"{one.path}: {one.label} has more than {ROWS:,} rows; a lookup table takes no more")
         return name, tuple(field.name for field in self._db.list_fields(copied))
 
 
@@ -322,7 +322,7 @@ class Release:
         plain = as_described(sql, self.manifest.name)
         fields = self._db.describe_select(plain)  # the parser understands some things that the engine does not
         if statement.scope.lookups and self._counts is not self._db:
-            raise UsageError("JOIN: Spark counts the rows of a release alone; open it without a session")
+            raise UsageError("JOIN: Spark counts the rows of a release only; open it without a session")
         asking = SelectEvaluation(self._counts, self.answers, self.manifest, statement, estimator, confidence)
         if statement.previews:
             return self._preview(asking, fields, limits)
@@ -375,7 +375,7 @@ class Release:
         if not self.manifest.quasi_identifiers and asking.statement.limit:
             raise UsageError("the release holds no records; count with COUNT(*) .. GROUP BY")
         if limits is not None and (asking.statement.limit or 0) > limits.rows:
-            raise UsageError(f"more than {limits.rows:,} records are not listed; give a smaller LIMIT")
+            raise UsageError(f"at most {limits.rows:,} records are listed; lower LIMIT")
         rows = list_records(asking, fields)
         hidden = ", ".join(field.name for field in self.manifest.sensitive)
         note = f"records as published; which one has which value of {hidden} is not known, so it is NULL"
@@ -474,7 +474,7 @@ def copy_tables(
     """
     with db.replace_tables(ORIGINAL, place, list(release.stated_tables), release.views, former):
         if digest_schema(db, *place) != digest_schema(db, ORIGINAL, MAIN):
-            raise GuaranteeError("what was copied is not what was checked; nothing written")
+            raise GuaranteeError("the copy differs from what was checked; nothing written")
 
 
 def rewrite_without_leftovers(db: Container, file: Path, release: AttachedRelease) -> Path:
@@ -524,18 +524,18 @@ def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
         with open_release(Target(draft_path)) as (_, copy):
             failed = next((one for one in examine_release(copy) if not one.ok), None)
         if failed is not None or copy.manifest != release.manifest:
-            raise GuaranteeError(f"{target}: the copy is not what was checked; nothing written")
+            raise GuaranteeError(f"{target}: the copy differs from what was checked; nothing written")
         draft.commit(draft_path)
 
 
 def refuse_target(release: Target, to: Path) -> None:
     """Raise ``UsageError`` unless a copy of a release may be written to a path."""
     if release.schema is not None:
-        raise UsageError(f"{release} is a schema of a database, of which no copy is made; publish to a file instead")
+        raise UsageError(f"{release} is a schema of a database and can't be copied; publish to a file instead")
     if to.exists() or to.is_symlink():
-        raise UsageError(f"{to} exists; nothing is copied over it")
+        raise UsageError(f"{to} exists; choose another path for the copy")
     if to.resolve().is_relative_to(release.file.resolve()):
-        raise UsageError(f"{to} lies in the release; choose another place for the copy")
+        raise UsageError(f"{to} lies inside the release; choose another path for the copy")
 
 
 # Releases in a schema -------------------------------------------------------------------------------------------------

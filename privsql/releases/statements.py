@@ -146,12 +146,12 @@ def refuse_learning(release: AttachedRelease) -> None:
     view = ReleaseView(release.db, release.manifest, seed_key(1).random_generator("risk"), release.database)
     finding = release.mechanism.adversaries.learning(view)
     if finding is None or finding.mean is None:
-        raise InfeasibleError("max_learning: what can be learnt of such a release is not known; publish without it")
+        raise InfeasibleError("max_learning: privsql can't measure learning for such a release; publish without it")
     if finding.mean > limit:
         advice = "; or ".join(release.mechanism.advice)
         raise InfeasibleError(
-            f"max_learning: who learns from this release guesses values with a mean belief of {finding.mean:.1%}, "
-            f"above {limit:.1%}. It is lowered by {advice}"
+            f"max_learning: an attacker who learns from this release guesses values with a mean belief of "
+            f"{finding.mean:.1%}, above {limit:.1%}. To lower it: {advice}"
         )
 
 

@@ -97,7 +97,7 @@ class ReleaseForm:
         """Return a column by its number as an address has it; ``UsageError`` for none."""
         place = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else -1
         if not 0 <= place < len(self.columns):
-            raise UsageError(f"there is no column {number!r} to choose")
+            raise UsageError(f"there is no column {number!r}")
         return self.columns[place]
 
 
@@ -239,10 +239,10 @@ def read_question(pairs: Pairs, form: ReleaseForm) -> FormQuestion:
         return FormQuestion(sql=sql, confidence=confidence, estimator=estimator)
     measure = _take_parameter(rest, "measure") or COUNT
     if measure not in [one.key for one in form.measures]:
-        raise UsageError(f"there is no {measure!r} to ask for")
+        raise UsageError(f"there is no measure {measure!r}")
     groups = tuple(form.find_column(number).number for number in dict.fromkeys(rest.pop("by", [])))
     if len(groups) > MOST_GROUPS:
-        raise UsageError(f"an answer can be split by {MOST_GROUPS} columns here; write SQL for more")
+        raise UsageError(f"the page splits an answer by at most {MOST_GROUPS} columns; write SQL for more")
     if form.items is not None:
         items = {name: tuple(dict.fromkeys(rest.pop(name, []))) for name in SETS}
         length = ColumnCondition(low=_take_parameter(rest, "len.from"), high=_take_parameter(rest, "len.to"))
@@ -272,9 +272,9 @@ def _require_consistent(condition: ColumnCondition, column: FormColumn) -> Colum
     if condition.values and (condition.low or condition.high):
         raise UsageError(f"{column.name}: give values or a range, not both")
     if condition.nulls and condition.nulls not in NULLS:
-        raise UsageError(f"{column.name}: NULL can be asked for by {', '.join(NULLS)}, not {condition.nulls!r}")
+        raise UsageError(f"{column.name}: NULL takes {', '.join(NULLS)}, not {condition.nulls!r}")
     if condition.nulls == "only" and (condition.values or condition.low or condition.high):
-        raise UsageError(f"{column.name}: give values, or ask for NULL only, not both")
+        raise UsageError(f"{column.name}: give values or NULL only, not both")
     return condition
 
 
@@ -288,4 +288,4 @@ def _take_parameter(rest: dict[str, list[str]], name: str) -> str:
 
 def _require_nothing_else(rest: dict[str, list[str]]) -> None:
     if rest:
-        raise UsageError(f"the address names {next(iter(rest))!r}, which can't be chosen here")
+        raise UsageError(f"the address names {next(iter(rest))!r}, which is not a field of this page")

@@ -222,7 +222,7 @@ class ReleasePool:
             release = self._open_release()
             if release.manifest != self.manifest:
                 release.close()
-                raise UsageError(f"{self.path.name} is another release than at the beginning; serve it anew")
+                raise UsageError(f"{self.path.name} has changed since the server started; start it again")
         try:
             yield release
         finally:
@@ -323,14 +323,14 @@ class QueryQueue:
             doing = loop.run_in_executor(self._pool, do)
         except RuntimeError as error:  # the pool is closed
             self._places.release()
-            raise BusyError("the page is being closed") from error
+            raise BusyError("the server is stopping") from error
         doing.add_done_callback(lambda _: self._free_place(stop))
         end = loop.time() + self.seconds + GRACE
         try:
             while not doing.done():
                 await asyncio.wait({doing}, timeout=LOOK)
                 if not doing.done() and (loop.time() > end or await gone()):
-                    raise LateError(f"the question takes longer than {self.seconds:g} s")
+                    raise LateError(f"the query takes longer than {self.seconds:g} s")
             return doing.result()
         finally:
             if not doing.done():
@@ -343,12 +343,12 @@ class QueryQueue:
             await self._places.acquire()
             return
         if self._waiting >= WAITING:
-            raise BusyError(f"{WAITING} questions are waiting already; ask again in a moment")
+            raise BusyError(f"{WAITING} queries are waiting already; try again in a moment")
         self._waiting += 1
         try:
             await asyncio.wait_for(self._places.acquire(), self.seconds)
         except TimeoutError as error:
-            raise BusyError(f"no answer was begun within {self.seconds:g} s; ask again in a moment") from error
+            raise BusyError(f"the query was not started within {self.seconds:g} s; try again in a moment") from error
         finally:
             self._waiting -= 1
 

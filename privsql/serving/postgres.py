@@ -197,7 +197,7 @@ class Session:
         while True:
             (length,) = struct.unpack("!i", await self._reader.readexactly(4))
             if not 8 <= length <= STARTUP:
-                raise wire.ProtocolError("this is no client of Postgres")
+                raise wire.ProtocolError("this is not a Postgres client")
             reader = wire.MessageReader(await self._reader.readexactly(length - 4))
             (code,) = reader.take_numbers("i")
             if code == wire.CANCEL_REQUEST:
@@ -213,7 +213,7 @@ class Session:
             else:
                 break
         if code >> 16 != 3:
-            raise SessionError("only protocol 3 is spoken", "0A000")
+            raise SessionError("only protocol 3 is supported", "0A000")
         if self._server.required and self._writer.get_extra_info("ssl_object") is None:
             raise SessionError("this address needs TLS; connect with sslmode=require", "28000")
         await self._admit(reader, code & 0xFFFF)
@@ -241,7 +241,7 @@ class Session:
         if self._server.secret is not None:
             await self._authenticate(self._server.secret)
         if len(self._server.sessions) >= CONNECTIONS:
-            raise SessionError(f"{CONNECTIONS} clients are connected already; come again later", "53300")
+            raise SessionError(f"{CONNECTIONS} clients are connected already; try again later", "53300")
         for name in stated.keys() & (SETTINGS.keys() - {"server_version", "server_encoding"}):
             self._change_setting(name, stated[name])
         self._settings["session_authorization"] = stated.get("user", USER)
@@ -281,7 +281,7 @@ class Session:
             name, sql = reader.take_text(), reader.take_text()
             (number,) = reader.take_numbers("h")
             if len(split_statements(sql)) > 1:
-                raise SessionError("one statement can be prepared, not several", "42601")
+                raise SessionError("only one statement can be prepared at a time", "42601")
             self._keep(self._prepared, name, Prepared(sql, reader.take_numbers(f"{max(number, 0)}I")), MOST_NAMED)
             self.write(make_message("1"))
         elif kind == "B":
@@ -302,7 +302,7 @@ class Session:
     @staticmethod
     def _keep(held: dict[str, Any], name: str, value: Any, most: int) -> None:
         if name not in held and len(held) >= most:
-            raise SessionError(f"more than {most:,} statements are open; close some", "53400")
+            raise SessionError(f"more than {most:,} statements are open; close some of them", "53400")
         held[name] = value
 
     @staticmethod
@@ -328,7 +328,7 @@ class Session:
         values = [reader.take_bytes(size) if size >= 0 else None for size in sizes]
         oids = self._parameter_types(prepared)
         if len(values) != len(oids) or len(forms) not in (0, 1, len(values)):
-            raise SessionError(f"{len(values)} parameters for {len(oids)} places", "08P01")
+            raise SessionError(f"{len(values)} parameters given, {len(oids)} needed", "08P01")
         constants = [wire.read_parameter(value, oid, wire.choose_format(forms, at))
                      for at, (value, oid) in enumerate(zip(values, oids, strict=True))]  # fmt: skip
         self._keep(
@@ -406,7 +406,7 @@ class Session:
         if word in IGNORED:
             return Result(IGNORED[word])
         code = "25006" if word in WRITES else "0A000"
-        raise SessionError(f"{word[:30]} can't be executed; {ONLY_READ}", code)
+        raise SessionError(f"{word[:30]} is not supported; {ONLY_READ}", code)
 
     def _run_transaction(self, word: str, sql: str) -> Result:
         if re.match(r"ROLLBACK\s+(WORK\s+|TRANSACTION\s+)?TO\b", sql.strip(), re.IGNORECASE):
@@ -431,7 +431,7 @@ class Session:
             return Result(word)
         found = SET.fullmatch(sql.strip())
         if found is None:
-            raise SessionError("SET: this form is not known; write a name, = and a value", "42601")
+            raise SessionError("SET: this form is not supported; write SET name = value", "42601")
         name = re.sub(r"\s+", "", found[1]).lower()
         if name not in ("transaction", "characteristics"):
             name = "client_encoding" if name == "names" else name
@@ -550,7 +550,7 @@ def find_parameters(sql: str) -> dict[int, int]:
     """Return the numbers of parameters by their places in a text; none of those in quotes."""
     found = {one.start(): int(one["place"][1:]) for one in PLACE.finditer(sql) if one["place"]}
     if max(found.values(), default=0) > MOST_NAMED:
-        raise SessionError(f"more than {MOST_NAMED:,} parameters are not possible", "54000")
+        raise SessionError(f"at most {MOST_NAMED:,} parameters are possible", "54000")
     return found
 
 
@@ -606,7 +606,7 @@ def load_certificate(path: Path) -> ssl.SSLContext:
     try:
         context.load_cert_chain(path)
     except (OSError, ValueError) as error:
-        raise UsageError(f"--certificate {path}: no PEM file with a certificate and its key") from error
+        raise UsageError(f"--certificate {path}: not a PEM file with a certificate and its key") from error
     return context
 
 
@@ -616,7 +616,7 @@ def open_server(pools: Mapping[str, ReleasePool], queue: QueryQueue, options: Op
     names = [fold_name(one.manifest.name) for one in pools.values()]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise UsageError(f"two releases are called {twice!r}; serve each at a port of its own")
+        raise UsageError(f"two releases are called {twice!r}; serve each on its own port")
     with open_locked({CATALOG: None}, home=CATALOG, options=options) as db:
         side = QueryQueue(1, queue.seconds, queue.rows)
         try:
@@ -637,7 +637,7 @@ async def run_server(server: Server, listener: Listener, ready: Callable[[], Non
     listening.close()
     server.queue.stop_running()
     for session in list(server.sessions.values()):
-        session.write(make_report("E", "the server is being closed", "57P01", "FATAL"))
+        session.write(make_report("E", "the server is server is stopping", "57P01", "FATAL"))
         session.close()
 
 
@@ -655,7 +655,7 @@ def serve_clients(
     """
     others = not ip_address(listener.socket.getsockname()[0]).is_loopback
     if others and certificate is None:
-        raise UsageError(f"--host {listener.host}: clients of other machines need TLS; add --certificate FILE")
+        raise UsageError(f"--host {listener.host}: clients on other machines need TLS; add --certificate FILE")
     with open_server(pools, queue, options) as server:
         server.secret = ScramSecret(listener.token) if listener.token else None
         server.tls, server.required = load_certificate(certificate) if certificate else None, others

@@ -172,7 +172,7 @@ def _within_range(name: exp.Expr, column: FormColumn, condition: ColumnCondition
     low, high = (_value_literal(end, column) if end else None for end in (condition.low, condition.high))
     after = _day_after(condition.high) if column.type.startswith("TIMESTAMP") else None
     if low is not None and high is not None and _is_turned(condition.low, after or condition.high, column):
-        raise UsageError(f"{column.name}: nothing lies from {condition.low} to {condition.high}; exchange the two")
+        raise UsageError(f"{column.name}: the range {condition.low} to {condition.high} is empty; swap its ends")
     if after is None:
         return _between_ends(name, low, high)
     before = exp.LT(this=name.copy(), expression=_value_literal(after, column))
@@ -233,7 +233,7 @@ def _item_literal(value: str, form: ReleaseForm) -> exp.Expr:
 
 def _length_literal(value: str) -> exp.Expr:
     if not (value.isascii() and value.isdigit() and len(value) < 10):
-        raise UsageError(f"the number of items: {value!r} is no whole number")
+        raise UsageError(f"the number of items: {value!r} is not a whole number")
     return exp.Literal.number(value)
 
 
@@ -254,7 +254,7 @@ def _value_literal(value: str, column: FormColumn) -> exp.Expr:
         return of_type
     if column.kind in ("moment", "other") and _is_moment(value, column):
         return of_type
-    raise UsageError(f"{column.name}: {value!r} is no {_describe_kind(column)}")
+    raise UsageError(f"{column.name}: {value!r} is not a {_describe_kind(column)}")
 
 
 def _is_moment(value: str, column: FormColumn) -> bool:

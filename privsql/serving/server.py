@@ -80,7 +80,7 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError) as error:
-        raise UsageError(f"--host {host}: no such address of this machine") from error
+        raise UsageError(f"--host {host}: this machine has no such address") from error
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)  # the former on Windows alone
@@ -98,7 +98,7 @@ def _parse_host_name(name: str) -> str:
     """Return a name as ``Host`` has it; ``UsageError`` for one that ``Host`` can't hold."""
     host = name.strip().removesuffix(".").lower()
     if not (is_ip_address(host) or NAME.fullmatch(host)):
-        raise UsageError(f"--allow-host {name}: give a name alone, such as stats.example.org")
+        raise UsageError(f"--allow-host {name}: give a bare host name, such as stats.example.org")
     return host
 
 

@@ -318,7 +318,7 @@ class Site:
         """Return the answer as a picture."""
         _, answer = await self._answer_request(request)
         if not is_drawable(answer):
-            raise UsageError("there is no picture of this answer")
+            raise UsageError("this answer has no chart")
         drawn = await self._queue.run_in_thread(lambda: draw_answer(answer), threading.Event(), request.is_disconnected)
         headers = {"Content-Security-Policy": content_policy()}
         return Response(drawn, media_type="image/svg+xml", headers=headers)

@@ -81,7 +81,7 @@ class MessageReader:
         """Return the text up to the next zero; ``SessionError`` for what is no UTF-8."""
         end = self._body.find(b"\0", self._at)
         if end < 0:
-            raise ProtocolError("a text has no end")
+            raise ProtocolError("a string has no end")
         text = self.take_bytes(end - self._at)
         self._at += 1
         return decode_text(text)
@@ -105,7 +105,7 @@ def decode_text(text: bytes) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError as error:
-        raise SessionError("a text is no UTF-8", "22021") from error
+        raise SessionError("a string is not valid UTF-8", "22021") from error
 
 
 def choose_format(formats: Sequence[int], at: int) -> int:
@@ -174,7 +174,9 @@ def encode_value(value: Any, kind: WireType, form: int, *, is_list: bool = False
             return (_list_text(value) if isinstance(value, list | tuple) else _as_text(value, kind)).encode()
         return _list_binary(value, kind) if is_list else _WRITERS.get(kind.name, _text_bytes)(value)
     except (ValueError, TypeError, AttributeError, ArithmeticError, struct.error) as error:
-        raise SessionError(f"{str(value)[:60]!r} is no {kind.label} in binary; ask for text", "22P03") from error
+        raise SessionError(
+            f"{str(value)[:60]!r} is not a valid {kind.label} in binary; use the text format", "22P03"
+        ) from error
 
 
 def _as_text(value: Any, kind: WireType) -> str:  # noqa: PLR0911 (a line for each type)
@@ -284,7 +286,7 @@ def read_parameter(value: bytes | None, oid: int, form: int) -> str:
             return f"[{', '.join(_as_constant(one, kind) if one is not None else 'NULL' for one in items)}]"
         return _as_constant(_read_binary(value, kind) if form == BINARY else decode_text(value), kind)
     except (struct.error, ValueError, KeyError, OverflowError) as error:
-        raise SessionError(f"a parameter is no {kind.label}", "22P02" if form == TEXT else "22P03") from error
+        raise SessionError(f"a parameter is not a valid {kind.label}", "22P02" if form == TEXT else "22P03") from error
 
 
 def _as_constant(text: str, kind: WireType) -> str:
@@ -391,7 +393,7 @@ class Result:
         if self.columns is None or self.copied is not None:
             return make_message("n")
         if len(formats) not in (0, 1, len(self.columns)):
-            raise SessionError(f"{len(formats)} formats for {len(self.columns)} columns", "08P01")
+            raise SessionError(f"{len(formats)} formats given for {len(self.columns)} columns", "08P01")
         entries = [one.describe(choose_format(formats, at)) for at, one in enumerate(self.columns)]
         return make_message("T", struct.pack("!h", len(entries)), *entries)
 
@@ -482,7 +484,7 @@ class ScramExchange:
         header, _, self._bare = first.partition(b",,")
         nonce = re.search(rb"(?:^|,)r=([!-+\--~]+)", self._bare)
         if header not in (b"n", b"y") or nonce is None:
-            raise SessionError("this is no message of SCRAM-SHA-256 without channel binding", "28000")
+            raise SessionError("this is not a SCRAM-SHA-256 message without channel binding", "28000")
         self._secret = secret
         self._binding = base64.b64encode(header + b",,")
         self._nonce = nonce[1] + random_token().encode()

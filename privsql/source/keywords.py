@@ -201,7 +201,7 @@ def adjust_spec(spec: Spec, overrides: Mapping[str, Any], way: InputStyle) -> Sp
     wrong = next((name for name in present if list_flags()[name].section == "source"), None)
     if wrong is not None:
         raise UsageError(
-            f"{way.spell(list_flags()[wrong])} does not go with {way.file}, which names its source; write it there"
+            f"{way.spell(list_flags()[wrong])} can't be combined with {way.file}, which names its source; set it there"
         )
     changes = _collect_changes(spec, present, way)
     to, form, schema = (changes["release"].pop(key, None) for key in ("to", "format", "schema"))
@@ -248,7 +248,9 @@ def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way:
         flag = list_flags()[name]
         if flag.section == "mechanism" and kind not in flag.fields and kind in PACKAGES:
             spelled = way.spell(list_flags()[KIND])
-            raise UsageError(f"{way.spell(flag)} does not go with {spelled} {kind}; it is of {', '.join(flag.fields)}")
+            raise UsageError(
+                f"{way.spell(flag)} can't be combined with {spelled} {kind}; it needs {', '.join(flag.fields)}"
+            )
         raw.setdefault(flag.section, {})[flag.key] = way.read(flag, value, kind)
     where = {"file": source} if present.get("reader") and isinstance(source, str) else as_source_table(source)
     raw["source"] = {**where, **raw.get("source", {})} if isinstance(where, dict) else where
@@ -263,7 +265,7 @@ def _imply_kind(algorithm: object, way: InputStyle) -> str:
     having = [kind for kind, field in fields.items() if algorithm in _list_choices(field)]
     if len(having) > 1 and DEFAULT not in having:
         spelled = way.spell(list_flags()[KIND])
-        raise UsageError(f"{algorithm} is an algorithm of {' and '.join(having)}; say which with {spelled}")
+        raise UsageError(f"{algorithm} is an algorithm of {' and '.join(having)}; choose one with {spelled}")
     return having[0] if len(having) == 1 else DEFAULT
 
 
@@ -286,7 +288,7 @@ def _require_table(source: object, called: str, way: InputStyle) -> None:
     from privsql.engine.open import list_tables  # noqa: PLC0415 (who reads a specification does not wait for an engine)
 
     names = ", ".join(list_tables(as_path(source["database"]))) or "no table"
-    raise UsageError(f"{called} holds {names}; say which with {way.spell(list_flags()['table'])}, or give a query")
+    raise UsageError(f"{called} holds {names}; choose one with {way.spell(list_flags()['table'])}, or give a query")
 
 
 def _drop_absent(keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -404,12 +406,10 @@ def spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
     columns: dict[str, Any] = {**_stated_columns(manifest), "nulls": manifest.nulls, "bins": manifest.bins}
     if manifest.groups:
         name = next(iter(manifest.groups))
-        raise UsageError(
-            f"column {name!r} holds groups, and which values they are of the release does not say; give levels"
-        )
+        raise UsageError(f"column {name!r} holds groups, and the release does not list their values; give levels")
     if manifest.persons is not None and manifest.persons.rule == "one":
         raise UsageError(
-            "the release holds one record of each person, and which column names persons it does not say; give the "
+            "the release holds one record of each person and does not name the column of persons; give the "
             "specification, with source.person"
         )
     raw = {"columns": columns, "mechanism": params, "release": {"name": manifest.name}}
@@ -437,7 +437,7 @@ def _normalize_keywords(keywords: Mapping[str, Any], verb: str) -> dict[str, Any
     refuse_unknown_keywords(flags, list_keywords(), verb)
     if SHORT in flags:
         if LONG in flags:
-            raise UsageError(f"{SHORT} and {LONG} are one keyword; give one of them")
+            raise UsageError(f"{SHORT} and {LONG} mean the same; give only one")
         flags[LONG] = flags.pop(SHORT)
     meant = flags.pop(MECHANISM, None)
     if meant is None:
@@ -445,11 +445,11 @@ def _normalize_keywords(keywords: Mapping[str, Any], verb: str) -> dict[str, Any
     if isinstance(meant, str):
         meant = {KIND if meant in PACKAGES else ALGORITHM: meant}
     if not isinstance(meant, Mapping):
-        raise UsageError(f"mechanism: {type(meant).__name__} is neither a name nor a table of keys and values")
+        raise UsageError(f"mechanism: {type(meant).__name__} is neither a name nor a table of keys")
     names = {flag.key: name for name, flag in list_flags().items() if flag.section == MECHANISM}
     refuse_unknown_keywords(meant, names, "mechanism")
     from_table = {names[key]: value for key, value in meant.items()}
     twice = next((name for name in from_table if name in flags), None)
     if twice is not None:
-        raise UsageError(f"{twice} is given twice, once in mechanism")
+        raise UsageError(f"{twice} is given twice: here and in mechanism")
     return flags | from_table

@@ -42,9 +42,9 @@ TAKEN = ("main", "temp", "pg_catalog", "information_schema")  # schemas that are
 
 def _require_schema_name(name: str) -> str:
     if fold_name(name) in TAKEN:
-        raise ValueError(f"{name!r} is a schema of every database's; give one of the release's own")
+        raise ValueError(f"{name!r} exists in every database; choose another schema")
     if not name.strip() or not name.isprintable() or any(part in name for part in (MARK, "/", "\\")):
-        raise ValueError(f"{name!r} can't be a schema here; take letters and digits")
+        raise ValueError(f"{name!r} can't be a schema; use letters and digits")
     return name
 
 
@@ -220,7 +220,7 @@ def as_frame(value: object) -> Frame:
         return value
     pandas = sys.modules.get("pandas")
     if isinstance(value, type):
-        raise UsageError(f"{value.__name__} is a class of tables, and no table")
+        raise UsageError(f"{value.__name__} is a class, not a table")
     if pandas is not None and isinstance(value, pandas.DataFrame):
         return _frame_from_pandas(value)
     kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
@@ -229,7 +229,7 @@ def as_frame(value: object) -> Frame:
     if kind == "polars.LazyFrame":
         raise UsageError("a polars LazyFrame has no rows yet; call .collect()")
     if not (hasattr(value, STREAM) or hasattr(value, ARRAY)):
-        raise UsageError(f"{kind} is no table; give a DataFrame, or anything with {STREAM}")
+        raise UsageError(f"{kind} is not a table; give a DataFrame, or anything with {STREAM}")
     return _frame_from_arrow(value, kind)
 
 
@@ -246,7 +246,9 @@ def _frame_from_arrow(value: Any, kind: str) -> Frame:
         raise UsageError(f"{kind} can't be read as a table: {why}") from error
     _require_distinct_names(table.column_names)
     if not table.num_rows and isinstance(value, pa.RecordBatchReader):
-        raise UsageError("the stream has no rows, or was read before: one can be read once; keep its read_all()")
+        raise UsageError(
+            "the stream has no rows, or was read before; a stream can be read once, so pass its read_all()"
+        )
     return _make_frame(table.column_names, table.columns, {}, [])
 
 
@@ -310,15 +312,15 @@ def _require_distinct_names(names: Sequence[Any]) -> None:
     by_name: dict[str, str] = {}
     for name in names:
         if isinstance(name, tuple):
-            raise UsageError(f"column {name!r} has a name of several levels; join them, such as with '_'.join")
+            raise UsageError(f"column {name!r} has a name with several levels; join them, for example with '_'.join")
         if not isinstance(name, str) or not name:
-            raise UsageError(f"column {name!r} has a name that is no text; df.columns = df.columns.astype(str)")
+            raise UsageError(f"column {name!r} has a name that is not text; use df.columns = df.columns.astype(str)")
         other = by_name.setdefault(fold_name(name), name)
         if other != name:
-            raise UsageError(f"columns {other!r} and {name!r} differ only in case, which SQL does not tell apart")
+            raise UsageError(f"columns {other!r} and {name!r} differ only in case, and SQL ignores case")
     if len(by_name) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
-        raise UsageError(f"column {twice!r} stands twice in the table; rename one")
+        raise UsageError(f"column {twice!r} appears twice in the table; rename one")
     if not names:
         raise UsageError("the table has no columns")
 
@@ -510,9 +512,9 @@ class Source(SpecPart):
     @model_validator(mode="after")
     def _require_one_source(self) -> Source:
         if self.persons is not None and self.person is None:
-            raise ValueError("persons goes with person, the column that names them")
+            raise ValueError("persons needs person, the column that names them")
         if self.id_space is not None and self.id is None and self.person is None:
-            raise ValueError("id_space goes with id or person, the columns whose names it is of")
+            raise ValueError("id_space needs id or person")
         if self.frame is not None:
             return self._require_frame_alone()
         external = [one for one in (self.spark, self.postgres, self.mysql, self.ducklake) if one is not None]
@@ -538,7 +540,7 @@ class Source(SpecPart):
     def _require_frame_alone(self) -> Source:
         others = {name for name in self.model_fields_set if getattr(self, name)} - {"frame", *WHEREVER}
         if others - ({"engine"} if self.engine == "duckdb" else set()):
-            raise ValueError(f"a table in Python stands alone, without {', '.join(sorted(others))}")
+            raise ValueError(f"a Python table can't be combined with {', '.join(sorted(others))}")
         return self
 
     def _require_one_file(self) -> Source:
@@ -550,7 +552,7 @@ class Source(SpecPart):
         elif self.database is not None and (self.table is None) == (self.query is None):
             raise ValueError("a database needs either table or query")
         elif self.files and self.table:
-            raise ValueError("table belongs to a database; a file is a table by itself")
+            raise ValueError("table is for databases; a file is one table")
         elif self.files:
             self._require_one_kind()
         return self
@@ -561,17 +563,17 @@ class Source(SpecPart):
             label = files.redact_secrets(name)
             start = files.url_scheme(name)
             if start and start not in files.REMOTE:
-                raise ValueError(f"{label}: nothing reads {start}:// here; it may be {', '.join(files.REMOTE)}")
+                raise ValueError(f"{label}: {start}:// is not supported; use {', '.join(files.REMOTE)}")
             if self.reader is None and files.kind_of(name) is None:
                 raise ValueError(f"{Path(label).name}: {_explain_ending(label)}")
         kinds = dict.fromkeys(self.reader or files.kind_of(name) for name in self.files)
         if len(kinds) > 1:
             raise ValueError(f"files of one source are of one kind, not {' and '.join(map(str, kinds))}")
         if self.options is not None and self.kind != "csv":
-            raise ValueError("options say how a CSV file is written; these files are none, or say reader = 'csv'")
+            raise ValueError("options are for CSV files, and these are not; if they are, set reader = 'csv'")
         several = len(self.files) > 1 or self.union_by_name or self.hive_partitioning
         if self.reader in ("delta", "iceberg") and several:
-            raise ValueError(f"a table of {self.reader} is one folder or address, which knows its own files")
+            raise ValueError(f"a {self.reader} table is one folder or address; name that, not its files")
 
     @property
     def files(self) -> tuple[str, ...]:

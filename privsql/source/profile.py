@@ -171,7 +171,7 @@ def refuse_uncategorical(
     if values == records > FEW_RECORDS:
         numbers = f"kind = {_find_numeric_kind()!r} publishes numbers, or " if _all_numbers(different) else ""
         raise UsageError(
-            f"sensitive column {names}: each of the {records:,} records has a value of its own, so values are no "
+            f"sensitive column {names}: each of the {records:,} records has a different value, so values are not "
             f"categories; {numbers}take another column, or make the values coarser in source.query"
         )
     if shape.most_numbers is None or categorical:
@@ -181,8 +181,8 @@ def refuse_uncategorical(
             raise UsageError(
                 f"sensitive column {field.name!r} is {field.type} with {number:,} different values, and "
                 f"{mechanism.kind} takes at most {shape.most_numbers} numbers for categories; take "
-                f"kind = {_find_numeric_kind()!r}, put them into bins in source.query, or say categorical = true if "
-                "these numbers are codes"
+                f"kind = {_find_numeric_kind()!r}, make bins in source.query, or set categorical = true if these "
+                "numbers are codes"
             )
 
 
@@ -399,6 +399,6 @@ def _choose_sensitive(profiles: list[Profile], wanted: str | None, *, numeric: b
             raise UsageError(f"no column can be sensitive: none {what} and names neither records nor people")
         names = [p.name for p in candidates]
         raise UsageError(
-            f"no column's name tells that it is sensitive; choose with --sensitive: {_join_first(names, ', ', OFFERED)}"
+            f"no column looks sensitive by its name; choose one with --sensitive: {_join_first(names, ', ', OFFERED)}"
         )
     return min(named, key=lambda p: (p.different > 200 and not numeric, len(p.name), -p.different))

@@ -364,7 +364,7 @@ def require_ids(db: Relations, source: Source, name: exp.Expr, keep: exp.Expr) -
     nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp_table("source"), "id": name, "keep": keep}))[0]
     if nulls or twice:
         wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
-        raise UsageError(f"source.id: column {source.id!r} {wrong}; a ledger needs one name for every record")
+        raise UsageError(f"source.id: column {source.id!r} {wrong}; the ledger needs a unique id for every record")
 
 
 # Records --------------------------------------------------------------------------------------------------------------

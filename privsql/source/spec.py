@@ -123,13 +123,13 @@ class Columns(SpecPart):
         used: set[str] = set()
         for name in self.names:
             if fold_name(name) in used:
-                raise ValueError(f"column {name!r} has two roles; name it once")
+                raise ValueError(f"column {name!r} has two roles; list it once")
             used.add(fold_name(name))
         for name in self.nulls:
             if fold_name(name) not in used:
                 raise ValueError(f"nulls: column {name!r} has no role")
         if self.categorical and not self.sensitive:
-            raise ValueError("categorical goes with sensitive columns, and there is none")
+            raise ValueError("categorical is for sensitive columns, and there is none")
         self._require_coarsening()
         return self
 
@@ -140,7 +140,7 @@ class Columns(SpecPart):
         for key, name, value in pairs:
             if fold_name(name) not in known:
                 raise ValueError(
-                    f"{key}: column {name!r} is no quasi-identifier; name it in columns.quasi_identifiers, too"
+                    f"{key}: column {name!r} is not a quasi-identifier; add it to columns.quasi_identifiers"
                 )
             if fold_name(name) in used:
                 raise ValueError(f"{key}: column {name!r} has bins or levels already")
@@ -159,7 +159,7 @@ class Columns(SpecPart):
         """Raise ``ValueError`` unless the columns are those of a table, of item sets or of categories."""
         if self.categories:
             if self.quasi_identifiers or self.sensitive or self.set_columns:
-                raise ValueError("categories stand alone: a table of them has no columns of another role")
+                raise ValueError("categories can't be combined with columns of another role")
         elif not self.set_columns:
             for name in ("quasi_identifiers", "sensitive"):
                 if not getattr(self, name):
@@ -247,7 +247,7 @@ class Ledger(SpecPart):
     @model_validator(mode="after")
     def _require_alone(self) -> Ledger:
         if self.off and (self.database is not None or self.epsilon is not None):
-            raise ValueError("off stands alone: without a ledger there is neither a place nor a budget")
+            raise ValueError("off can't be combined with other keys: without a ledger there is no place and no budget")
         return self
 
 
@@ -295,8 +295,8 @@ class Spec(SpecPart):
         named = [name for name in columns.nulls if fold_name(name) in map(fold_name, columns.sensitive)]
         if strict := [name for name in named if columns.nulls[name] != "value"]:
             raise ValueError(
-                f"columns.nulls: {strict[0]!r} is sensitive, and NULL counts among all values that are not listed; a "
-                "record that is left out or refused would show its value"
+                f"columns.nulls: {strict[0]!r} is sensitive, and NULL counts as a value that is not listed; "
+                "leaving out or refusing a record would reveal its value"
             )
         if self.source.persons == "one":
             raise ValueError(
@@ -495,7 +495,7 @@ def build(
     naming the key, for invalid data.
     """
     if not isinstance(raw, Mapping):
-        raise UsageError(f"{origin}: {type(raw).__name__} is no table of keys and values")
+        raise UsageError(f"{origin}: {type(raw).__name__} is not a table of keys and values")
     data, base = dict(raw), as_path(base)
     stated = data.pop("source", None)
     if isinstance(source, str | os.PathLike) and not url_scheme(os.fspath(source)):

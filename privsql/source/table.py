@@ -433,7 +433,7 @@ def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None)
     """
     reduced = source.person is not None and source.persons == "one"
     if reduced and source.counted_there:
-        raise UsageError(f"source.persons = 'one' is made by DuckDB, and the source lies in {source.kind}")
+        raise UsageError(f"source.persons = 'one' needs DuckDB, and the source lies in {source.kind}")
     name = ALL_RECORDS if reduced else "source"
     db.mount(name, replace(source.origin, types=types))
     return temp_table(name)
@@ -455,7 +455,7 @@ def count_persons(
     persons, several, most, nulls = map(int, db.rows(fill("core/several", holes))[0])
     if nulls:
         raise UsageError(
-            f"source.person is NULL in {nulls:,} records, which are nobody's; leave them out in source.query"
+            f"source.person is NULL in {nulls:,} records, so these belong to nobody; leave them out in source.query"
         )
     if rule == "refuse" and several:
         raise UsageError(
@@ -608,7 +608,7 @@ def _refuse_calendar(source: Source, columns: Columns) -> None:
     name = next((name for name, bins in columns.bins.items() if bins.unit or bins.prefix), None)
     if name is not None and source.counted_there:
         raise UsageError(
-            f"columns.bins: column {name!r}: {columns.bins[name]} are made by DuckDB alone, and the source lies in "
+            f"columns.bins: column {name!r}: {columns.bins[name]} need DuckDB, and the source lies in "
             f"{source.kind}; make them in its query"
         )
 

@@ -481,7 +481,7 @@ def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options)
             answer.refuse_cuts(statement, coarse["bins"], coarse["groups"], quasi_identifiers)
         x, y = (int(db.run_select(sql)[0][0]) for sql in queries)
     if not x:
-        raise UsageError(f"no record meets {condition!r}; choose a condition that some meet")
+        raise UsageError(f"no record meets {condition!r}; choose a condition that holds for some records")
     return x, y
 
 

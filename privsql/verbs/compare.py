@@ -249,7 +249,7 @@ def _with_values(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
         for part in path:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                raise UsageError(f"the grid's {key}: {part} is no table of keys")
+                raise UsageError(f"the grid's {key}: {part} is not a table of keys")
         place[last] = value
     parts = {one: getattr(spec, one) for one in Spec.model_fields}
     return Spec.model_validate(parts | {"mechanism": {"kind": spec.mechanism.kind, **raw}})

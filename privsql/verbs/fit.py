@@ -87,7 +87,7 @@ def fit(
     file, rows_file, clock = as_optional_path(to, "to"), as_optional_path(rows, "rows"), time.monotonic()
     for one in (file, rows_file):
         if one is not None and one.exists():
-            raise UsageError(f"{one} exists; choose another place")
+            raise UsageError(f"{one} exists; choose another path")
     if rows_file is not None and rows_file.suffix != ".parquet":
         raise UsageError(f"{rows_file}: rows need a new file that ends in .parquet")
     with options_from(how, fit) as options, open_release(target, options=options) as (db, attached):
@@ -101,7 +101,7 @@ def fit(
         stated = stated or state_parameters(attached.manifest.name, digest, model)
         stored = store_model(arrays, model, stated, records.name())
         if stored is None and file is None:
-            raise UsageError("the cache is switched off (PRIVSQL_CACHE), so that nothing would be stored; give --to")
+            raise UsageError("the cache is switched off (PRIVSQL_CACHE); give --to")
         if file is not None:
             stated.write(file)
         if rows_file is not None:

@@ -376,7 +376,7 @@ def _find_entry(book: Book, release: str) -> LedgerEntry:
         numbered = [entry for entry in book.live_entries if release.isdecimal() and entry.number == int(release)]
         alike = numbered if release.isdecimal() else there
     if not alike:
-        raise UsageError(f"{release} is no release in the ledger that is out; 'privsql ledger' lists them")
+        raise UsageError(f"{release} is not a current release of the ledger;  'privsql ledger' lists them")
     return alike[-1]
 
 
@@ -391,7 +391,7 @@ def cap(
     source_spec, most = as_spec(spec), as_exact_number(epsilon, "cap")
     if most <= 0:
         raise UsageError(
-            f"cap: {fraction_text(most)} is not above 0; give the most epsilon that may be spent, such as 2"
+            f"cap: {fraction_text(most)} is not above 0; give the largest epsilon that may be spent, such as 2"
         )
     require_names(source_spec)
     path = require_ledger(source_spec, as_optional_path(database, "database"), exists=False)

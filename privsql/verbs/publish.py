@@ -371,7 +371,7 @@ def _require_writable(spec: Spec, *, replace: bool) -> None:
         _require_release(target)
     except (PrivsqlError, OSError) as error:
         if isinstance(error, EngineError | OSError) and is_database(target.file):  # it may well be one
-            raise EngineError(f"{target}: can't be looked at, so it is not replaced: {error}") from error
+            raise EngineError(f"{target}: can't be read, so it is not replaced: {error}") from error
         raise UsageError(f"{target} is not a release of privsql; it is not replaced") from error
 
 
@@ -394,7 +394,7 @@ def plan(spec: SpecLike, **how: Unpack[Planning]) -> Published:
     source_keywords, rest = split_keywords(how)
     written = next((name for name in PUBLISH_KEYWORDS if source_keywords.get(name) is not None), None)
     if written is not None:
-        raise UsageError(f"plan has no keyword {written!r}: it writes nothing; publish has it")
+        raise UsageError(f"plan has no keyword {written!r}, because it writes nothing; use publish")
     meant = as_spec(spec, source_keywords, verb="plan")
     with options_from(rest, "plan") as options:
         return _plan_spec(meant, options)

@@ -310,9 +310,7 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
                     )
                     return
                 if open and listener.token is not None:
-                    raise UsageError(
-                        "--open would show the token to whoever lists processes; open the address yourself"
-                    )
+                    raise UsageError("--open would show the token in the list of processes; open the address yourself")
                 server.run_server(served, listener, queue, begun, verified=verify)
 
 
@@ -324,4 +322,4 @@ def _print_address(address: str) -> None:
 def _require_verified(paths: Sequence[Path], options: Options) -> None:
     for path in paths:
         if not verify(path, options=options).ok:
-            raise GuaranteeError(f"{path}: does not hold what it promises; privsql verify tells more")
+            raise GuaranteeError(f"{path}: does not keep its promise; run privsql verify for details")

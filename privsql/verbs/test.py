@@ -72,7 +72,7 @@ def read_records(file: Path) -> Iterator[QueryRecord]:
         header, block = lines[start].strip(), lines[start + 1 : end]
         if not HEADER.fullmatch(header):
             forms = "query estimate, query within 5%, query covers or statement error"
-            raise UsageError(f"{file}:{start + 1}: {header!r} is no record; write {forms}")
+            raise UsageError(f"{file}:{start + 1}: {header!r} is not a test record; write {forms}")
         rule = block.index(RULE) if RULE in block else len(block)
         sql = "\n".join(block[:rule])
         if not sql.strip():

@@ -99,7 +99,7 @@ def require_same_persons(manifest: Manifest, source: Records) -> None:
         raise UsageError(f"{holds} holds one record of each person, and the {other} does not; see source.persons")
     if not has_same_choice(manifest, source):
         raise UsageError(
-            "the key that chose one record of each person is not at hand; give the ledger of the release, or the key "
+            "the key that chose one record of each person is missing; give the release's ledger, or the key "
             "file that it was made with"
         )
 
@@ -210,7 +210,7 @@ def verify(
     target, others = as_target(release), [Target.parse(one) for one in as_paths(against, "against")]
     ledger = as_optional_path(database, "database")
     if ledger is not None and (source is None or not others):
-        raise UsageError("the ledger is asked of records of several releases: give source and against with it")
+        raise UsageError("the ledger compares the records of several releases; give source and against as well")
     key = as_optional_path(key_file, "key_file")
     to = as_optional_path(copy_to, "copy_to")
     if to is not None:
@@ -306,9 +306,7 @@ def _comparison_rule(release: AttachedRelease) -> CrossReleaseChecks:
     """Return the checks of several releases; ``UsageError`` where no guarantee covers several."""
     composition = release.mechanism.composition
     if not isinstance(composition, GroupComposition):
-        raise UsageError(
-            f"--against: nothing is promised of several releases that are made by {release.mechanism.kind}"
-        )
+        raise UsageError(f"--against: no guarantee covers several releases made by {release.mechanism.kind}")
     return composition.together
 
 

@@ -267,7 +267,7 @@ def test_a_clean_copy_has_the_tables_alone(shelf: Path, tmp_path: Path) -> None:
         assert done["copy"] == str(copy)
         assert privsql.inspect(copy) == privsql.inspect(release)
         assert privsql.verify(copy)
-        refused(run("verify", release, "--copy-to", copy), 2, "exists; nothing is copied over it")
+        refused(run("verify", release, "--copy-to", copy), 2, "exists; choose another path for the copy")
     with open_scratch() as db:
         db.attach(tmp_path / "bucketize.duckdb", "release", read_only=True)
         db.attach(tmp_path / "copy-bucketize.duckdb", "copy", read_only=True)

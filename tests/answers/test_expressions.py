@@ -144,7 +144,7 @@ def test_what_analysts_write(both: Beside, sql: str) -> None:
         ("WITH RECURSIVE a AS (SELECT COUNT(*) AS n FROM t) SELECT n FROM a", "WITH"),
         ("WITH a(m) AS (SELECT COUNT(*) AS n FROM t) SELECT m FROM a", "WITH"),
         ("SELECT sex FROM (SELECT sex FROM t)", "can't be listed"),
-        ("SELECT * FROM (SELECT sex, COUNT(*) FROM t GROUP BY sex)", "names of its own"),
+        ("SELECT * FROM (SELECT sex, COUNT(*) FROM t GROUP BY sex)", "needs a name for each"),
         ("SELECT nothing FROM (SELECT COUNT(*) AS n FROM t) AS c", "'nothing'"),
         ("SELECT COUNT(*) // 2 AS n FROM t WHERE ill = 'flu'", "no interval is known"),
         ("SELECT MIN(age) AS n FROM t WHERE ill = 'flu'", "no sensitive column"),
@@ -157,7 +157,7 @@ def test_what_analysts_write(both: Beside, sql: str) -> None:
         ("WITH a AS (SELECT COUNT(*) AS n FROM t)"
          + "".join(f", a{i} AS (SELECT n + n AS n FROM a{i - 1 or ''})" for i in range(1, 30))
          + " SELECT n FROM a29", "too large"),
-        ("SELECT " + ", ".join(f"COUNT_IF(age > {i}) AS n{i}" for i in range(70)) + " FROM t", "more than 64"),
+        ("SELECT " + ", ".join(f"COUNT_IF(age > {i}) AS n{i}" for i in range(70)) + " FROM t", "at most 64"),
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_refused_by_name(both: Beside, sql: str, named: str) -> None:

@@ -191,7 +191,7 @@ def test_what_is_refused_says_why_and_keeps_the_question(chromium: Browser, addr
         page.get_by_text("age", exact=True).first.click()
         page.get_by_label("age from").fill("old")
         browser.followed(page.get_by_role("button", name="Ask", exact=True))
-        assert page.get_by_text("age: 'old' is no number").is_visible()
+        assert page.get_by_text("age: 'old' is not a number").is_visible()
         assert page.get_by_label("age from").input_value() == "old"
 
 

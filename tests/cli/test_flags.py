@@ -161,8 +161,8 @@ def test_an_algorithm_of_one_mechanism_implies_it(tmp_path: Path) -> None:
     [
         (["--kind", "permute", *ROLES, "--e", "3"], ["--k is needed"]),
         (["--algorithm", "nested", *ROLES, "--e", "3"], ["--k is needed"]),
-        (["--algorithm", "diffpart", "--epsilon", "1"], ["setvalued and contingency; say which with --kind"]),
-        (["--kind", "randomize", *ROLES, "--rho1", "0.1"], ["rho2 is missing; rho1 and rho2 belong together"]),
+        (["--algorithm", "diffpart", "--epsilon", "1"], ["setvalued and contingency; choose one with --kind"]),
+        (["--kind", "randomize", *ROLES, "--rho1", "0.1"], ["rho2 is missing; give both"]),
         (["--kind", "setvalued", "--epsilon", "1", "--universe", "data"], ["--items is needed"]),
         (["--kind", "contingency", "--epsilon", "1"], ["--categories is needed"]),
         (["--kind", "setvalued", "--record", "r", "--item", "i", "--epsilon", "1"], ["--universe is needed"]),
@@ -190,7 +190,7 @@ def test_no_flag_of_the_source_goes_with_a_file(tmp_path: Path) -> None:
             continue
         with pytest.raises(UsageError) as error:
             keywords.spec_from_flags(file, {flag.name: values[flag.form]})
-        assert str(error.value).startswith(f"{flag.spellings[0]} does not go with"), flag.name
+        assert str(error.value).startswith(f"{flag.spellings[0]} can't be combined with"), flag.name
     moved = keywords.spec_from_flags(
         file, {"to": str(tmp_path / "r"), "format": "parquet", "name": None, "domains": ()}
     )

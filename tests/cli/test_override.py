@@ -30,7 +30,7 @@ def test_flags_override_keys_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"query": "SELECT 1"}, "--query does not go with a specification file, which names its source"),
+        ({"query": "SELECT 1"}, "--query can't be combined with a specification file, which names its source"),
         ({"rho1": "0.2"}, "--rho1 is of randomize"),
         ({"algorithm": "nothing"}, "nothing"),
         ({"kind": "setvalued"}, "mechanism"),
@@ -54,5 +54,5 @@ def test_a_missing_file_is_named_before_missing_flags(tmp_path: Path) -> None:
 
 def test_public_names_and_short_keywords() -> None:
     assert sorted(dir(privsql)) == sorted(privsql.__all__)
-    with pytest.raises(UsageError, match="one keyword"):
+    with pytest.raises(UsageError, match="mean the same"):
         privsql.plan({}, qi="a", quasi_identifiers="b")

@@ -295,4 +295,8 @@ def test_without_a_ledger_the_release_says_so(place: Path) -> None:
         assert "without a ledger" in " ".join(succeeded(verb, place / "counts.duckdb").out.split())
     assert not os.path.exists(os.environ["PRIVSQL_LEDGER"])  # noqa: PTH110
     refused(run("ledger", path), 2, "ledger.off")
-    refused(run("publish", spec(place, ledger="[ledger]\noff = true\nepsilon = 1")), 2, "off stands alone")
+    refused(
+        run("publish", spec(place, ledger="[ledger]\noff = true\nepsilon = 1")),
+        2,
+        "off can't be combined with other keys",
+    )

@@ -170,7 +170,7 @@ def test_a_repeat_that_comes_out_otherwise_is_refused(tmp_path: Path) -> None:
     office.publish()
     office.publish()
     office.sql("UPDATE bounds SET bound = 0.25")
-    refused(run(*office.arguments()), 1, "release 1", "otherwise", "no guarantee covers both")
+    refused(run(*office.arguments()), 1, "release 1", "differs from the earlier one", "no guarantee covers both")
     assert not office.made[-1].exists()
     assert len(office.entries()) == 2
 
@@ -397,4 +397,4 @@ def test_numbers_along_which_sorted_tables_agree_are_told_apart_by_their_space(t
 
 
 def test_an_id_space_goes_with_names(tmp_path: Path) -> None:
-    refused(publish_as(tmp_path, "one", ONE, "--id-space", "staff"), 2, "id_space goes with id or person")
+    refused(publish_as(tmp_path, "one", ONE, "--id-space", "staff"), 2, "id_space needs id or person")

@@ -255,7 +255,7 @@ def test_several_releases_are_several_tables(shelf: Path) -> None:
         )
         assert client.query("SELECT COUNT(*) FROM people, visits").errors
         client.close()
-    refused(run("serve", shelf / "bucketize.duckdb", shelf / "permute.duckdb", "--postgres", 0), 2, "port of its own")
+    refused(run("serve", shelf / "bucketize.duckdb", shelf / "permute.duckdb", "--postgres", 0), 2, "own port")
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
@@ -431,7 +431,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_other_machines_need_tls(release: Path, certificate: Path) -> None:
     refused(run("serve", release, "--postgres", 0, "--host", "0.0.0.0"), 2, "--certificate")  # noqa: S104
-    refused(run("serve", release, "--postgres", 0, "--certificate", release), 2, "no PEM file")
+    refused(run("serve", release, "--postgres", 0, "--certificate", release), 2, "not a PEM file")
     refused(run("serve", release, "--port", 0, "--certificate", certificate), 2, "--certificate is for --postgres")
     refused(run("serve", release, "--postgres", 0, "--open"), 2, "--open and --allow-host are for the page")
     context = ssl.create_default_context(cafile=str(certificate))

@@ -81,7 +81,7 @@ def test_names_are_those_that_a_host_can_say() -> None:
     with door.socket:
         assert {"stats.example.org", "fe80::1"} <= door.host_names
     for name in ("stats.example.org:8317", "http://stats.example.org", "", "a b", "a/b", "[::1]", "*"):
-        with pytest.raises(UsageError, match="a name alone"):
+        with pytest.raises(UsageError, match="a bare host name"):
             server.open_listener("127.0.0.1", 0, hosts=[name])
 
 
@@ -222,4 +222,4 @@ def test_the_commands_of_the_page_of_the_documentation_run(shelf: Path, tmp_path
 @pytest.mark.slow
 def test_a_release_that_does_not_hold_is_not_served(shelf: Path, tmp_path: Path) -> None:
     release = shelves.altered(shelf, tmp_path, "UPDATE st SET count = count + 1 WHERE bid = 0")
-    refused(run("serve", release, "--verify", "--port", 0), 1, "does not hold what it promises")
+    refused(run("serve", release, "--verify", "--port", 0), 1, "does not keep its promise")

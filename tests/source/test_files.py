@@ -291,8 +291,8 @@ def test_a_command_s_source_that_is_no_table_by_itself(tmp_path: Path) -> None:
     """A database says what it holds; what is none says what it is."""
     asked = ["--qi", "a", "--sensitive", "b", "--threshold", "1/2", "--ledger-off"]
     warehouse(tmp_path / "w.duckdb", "CREATE TABLE people AS SELECT 1 AS a", "CREATE VIEW v AS FROM people")
-    refused(run("plan", tmp_path / "w.duckdb", *asked), 2, "holds people, v; say which with --table")
-    with pytest.raises(UsageError, match="say which with table"):
+    refused(run("plan", tmp_path / "w.duckdb", *asked), 2, "holds people, v; choose one with --table")
+    with pytest.raises(UsageError, match="choose one with table"):
         as_spec(tmp_path / "w.duckdb", {"quasi_identifiers": "a", "sensitive": "b", "threshold": "1/2"})
     (tmp_path / "x.xlsx").write_bytes(b"PK\x03\x04rest")
     (tmp_path / "x.json").write_text("[]", encoding="utf-8")

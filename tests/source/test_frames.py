@@ -190,17 +190,17 @@ def levels() -> pd.DataFrame:
 @each(
     ("given", "words"),
     [
-        (pd.DataFrame([[1, 2]]), "column 0 has a name that is no text"),
+        (pd.DataFrame([[1, 2]]), "column 0 has a name that is not text"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "'a' stands twice"),
         (pd.DataFrame([[1, 2]], columns=["a", "A"]), "'a' and 'A' differ only in case"),
-        (pd.DataFrame([[1, 2]], columns=["a", ""]), "has a name that is no text"),
+        (pd.DataFrame([[1, 2]], columns=["a", ""]), "has a name that is not text"),
         (levels(), "has a name of several levels"),
         (pd.DataFrame(), "has no columns"),
         (pd.Series([1, 2]), "a pandas Series is one column"),
         (pa.table({"a": [1]}).select([]), "has no columns"),
         (pa.Table.from_arrays([[1], [2]], ["a", "a"]), "'a' stands twice"),
         ([1, 2], "list is no table"),
-        (iter([1]), "is no table"),
+        (iter([1]), "is not a table"),
         (7, "int is no table"),
         (None, "NoneType is no table"),
         (pd.DataFrame, "DataFrame is a class of tables"),
@@ -274,7 +274,7 @@ def test_a_relation_that_fails_is_a_line() -> None:
 def test_a_specification_has_one_source() -> None:
     people = pandas()
     given = {"source": {"frame": people, "file": "x.csv"}, "columns": {"quasi_identifiers": ["age"]}}
-    with pytest.raises(UsageError, match="stands alone"):
+    with pytest.raises(UsageError, match="can't be combined"):
         privsql.build(given | {"mechanism": {"threshold": 0.5}})
 
 

@@ -110,8 +110,8 @@ def test_flags_are_the_same_as_a_specification(tmp_path: Path) -> None:
 @each(
     ("bins", "words"),
     [
-        ("bins = { pay = 5 }", ("'pay'", "no quasi-identifier")),
-        ("bins = { disease = 5 }", ("'disease'", "no quasi-identifier")),
+        ("bins = { pay = 5 }", ("'pay'", "not a quasi-identifier")),
+        ("bins = { disease = 5 }", ("'disease'", "not a quasi-identifier")),
         ("bins = { age = 0 }", ("greater than 0",)),
         ('bins = { age = "week" }', ("columns.bins.age",)),
         ("bins = { city = 5 }", ("'city' is VARCHAR", "columns.levels")),
@@ -141,7 +141,7 @@ def test_what_is_refused(tmp_path: Path, bins: str, words: tuple[str, ...]) -> N
 def test_other_shapes_have_none(tmp_path: Path) -> None:
     for columns in ('categories = ["age"]', 'items = "age"'):
         spec = specification(tmp_path, columns=f"{columns}\nbins = {{ age = 5 }}", mechanism='threshold = "0.5"')
-        refused(run("publish", spec), 2, "bins: column 'age' is no quasi-identifier")
+        refused(run("publish", spec), 2, "bins: column 'age' is not a quasi-identifier")
 
 
 @pytest.mark.slow

@@ -207,7 +207,7 @@ def _quarter(spec: Path) -> Any:
         ("treshold=1/4", ("treshold", "threshold")),
         ("threshold", ("key=value",)),
         ("threshold=", ("no value",)),
-        ("algorithm.name=x", ("algorithm is no table",)),
+        ("algorithm.name=x", ("algorithm is not a table",)),
     ],
 )
 def test_a_grid_that_is_not_understood_is_refused(small: Path, given: str, words: tuple[str, ...]) -> None:

@@ -154,8 +154,8 @@ NO_CATEGORIES = [
     ("CAST(i % 501 AS DECIMAL(9,2))", "501 different values"),
     ("DATE '2020-01-01' + CAST(i % 600 AS INTEGER)", "600 different values"),
     ("TIMESTAMP '2020-01-01' + to_seconds(i % 600)", "600 different values"),
-    ("i", "a value of its own"),
-    ("'v' || i", "a value of its own"),
+    ("i", "a different value"),
+    ("'v' || i", "a different value"),
 ]
 
 
@@ -195,7 +195,7 @@ def test_codes_are_categories_where_the_publisher_says_so(tmp_path: Path) -> Non
 def test_row_numbers_are_not_offered_as_sensitive(tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.parquet", "SELECT i AS rownames, i % 7 AS a, i % 3 AS b FROM range(60) t(i)")
     done = run("init", rows, "--kind", "permute")
-    refused(done, 2, "choose with --sensitive: a, b")
+    refused(done, 2, "choose one with --sensitive: a, b")
     alone = write(tmp_path / "alone.parquet", "SELECT i AS rownames FROM range(60) t(i)")
     refused(run("init", alone, "--kind", "permute"), 2, "no column can be sensitive: none is a number")
 
@@ -334,7 +334,7 @@ def test_numbers_are_published_as_numbers_unless_another_kind_is_wanted(tmp_path
     refused(run("init", tmp_path / "ward.parquet", "--sensitive", "salary", "--kind", "bucketize"), 2, "--kind permute")
     unique = "SELECT i AS pay, i % 30 AS age FROM range(1000) t(i)"
     done = run("init", write(tmp_path / "unique.parquet", unique), "--sensitive", "pay")
-    refused(done, 2, "each of the 1,000 records has a value of its own")
+    refused(done, 2, "each of the 1,000 records has a different value")
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_all_records_are_published_and_the_release_says_what_that_means(tmp_path
 @each(
     ("persons", "words"),
     [
-        ('persons = "one"', ("persons goes with person",)),
+        ('persons = "one"', ("persons needs person",)),
         ('person = "nobody"', ("source.person", "not in the source")),
         ('person = "age"', ("never published",)),
         ('person = "odd"', ("source.person is NULL in 90 records",)),
@@ -144,7 +144,9 @@ def test_a_release_of_one_record_each_is_compared_with_no_table_of_all_of_them(t
     succeeded("publish", asked(tmp_path, kind, 'person = "patient"\npersons = "one"'))
     release, all_of_them = tmp_path / "ill.duckdb", privsql.load(asked(tmp_path, kind, to="all"))
     for verb in (privsql.verify, privsql.evaluate, privsql.attack):
-        with pytest.raises(privsql.UsageError, match=r"one record of each person, and which column .* source\.person"):
+        with pytest.raises(
+            privsql.UsageError, match=r"one record of each person and does not name the column .* source\.person"
+        ):
             verb(release, table)
     for verb in (privsql.evaluate, privsql.attack):
         with pytest.raises(privsql.UsageError, match="the release holds one record of each person, and the source"):

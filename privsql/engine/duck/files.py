@@ -180,8 +180,8 @@ def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any
     delimiter, quote, escape, _, _, skipped, header, columns, *_ = sniffed[0]
     if skipped and "skip" not in options:
         raise EngineError(
-            f"its first {skipped} lines do not fit the others; if they are no part of the table say "
-            f"options = {{ skip = {skipped} }}, else mend them"
+            f"its first {skipped} lines do not fit the others; if they are not part of the table, set "
+            f"options = {{ skip = {skipped} }}, else correct them"
         )
     if not header and _is_empty(connection, file, options):
         raise EngineError("it is empty: it has neither a header nor a line")
@@ -203,7 +203,7 @@ def _refuse_repeated(names: Sequence[str]) -> None:
     twice = next((name for name in names if folded.count(fold_name(name)) > 1), None)
     if twice is not None:
         raise EngineError(
-            f"two columns are called {twice!r}; rename one, or say options = {{ names = [..], skip = 1 }}"
+            f"two columns are called {twice!r}; rename one, or set options = {{ names = [..], skip = 1 }}"
         )
 
 
@@ -261,7 +261,7 @@ def _require_partition_columns(files: Sequence[str], known: Sequence[Columns]) -
             )
         if set(here) != set(keys[0]):
             raise EngineError(
-                f"{redact_secrets(files[0])} and {redact_secrets(file)} differ: their folders tell other columns "
+                f"{redact_secrets(files[0])} and {redact_secrets(file)} differ: their folders name other columns "
                 f"({', '.join(keys[0]) or 'none'}; {', '.join(here) or 'none'})"
             )
 
@@ -345,7 +345,9 @@ def _read_first_line(connection: Connection, file: str, options: dict[str, Any])
         wrong = "its first line is not UTF-8; say how the file is written"
         raise EngineError(f'{wrong}: options = {{ encoding = "latin-1" }}')
     if not line:
-        raise EngineError("its first line is empty; it names the columns, or options = { skip = .. } leaves it out")
+        raise EngineError(
+            "its first line is empty; it should name the columns; or options = { skip = .. } leaves it out"
+        )
     return line
 
 
@@ -459,7 +461,7 @@ class SQLiteFile:
             names = [column[0] for column in cursor.description]
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
-                raise UsageError(f"two columns are called {twice!r}; name them apart in source.query")
+                raise UsageError(f"two columns are called {twice!r}; rename one in source.query")
             kinds = [pa.string()] * len(names) if as_text else list(self._column_types(query, names))
             schema = pa.schema(list(zip(names, kinds, strict=True)))
 
@@ -499,7 +501,7 @@ def _as_array(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
     try:
         return pa.array(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError) as error:
-        raise EngineError(f"column {field.name!r}: a value is no {field.type}: {error}") from error
+        raise EngineError(f"column {field.name!r}: a value is not a {field.type}: {error}") from error
 
 
 @contextmanager

@@ -335,8 +335,8 @@ def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffl
             fake, highest = drawn
             return HiddenValues(bids[~fake], bids[fake].astype(np.int64), codes[fake], highest)
     raise InfeasibleError(
-        f"{sigma} fake values in each of {sum(plan.setting.buckets)} buckets leave no choice which are fake; "
-        "ask for fewer fakes (fake_values), or publish more records"
+        f"{sigma} fake values in each of {sum(plan.setting.buckets)} buckets leave no doubt which are fake;  "
+        "lower fake_values, or publish more records"
     )
 
 
@@ -410,7 +410,7 @@ def refuse_certain(counts: Ints, listed: Ints, labels: Sequence[str]) -> None:
     certain = [labels[x] for x in np.flatnonzero((counts > 0) & (listed <= counts)).tolist()]
     if certain:
         raise InfeasibleError(
-            f"value {certain[0]} would be listed only where it is real: there are too few records for fake values to "
+            f"value {certain[0]} would be listed only where it is real: too few records for fake values to "
             "hide all values evenly; uneven_fakes = 'state' publishes how certain each is",
             {"certain": certain},
         )
@@ -513,7 +513,7 @@ def refuse_weak(weak: int, policy: str) -> None:
     if weak and policy == "refuse":
         raise InfeasibleError(
             f"{weak} fake values would be excluded by negative associations: their buckets have too few others; "
-            "set no_admissible_fake = 'weaker' to publish them all the same, or fewer fake_values",
+            "set no_admissible_fake = 'weaker' to publish them anyway, or lower fake_values",
             {"weak_fakes": weak},
         )
 

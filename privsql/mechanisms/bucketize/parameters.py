@@ -55,7 +55,7 @@ class Threshold(BaseModel):
     @model_validator(mode="after")
     def _one_source(self) -> Threshold:
         if self.query is not None and (self.default is not None or self.values):
-            raise ValueError("a threshold query stands alone, without default and exceptions")
+            raise ValueError("a threshold query can't be combined with default or exceptions")
         if self.default is not None and self.default.slope == 0 and not 0 < self.default.intercept <= 1:
             raise ValueError(f"threshold {self.default} lies outside (0, 1]; give a probability, 0.25, or '2*f + 0.02'")
         if self.query is None and self.default is None:
@@ -92,10 +92,10 @@ class Members(RootModel[tuple["Members | StrictInt | str", ...]]):
     @classmethod
     def _require_kinds(cls, source: Any) -> Any:
         if not isinstance(source, (list, tuple, cls)):
-            raise ValueError(f"the values are a list, not {source!r}")  # noqa: TRY004 (pydantic reads ValueErrors)
+            raise ValueError(f"values must be a list, not {source!r}")  # noqa: TRY004 (pydantic reads ValueErrors)
         for item in source if not isinstance(source, cls) else ():
             if isinstance(item, bool) or not isinstance(item, (str, int, list, tuple, cls)):
-                raise ValueError(f"value {item}: write it as a text, as SQL prints it")  # noqa: TRY004
+                raise ValueError(f"value {item}: write it as text, as SQL prints it")  # noqa: TRY004
         return source
 
     def as_texts(self) -> list[str]:
@@ -130,7 +130,7 @@ class ValueGroup(BaseModel):
                 raise ValueError("a group holds at least one value")
         name, times = Counter(self.values.as_texts()).most_common(1)[0]
         if times > 1:
-            raise ValueError(f"value {name!r} stands twice")
+            raise ValueError(f"value {name!r} appears twice")
         if self.threshold.slope == 0 and not 0 < self.threshold.intercept <= 1:
             raise ValueError(f"threshold {self.threshold} lies outside (0, 1]")
         return self
@@ -163,9 +163,9 @@ def parse_setting(value: object) -> str:
     """
     pairs = [(int(number.replace(",", "") or 0), int(size)) for number, size in PAIR.findall(str(value))]
     if not pairs or re.sub(r"[\s,]", "", PAIR.sub("", str(value))) or not all(min(pair) for pair in pairs):
-        raise ValueError(f"{value!r} is no bucket setting; write number x size, as in '9x4, 1x14'")
+        raise ValueError(f"{value!r} is not a bucket setting; write number x size, as in '9x4, 1x14'")
     if len({size for _, size in pairs}) < len(pairs):
-        raise ValueError(f"{value!r} has a size twice")
+        raise ValueError(f"{value!r} lists a size twice")
     return ", ".join(f"{number}x{size}" for number, size in pairs)
 
 
@@ -210,7 +210,7 @@ class Bucketize(Parameters):
     values that it has no room for unless it is valid: Theorem 4.17 for two sizes, Hall's condition for more.
 
     ``allow_certain``: a value that all records of some bucket have is refused unless its threshold was written as 1,
-    as a constant, for the value or by the query; this publishes it all the same.
+    as a constant, for the value or by the query; this publishes it anyway.
 
     ``max_learning``: thresholds do not bound what somebody learns from the release itself. This refuses a release to
     which the strongest learning attacker that is known fits a model whose mean belief in its best guesses is higher.
@@ -287,27 +287,31 @@ class Bucketize(Parameters):
         if self.fake_values and not self.threshold.is_constant:
             raise ValueError("fake_values needs a constant threshold, the same for every value")
         if self.exclude_negative and not self.fake_values:
-            raise ValueError("exclude_negative is about fake values; set fake_values to 1 or more")
+            raise ValueError("exclude_negative needs fake values; set fake_values to 1 or more")
         if self.uneven_fakes == "state" and not self.fake_values:
-            raise ValueError("uneven_fakes is about fake values; set fake_values to 1 or more")
+            raise ValueError("uneven_fakes needs fake values; set fake_values to 1 or more")
         if self.excess == "suppress" and not self.threshold.is_constant:
             raise ValueError("excess = 'suppress' needs a constant threshold, the same for every value")
         self._refuse_with_bounds()
         self._refuse_with_setting()
         if self.layout == "largest-first" and self.algorithm != "anatomy":
-            raise ValueError("layout 'largest-first' belongs to algorithm = 'anatomy'")
+            raise ValueError("layout 'largest-first' needs algorithm = 'anatomy'")
         if self.layout == "lumps" and self.algorithm != "informative":
-            raise ValueError("layout 'lumps' belongs to algorithm = 'informative'")
+            raise ValueError("layout 'lumps' needs algorithm = 'informative'")
         if self.algorithm == "informative" and self.fake_values:
-            raise ValueError("fake_values does not go with algorithm = 'informative', whose values stand in lumps")
+            raise ValueError("fake_values can't be combined with algorithm = 'informative'")
         return self
 
     def _refuse_with_setting(self) -> None:
         """``ValueError`` for what does not go with a stated setting."""
         if (self.setting is not None) != (self.algorithm == "setting"):
-            raise ValueError(f"algorithm = {self.algorithm!r} searches for a setting; with setting take 'setting'")
+            raise ValueError(
+                f"algorithm = {self.algorithm!r} searches for a setting itself; with setting use algorithm = 'setting'"
+            )
         if self.setting is not None and self.fake_values:
-            raise ValueError("fake_values does not go with setting: the search makes buckets that can hide them")
+            raise ValueError(
+                "fake_values can't be combined with setting: only a search finds buckets that can hide them"
+            )
 
     @property
     def is_bounding(self) -> bool:
@@ -323,7 +327,7 @@ class Bucketize(Parameters):
         }
         wrong = next((keyword for keyword, is_set in others.items() if is_set), None)
         if wrong is not None and self.is_bounding:
-            raise ValueError(f"{name} does not go with {wrong}, which bounds single values only")
+            raise ValueError(f"{name} can't be combined with {wrong}, which bounds single values only")
 
     @property
     def stated_buckets(self) -> dict[int, int]:

@@ -226,9 +226,9 @@ def refuse_observed(counts: Ints, left: Ints, labels: Sequence[str], threshold: 
     raise InfeasibleError(
         f"value {labels[worst]} has frequency {float(share):.6g} above its threshold {fraction_text(threshold)}; "
         "leaving "
-        f"{number:,} records out tells their value to whoever sees that they are missing: what works is "
-        f"excess = 'refuse' with a threshold of {fraction_text(share)}, or absence = 'unobservable', which states that "
-        "adversaries do not know who is in the table",
+        f"{number:,} records out reveals their value to anybody who sees that they are missing; take "
+        f"excess = 'refuse' with a threshold of {fraction_text(share)}, or absence = 'unobservable' if attackers do "
+        "not know who is in the table",
         {
             "value": labels[worst],
             "frequency": fraction_text(share),
@@ -272,7 +272,7 @@ def search(db: Relations, domain: Records, params: Bucketize) -> tuple[Plan, Buc
     )
     if len(problem.trees) > 1 and params.effective_layout != "blocks":
         raise UsageError(
-            f"mechanism.layout: {params.effective_layout!r} does not keep groups that cross; take 'blocks'"
+            f"mechanism.layout: {params.effective_layout!r} does not support groups that overlap; use 'blocks'"
         )
 
     stated = Setting.from_counts(params.stated_buckets) if params.setting is not None else None
@@ -298,7 +298,7 @@ def _largest_size(params: Bucketize, values: int) -> int:
     if largest < smallest:
         raise InfeasibleError(
             f"with {params.fake_values} fake values and each value at most once, buckets can hold {max(0, largest)} "
-            f"records, fewer than the {smallest} that are asked for; ask for fewer fakes",
+            f"records, fewer than the {smallest} required; lower fake_values",
             {"largest_bucket": largest},
         )
     return largest

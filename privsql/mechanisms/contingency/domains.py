@@ -57,7 +57,7 @@ def parse_taxonomy(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[
     """
     above = {value: parent for value, parent in pairs if parent is not None}
     if len(above) < sum(parent is not None for _, parent in pairs):
-        raise UsageError(f"mechanism.domains.{name}: the taxonomy states two parents for one value")
+        raise UsageError(f"mechanism.domains.{name}: the taxonomy gives one value two parents")
     inner = list(dict.fromkeys(above.values()))
     roots = [node for node in inner if node not in above]
     strange = [value for value, parent in pairs if parent is None and value not in roots]
@@ -79,7 +79,7 @@ def _node_depth(node: str, above: dict[str, str], name: str) -> int:
     while node in above:
         node, steps = above[node], steps + 1
         if steps > len(above):
-            raise UsageError(f"mechanism.domains.{name}: the taxonomy goes round in a circle at {node!r}")
+            raise UsageError(f"mechanism.domains.{name}: the taxonomy has a cycle at {node!r}")
     return steps
 
 

@@ -244,7 +244,7 @@ class MarginalQuestion:
         classes = self._merge_values(columns, shares) if prod(self.known.sizes[i] for i in columns) > CELLS else {}
         shape = tuple(classes[i].shape[1] if i in classes else self.known.sizes[i] for i in columns)
         if prod(shape) > MOST:
-            raise UsageError(f"the question is about a table of {prod(shape):,} cells; ask for fewer columns at once")
+            raise UsageError(f"the query covers a table of {prod(shape):,} cells; use fewer columns")
         for place, share in shares.items():
             met = np.flatnonzero(share)
             codes = {one: np.repeat(own, len(met)) for one, own in codes.items()}
@@ -295,7 +295,7 @@ class MarginalQuestion:
             return rows
         if self.groups:
             name = self.known.fields[uneven[0]].name
-            raise UsageError(f"{name} is published in bins; group by what every bin has one value of, or not by it")
+            raise UsageError(f"{name} is published in bins; group by an expression that is constant in each bin")
         shape = [self.known.sizes[place] for place in self.together]
         met, doubted = np.zeros(shape), np.zeros(shape, dtype=bool)
         for row in rows:
@@ -416,7 +416,7 @@ def split_question(query: CountQuery, known: KnownColumns, database: str | None)
     alone = [own for own in several if len(own) == 1]
     together = together or (min(alone, key=sorted) if alone else frozenset([0]))
     if prod(known.points[i] for i in together) > TOGETHER:
-        raise UsageError("the question looks at too many values side by side; ask for fewer columns at once")
+        raise UsageError("the query combines too many values; use fewer columns")
     inside = tuple(one for one in conditions if known.column_places(one) <= together)
     others: dict[int, list[exp.Expr]] = {}
     for one in conditions:
@@ -435,7 +435,7 @@ def _is_answered_by_bins(expression: exp.Expr, known: KnownColumns) -> None:
     for node in expression.find_all(exp.Column):
         alone = node is expression or isinstance(node.parent, exp.EQ | exp.NEQ | exp.In | exp.NullSafeEQ)
         if alone and known.column_places(node) & known.coarse_columns:
-            raise UsageError(f"{node.name} is published in bins; ask for a range of it, or group by one, not by value")
+            raise UsageError(f"{node.name} is published in bins; filter or group by ranges of it, not by single values")
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
@@ -548,7 +548,7 @@ class MarginalAnswers(private.PrivateAnswers):
         """Sums of the least-squares table and their variances; these are infinite where no table holds all columns."""
         squares = self.sum_estimator.model.squares
         if sums.classes or np.prod([self.known_columns.sizes[i] for i in sums.columns]) > CELLS:
-            raise UsageError("the baseline can't be told for so many values; ask for fewer columns at once")
+            raise UsageError("the baseline is not available for so many values; use fewer columns")
         result = sums.sum_table(squares.estimate_table(sums.columns))
         if not squares.is_measured(sums.columns):
             return result, np.full(sums.number, np.inf)

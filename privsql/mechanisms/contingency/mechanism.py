@@ -142,7 +142,7 @@ def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
         raise InfeasibleError(
             f"the tables would be noise: on average {float(noise):.3g} times as much as there are records (about "
             f"{float(rule.noisy_total(tables)):,.0f}); a larger epsilon, fewer values or wider bins would help, and "
-            "--allow-empty (allow_empty = true) publishes it all the same; epsilon "
+            "--allow-empty (allow_empty = true) publishes it anyway; epsilon "
             f"{fraction_text(rule.params.epsilon)} was "
             "drawn and is spent"
         )

@@ -63,8 +63,8 @@ class Values(Universe):
         start, end, step = (as_fraction(value[name]) for name in ("from", "to", "by"))
         if step <= 0 or not 0 < (end - start) / step <= MOST_BINS:
             raise ValueError(
-                f"bins from {fraction_text(start)} to {fraction_text(end)} by {fraction_text(step)}: there are "
-                "none, or too many"
+                f"bins from {fraction_text(start)} to {fraction_text(end)} by {fraction_text(step)}"
+                " gives no bins, or too many"
             )
         number = -(-(end - start) // step)
         return (*(start + step * k for k in range(number)), end)
@@ -219,14 +219,14 @@ class Contingency(Parameters):
     @classmethod
     def _leaves_something(cls, share: Fraction) -> Fraction:
         if share == 1:
-            raise ValueError("1 leaves nothing for the counts; choose a share below it")
+            raise ValueError("1 leaves nothing for the counts; choose a smaller share")
         return share
 
     @field_validator("domains")
     @classmethod
     def _named_once(cls, domains: dict[str, Values]) -> dict[str, Values]:
         if len({fold_name(name) for name in domains}) < len(domains):
-            raise ValueError("a column stands twice")
+            raise ValueError("a column appears twice")
         return domains
 
     @model_validator(mode="after")
@@ -235,13 +235,13 @@ class Contingency(Parameters):
         others = OWN["diffpart" if self.algorithm == "marginals" else "marginals"]
         for name in others & self.model_fields_set:
             if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} does not belong to algorithm = {self.algorithm!r}")
+                raise ValueError(f"{name} can't be combined with algorithm = {self.algorithm!r}")
         if self.algorithm != "marginals" and any(one.bins for one in self.domains.values()):
             raise ValueError(f"bins do not belong to algorithm = {self.algorithm!r}")
         for columns in self.workload:
             folded = [fold_name(name) for name in columns]
             if len(set(folded)) < len(folded) or len(folded) < 2:
-                raise ValueError(f"workload {list(columns)}: two different columns or more belong together")
+                raise ValueError(f"workload {list(columns)}: name two or more different columns")
             if strange := [name for name in columns if self.domain(name) is None]:
                 raise ValueError(f"workload: {strange[0]!r} is not a column of domains")
         return self

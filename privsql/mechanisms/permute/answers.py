@@ -368,7 +368,7 @@ def group_channel(held: Contents) -> Channel:
     """
     if not held.is_small:
         raise UsageError(
-            f"a release of {held.groups:,} groups and {held.values:,} values is too large for its channel to be told"
+            f"a release of {held.groups:,} groups and {held.values:,} values is too large for this estimator"
         )
     mean = held.sparse_table.toarray().T / np.maximum(held.value_totals, 1)[:, None]
     return GroupChannel(mean, np.diag(held.group_sizes.astype(np.float64)), held.value_totals.astype(np.float64))

@@ -219,7 +219,9 @@ def measure_axis(db: Relations, source: Records, k: int, e: Extent) -> MeasuredA
     ].combine_chunks()
     name = column_scale.field.name
     if values.null_count:
-        raise UsageError(f"column {name!r}: NULL is no number; set nulls.{name} to 'suppress' (leave the records out)")
+        raise UsageError(
+            f"column {name!r}: NULL is not a number; set nulls.{name} to 'suppress' (leave the records out)"
+        )
     units, least, unit = on_axis(values, column_scale, e)
     return MeasuredAxis(make_axis(units, k, least), column_scale, unit)
 

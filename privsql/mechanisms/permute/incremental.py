@@ -527,8 +527,8 @@ def _find_segments(history: GroupingHistory, algorithm: Algorithm) -> list[int] 
     if algorithm == "reapply-all":
         if len(history.ranks) > MOST:
             raise UsageError(
-                f"algorithm 'reapply-all' compares everything with everything and is for at most {MOST} "
-                f"records, not {len(history.ranks)}; 'exact' finds the same"
+                f"algorithm 'reapply-all' compares all releases with each other and takes at most {MOST} "
+                f"records, not {len(history.ranks)}; 'exact' finds the same groups"
             )
         return reapply(history)
     try:

@@ -50,7 +50,7 @@ def parse_extent(value: object) -> Extent:
     try:
         amount = as_fraction(value)
     except ValueError as error:
-        raise ValueError(f"{value!r} is no range; {EXAMPLE}") from error
+        raise ValueError(f"{value!r} is not a range; {EXAMPLE}") from error
     if amount < 0:
         raise ValueError(f"{fraction_text(amount)} is negative; a range is 0 or more")
     return Extent(amount)
@@ -60,7 +60,7 @@ def _parse_seconds(low: str, source: str) -> Fraction:
     parts = PART.findall(low)
     if PART.sub("", low).strip() or not all(unit in SECONDS for _, unit in parts):
         raise ValueError(
-            f"{source!r} is no length of time; weeks, days, hours, minutes and seconds are, as in '30 days'"
+            f"{source!r} is not a length of time; weeks, days, hours, minutes and seconds are, as in '30 days'"
         )
     return sum((as_fraction(number) * SECONDS[unit] for number, unit in parts), Fraction(0))
 

@@ -76,7 +76,7 @@ class Randomize(Parameters):
         foreign = OF_RECORDS - OF_TABLES if self.algorithm == "tables" else TABLES_ALONE
         for name in sorted(foreign & self.model_fields_set):
             if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
-                raise ValueError(f"{name} does not belong to algorithm = {self.algorithm!r}")
+                raise ValueError(f"{name} can't be combined with algorithm = {self.algorithm!r}")
         if self.algorithm != "tables" or self.rho1 is not None or self.rho2 is not None:
             self._require_odds()
         if self.algorithm == "tables":
@@ -108,15 +108,15 @@ class Randomize(Parameters):
     def _require_odds(self) -> None:
         """Raise ``ValueError`` unless rho1 and rho2 bound something."""
         if self.rho1 is None or self.rho2 is None:
-            raise ValueError(f"{'rho1' if self.rho1 is None else 'rho2'} is missing; rho1 and rho2 belong together")
+            raise ValueError(f"{'rho1' if self.rho1 is None else 'rho2'} is missing; give both")
         if self.rho1 >= self.rho2:
             raise ValueError(
-                f"rho1 {self.rho1} must be below rho2 {self.rho2}: it bounds the prior, rho2 the posterior"
+                f"rho1 {self.rho1} (the prior's bound) must be below rho2 {self.rho2} (the posterior's bound)"
             )
         if self.rho2 == 1:
             raise ValueError("rho2 = 1 bounds nothing; choose a posterior below 1")
         if self.delta == 1:
-            raise ValueError("delta = 1 leaves no confidence; choose less, such as 0.05")
+            raise ValueError("delta = 1 leaves no confidence; choose a smaller value, such as 0.05")
         if self.gamma_from is not None and self.algorithm != "up":
             raise ValueError("gamma_from = 'rho1' needs algorithm = 'up': each sub-table has a rho1 of its own")
 

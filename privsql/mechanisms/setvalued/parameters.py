@@ -153,18 +153,18 @@ class SetValued(Parameters):
     @model_validator(mode="after")
     def _require_consistent(self) -> SetValued:
         if (self.c1 is None) != (self.c2 is None):
-            raise ValueError("c1 and c2 belong together: give both, or neither for the automatic rule")
+            raise ValueError("c1 and c2 must be given together; leave out both for the automatic rule")
         if self.algorithm != "diffpart":
             fields = type(self).model_fields
             strange = next((name for name in OF_TREES if getattr(self, name) != fields[name].default), None)
             if strange:
-                raise ValueError(f"{strange} belongs to algorithm = 'diffpart'")
+                raise ValueError(f"{strange} needs algorithm = 'diffpart'")
         if self.algorithm != "views" and self.workload:
-            raise ValueError("workload belongs to algorithm = 'views'")
+            raise ValueError("workload needs algorithm = 'views'")
         if self.algorithm == "diffpart" and self.delta:
-            raise ValueError("delta belongs to algorithm = 'views' and 'basic'; 'diffpart' is purely private")
+            raise ValueError("delta needs algorithm = 'views' or 'basic'; 'diffpart' is purely private")
         if any(not one or len(set(one)) < len(one) for one in self.workload):
-            raise ValueError("workload: a set is empty, or holds an item twice")
+            raise ValueError("workload: a set is empty, or names an item twice")
         return self
 
 

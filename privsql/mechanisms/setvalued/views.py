@@ -331,9 +331,11 @@ def declared_sets(params: SetValued, labels: Sequence[str]) -> list[tuple[int, .
     if len(labels) > TINY_UNIVERSE:
         items = len(frozenset[int]().union(*result))
         if items > TINY_UNIVERSE:
-            raise InfeasibleError(f"workload: it names {items} items; of a large universe it can be {TINY_UNIVERSE}")
+            raise InfeasibleError(
+                f"workload: it names {items} items; for a large universe at most {TINY_UNIVERSE} are possible"
+            )
         if any(len(one) > LARGEST_TABLE for one in result):
-            raise InfeasibleError(f"workload: of a large universe a set can have {LARGEST_TABLE} items")
+            raise InfeasibleError(f"workload: for a large universe a set can have at most {LARGEST_TABLE} items")
     return result
 
 

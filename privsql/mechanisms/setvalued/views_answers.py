@@ -222,7 +222,7 @@ class ViewAnswers(private.PrivateAnswers):
         if len(codes) < universe:
             raise UsageError(
                 f"len({self._roles.sensitive[0].name}) can't be answered: {len(codes)} of {universe:,} items were "
-                "measured, and nothing is known of how many others a record has"
+                "measured, and the release does not say how many other items a record has"
             )
         return codes
 

@@ -273,7 +273,7 @@ def _require_format(fields: Mapping[str, Any]) -> None:
     """Raise ``EngineError`` for a ledger of another format than that of this version."""
     if fields["format"] != FORMAT:
         raise EngineError(
-            f"the ledger has format {fields['format']}, and this version of privsql reads format {FORMAT}; "
+            f"the ledger is of format {fields['format']}, and this version of privsql reads format {FORMAT}; "
             "move the ledger away and publish anew"
         )
 
@@ -398,7 +398,7 @@ def _wait_for_lock(descriptor: int, path: Path, *, alone: bool) -> None:
     end = time.monotonic() + PATIENCE
     while not system.locked(descriptor, alone=alone):
         if time.monotonic() > end:
-            raise EngineError(f"ledger {path}: another process has it; wait for that one to end")
+            raise EngineError(f"ledger {path}: another process uses it; wait until that one ends")
         time.sleep(PAUSE)
 
 
@@ -499,7 +499,7 @@ def read_book(db: Container, path: Path) -> Book:
     try:
         events = db.rows(exp.select(column("kind"), column("told")).from_(EVENTS).order_by(column("event")))
     except UsageError as error:  # there is no such table
-        raise EngineError(f"{path}: is no ledger") from error
+        raise EngineError(f"{path}: is not a ledger") from error
     try:
         return replay_events([(kind, json.loads(text)) for kind, text in events])
     except EngineError as error:

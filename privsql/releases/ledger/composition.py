@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 UNBOUNDED = (
     "these people are in {label} already, and one of the two publishes exact frequencies or groups of values: "
     "beside it no epsilon bounds what is learnt of a value, and nothing allows that; "
-    "'privsql ledger withdraw {number}' takes back one that never left the house"
+    "if nobody has received that one, run 'privsql ledger withdraw {number}'"
 )
 BESIDE = {
     frozenset({"presence", "value"}): (
@@ -107,7 +107,7 @@ def explain_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], *, allow
         raise GuaranteeError(UNBOUNDED.format(label=last.label, number=last.number))
     said = [BESIDE[frozenset({one.unit, unit})].format(label=one.label) for one in crossing]
     if said and not allow:
-        raise GuaranteeError(f"{said[-1]}; --allow-composition publishes all the same, and says so in the release")
+        raise GuaranteeError(f"{said[-1]}; --allow-composition publishes anyway, and says so in the release")
     return [f"composition allowed by the publisher: {one}" for one in said]
 
 
@@ -155,7 +155,7 @@ class BudgetLedger(Publication):
         """Return what earlier releases have spent of the unit's budget: of presence a value takes it twice."""
         twice = [one.spending for one in self.crossing if one.spending is not None and self.composition.unit == "value"]
         if any(one.delta for one in twice):
-            raise GuaranteeError("a release with delta is of the same people: beside it a value has no pure epsilon")
+            raise GuaranteeError("a release with delta is of the same people; a value has no pure epsilon then")
         own = [one.spending for one in self.earlier if one.spending is not None and one not in self.crossing]
         return [*own, *(Spending(2 * one.epsilon) for one in twice)]
 
@@ -227,7 +227,7 @@ class BudgetLedger(Publication):
             return
         left = max(self.cap - self.before, Fraction(0))
         raise InfeasibleError(
-            f"epsilon {fraction_text(self.epsilon)} is asked for, but {fraction_text(left)} is left of the budget "
+            f"epsilon {fraction_text(self.epsilon)} can't be spent: {fraction_text(left)} is left of the budget "
             f"{fraction_text(self.cap)}: "
             f"{releases} releases have spent {fraction_text(self.before)}; 'privsql ledger cap' raises it",
             {"left": fraction_text(left), "spent": fraction_text(self.before), "budget": fraction_text(self.cap)},
@@ -341,8 +341,8 @@ class GroupLedger(Publication):
             last = max(self.findings.same)
             safe = GROWN if self.findings.reason.startswith(CHANGED) else ""
             raise GuaranteeError(
-                f"{self.findings.reason}; {safe}--allow-composition publishes all the same, and says so in the "
-                f"release; 'privsql ledger withdraw {last}' takes back one that never left the house"
+                f"{self.findings.reason}; {safe}--allow-composition publishes anyway, and says so in the "
+                f"release; if nobody has received that one, run 'privsql ledger withdraw {last}'"
             )
 
     @property
@@ -483,7 +483,7 @@ class GroupLedger(Publication):
         again = select_entries(book.entries, (self.findings.again or 0,))
         if again and again[0].content != self.content:
             raise GuaranteeError(
-                f"{again[0].label} is of the same records, and has come out otherwise than it did (another version, or "
+                f"{again[0].label} is of the same records, and differs from the earlier one (another version, or "
                 "a search that ran out of time); no guarantee covers both"
             )
 
@@ -569,7 +569,7 @@ def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
     names = known_as(spec.source)
     if ledger != path:
         raise UsageError(
-            f"releases of {join_names(names)} are written down in {ledger}; use --ledger-database {ledger} "
+            f"releases of {join_names(names)} are recorded in {ledger}; use --ledger-database {ledger} "
             f"(ledger.database), or set {VARIABLE} to it"
         )
     named = spec.ledger is not None and spec.ledger.database is not None
@@ -595,7 +595,7 @@ def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: b
         raise UsageError("there is no ledger: the specification says ledger.off")
     if exists and not path.exists():
         raise UsageError(
-            f"there is no ledger yet; the first release will make {path}. If releases are written down in another "
+            f"there is no ledger yet; the first release will make {path}. If releases are recorded in another "
             f"one, give --database or set {VARIABLE}"
         )
     return path

@@ -47,7 +47,7 @@ def test_what_refuses_says_why(table: list[object]) -> None:
     """Fakes, and a threshold that none can meet."""
     given = [*table, "--threshold", "0.4", "--fake-values", 1, "--uneven-fakes", "state", "--algorithms"]
     refusals = {row["algorithm"]: row["refused"] for row in succeeded("plan", *given, "--json").json["algorithms"]}
-    assert "fake_values does not go with" in refusals["informative"]
+    assert "fake_values can't be combined with" in refusals["informative"]
     assert refusals["two-size"] is None
     assert "informative: fake_values" in succeeded("plan", *given).out
     none = succeeded("plan", *table, "--threshold", "0.1", "--algorithms", "--json").json

@@ -108,7 +108,7 @@ def test_an_invented_value_is_found_against_the_source(ward: Path, tmp_path: Pat
 
 
 def test_requests_that_make_no_sense_are_refused(ward: Path) -> None:
-    refused(run("publish", ward / "many.toml"), 3, "fake values", "fewer fakes")
+    refused(run("publish", ward / "many.toml"), 3, "fake values", "lower fake_values")
     spec = (ward / "two.toml").read_text()
     (ward / "rule.toml").write_text(spec.replace('"1/4"', '"2*f + 0.1"'))
     refused(run("publish", ward / "rule.toml"), 2, "constant threshold")

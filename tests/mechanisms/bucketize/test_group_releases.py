@@ -342,8 +342,8 @@ def test_lists_in_lists_without_end_are_no_traceback(published: tuple[Path, Path
             (CANCER.replace('"1.2*f"', "0"), ("lies outside (0, 1]",)),
             (CANCER.replace('"1.2*f"', '"f - 0.5"'), ("must be above 0",)),
             (CANCER.replace("threshold", "bound"), ("groups.cancer.",)),
-            ("fake_values = 1" + CANCER, ("groups does not go with fake_values",)),
-            ('excess = "suppress"\nabsence = "unobservable"' + DISEASE, ("components does not go with excess",)),
+            ("fake_values = 1" + CANCER, ("groups can't be combined with fake_values",)),
+            ('excess = "suppress"\nabsence = "unobservable"' + DISEASE, ("components can't be combined with excess",)),
             ('layout = "round-robin"' + BOTH, ("'round-robin' does not keep groups that cross", "'blocks'")),
         ]
     ),

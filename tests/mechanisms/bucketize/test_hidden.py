@@ -150,7 +150,7 @@ def test_chances_of_a_quarter_are_kept_over_all_draws(monkeypatch: pytest.Monkey
 
 def test_what_leaves_no_choice_is_refused() -> None:
     """One bucket, and two values that nobody has: they can't be listed as often as others."""
-    with pytest.raises(InfeasibleError, match="leave no choice"):
+    with pytest.raises(InfeasibleError, match="leave no doubt"):
         made(np.array([1, 1, 0, 0]), Setting.from_counts({2: 1}), 2, "blocks", seed_key(1).random_generator("fakes"))
 
 

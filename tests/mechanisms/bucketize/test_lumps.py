@@ -295,8 +295,8 @@ def test_a_release_that_was_changed_does_not(ward: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ('threshold = "1/4"\nfake_values = 1', ("fake_values does not go with algorithm = 'informative'",)),
-        ('threshold = "8*f + 0.02"\nlayout = "largest-first"', ("belongs to algorithm = 'anatomy'",)),
+        ('threshold = "1/4"\nfake_values = 1', ("fake_values can't be combined with algorithm = 'informative'",)),
+        ('threshold = "8*f + 0.02"\nlayout = "largest-first"', ("needs algorithm = 'anatomy'",)),
         (
             'threshold = "8*f + 0.02"\n[mechanism.groups.lungs]\nthreshold = "1/2"\nvalues = ["flu", "cold"]',
             ("'informative' does not keep bounds on groups", "'two-size'"),
@@ -312,7 +312,7 @@ def test_what_it_does_not_do_is_refused_by_name(ward: Path, tmp_path: Path, aske
 @pytest.mark.slow
 def test_lumps_belong_to_it(ward: Path) -> None:
     given = [ward / "w.duckdb", "--table", "w", *ROLES, "--threshold", "2*f + 0.1"]
-    refused(run("plan", *given, "--layout", "lumps"), 2, "belongs to algorithm = 'informative'")
+    refused(run("plan", *given, "--layout", "lumps"), 2, "needs algorithm = 'informative'")
     even = succeeded("plan", *given, "--algorithm", "informative", "--layout", "blocks", "--json").json
     assert even["mean_belief"] < succeeded("plan", *given, "--algorithm", "informative", "--json").json["mean_belief"]
 

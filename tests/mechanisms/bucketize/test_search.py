@@ -324,12 +324,12 @@ def test_a_setting_is_written_as_a_plan_prints_it(text: str, short: str) -> None
     ("keywords", "words"),
     [
         ({"setting": "9x4, 1x4"}, "a size twice"),
-        ({"setting": "9x4 and 1x14"}, "is no bucket setting"),
-        ({"setting": "0x4"}, "is no bucket setting"),
-        ({"setting": ""}, "is no bucket setting"),
+        ({"setting": "9x4 and 1x14"}, "is not a bucket setting"),
+        ({"setting": "0x4"}, "is not a bucket setting"),
+        ({"setting": ""}, "is not a bucket setting"),
         ({"algorithm": "setting"}, "searches for a setting"),
-        ({"setting": "9x4", "algorithm": "optimal"}, "with setting take 'setting'"),
-        ({"setting": "9x4", "fake_values": 1}, "fake_values does not go with setting"),
+        ({"setting": "9x4", "algorithm": "optimal"}, "with setting use algorithm = 'setting'"),
+        ({"setting": "9x4", "fake_values": 1}, "fake_values can't be combined with setting"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(keywords: dict[str, Any], words: str) -> None:

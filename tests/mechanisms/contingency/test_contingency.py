@@ -533,7 +533,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "no count": ("counts", f"UPDATE cells SET count = NULL WHERE part = {LEAF}"),
     "no taxonomy": ("", "DELETE FROM privsql_taxonomy"),
     "NULL everywhere": ("", "UPDATE privsql_tree SET parent = NULL, branch = NULL, size = NULL, budget = NULL"),
-    "a budget that is no number": ("", "UPDATE privsql_tree SET budget = 'plenty' WHERE part = 1"),
+    "a budget that is not a number": ("", "UPDATE privsql_tree SET budget = 'plenty' WHERE part = 1"),
 }
 
 

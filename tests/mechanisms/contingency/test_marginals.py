@@ -364,7 +364,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "another algorithm": ("", stating("algorithm", lambda _: "diffpart")),
     "an algorithm that is none": ("", stating("algorithm", lambda _: "magic")),
     "no cliques": ("", "DELETE FROM privsql_cliques"),
-    "a budget that is no number": ("", "UPDATE privsql_cliques SET budget = 'plenty' WHERE clique = 1"),
+    "a budget that is not a number": ("", "UPDATE privsql_cliques SET budget = 'plenty' WHERE clique = 1"),
 }  # fmt: skip
 
 

@@ -470,7 +470,7 @@ def test_groups_that_were_taken_apart_are_published_again() -> None:
 
 def test_reapply_all_is_for_few_records_and_exact_needs_intervals() -> None:
     many = list(range(MOST + 1))
-    with pytest.raises(UsageError, match=r"at most 400 records.*'exact' finds the same"):
+    with pytest.raises(UsageError, match=r"at most 400 records.*'exact' finds the same groups"):
         grown([many, [1, 2, 3]], 2, 1, "reapply-all")
     ranks = np.arange(8)
     crossed = np.array([[0, 1, 0, 1, -1, -1, -1, -1]])

@@ -179,7 +179,7 @@ def test_null_may_be_suppressed_but_is_no_number(tmp_path: Path) -> None:
     spec = asked(tmp_path, columns=f'{COLUMNS}\nnulls = {{ salary = "suppress" }}')
     assert succeeded("publish", spec, "--json").json["suppressed"] == 5
     value = asked(tmp_path, columns=f'{COLUMNS}\nnulls = {{ salary = "value" }}', release='name = "x"\nto = "x.duckdb"')
-    refused(run("plan", value), 2, "NULL is no number", "nulls.salary")
+    refused(run("plan", value), 2, "NULL is not a number", "nulls.salary")
 
 
 def test_one_sensitive_column_only(firm: Path) -> None:

@@ -211,7 +211,7 @@ def test_example_1_gamma_follows_from_the_declared_rho1() -> None:
 
 @pytest.mark.slow
 def test_a_release_by_the_declared_rho1_is_verified_against_its_source(tmp_path: Path) -> None:
-    counts = np.array(EXAMPLE) * 50 + np.array([1, *[0] * 9])  # 2,101 records: rho1 is no whole number of them
+    counts = np.array(EXAMPLE) * 50 + np.array([1, *[0] * 9])  # 2,101 records: rho1 is not a whole number of them
     table = pa.table({"qi": np.arange(counts.sum()) % 4, "sa": np.repeat([f"x{i}" for i in range(10)], counts)})
     asked = {"kind": "randomize", "algorithm": "up", "rho1": "1/3", "rho2": "2/3", "gamma_from": "rho1"}
     done = privsql.publish(

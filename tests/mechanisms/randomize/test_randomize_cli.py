@@ -706,7 +706,7 @@ NONE_AT_ALL: dict[str, Any] = {
     "no sub-tables": fact("subtables", lambda _: 0),
     "optimal as text": fact("optimal", lambda _: "yes"),
     "a bound that is none": fact("bound", lambda _: None),
-    "a bound that is no number": fact("bound", lambda _: math.nan),
+    "a bound that is not a number": fact("bound", lambda _: math.nan),
     "no bound": without("bound"),
     "no bound of the whole table": without("bound_up"),
     "no retention of the whole table": without("retention_up"),

@@ -266,7 +266,7 @@ def test_odds_and_epsilon_translate_both_ways() -> None:
         ({"threshold": "1/4", "frequencies": {"a": "0.1", "c": "0.1"}}, "'c' is not among values"),
         ({"epsilon": 1, "frequencies": {"a": "0.7", "b": "0.7"}}, "more than 1"),
         ({"threshold": "1/4", "frequencies": {"a": "0.25", "b": "0.1"}}, "'other' has a frequency of 0.65"),
-        ({"epsilon": 1, "gamma_from": "rho1"}, "does not belong"),
+        ({"epsilon": 1, "gamma_from": "rho1"}, "can't be combined"),
     ],
 )
 def test_what_bounds_nothing_is_refused(stated: dict[str, Any], why: str) -> None:
@@ -277,5 +277,5 @@ def test_what_bounds_nothing_is_refused(stated: dict[str, Any], why: str) -> Non
 @pytest.mark.parametrize("name", ["epsilon", "values", "frequencies", "threshold"])
 def test_other_algorithms_have_none_of_these(name: str) -> None:
     value = {"epsilon": 1, "values": ["a"], "frequencies": {"a": "0.1"}, "threshold": "1/4"}[name]
-    with pytest.raises(ValueError, match=f"{name} does not belong"):
+    with pytest.raises(ValueError, match=f"{name} can't be combined"):
         Randomize.model_validate({"rho1": "1/3", "rho2": "2/3", name: value})

@@ -92,8 +92,8 @@ def test_nothing_but_noise_follows_from_a_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "mechanism", "why"),
     [
-        (f'{COLUMNS}\nnulls = {{disease = "suppress"}}', TABLES.format(1), "would show its value"),
-        (f'{COLUMNS}\nnulls = {{disease = "refuse"}}', TABLES.format(1), "would show its value"),
+        (f'{COLUMNS}\nnulls = {{disease = "suppress"}}', TABLES.format(1), "would reveal its value"),
+        (f'{COLUMNS}\nnulls = {{disease = "refuse"}}', TABLES.format(1), "would reveal its value"),
         ('quasi_identifiers = ["age"]\nsensitive = ["disease", "sex"]', TABLES.format(1), "one sensitive column"),
         ('quasi_identifiers = ["sex"]\nsensitive = ["age"]', TABLES.format(1), "no value of column 'age'"),
         (COLUMNS, 'kind = "randomize"\nalgorithm = "tables"\nepsilon = 1', "public list"),

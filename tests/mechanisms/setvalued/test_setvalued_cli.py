@@ -498,7 +498,7 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "a set whose part is NULL": ("counts", f"UPDATE itemsets SET part = NULL WHERE part = {LEAF}"),
     "no count": ("counts", f"UPDATE itemsets SET count = NULL WHERE part = {LEAF}"),
     "NULL everywhere": ("", "UPDATE privsql_tree SET parent = NULL, branch = NULL, size = NULL, budget = NULL"),
-    "a budget that is no number": ("", "UPDATE privsql_tree SET budget = 'plenty' WHERE part = 1"),
+    "a budget that is not a number": ("", "UPDATE privsql_tree SET budget = 'plenty' WHERE part = 1"),
     "a budget of nothing": ("", "UPDATE privsql_tree SET budget = '0' WHERE part = 1"),
 }
 

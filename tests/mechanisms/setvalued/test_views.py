@@ -91,7 +91,7 @@ def baskets(number: int, items: int, seed: int) -> list[list[int]]:
 def test_fields_of_other_algorithms_are_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(options))):
         asked(**options)
-    with pytest.raises(ValidationError, match="workload belongs to algorithm = 'views'"):
+    with pytest.raises(ValidationError, match="workload needs algorithm = 'views'"):
         asked(algorithm="diffpart", workload=[["a"]])
 
 
