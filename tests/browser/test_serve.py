@@ -52,23 +52,13 @@ def at(made: Browser, where: str, **more: Any) -> Iterator[tuple[Page, Seen]]:
     """A page that says nothing to the console, and asks for nothing but itself."""
     with browser.opened(made, where, **more) as seen:
         yield seen.page, seen
-        own = where.split("/", 3)[:3]
-        assert [one for one in seen.requests if one.split("/", 3)[:3] != own] == []
+        assert seen.strange_requests() == []
 
 
 @pytest.mark.parametrize("what", ASKED)
 def test_every_view_can_be_read(chromium: Browser, address: str, tmp_path: Path, what: str) -> None:
     """Both widths and schemes: nothing spills over, nothing is said to the console, no serious finding of axe."""
-    wrong = []
-    for width, scheme in browser.VIEWS:
-        for axe in (False, True):
-            with at(chromium, address + ASKED[what], width=width, scheme=scheme, axe=axe) as (page, seen):
-                page.wait_for_load_state("networkidle")
-                assert page.evaluate("[...document.images].every(one => one.complete && one.naturalWidth > 0)")
-                said = seen.findings() if axe else [*seen.messages, *seen.overflow()]
-                wrong += [f"{width} {scheme}: {one}" for one in said]
-                seen.shot(tmp_path / f"{width}-{scheme}.png")
-    assert not wrong
+    assert not browser.looked_at(chromium, address + ASKED[what], tmp_path)
 
 
 @pytest.mark.parametrize("scripts", [True, False])
