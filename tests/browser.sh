@@ -11,9 +11,7 @@ if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null;
     echo "tests/browser.sh: there is no Chromium here, and none could be installed; no page is looked at" >&2
     exit 0
 fi
-python="${PYTHON:-python3}"
-[ -x .venv-engines/bin/pytest ] || "$python" -m venv .venv-engines
-pip=".venv-engines/bin/pip --quiet --disable-pip-version-check"
-$pip install --require-hashes --requirement tests/engines.lock
-$pip install --no-deps --no-build-isolation --editable .
-exec .venv-engines/bin/pytest -n 2 -m "not soak" tests/browser "$@"
+. tests/environment.sh
+extend_environment .venv-engines
+fill .venv-engines tests/engines.lock
+exec .venv-engines/bin/python -m pytest -n 2 -m "not soak" tests/browser "$@"
