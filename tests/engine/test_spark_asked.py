@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
+REPEATED = pytest.mark.soak(part="spark")  # counted by the same queries as others
 ABOUT = [
     "SELECT COUNT(*) FROM r WHERE odd",
     "SELECT sex, COUNT(*) FROM r GROUP BY sex",
@@ -47,7 +48,9 @@ def made(folder: Path, kind: str, release_format: str = "parquet") -> Path:
     return folder / f"{kind}{ending}"
 
 
-@pytest.mark.parametrize("kind", ["fakes", "randomize", "permute", "marginals"])
+@pytest.mark.parametrize(
+    "kind", ["fakes", "permute", *(pytest.param(kind, marks=REPEATED) for kind in ("randomize", "marginals"))]
+)
 def test_spark_answers_as_duckdb_does(tmp_path: Path, kind: str) -> None:
     release = made(tmp_path, kind)
     sensitive = "salary < 300" if kind == "permute" else "disease IN ('v1', 'v2')"

@@ -21,6 +21,8 @@ pytestmark = [
     pytest.mark.slow,  # Java takes seconds to start
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets that pyspark leaves open
 ]
+REPEATED = pytest.mark.soak(part="spark")
+SEARCHED = {"anatomy", "informative", "left out"}  # buckets of another search, dealt by the same relations
 OFF = "[ledger]\noff = true"
 
 
@@ -44,7 +46,9 @@ def asked(folder: Path, engine: str, kind: str, to: str, source: str = "") -> Pa
     )
 
 
-@pytest.mark.parametrize("kind", MECHANISMS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[REPEATED] if kind in SEARCHED else []) for kind in MECHANISMS]
+)
 def test_the_same_release_on_both_engines(tmp_path: Path, kind: str) -> None:
     """NULLs, duplicates, text beyond ASCII, dates, decimals, timestamps; rows in the same order."""
     write(tmp_path / "people.parquet", PEOPLE)

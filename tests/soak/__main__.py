@@ -25,7 +25,7 @@ PARTS = {  # what each guards
     "papers": "every experiment at its paper's size: hours, goes on from build/experiments (real tables: PRIVSQL_DATA)",
     "properties": "all examples of the properties of which other runs try a part",
     "services": "a Spark Connect server, Airflow, Dagster and dbt",
-    "spark": "every relation of tests/sql is made by Spark as by DuckDB",
+    "spark": "every relation of tests/sql, and releases of every algorithm, are made by Spark as by DuckDB",
 }
 SHARED = [  # where the properties are: tests with examples of which others try a part
     "tests/test_exact.py",
@@ -33,9 +33,10 @@ SHARED = [  # where the properties are: tests with examples of which others try 
     *(f"tests/answers/test_{name}.py" for name in ("query", "countquery")),
     *(f"tests/mechanisms/bucketize/test_{name}.py" for name in ("joint", "search", "groups")),
 ]
+SPARK = [f"tests/engine/test_spark_{name}.py" for name in ("asked", "release")]
 SELECTED = {  # parts that are no mark's
     "properties": ["-m", "soak(part='properties') or not soak", *SHARED],
-    "spark": ["tests/sql", "--engine", "spark"],
+    "spark": ["-m", "soak(part='spark') or not (soak or slow)", "tests/sql", *SPARK, "--engine", "spark"],
 }
 
 
