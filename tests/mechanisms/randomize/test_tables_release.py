@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PEOPLE = """
 SELECT CAST(20 + i * 7 % 30 AS INTEGER) AS age, CASE WHEN i % 3 = 0 THEN 'F' ELSE 'M' END AS sex,
   CASE WHEN i = 5 THEN {five} WHEN i % 17 = 0 THEN NULL WHEN i % 3 = 0 THEN 'flu'
-    ELSE ['cold', 'flu', 'gout'][1 + i % 3] END AS disease, i AS nr
+    ELSE ['cold', 'flu', 'gout'][1 + i % 3] END AS disease, i AS nr, ['pill', 'drop'][1:1 + i % 2] AS items
 FROM range({n}) t(i)
 """
 COLUMNS = 'quasi_identifiers = ["age", "sex"]\nsensitive = ["disease"]'
@@ -155,14 +155,48 @@ def test_attacks_tell_what_is_promised_and_what_is_not(made: Path) -> None:
 # The ledger -----------------------------------------------------------------------------------------------------------
 
 
+NULLS = f'{COLUMNS}\nnulls = {{disease = "value"}}'
+ODDS = 'kind = "randomize"\nrho1 = "0.6"\nrho2 = "0.95"\nalgorithm = "{}"'
+UNBOUNDED = {  # mechanisms beside which no epsilon bounds a value, and their columns
+    "bucketize": (BUCKETS, NULLS),
+    "up": (ODDS.format("up"), NULLS),
+    "pp": (ODDS.format("pp"), NULLS),
+    "permute": ('kind = "permute"\nk = 2\ne = 2', 'quasi_identifiers = ["sex"]\nsensitive = ["age"]'),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [TABLES.format(1), BUCKETS])
-def test_nothing_lets_exact_frequencies_stand_beside_a_value_s_budget(first: str, tmp_path: Path) -> None:
-    second = BUCKETS if first != BUCKETS else TABLES.format(1)
-    nulls = f'{COLUMNS}\nnulls = {{disease = "value"}}'
-    succeeded("publish", wanted(tmp_path, first, "one", nulls))
+@pytest.mark.parametrize("other", UNBOUNDED)
+@pytest.mark.parametrize("tables_first", [True, False])
+def test_nothing_lets_exact_frequencies_stand_beside_a_value_s_budget(
+    other: str, tables_first: bool, tmp_path: Path
+) -> None:
+    both = [(TABLES.format(1), COLUMNS), UNBOUNDED[other]]
+    (first, columns), (second, second_columns) = both if tables_first else both[::-1]
+    succeeded("publish", wanted(tmp_path, first, "one", columns))
     for flags in ([], ["--allow-composition"]):
-        refused(run("publish", wanted(tmp_path, second, "two", nulls), *flags), 1, "no epsilon bounds")
+        done = run("publish", wanted(tmp_path, second, "two", second_columns), *flags)
+        refused(done, 1, "no epsilon bounds what is learnt of a value, and nothing allows that", "ledger withdraw 1")
+        assert not (tmp_path / "two.duckdb").exists()
+
+
+SETS = 'kind = "setvalued"\nepsilon = 1\nuniverse = ["pill", "drop"]'
+PRESENCE = {"contingency": (CELLS, 'categories = ["sex", "disease"]'), "item sets": (SETS, 'items = "items"')}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", PRESENCE)
+@pytest.mark.parametrize("tables_first", [True, False])
+def test_presence_beside_a_value_is_allowed_and_both_releases_say_so(
+    other: str, tables_first: bool, tmp_path: Path
+) -> None:
+    both = [(TABLES.format(1), COLUMNS), PRESENCE[other]]
+    (first, columns), (second, second_columns) = both if tables_first else both[::-1]
+    succeeded("publish", wanted(tmp_path, first, "one", columns))
+    again = wanted(tmp_path, second, "two", second_columns)
+    refused(run("publish", again), 1, "twice the epsilon", "presence is no longer promised", "--allow-composition")
+    succeeded("publish", again, "--allow-composition")
+    assert "twice the epsilon" in " ".join(manifest(tmp_path / "two.duckdb")["composition"])
 
 
 @pytest.mark.slow
