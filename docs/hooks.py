@@ -1,7 +1,8 @@
-"""Pages that are made while the documentation is built: of the README and its like, of ``--help`` and of docstrings."""
+"""Pages that a build makes: of the README and its like, of ``--help``, of the schema and of docstrings."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are made."""
     made = {name: _moved((ROOT / source).read_text(encoding="utf-8")) for name, source in WHOLE.items()}
     made |= {"reference/cli.md": command_line(), "reference/python.md": python()}
+    made["reference/specification.md"] = specification()
     for name, content in made.items():
         files.append(File.generated(config, name, content=content))
     return files
@@ -49,6 +51,56 @@ def command_line() -> str:
                 shown.append((name, verb.get_help(inner)))
     parts = [f"## {PROGRAM} {name}".rstrip() + f"\n\n```text\n{text}\n```" for name, text in shown]
     return "\n\n".join(["# Command line", *parts]) + "\n"
+
+
+def specification() -> str:
+    """Return the page with a table of keys for each section and mechanism of a specification."""
+    schema = json.loads((ROOT / "privsql" / "spec.schema.json").read_text(encoding="utf-8"))
+    kinds = schema["properties"]["mechanism"]["discriminator"]["mapping"]
+    parts = {
+        "`[source]`": "Source",
+        "`options` of `[source]`": "Csv",
+        "`[columns]`": "Columns",
+        "`[release]`": "ReleaseSection",
+    }
+    parts |= {f"`[mechanism]` of kind `{kind}`": where.rpartition("/")[2] for kind, where in sorted(kinds.items())}
+    parts |= {"`[ledger]`": "Ledger"}
+    first = (
+        "This reference is for publishers. It lists every key of a specification, a TOML file or a dict in Python. "
+        "Numbers are exact: `0.02` is 1/50. `privsql schema` prints the same as JSON Schema."
+    )
+    tables = [f"## {title}\n\n{_list_keys(schema['$defs'][name])}" for title, name in parts.items()]
+    return "\n\n".join(["# Specification", first, *tables]) + "\n"
+
+
+def _list_keys(model: dict[str, Any]) -> str:
+    """Return the table of a model's keys."""
+    rows = ["| key | values | default | meaning |", "|---|---|---|---|"]
+    for key, facts in model["properties"].items():
+        meaning, _, default = facts.get("description", "").rstrip("]").partition("[default: ")
+        if not default and facts.get("default") not in (None, [], {}):
+            default = f"`{json.dumps(facts['default'])}`"
+        rows.append(f"| `{key}` | {_name_values(facts)} | {default} | {meaning.strip().replace('``', '`')} |")
+    return "\n".join(rows)
+
+
+def _name_values(facts: dict[str, Any]) -> str:
+    """Return the values that a key takes, in words."""
+    if "const" in facts or "enum" in facts:
+        return ", ".join(f"`{json.dumps(value)}`" for value in facts.get("enum", [facts.get("const")]))
+    if "anyOf" in facts:
+        names = [_name_values(one) for one in facts["anyOf"] if one.get("type") != "null"]
+        return " or ".join(dict.fromkeys(names))
+    if facts.get("$ref", "").endswith("/Threshold"):
+        return "number, text or table"
+    names = {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "true or false",
+        "array": "list",
+    }
+    return names.get(facts.get("type", ""), "table")
 
 
 def python() -> str:

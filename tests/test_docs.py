@@ -92,7 +92,8 @@ def test_no_page_has_commands_that_no_test_runs() -> None:
 
 def test_links_lead_to_pages_and_the_site_lists_all_of_them() -> None:
     pages = [*DOCS.rglob("*.md"), ROOT / "README.md"]
-    generated = {"index.md", "security.md", "changelog.md", "reference/cli.md", "reference/python.md"}
+    generated = {"index.md", "security.md", "changelog.md"}
+    generated |= {f"reference/{name}.md" for name in ("cli", "python", "specification")}
     for path in pages:
         for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / link).exists() or link in generated, f"{path.name}: {link}"
