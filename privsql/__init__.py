@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.accuracy import Evaluated
     from privsql.answers.answer import Answer
-    from privsql.engine.progress import Options
+    from privsql.engine.database import Options
     from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
     from privsql.releases.opened import Release, inspect, query
     from privsql.source.spec import Spec, build, load, schema
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from privsql.verbs.init import cap, init, itemsets, ledger, synthesize, withdraw
     from privsql.verbs.publish import Published, plan, publish
     from privsql.verbs.report import Report, report, serve
-    from privsql.verbs.test import run_tests as test
     from privsql.verbs.verify import Verified, verify
+    from privsql.verbs.verify import run_tests as test
 
 __all__ = [
     "Answer", "Attacked", "EngineError", "Evaluated", "FittedModel", "GuaranteeError", "InfeasibleError",
@@ -34,7 +34,7 @@ __all__ = [
 _HOMES = {
     "answers.accuracy": ("Evaluated",),
     "answers.answer": ("Answer",),
-    "engine.progress": ("Options",),
+    "engine.database": ("Options",),
     "errors": ("EngineError", "GuaranteeError", "InfeasibleError", "PrivsqlError", "UsageError"),
     "releases.opened": ("Release", "inspect", "query"),
     "source.spec": ("Spec", "build", "load", "schema"),
@@ -44,8 +44,7 @@ _HOMES = {
     "verbs.init": ("cap", "init", "itemsets", "ledger", "synthesize", "withdraw"),
     "verbs.publish": ("Published", "plan", "publish"),
     "verbs.report": ("Report", "report", "serve"),
-    "verbs.test": ("run_tests",),
-    "verbs.verify": ("Verified", "verify"),
+    "verbs.verify": ("Verified", "run_tests", "verify"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _ALIASES = {"open": "Release", "test": "run_tests"}

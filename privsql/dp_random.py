@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from privsql.errors import UsageError
-from privsql.extras import NOISE
+from privsql.system import NOISE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

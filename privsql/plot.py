@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from privsql.errors import EngineError
-from privsql.extras import PICTURES
 from privsql.markup import distinct_labels
+from privsql.system import PICTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -34,7 +34,7 @@ ROOMS = (
     "model",
     "engine",
 )
-GROUND = ("plot", "markup", "dp_random", "keyed_random", "calls", "exact", "system", "extras", "errors", "_version")
+GROUND = ("plot", "markup", "dp_random", "keyed_random", "calls", "exact", "system", "errors", "_version")
 KNOWN = {
     kind: {kind, type_.__name__} | {scene} - {""}
     for kind, type_, scene in (
@@ -171,7 +171,7 @@ def test_no_imports_in_circles() -> None:
 
 
 def test_the_checks_of_a_release_share_nothing_with_the_search() -> None:
-    shared = {f"mechanisms.bucketize.{name}" for name in ("parameters", "beliefs", "fake_chances", "estimator")}
+    shared = {f"mechanisms.bucketize.{name}" for name in ("parameters", "beliefs", "estimator")}
     assert {room(name) for name in inner("mechanisms.bucketize.joint")} <= {"engine", "model"}
     checks = {f"mechanisms.bucketize.{name}" for name in ("checks", "joint")}
     known = set().union(*map(inner, checks)) - checks

@@ -22,7 +22,7 @@ from privsql import UsageError, Workload
 from privsql.answers.answer import Answer
 from privsql.calls import as_exact_data, as_path, as_printed
 from privsql.cli.app import app
-from privsql.engine.progress import RunKeywords
+from privsql.engine.database import RunKeywords
 from privsql.model.manifest import CheckResult
 from privsql.source.keywords import list_keywords
 from privsql.verbs.compare import ComparisonKeywords, EvaluationKeywords

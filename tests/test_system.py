@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from privsql import dp_random, extras, system
+from privsql import dp_random, system
 from privsql.errors import EngineError
 from support.commands import PEOPLE, refused, run, write
 from support.places import ROOT
@@ -170,7 +170,7 @@ def test_what_was_released_is_verified_without_opendp(shop: Path, monkeypatch: p
 def test_a_picture_without_altair_names_the_extra_before_it_measures(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "altair" else name)
+    monkeypatch.setattr(system, "find_spec", lambda name: None if name == "altair" else name)
     refused(
         run(verb, "nowhere.duckdb", "--source", "nowhere.toml", "--plot", "p.png"), 4, "pip install 'privsql[plot]'"
     )

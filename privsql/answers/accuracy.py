@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from privsql import markup, plot
 from privsql.answers.channel import LARGE, measure_quality
-from privsql.engine.progress import report_steps
+from privsql.engine.database import report_steps
 from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privsql.answers.answer import Answer, Answers
-    from privsql.engine.database import OrderedRelations
-    from privsql.engine.progress import Reporter
-    from privsql.engine.roles import Roles
+    from privsql.engine.database import OrderedRelations, Reporter
+    from privsql.engine.sqlfiles import Roles
     from privsql.model.manifest import Number
     from privsql.model.records import Records
 

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Field, Roles
-    from privsql.engine.sqlfiles import Holes
+    from privsql.engine.sqlfiles import Field, Holes, Roles
     from privsql.model.manifest import Estimate, Manifest, RestsOn
     from privsql.model.parameters import Bins
     from privsql.model.records import ReleaseArrays

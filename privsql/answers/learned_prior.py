@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from privsql.answers.channel import Channel, Floats
-    from privsql.engine.roles import Field, Roles
+    from privsql.engine.sqlfiles import Field, Roles
 
 # Covariance -----------------------------------------------------------------------------------------------------------
 # The covariance of the shares of values over the questions below, estimated by EM.

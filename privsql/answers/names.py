@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.answers.question import Side
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
 
 # Conditions -----------------------------------------------------------------------------------------------------------
 # Split a condition into parts on one side of a release (quasi-identifiers or sensitive columns) and the rest.

@@ -47,10 +47,9 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from privsql.answers.names import Lookups
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
 
     Tree = TypeVar("Tree", bound=exp.Expr)
-
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 # Read an analyst's SQL as questions, or refuse it by name. Nothing that is not understood is ever answered.
@@ -75,7 +74,7 @@ def parse_query(
     ``lookups``: the tables that may be joined to the release; ``measures``: which of sum,
     avg, min and max of a sensitive column the release can tell.
 
-    >>> from privsql.engine.roles import Field, Roles
+    >>> from privsql.engine.sqlfiles import Field, Roles
     >>> roles = Roles((Field("age", "INTEGER"),), (Field("job", "VARCHAR"),))
     >>> query = parse_query("SELECT COUNT(*) FROM t WHERE age > 30 AND job = 1", roles, "t").questions[0]
     >>> [part.sql() for part in query.filters["qi"]], [part.sql() for part in query.filters["sa"]]
@@ -356,7 +355,7 @@ NAMED = {"list_has_all", "array_has_all"}  # sqlglot has no node of its own for 
 def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
     """Take a query apart; ``UsageError`` names what is not supported.
 
-    >>> from privsql.engine.roles import Field, Roles
+    >>> from privsql.engine.sqlfiles import Field, Roles
     >>> roles = Roles((), (Field("pages", "INTEGER[]"),))
     >>> query = parse_set_query("SELECT COUNT(*) FROM t WHERE list_contains(pages, 7) AND len(pages) > 2", roles, "t")
     >>> [part.sql(dialect="duckdb") for part in query.questions[0].filters["sa"]]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from privsql.answers.evaluate_select import GroupedBy, SelectEvaluation
     from privsql.answers.question import Group
     from privsql.answers.results import ItemGroups, UnionParts
-    from privsql.engine.roles import Field
+    from privsql.engine.sqlfiles import Field
     from privsql.model.manifest import RestsOn
 
 # Limits ---------------------------------------------------------------------------------------------------------------

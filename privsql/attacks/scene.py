@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Channel
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.model.manifest import Manifest
 
 # Blocks of records ----------------------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ from sqlglot import exp
 from privsql.answers.channel import Observation, reconstruct
 from privsql.answers.estimate import project_within
 from privsql.attacks.scene import AttackView, Finding, ReleaseView
-from privsql.engine.roles import BITS, injective_text
-from privsql.engine.sqlfiles import Holes, column, fill, same_columns, temp_table
+from privsql.engine.sqlfiles import BITS, Holes, column, fill, injective_text, same_columns, temp_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from privsql._version import __version__
 from privsql.cli.printing import escape_controls
-from privsql.engine.progress import Options, open_reporter
+from privsql.engine.database import Options, open_reporter
 from privsql.errors import EngineError, InfeasibleError, PrivsqlError
 from privsql.mechanisms.registry import PACKAGES
 

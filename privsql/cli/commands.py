@@ -29,10 +29,10 @@ from privsql.cli.app import (
     read_specification,
     register_command,
 )
-from privsql.engine.progress import Options
+from privsql.engine.database import Options
 from privsql.errors import InfeasibleError, UsageError
-from privsql.extras import PICTURES
 from privsql.mechanisms.registry import PACKAGES
+from privsql.system import PICTURES
 
 if TYPE_CHECKING:
     from privsql.keyed_random import Key

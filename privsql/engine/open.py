@@ -9,15 +9,15 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
+from privsql.engine.database import Options
 from privsql.engine.duck.connection import Connection
 from privsql.engine.duck.connection import translate_duck_errors as translate_errors
 from privsql.engine.duck.container import log_of, open_locked_session
 from privsql.engine.duck.files import SQLiteFile
 from privsql.engine.duck.warehouse import DuckSession
 from privsql.engine.files import explain_disguise, sniff_kind, temporary_folder
-from privsql.engine.progress import Options
 from privsql.errors import EngineError, suggest_file
-from privsql.extras import SPARK
+from privsql.system import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

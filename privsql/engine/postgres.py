@@ -20,8 +20,7 @@ from privsql.engine.remote import (
     temporary_name,
     widen_types,
 )
-from privsql.engine.roles import DIGITS, Field, concat_texts, first_characters
-from privsql.engine.sqlfiles import all_rows, one_select, table
+from privsql.engine.sqlfiles import DIGITS, Field, all_rows, concat_texts, first_characters, one_select, table
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.engine.roles import Field
+    from privsql.engine.sqlfiles import Field
 
 # Arrow tables ---------------------------------------------------------------------------------------------------------
 # Arrow tables between DuckDB and engines that have other types.

@@ -35,8 +35,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sqlglot import exp
 
 from privsql import system
+from privsql.engine.database import Options, SilentReporter
 from privsql.engine.files import ROOM, Folder
-from privsql.engine.progress import Options, SilentReporter
 from privsql.engine.remote import (
     RemoteDialect,
     RemoteRelations,
@@ -46,8 +46,7 @@ from privsql.engine.remote import (
     temporary_name,
     widen_types,
 )
-from privsql.engine.roles import DIGITS, Field, concat_texts, first_characters
-from privsql.engine.sqlfiles import all_rows, one_select, temp_table
+from privsql.engine.sqlfiles import DIGITS, Field, all_rows, concat_texts, first_characters, one_select, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ ENGINE = RemoteDialect("Spark", SPARK, HASH_FUNCTIONS, _translate_node, COLLATIO
 
 
 def type_name(kind: spark.DataType) -> str:
-    """Return a type by the name that ``privsql.engine.roles`` has for it; as Spark says it if there is none.
+    """Return a type by the name that ``privsql.engine.sqlfiles`` has for it; as Spark says it if there is none.
 
     >>> type_name(spark.DecimalType(10, 2)), type_name(spark.ArrayType(spark.IntegerType()))
     ('DECIMAL(10,2)', 'INTEGER[]')

@@ -16,8 +16,7 @@ from privsql import dp_random
 from privsql.answers import answer
 from privsql.attacks.scene import Finding
 from privsql.dp_random import CONCENTRATED, PURE, NoiseLaw, concentrated_rho
-from privsql.engine.roles import BITS
-from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp_table
+from privsql.engine.sqlfiles import BITS, Holes, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import contract

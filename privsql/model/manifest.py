@@ -16,9 +16,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlglot import exp
 
 from privsql.engine.files import label_value
-from privsql.engine.roles import Field as Column
-from privsql.engine.roles import ReservedColumns, Roles
-from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, list_holes, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Field as Column
+from privsql.engine.sqlfiles import (
+    Holes,
+    ReservedColumns,
+    Roles,
+    alias_as,
+    all_rows,
+    column,
+    fill,
+    list_holes,
+    same_columns,
+    table,
+    temp_table,
+)
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.keyed_random import Origin
 from privsql.model.parameters import WORDS, Bins, Facts, NullPolicy, Parameters, Version, Wording, fits_type

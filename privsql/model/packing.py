@@ -13,8 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.engine.roles import BETWEEN, comparable_text, injective_text, injective_texts
-from privsql.engine.sqlfiles import Holes, alias_as, column, fill, temp_table
+from privsql.engine.sqlfiles import (
+    BETWEEN,
+    Holes,
+    alias_as,
+    column,
+    comparable_text,
+    fill,
+    injective_text,
+    injective_texts,
+    temp_table,
+)
 from privsql.errors import EngineError, GuaranteeError
 
 if TYPE_CHECKING:
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Field, Roles
+    from privsql.engine.sqlfiles import Field, Roles
     from privsql.keyed_random import Key
 
     Ints = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Exact numbers as fields of parameters, bins of columns, and universes of values."""
+"""Exact numbers as fields of parameters, bins of columns, universes of values, and facts of noise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import (
     BaseModel,
@@ -298,7 +298,7 @@ class Universe(BaseModel):
     @property
     def listed_type(self) -> str | None:
         """The type of the values that are listed here; None where a query or the records list them."""
-        from privsql.engine.roles import infer_type  # noqa: PLC0415 (help should not wait for sqlglot)
+        from privsql.engine.sqlfiles import infer_type  # noqa: PLC0415 (help should not wait for sqlglot)
 
         return None if self.items is None else infer_type(self.items)
 
@@ -323,3 +323,49 @@ class Universe(BaseModel):
         if self.items is not None and (not self.items or len(set(self.items)) < len(self.items)):
             raise ValueError("the list of items is empty" if not self.items else "an item appears twice in the list")
         return self
+
+
+ALLOW_EMPTY = "Publish noise: tables without information, or a tree of which less was kept than pruned."
+
+
+SMALLEST_DELTA, LARGEST_DELTA = Fraction(1, 10**18), Fraction(1, 10**5)
+
+
+def _as_delta(value: object) -> Fraction:
+    number = as_fraction(value)
+    if number and not SMALLEST_DELTA <= number <= LARGEST_DELTA:
+        raise ValueError(f"delta {value} is neither 0 nor in [1e-18, 1e-5]")
+    return number
+
+
+Delta = Annotated[Fraction, BeforeValidator(_as_delta), PlainSerializer(fraction_text), WithJsonSchema(NUMBER)]
+"""How improbable what epsilon does not bound is; 0: nothing is."""
+DELTA = (
+    "0: pure differential privacy. Above: (epsilon, delta) by zero-concentrated privacy, with discrete Gaussian noise; "
+    "much below one in the number of records, such as 1e-9."
+)
+
+
+class NoisyFacts(Protocol):
+    """Facts that state where the noise is from."""
+
+    @property
+    def noise(self) -> str:
+        """Return "opendp", or "seed" in tests."""
+
+    @property
+    def opendp(self) -> str:
+        """Return the version of OpenDP."""
+
+
+def describe_noise(facts: NoisyFacts) -> tuple[str, str]:
+    """Return where the noise is from, for a person."""
+    return "noise", f"OpenDP {facts.opendp}" if facts.noise == "opendp" else "seeded: NOT private, for tests only"
+
+
+def warn_remaining(number: int, remaining: float, total: float, what: str) -> list[str]:
+    """Return warnings of a tree; ``number``: of ``what`` was kept, ``remaining`` of the ``total`` records are in it."""
+    if not number:
+        return [f"no {what} was kept: every count is 0; a larger epsilon keeps more"]
+    message = f"more was pruned (about {total - remaining:,.0f} records) than kept ({remaining:,.0f})"
+    return [f"{message}: sums of counts are too small; a larger epsilon keeps more"] if 2 * remaining < total else []

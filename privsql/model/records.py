@@ -11,8 +11,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 from sqlglot import exp
 
-from privsql.engine.roles import canonical_value
-from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, temp_table
+from privsql.engine.sqlfiles import DIALECT, Holes, canonical_value, column, fill, temp_table
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.model.packing import PackedColumn, PackedRecords
     from privsql.model.parameters import Order, Universe

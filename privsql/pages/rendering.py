@@ -15,8 +15,8 @@ from xml.etree import ElementTree as ET
 
 from privsql import plot
 from privsql._version import __version__
-from privsql.extras import PAGES
 from privsql.markup import WIDE, Html, clean_text, format_figure, format_share, html_page, html_table
+from privsql.system import PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

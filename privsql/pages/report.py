@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from privsql import plot
 from privsql.engine.files import private
 from privsql.errors import EngineError, UsageError
-from privsql.extras import PAGES, PICTURES
 from privsql.markup import Html, clean_text, format_figure, format_share, is_number, printable_text
 from privsql.pages import rendering
 from privsql.pages.rendering import draw_figure, shorten_text, typeset_relations
 from privsql.plot import ESTIMATORS, band_label
+from privsql.system import PAGES, PICTURES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

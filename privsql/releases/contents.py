@@ -14,8 +14,7 @@ from sqlglot import exp
 
 from privsql.engine import parquet, sqlfiles
 from privsql.engine.open import log_of
-from privsql.engine.roles import Field
-from privsql.engine.sqlfiles import all_rows, column, fill, table
+from privsql.engine.sqlfiles import Field, all_rows, column, fill, table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError, suggest_file
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import MANIFEST, PARAMETERS, Check, CheckResult, Manifest, run_checks

@@ -28,8 +28,7 @@ from privsql.model.manifest import PARAMETERS
 if TYPE_CHECKING:
     from privsql.answers.bucket_model import BucketModel
     from privsql.engine.database import Container
-    from privsql.engine.roles import Roles
-    from privsql.engine.sqlfiles import Holes
+    from privsql.engine.sqlfiles import Holes, Roles
     from privsql.model.records import ReleaseArrays
     from privsql.releases.contents import AttachedRelease
 

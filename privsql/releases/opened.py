@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from privsql.answers.question import Lookup
     from privsql.answers.results import ItemGroups
     from privsql.calls import PathLike
-    from privsql.engine.database import Container, EngineSession, LockedSession, Relations
-    from privsql.engine.progress import Options
-    from privsql.engine.roles import Field
+    from privsql.engine.database import Container, EngineSession, LockedSession, Options, Relations
+    from privsql.engine.sqlfiles import Field
     from privsql.model.manifest import Manifest, Structure
     from privsql.releases.contents import AttachedRelease, StoredRelease
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.attacks.scene import Finding, Ints
     from privsql.attacks.suite import LearningRisk
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Field
+    from privsql.engine.sqlfiles import Field
     from privsql.model.manifest import VerifiedBound
     from privsql.model.parameters import Facts
     from privsql.model.records import Records

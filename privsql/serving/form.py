@@ -15,7 +15,7 @@ from privsql.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from privsql.engine.roles import Field
+    from privsql.engine.sqlfiles import Field
     from privsql.releases.opened import Release
 
 # Form -----------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privsql.answers.answer import Answer
-    from privsql.engine.progress import Options
+    from privsql.engine.database import Options
 
     Message = dict[str, Any]
     Receive = Callable[[], Awaitable[Message]]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from privsql.engine.progress import Options
+    from privsql.engine.database import Options
     from privsql.serving.guard import ReleasePool
     from privsql.serving.server import Listener
 

@@ -15,8 +15,8 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
 
 from privsql.calls import PathLike, as_exact_data, as_path, at_home, refuse_unknown_keywords
+from privsql.engine.database import RUNNING
 from privsql.engine.files import WILD, find_files, redact_secrets, url_scheme
-from privsql.engine.progress import RUNNING
 from privsql.errors import EngineError, UsageError, suggest_file
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters

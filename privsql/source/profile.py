@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlglot import exp
 
+from privsql.engine.database import report_steps
 from privsql.engine.files import fold_name
-from privsql.engine.progress import report_steps
-from privsql.engine.roles import Field
-from privsql.engine.sqlfiles import Holes, column, fill
+from privsql.engine.sqlfiles import Field, Holes, column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms.contract import ItemSetShape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism
@@ -23,8 +22,7 @@ from privsql.source.table import is_publishable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from privsql.engine.database import Warehouse
-    from privsql.engine.progress import Reporter
+    from privsql.engine.database import Reporter, Warehouse
     from privsql.mechanisms.contract import Mechanism
 
 SENSITIVE = re.compile(

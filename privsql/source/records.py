@@ -13,8 +13,20 @@ from sqlglot import exp
 
 from privsql.engine import files
 from privsql.engine.files import fold_name
-from privsql.engine.roles import Field, Roles, canonical_value, comparable_text, infer_type
-from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, is_null, temp_table
+from privsql.engine.sqlfiles import (
+    DIALECT,
+    Field,
+    Holes,
+    Roles,
+    alias_as,
+    canonical_value,
+    column,
+    comparable_text,
+    fill,
+    infer_type,
+    is_null,
+    temp_table,
+)
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import system_key
 from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, TableShape

@@ -14,25 +14,23 @@ from sqlglot import exp
 
 from privsql.engine.database import require_ordered
 from privsql.engine.files import fold_name, label_value, unused_name
-from privsql.engine.roles import (
-    Field,
-    Roles,
-    canonical_value,
-    comparable_text,
-    concat_texts,
-    injective_text,
-    read_listed,
-)
 from privsql.engine.sqlfiles import (
     DIALECT,
+    Field,
     Holes,
+    Roles,
     alias_as,
     all_of,
     any_of,
+    canonical_value,
     column,
+    comparable_text,
+    concat_texts,
     fill,
+    injective_text,
     is_null,
     quoted_identifier,
+    read_listed,
     same_columns,
     temp_table,
 )

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from privsql.calls import PathLike
-from privsql.engine.progress import Options
+from privsql.engine.database import Options
 from privsql.keyed_random import Key
 
 Number: TypeAlias = int | float | Decimal | Fraction | str  # exact: a float is the decimal that it prints

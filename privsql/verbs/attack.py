@@ -24,7 +24,7 @@ from privsql.attacks import suite
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import LEARNING, ReleaseSeries
 from privsql.calls import as_exact_number, as_optional_path, as_paths, as_whole_number
-from privsql.engine.progress import SilentReporter, options_from, report_steps
+from privsql.engine.database import SilentReporter, options_from, report_steps
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, render_sql, table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from privsql.attacks.scene import Finding, Floats
     from privsql.attacks.suite import Inference
     from privsql.calls import PathLike
-    from privsql.engine.progress import Options, Reporter, RunKeywords
-    from privsql.engine.roles import Field
+    from privsql.engine.database import Options, Reporter, RunKeywords
+    from privsql.engine.sqlfiles import Field
     from privsql.source.keywords import SpecLike
     from privsql.source.spec import Spec
 

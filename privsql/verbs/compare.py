@@ -22,9 +22,9 @@ from privsql.calls import (
     as_whole_number,
     refuse_unknown_keywords,
 )
+from privsql.engine.database import RUNNING, Options, PartReporter, RunKeywords, SilentReporter, options_from
 from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_engine, open_scratch
-from privsql.engine.progress import RUNNING, Options, PartReporter, RunKeywords, SilentReporter, options_from
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key, system_key
 from privsql.mechanisms.registry import get_parameters

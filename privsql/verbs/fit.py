@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsql import markup
 from privsql.calls import as_optional_path
-from privsql.engine.progress import SilentReporter, options_from
+from privsql.engine.database import SilentReporter, options_from
 from privsql.errors import EngineError, UsageError
 from privsql.releases.fitted import (
     ModelParameters,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.bucket_model import BucketModel
     from privsql.calls import PathLike
-    from privsql.engine.progress import Options, RunKeywords
+    from privsql.engine.database import Options, RunKeywords
     from privsql.model.records import ReleaseArrays
     from privsql.releases.contents import AttachedRelease
 

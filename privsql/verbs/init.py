@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from privsql.answers.answer import BEST
 from privsql.calls import as_exact_number, as_optional_path, as_path, as_whole_number
+from privsql.engine.database import SilentReporter, options_from
 from privsql.engine.files import fold_name, is_files, temporary_folder, url_scheme
 from privsql.engine.open import list_tables, open_engine, open_scratch
-from privsql.engine.progress import SilentReporter, options_from
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from tomlkit.items import Table
 
     from privsql.calls import PathLike
-    from privsql.engine.database import Warehouse
-    from privsql.engine.progress import Options, RunKeywords
+    from privsql.engine.database import Options, RunKeywords, Warehouse
     from privsql.mechanisms.contract import Proposal
     from privsql.releases.ledger.book import Book, LedgerEntry
     from privsql.source.keywords import ArrowStream, SpecLike

@@ -12,9 +12,9 @@ from privsql._version import __version__
 from privsql.attacks import adversaries
 from privsql.calls import as_path, as_whole_number, refuse_unknown_keywords
 from privsql.engine import sqlfiles
+from privsql.engine.database import RUNNING, options_from
 from privsql.engine.files import fold_name, temporary_folder
 from privsql.engine.open import is_database, log_of, open_engine
-from privsql.engine.progress import RUNNING, options_from
 from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from privsql.attacks.suite import LearningRisk
-    from privsql.engine.database import DetachedWarehouse, EngineSession, Warehouse
-    from privsql.engine.progress import Options
-    from privsql.engine.roles import Roles
+    from privsql.engine.database import DetachedWarehouse, EngineSession, Options, Warehouse
+    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.model.manifest import CheckResult
     from privsql.model.parameters import Facts

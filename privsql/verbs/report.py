@@ -14,10 +14,9 @@ from sqlglot import exp
 from privsql.answers.accuracy import Workload
 from privsql.answers.answer import BASELINE
 from privsql.calls import as_optional_path, as_paths, as_whole_number
-from privsql.engine.progress import RunKeywords, SilentReporter, options_from
+from privsql.engine.database import RunKeywords, SilentReporter, options_from
 from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, table
 from privsql.errors import GuaranteeError, InfeasibleError, UsageError
-from privsql.extras import SERVING
 from privsql.mechanisms.contract import ItemSetShape, TableShape
 from privsql.pages.rendering import Report, TruthComparison, UsageSnippets, VerifiedFacts
 from privsql.pages.report import require_page_target, write_page
@@ -26,6 +25,7 @@ from privsql.releases.draft import digest_release
 from privsql.releases.opened import Release, explain_failures, open_release
 from privsql.releases.statements import ReleaseSummary, describe_manifest
 from privsql.source.places import Target, as_target
+from privsql.system import SERVING
 from privsql.verbs.attack import (
     as_literal,
     as_sql,
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
     from privsql.answers.accuracy import Score
     from privsql.calls import PathLike
-    from privsql.engine.progress import Options
-    from privsql.engine.roles import Field
+    from privsql.engine.database import Options
+    from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.contract import Curve, Shape
     from privsql.releases.contents import StoredRelease
     from privsql.source.keywords import SpecLike

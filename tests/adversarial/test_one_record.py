@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 import privsql
+from privsql.engine.database import Options
 from privsql.engine.open import open_engine
-from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import all_rows, column, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.keyed_random import seed_key

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from privsql.answers.aggregates import Statement
 from privsql.answers.parser import parse_query
-from privsql.engine.roles import Field, Roles
+from privsql.engine.sqlfiles import Field, Roles
 from privsql.errors import UsageError
 from support.effort import share
 from support.loops import each

@@ -11,7 +11,7 @@ import pytest
 from privsql.answers.parser import parse_query
 from privsql.engine.files import fold_name
 from privsql.engine.open import open_scratch
-from privsql.engine.roles import Field, Roles
+from privsql.engine.sqlfiles import Field, Roles
 from privsql.errors import PrivsqlError, UsageError
 from support.openly import answered
 

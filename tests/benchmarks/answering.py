@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 
 import privsql
 from privsql.answers.accuracy import EvaluationContext, Workload
+from privsql.engine.database import Options, SilentReporter
 from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_engine
-from privsql.engine.progress import Options, SilentReporter
 from privsql.mechanisms.contingency import domains as of_tables
 from privsql.mechanisms.setvalued import questions as of_sets
 from privsql.mechanisms.setvalued.questions import WeightedSets

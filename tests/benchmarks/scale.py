@@ -18,8 +18,8 @@ from typing import Any
 import duckdb
 
 import privsql
+from privsql.engine.database import Options
 from privsql.engine.open import open_spark
-from privsql.engine.progress import Options
 from privsql.keyed_random import seed_key
 
 WAYS = {"stream": ("duckdb", "stream"), "portable": ("duckdb", "portable"), "spark": ("spark", "portable")}

@@ -24,7 +24,7 @@ import numpy as np
 
 import privsql
 from privsql.serving.form import make_form, parse_parameters, read_question
-from privsql.serving.results import build_statement, query_text
+from privsql.serving.site import build_statement, query_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlglot
 
+from privsql.engine.database import Options
 from privsql.engine.duck import container as inside
 from privsql.engine.open import open_engine, open_locked
-from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import DIALECT
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from support.commands import run, warehouse

@@ -8,8 +8,7 @@ import pytest
 from sqlglot import exp
 
 from privsql.engine.open import open_scratch
-from privsql.engine.roles import Field, injective_texts
-from privsql.engine.sqlfiles import all_rows, temp_table
+from privsql.engine.sqlfiles import Field, all_rows, injective_texts, temp_table
 from privsql.errors import PrivsqlError, UsageError
 from support import engines
 from support.engines import tree

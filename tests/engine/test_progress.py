@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.progress import Progress
 
-from privsql.engine.progress import BarReporter, report_steps
+from privsql.engine.database import BarReporter, report_steps
 
 if TYPE_CHECKING:
     from rich.progress import Task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privsql.engine.roles import Field, Roles
+from privsql.engine.sqlfiles import Field, Roles
 
 AGE, ZIP, ILL = Field("age", "INTEGER"), Field("zip", "VARCHAR"), Field("ill", "VARCHAR")
 OWN = Roles((AGE, ZIP), (ILL,))

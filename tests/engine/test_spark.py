@@ -11,11 +11,18 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
+from privsql.engine.database import Options
 from privsql.engine.open import open_scratch
 from privsql.engine.open import open_spark as opened
-from privsql.engine.progress import Options
-from privsql.engine.roles import Field, canonical_value, comparable_text, injective_texts
-from privsql.engine.sqlfiles import DIALECT, all_rows, temp_table
+from privsql.engine.sqlfiles import (
+    DIALECT,
+    Field,
+    all_rows,
+    canonical_value,
+    comparable_text,
+    injective_texts,
+    temp_table,
+)
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from support import engines
 from support.engines import tree

@@ -9,7 +9,7 @@ from pandas import DataFrame
 from pandas.testing import assert_frame_equal
 
 import privsql
-from privsql.engine.progress import Options
+from privsql.engine.database import Options
 from privsql.errors import EngineError, UsageError
 from support import engines
 from support.commands import specification, succeeded, write

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import privsql
+from privsql.engine.database import Options
 from privsql.engine.open import open_spark as opened
-from privsql.engine.progress import Options
 from privsql.errors import EngineError
 from privsql.keyed_random import seed_key
 from support import engines

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import privsql
+from privsql.engine.database import Options
 from privsql.engine.files import ROOM
-from privsql.engine.progress import Options
 from privsql.errors import PrivsqlError, UsageError
 from privsql.keyed_random import seed_key
 from support import engines

@@ -9,7 +9,7 @@ import pytest
 
 from privsql.attacks.suite import Suite
 from privsql.engine import sqlfiles
-from privsql.engine.roles import Field, Roles
+from privsql.engine.sqlfiles import Field, Roles
 from privsql.errors import UsageError
 from privsql.mechanisms import registry
 from privsql.mechanisms.contract import NEVER_EMPTY, BudgetComposition, GroupComposition, Mechanism, NoComposition

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from privsql.engine.database import Options
 from privsql.engine.open import open_engine
-from privsql.engine.progress import Options
 from privsql.engine.sqlfiles import column, temp_table
 from privsql.mechanisms.bucketize.parameters import FakeFacts
 from privsql.mechanisms.permute.parameters import GroupFacts, Permute, PermuteFacts

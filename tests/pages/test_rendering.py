@@ -12,7 +12,7 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from privsql import extras
+from privsql import system
 from privsql.errors import EngineError
 from privsql.pages import rendering
 from support.markup import EVIL, Seen
@@ -81,6 +81,6 @@ def test_every_template_parses_and_holds_no_script() -> None:
 
 def test_without_jinja_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     there = util.find_spec
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "jinja2" else there(name))
+    monkeypatch.setattr(system, "find_spec", lambda name: None if name == "jinja2" else there(name))
     with pytest.raises(EngineError, match=r"pip install 'privsql\[plot\]'"):
         rendering.render_page("base.html", title="")

@@ -11,8 +11,7 @@ import pytest
 from sqlglot import exp
 
 from privsql.engine.open import open_scratch
-from privsql.engine.roles import normal_name
-from privsql.engine.sqlfiles import column, temp_table
+from privsql.engine.sqlfiles import column, normal_name, temp_table
 from privsql.releases.ledger.evidence import EqualCounts, RecordSummary, exceeds_chance
 from support.commands import Outcome, manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow

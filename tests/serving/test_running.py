@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 import privsql
-from privsql import extras
+from privsql import system
 from privsql.errors import EngineError, UsageError
 from privsql.serving import server
 from support import shelf as shelves
@@ -110,7 +110,7 @@ def test_wrong_wishes_are_one_line(release: Path, tmp_path: Path, monkeypatch: p
     refused(run("serve", release, "--port", 0, "--token", "--open"), 2, "--open would show the token")
     with pytest.raises(UsageError, match="at_once 0"):
         privsql.serve(release, at_once=0)
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "starlette" else find_spec(name))
+    monkeypatch.setattr(system, "find_spec", lambda name: None if name == "starlette" else find_spec(name))
     refused(run("serve", release), 4, "pip install 'privsql[serve]'")
 
 

@@ -12,9 +12,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from privsql import extras
+from privsql import system
 from privsql.answers.answer import Answer, Figure
-from privsql.serving import results, site
+from privsql.serving import site
 from support.loops import each
 from support.markup import EVIL
 
@@ -46,16 +46,16 @@ class Served:
     few=6,
 )
 def test_one_figure_is_a_headline(figures: tuple[Any, ...], rests: RestsOn, said: tuple[str, str | None]) -> None:
-    found = results.make_headline(answer([figures], rests=rests))
+    found = site.make_headline(answer([figures], rests=rests))
     assert found is not None
     assert found[0] == said[0]
     assert said[1] in (None, found[1])
 
 
 def test_other_answers_have_no_headline() -> None:
-    assert results.make_headline(answer([(1.0, 1.0, 0.0, 2.0)] * 2)) is None
-    assert results.make_headline(answer([])) is None
-    assert "99.9 % sure" in (results.make_headline(answer([(9.0, 1.0, 0.0, 12.0)], confidence=0.999)) or ("", ""))[1]
+    assert site.make_headline(answer([(1.0, 1.0, 0.0, 2.0)] * 2)) is None
+    assert site.make_headline(answer([])) is None
+    assert "99.9 % sure" in (site.make_headline(answer([(9.0, 1.0, 0.0, 12.0)], confidence=0.999)) or ("", ""))[1]
 
 
 def test_a_table_has_a_bar_beside_every_interval() -> None:
@@ -76,7 +76,7 @@ def test_long_tables_end_and_say_so() -> None:
 
 @each("value", ["=1+1", "+1", "-x", "@a", "\tx", "\rx", "\nx", "\uff1d1+1", "\uff20a"], few=9)
 def test_no_cell_is_a_formula(value: str) -> None:
-    lines = results.as_csv(answer([(value, -1.5, 0.0, -2, -1.0)], "=name"))
+    lines = site.as_csv(answer([(value, -1.5, 0.0, -2, -1.0)], "=name"))
     assert lines.startswith("'=name,")
     assert f"'{value}" in lines
     assert ",-1.5,0.0,-2,-1.0" in lines
@@ -85,13 +85,13 @@ def test_no_cell_is_a_formula(value: str) -> None:
 def test_the_same_elsewhere_survives_quotes() -> None:
     sql = "SELECT COUNT(*) FROM t WHERE a = 'it''s \"x\" $HOME `id`'\nAND b"
     served: Any = Served()
-    assert shlex.split(results.shell_snippet(served, sql, 0.95)) == ["privsql", "query", "a b.duckdb", sql]
-    assert shlex.split(results.shell_snippet(served, sql, 0.9))[-2:] == ["--confidence", "0.9"]
-    assert shlex.split(results.shell_snippet(served, sql, 0.9999999))[-1] == "0.9999999"
-    assert shlex.split(results.shell_snippet(served, sql, 0.95, "baseline"))[-2:] == ["--estimator", "baseline"]
-    assert shlex.split(results.shell_snippet(served, "-- all\nSELECT 1", 0.9))[2:5] == ["--confidence", "0.9", "--"]
-    assert "estimator='baseline').frame()" in results.python_snippet(served, sql, 0.95, "baseline")
-    call: Any = ast.parse(results.python_snippet(served, sql, 0.9)).body[-1]
+    assert shlex.split(site.shell_snippet(served, sql, 0.95)) == ["privsql", "query", "a b.duckdb", sql]
+    assert shlex.split(site.shell_snippet(served, sql, 0.9))[-2:] == ["--confidence", "0.9"]
+    assert shlex.split(site.shell_snippet(served, sql, 0.9999999))[-1] == "0.9999999"
+    assert shlex.split(site.shell_snippet(served, sql, 0.95, "baseline"))[-2:] == ["--estimator", "baseline"]
+    assert shlex.split(site.shell_snippet(served, "-- all\nSELECT 1", 0.9))[2:5] == ["--confidence", "0.9", "--"]
+    assert "estimator='baseline').frame()" in site.python_snippet(served, sql, 0.95, "baseline")
+    call: Any = ast.parse(site.python_snippet(served, sql, 0.9)).body[-1]
     given = call.value.func.value
     assert [one.value for one in given.args] == ["a b.duckdb", sql]
     assert given.keywords[0].value.value == 0.9
@@ -126,7 +126,7 @@ def grouped(number: int, *values: Any) -> Answer:
 )
 def test_what_a_picture_can_show(found: Answer, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert site.is_drawable(found) is there
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    monkeypatch.setattr(system, "find_spec", lambda _: None)
     assert not site.is_drawable(found)
 
 

@@ -22,8 +22,7 @@ from privsql.serving.form import (
     ReleaseForm,
     read_question,
 )
-from privsql.serving.results import build_statement, query_text
-from privsql.serving.site import describe_question
+from privsql.serving.site import build_statement, describe_question, query_text
 from support.commands import fetched
 from support.loops import each
 

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from privsql.answers.answer import refuse_cuts
 from privsql.answers.parser import parse_query
-from privsql.engine.roles import Field, Roles
-from privsql.engine.sqlfiles import DIALECT, column
+from privsql.engine.sqlfiles import DIALECT, Field, Roles, column
 from privsql.errors import UsageError
 from privsql.model.parameters import Bins, fits_type, number_range
 from privsql.source.table import in_bins

@@ -15,7 +15,7 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from privsql.engine.progress import Options
+from privsql.engine.database import Options
 from privsql.engine.sqlfiles import DIALECT
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from support import postgres as server

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from privsql.answers.aggregates import Statement
     from privsql.answers.answer import Answers
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Field
+    from privsql.engine.sqlfiles import Field
     from privsql.model.manifest import Manifest
 
 

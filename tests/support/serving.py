@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from privsql.engine.progress import Options
+from privsql.engine.database import Options
 from privsql.serving import server
 from privsql.serving.guard import Guard, QueryQueue, open_pools
 from privsql.serving.site import make_site

@@ -6,7 +6,7 @@ import json
 import textwrap
 from typing import Any
 
-from privsql.engine.progress import RunKeywords
+from privsql.engine.database import RunKeywords
 from privsql.mechanisms.registry import PACKAGES
 from privsql.source.keywords import KIND, LONG, MECHANISM, SHORT, Flag, list_flags
 from privsql.source.spec import schema
@@ -24,7 +24,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from privsql.calls import PathLike
-from privsql.engine.progress import Options
+from privsql.engine.database import Options
 from privsql.keyed_random import Key
 
 Number: TypeAlias = int | float | Decimal | Fraction | str  # exact: a float is the decimal that it prints

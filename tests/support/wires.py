@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from privsql.engine.progress import Options
+from privsql.engine.database import Options
 from privsql.serving import postgres, server
 from privsql.serving.guard import QueryQueue, open_pools
 from privsql.serving.wire import ScramSecret

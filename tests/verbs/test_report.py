@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import privsql
-from privsql import extras, plot
+from privsql import plot, system
 from privsql.markup import SPACE
 from privsql.model.manifest import CheckResult, Structure, VerifiedBound
 from privsql.pages import rendering
@@ -449,5 +449,5 @@ def test_answers_of_a_size_are_off_by_what_their_errors_say(ill: privsql.Report)
 
 
 def test_report_says_what_is_missing_before_it_begins(ward: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    monkeypatch.setattr(system, "find_spec", lambda _: None)
     refused(run("report", tmp_path / "none.duckdb", "--to", tmp_path / "a.html"), 4, "pip install 'privsql[plot]'")

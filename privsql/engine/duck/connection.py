@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import duckdb
 
+from privsql.engine.database import SilentReporter
 from privsql.engine.files import PACKED, redact_secrets
-from privsql.engine.progress import SilentReporter
 from privsql.errors import EngineError, LateError, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from privsql.engine.progress import Reporter
+    from privsql.engine.database import Reporter
 
     Result = TypeVar("Result", bound=Sized)
 

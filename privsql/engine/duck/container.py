@@ -14,8 +14,20 @@ from sqlglot import exp
 from privsql import system
 from privsql.engine.duck.connection import MOST, VERSION, Connection, ResultCache, name_file_in_errors, one_select
 from privsql.engine.files import url_scheme
-from privsql.engine.roles import DIGITS, Field, concat_texts, first_characters
-from privsql.engine.sqlfiles import DIALECT, PREFIX, all_rows, fill, qualify_tables, render_sql, table, temp_table
+from privsql.engine.sqlfiles import (
+    DIALECT,
+    DIGITS,
+    PREFIX,
+    Field,
+    all_rows,
+    concat_texts,
+    fill,
+    first_characters,
+    qualify_tables,
+    render_sql,
+    table,
+    temp_table,
+)
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -23,9 +35,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from threading import Event
 
-    from privsql.engine.database import ViewDefinition
+    from privsql.engine.database import Options, ViewDefinition
     from privsql.engine.duck.connection import Settings
-    from privsql.engine.progress import Options
     from privsql.engine.sqlfiles import Holes
 
     Result = TypeVar("Result", bound=Sized)

@@ -27,8 +27,7 @@ from privsql.engine.files import (
     redact_secrets,
     url_scheme,
 )
-from privsql.engine.roles import infer_type
-from privsql.engine.sqlfiles import DIALECT, alias_as, all_rows, column, render_sql, table
+from privsql.engine.sqlfiles import DIALECT, alias_as, all_rows, column, infer_type, render_sql, table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:

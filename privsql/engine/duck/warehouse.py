@@ -12,7 +12,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql import extras
+from privsql import system
 from privsql.engine.database import FRAME
 from privsql.engine.duck.connection import name_file_in_errors, one_select
 from privsql.engine.duck.container import DuckContainer, reader_call
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Origin, Scan
     from privsql.engine.duck.connection import Connection
     from privsql.engine.postgres import PostgresRelations
-    from privsql.engine.roles import Field
+    from privsql.engine.sqlfiles import Field
 
 SPARK, POSTGRES = "spark", "postgres"  # kinds of origin
 HOME = "warehouse"  # the publisher's database, once it is mounted
@@ -241,7 +241,7 @@ def _open_server(origin: Origin) -> PostgresRelations:
     try:
         from privsql.engine.postgres import open_postgres  # noqa: PLC0415 (an extra)
     except ImportError as error:
-        raise extras.POSTGRES.missing_error() from error
+        raise system.POSTGRES.missing_error() from error
     return open_postgres(origin.address or "", origin.relation, origin.query)
 
 

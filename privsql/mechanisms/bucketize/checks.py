@@ -18,6 +18,7 @@ from privsql.engine.sqlfiles import Holes, alias_as, column, fill, temp_table
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.beliefs import (
+    Entries,
     GroupBound,
     SensitiveColumn,
     compute_bounds,
@@ -27,11 +28,12 @@ from privsql.mechanisms.bucketize.beliefs import (
     measure_group_beliefs,
     put_members,
     read_values,
+    scale_chances,
     size_of_bucket,
     stated_bounds,
+    times_listed,
 )
 from privsql.mechanisms.bucketize.estimator import choose_weighting, differ_from_channel, find_linear_estimator
-from privsql.mechanisms.bucketize.fake_chances import Entries, scale_chances, times_listed
 from privsql.mechanisms.bucketize.joint import compare_jointly
 from privsql.model.manifest import Check, VerifiedBound, count_combinations, exceeding_combinations, in_order
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from privsql.answers.answer import AttachedModel
     from privsql.answers.channel import Floats, Matrix
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.bucketize.model import Ints
     from privsql.mechanisms.bucketize.parameters import BucketFacts, Weighting
 

@@ -19,8 +19,7 @@ from privsql.attacks.suite import RARE, SURE
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize.beliefs import size_of_bucket
-from privsql.mechanisms.bucketize.fake_chances import Entries, scale_chances, times_listed
+from privsql.mechanisms.bucketize.beliefs import Entries, scale_chances, size_of_bucket, times_listed
 from privsql.mechanisms.bucketize.informative import draw_bids
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from privsql.mechanisms.bucketize.parameters import CertaintyFacts, FakeFacts
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.fake_chances import Floats
+    from privsql.mechanisms.bucketize.beliefs import Floats
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints
 

@@ -32,11 +32,10 @@ from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
-from privsql.mechanisms.bucketize.feasibility import PlannedAssignment, imply_beliefs
 from privsql.mechanisms.bucketize.informative import make_layout
 from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
 from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
-from privsql.mechanisms.bucketize.search import find_plan, search
+from privsql.mechanisms.bucketize.search import PlannedAssignment, find_plan, imply_beliefs, search
 from privsql.mechanisms.contract import Alternative, AlternativeMeasure, Curve
 from privsql.model.records import ReleaseArrays
 
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Channel, Floats
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan
     from privsql.mechanisms.bucketize.parameters import BucketFacts

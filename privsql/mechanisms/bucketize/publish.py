@@ -13,6 +13,7 @@ from sqlglot import exp
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table, temp_table
 from privsql.mechanisms.bucketize import beliefs, fakes
+from privsql.mechanisms.bucketize.beliefs import times_listed
 from privsql.mechanisms.bucketize.estimator import (
     channel_facts,
     choose_weighting,
@@ -22,7 +23,6 @@ from privsql.mechanisms.bucketize.estimator import (
     make_channel,
     make_fake_value_channel,
 )
-from privsql.mechanisms.bucketize.fake_chances import times_listed
 from privsql.mechanisms.bucketize.informative import make_layout
 from privsql.mechanisms.bucketize.layout import Singles, runs_from_entries
 from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts, CertaintyFacts, FakeFacts
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import LinearEstimator
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key, Shuffler
     from privsql.mechanisms.bucketize.layout import BucketLayout, BucketRuns
     from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan

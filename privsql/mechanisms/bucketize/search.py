@@ -1,11 +1,12 @@
-"""Plan a bucketization: read the request, run the algorithm that it names, suppress records where that is allowed."""
+"""Plan a bucketization: run the algorithm that is named, suppress records where allowed, explain why none exists."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING
@@ -15,20 +16,21 @@ import numpy as np
 from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize import fakes, informative, optimal
-from privsql.mechanisms.bucketize.beliefs import compute_bounds, compute_thresholds
-from privsql.mechanisms.bucketize.fake_chances import times_listed
+from privsql.mechanisms.bucketize.beliefs import Beliefs, compute_bounds, compute_thresholds, times_listed
 from privsql.mechanisms.bucketize.fakes import find_even_plan
-from privsql.mechanisms.bucketize.feasibility import explain_infeasible, require_valid_setting
 from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan, Setting
-from privsql.mechanisms.bucketize.optimal import best_two_size
+from privsql.mechanisms.bucketize.optimal import Relaxation, best_two_size, search_optimum
+from privsql.mechanisms.bucketize.parameters import SureFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.model import Bids
+    from privsql.mechanisms.bucketize.beliefs import GroupBound
+    from privsql.mechanisms.bucketize.group_flows import Flags
+    from privsql.mechanisms.bucketize.model import Bids, Ints
     from privsql.mechanisms.bucketize.parameters import Bucketize, Proof
     from privsql.model.records import Records
 
@@ -302,3 +304,349 @@ def _largest_size(params: Bucketize, values: int) -> int:
             {"largest_bucket": largest},
         )
     return largest
+
+
+# Implied --------------------------------------------------------------------------------------------------------------
+# What a plan implies for beliefs (``beliefs``) before anything is published: upper bounds, from counts alone.
+#
+# Most layouts deal a size class of b buckets evenly: of y records of a value, floor(y/b) or ceil(y/b) go to each. So
+# the highest belief in a single value is known, and how many buckets reach it, and so for values that are bounded
+# together. Anatomy's layout and lumps go as far as thresholds let them, whatever the mean. Which others meet that agree
+# in one column is not known, and what is stated is the most that they could.
+
+
+@dataclass(frozen=True)
+class PlannedAssignment:
+    """How a layout deals a plan: single values ``even``ly, or as thresholds just allow; with ``fakes`` none twice."""
+
+    plan: Plan
+    problem: BucketProblem
+    even: bool
+    fakes: bool
+
+    def compute_peaks(self) -> Ints:
+        """The most records of each value in a bucket of each size (m, k)."""
+        if self.fakes:
+            return np.ones_like(self.plan.allocation)
+        if self.even:
+            return np.asarray(-(-self.plan.allocation // np.array(self.plan.setting.buckets)))
+        most = self.problem.capacity_for(self.plan.setting.sizes) if self.plan.most is None else self.plan.most
+        return np.minimum(most, self.plan.allocation)
+
+    def is_dealt_evenly(self, group: Ints) -> Flags:
+        """Return whether values of each group are dealt evenly together (v,); ``group`` (m,): in which a value is."""
+        size = np.bincount(group)
+        flags = size == 1
+        for tree in self.problem.trees:
+            for members in (list(one.members) for one in tree.bounds):
+                first_group = group[members[0]]
+                flags[first_group] |= len(members) == size[first_group] and (group[members] == first_group).all()
+        return flags if self.even and not self.fakes else np.zeros_like(flags)
+
+    def bound_group_beliefs(self) -> dict[str, Fraction]:
+        """The highest belief in every set of values that has a bound; the most that it could be where that is 1."""
+        sizes, buckets = np.array(self.plan.setting.sizes), np.array(self.plan.setting.buckets)
+        tree_bounds, peaks = {one for tree in self.problem.trees for one in tree.bounds}, self.compute_peaks()
+        highest: dict[str, Fraction] = {}
+        for one in self.problem.bounds:
+            members = list(one.members)
+            even = -(-self.plan.allocation[members].sum(axis=0) // buckets)
+            most = even if one in tree_bounds else np.minimum(sizes, peaks[members].sum(axis=0))
+            share = max(map(Fraction, most.tolist(), sizes.tolist()))
+            highest[one.name] = max(highest.get(one.name, share), share)
+        return highest
+
+    def count_reaching(self, records: Ints, most: Ints, need: Ints, known: Flags) -> Ints:
+        """The most buckets (v, k) that may hold ``need`` (k,) of the ``records``; exact where ``known`` (v,)."""
+        buckets = np.array(self.plan.setting.buckets)
+        each, over = records // buckets, records % buckets
+        exact = np.where(each >= need, buckets, over)
+        could = buckets if self.fakes else np.minimum(buckets, records // need)
+        return np.where(most < need, 0, np.where(known[:, None], exact, could))
+
+
+def imply_beliefs(assignment: PlannedAssignment, columns: Mapping[str, Sequence[str]]) -> Beliefs:
+    """``columns``: of each single sensitive column the text of every value (m,)."""
+    combined = _imply_column_beliefs(assignment, [str(code) for code in range(len(assignment.problem.counts))])[0]
+    by_column = {name: _imply_column_beliefs(assignment, texts) for name, texts in columns.items()}
+    sure = {name: of[1] for name, of in by_column.items()}
+    certain, above_half = (
+        min(assignment.problem.records, sum(getattr(one, name) for one in sure.values()))
+        for name in ("certain", "above_half")
+    )
+    return Beliefs(
+        max(combined.values()),
+        SureFacts(certain=certain, above_half=above_half),
+        {name: of[0] for name, of in by_column.items()},
+        sure,
+        assignment.bound_group_beliefs(),
+    )
+
+
+def _imply_column_beliefs(assignment: PlannedAssignment, texts: Sequence[str]) -> tuple[dict[str, Fraction], SureFacts]:
+    """The highest belief in each of the ``texts`` (m,), and of how many records one can be sure."""
+    values, group = np.unique(np.array(texts), return_inverse=True)
+    sizes, buckets = np.array(assignment.plan.setting.sizes), np.array(assignment.plan.setting.buckets)
+    records, most = (np.zeros((len(values), len(sizes)), dtype=np.int64) for _ in range(2))
+    np.add.at(records, group, assignment.plan.allocation)
+    np.add.at(most, group, assignment.compute_peaks())
+    known = assignment.is_dealt_evenly(group)
+    most = np.where(known[:, None], -(-records // buckets), np.minimum(most, sizes))
+    highest = [max(Fraction(c, s) for c, s in zip(row, sizes.tolist(), strict=True)) for row in most.tolist()]
+    reached = (assignment.count_reaching(records, most, need, known).sum(axis=0) for need in (sizes, sizes // 2 + 1))
+    certain, above_half = (int(sizes @ np.minimum(buckets, number)) for number in reached)
+    return dict(zip(values.tolist(), highest, strict=True)), SureFacts(certain=certain, above_half=above_half)
+
+
+# Stated settings ------------------------------------------------------------------------------------------------------
+# Whether a publisher's own setting is valid: Theorem 4.17 for two sizes, Hall's condition for more.
+
+
+def require_valid_setting(problem: BucketProblem, setting: Setting) -> Setting:
+    """Return the setting; ``InfeasibleError`` names the condition that it breaks, and the values that break it.
+
+    With a_ij = min(F_ij b_j, o_i): sum_j S_j b_j = n (CC), sum_j a_ij >= o_i for every value (PC), and for every size
+    sum_i a_ij >= S_j b_j (FC). Two sizes need no more; for others, and for bounds on groups, all sets are checked.
+    """
+    if setting.records != problem.records:
+        raise _invalid_setting(f"buckets hold {setting.records:,} records, the table {problem.records:,}", "CC")
+    sizes, buckets = np.array(setting.sizes, dtype=np.int64), np.array(setting.buckets, dtype=np.int64)
+    if not problem.smallest <= min(setting.sizes) <= max(setting.sizes) <= problem.largest:
+        raise _invalid_setting(f"its sizes are not all from {problem.smallest} to {problem.largest}", "bucket sizes")
+    capacity = problem.capacity_for(setting.sizes)
+    limits = np.minimum(capacity * buckets, problem.counts[:, None])
+    short = limits.sum(axis=1) < problem.counts
+    if short.any():
+        raise _crowded_setting(problem, short, int(limits[short].sum()), "PC")
+    for size, number, most in zip(setting.sizes, setting.buckets, limits.sum(axis=0).tolist(), strict=True):
+        if most < size * number:
+            raise _invalid_setting(f"thresholds let {most:,} records into {number:,} buckets of {size}", "FC")
+    flow = allocate_values(problem, setting)
+    if flow.unplaced:
+        held = np.where(flow.blocked[:, None], capacity, 0)
+        room = int(problem.let_through(held, sizes) @ buckets)
+        raise _crowded_setting(problem, flow.blocked, room, "Hall's condition")
+    return setting
+
+
+def _crowded_setting(problem: BucketProblem, values: Flags, room: int, condition: str) -> InfeasibleError:
+    """Return the error for values that a setting has too little room for."""
+    names, records = [problem.label(int(i)) for i in np.flatnonzero(values)], int(problem.counts[values].sum())
+    reason = f"the values {{{_list_names(names)}}} have {records:,} records, its buckets have room for {room:,}"
+    return _invalid_setting(reason, condition, hall_set=names, records=records, room=room)
+
+
+def _invalid_setting(reason: str, condition: str, **details: object) -> InfeasibleError:
+    text = f"the setting is not valid: {reason} ({condition}); without setting, privsql searches for one"
+    return InfeasibleError(text, {"condition": condition, **details})
+
+
+def _list_names(names: Sequence[str]) -> str:
+    """Return the first names of values, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+# Infeasible -----------------------------------------------------------------------------------------------------------
+# Why there is no plan: the violated Hall set of values, and the nearest thresholds that work.
+
+STEP = 10**4  # nearest thresholds are sought on a grid of 1/STEP
+MOST_NAMED = 8  # values that a message names
+
+
+def explain_infeasible(
+    problem: BucketProblem, algorithm: str, exists: Callable[[BucketProblem], bool], unplaced: int | None = None
+) -> InfeasibleError:
+    """The error for a problem without a plan: which values, which bound, and what would work.
+
+    ``unplaced``: how many records the algorithm finds no place for.
+    """
+    n = problem.records
+    if n == 0:
+        return InfeasibleError("the source has no records to publish")
+    details: dict[str, object] = {}
+    reason = (
+        _rare_threshold(problem, details)
+        or _rare_group(problem, details)
+        or _explain_hall_set(problem, details)
+        or _explain_sizes(problem, algorithm)
+    )
+    if unplaced:
+        details["unplaced"] = unplaced
+        reason += f"; {unplaced:,} records find no place in buckets of nearly one size"
+    return InfeasibleError(f"{reason}; {_describe_remedy(problem, algorithm, exists, details)}", details)
+
+
+def _rare_threshold(problem: BucketProblem, details: dict[str, object]) -> str | None:
+    """f'_i < f_i for some value: no bucketization at all (Lemma 3.7)."""
+    n = problem.records
+    worst = max(range(len(problem.counts)), key=lambda i: Fraction(int(problem.counts[i]), n) / problem.thresholds[i])
+    frequency, threshold = Fraction(int(problem.counts[worst]), n), problem.thresholds[worst]
+    if frequency <= threshold:
+        return None
+    details |= {
+        "hall_set": [problem.label(worst)],
+        "records": int(problem.counts[worst]),
+        "room": int(n * threshold),
+    }
+    return (
+        f"value {problem.label(worst)} has frequency {float(frequency):.6g} above its threshold {float(threshold):.6g}"
+    )
+
+
+def _rare_group(problem: BucketProblem, details: dict[str, object]) -> str | None:
+    """Explain a set of values with a bound of its own that is too frequent."""
+    n = problem.records
+    worst = max(problem.bounds, key=lambda one: _group_frequency(problem, one) / one.threshold, default=None)
+    if worst is None or _group_frequency(problem, worst) <= worst.threshold:
+        return None
+    details |= {"group": worst.name, "room": int(n * worst.threshold)}
+    details["records"] = int(problem.counts[list(worst.members)].sum())
+    frequency, threshold = float(_group_frequency(problem, worst)), float(worst.threshold)
+    return f"{worst.name!r} has frequency {frequency:.6g} above its bound {threshold:.6g}"
+
+
+def _group_frequency(problem: BucketProblem, bound: GroupBound) -> Fraction:
+    return Fraction(int(problem.counts[list(bound.members)].sum()), problem.records)
+
+
+def _remedy_by_groups(
+    problem: BucketProblem, exists: Callable[[BucketProblem], bool], details: dict[str, object]
+) -> str | None:
+    """Return what would work if bounds on sets of values stand in the way: the nearest threshold for one, or for all.
+
+    None if there are no such bounds, or the values' own thresholds stand in the way as well.
+    """
+    tightest = sorted(
+        problem.bounds, key=lambda one: one.threshold / max(_group_frequency(problem, one), Fraction(1, 10**9))
+    )
+    for one in tightest[:MOST_NAMED]:
+        wider = _nearest_feasible(partial(_exists_with, problem, exists, one), one.threshold)
+        if wider is not None:
+            details |= {"group": one.name, "nearest_group": {one.name: fraction_text(wider)}}
+            return f"{fraction_text(wider)} for {one.name!r}"
+    shift = (
+        _nearest_feasible(lambda shift: exists(_shift_bounds(problem, shift)), Fraction(0)) if problem.bounds else None
+    )
+    if shift is None:
+        return None
+    details |= {"nearest_group_shift": fraction_text(shift)}
+    return f"bounds of groups higher by {fraction_text(shift)}"
+
+
+def _shift_bounds(problem: BucketProblem, shift: Fraction) -> BucketProblem:
+    """With bounds on sets of values min(1, f' + shift)."""
+    wider = (replace(one, threshold=min(Fraction(1), one.threshold + shift)) for one in problem.bounds)
+    return replace(problem, bounds=tuple(wider))
+
+
+def _exists_with(
+    problem: BucketProblem, exists: Callable[[BucketProblem], bool], bound: GroupBound, threshold: Fraction
+) -> bool:
+    """Return whether there is a plan with another threshold for one of the bounds."""
+    bounds = tuple(replace(one, threshold=threshold) if one is bound else one for one in problem.bounds)
+    return exists(replace(problem, bounds=bounds))
+
+
+def _nearest_feasible(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
+    """The smallest threshold on the grid above ``start`` that is feasible; feasibility only grows with it."""
+    low, high = int(start * STEP), STEP
+    if not feasible(Fraction(1)):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if feasible(Fraction(middle, STEP)) else (middle, high)
+    return Fraction(high, STEP)
+
+
+def _explain_hall_set(problem: BucketProblem, details: dict[str, object]) -> str | None:
+    """A set of values with more records than any setting of these sizes has room for."""
+    if not len(problem.sizes):
+        return None
+    tightest = Relaxation(problem).find_tightest()
+    if tightest is None:
+        return None
+    values, room = tightest
+    records = int(problem.counts[values].sum())
+    names = [problem.label(int(i)) for i in values]
+    details |= {"hall_set": names, "records": records, "room": room}
+    listed = _list_names(names)
+    sizes = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
+    held = problem.room_for(values).tolist()
+    shares = (Fraction(c, s) for s, c in zip(problem.sizes.tolist(), held, strict=True))
+    best = int(problem.records * max(shares))
+    if best < records:
+        details["room"] = best
+        return (
+            f"the values {{{listed}}} have {records} records, but buckets of sizes {sizes} have room for {best} of them"
+        )
+    closest = f"the closest have room for {room} of {records} records of {{{listed}}}"
+    return f"no buckets of sizes {sizes} suit all values: {closest}"
+
+
+def _explain_sizes(problem: BucketProblem, algorithm: str) -> str:
+    """Neither: sizes that do not add up, or an algorithm that is narrower than the problem."""
+    if not len(problem.sizes):
+        need = min(ceil(1 / f) for f in problem.thresholds)
+        return (
+            f"no bucket size from {max(need, problem.smallest)} to {min(problem.largest, problem.records)} can be "
+            f"filled ({problem.records} records, thresholds need at least {need})"
+        )
+    span = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
+    return f"no {algorithm} setting of sizes {span} fits {problem.records} records"
+
+
+def _describe_remedy(
+    problem: BucketProblem, algorithm: str, exists: Callable[[BucketProblem], bool], details: dict[str, object]
+) -> str:
+    """Return what would work: wider bounds or thresholds, larger buckets, another algorithm."""
+    groups = _remedy_by_groups(problem, exists, details)
+    offers = [groups] if groups else []
+    shift = None if groups else _nearest_shift(problem, exists)
+    if shift is not None:
+        details["nearest_shift"] = fraction_text(shift)
+        details["nearest"] = {
+            problem.label(i): fraction_text(min(Fraction(1), f + shift)) for i, f in _first_thresholds(problem)
+        }
+        offers.append(f"thresholds higher by {fraction_text(shift)}")
+    wider = _nearest_largest(problem, exists)
+    if wider is not None:
+        details["nearest_max_bucket_size"] = wider
+        offers.append(f"max_bucket_size = {wider}")
+    enough = all(
+        Fraction(int(o), problem.records) <= f for o, f in zip(problem.counts, problem.thresholds, strict=True)
+    )
+    if (
+        algorithm != "optimal"
+        and len(problem.trees) < 2
+        and not offers
+        and enough
+        and search_optimum(problem, None, 0.5) is not None
+    ):
+        offers.append("algorithm = 'optimal'")
+    return "what works: " + " or ".join(offers) if offers else f"no other threshold makes {algorithm} feasible"
+
+
+def _first_thresholds(problem: BucketProblem) -> list[tuple[int, Fraction]]:
+    return list(enumerate(problem.thresholds))[:MOST_NAMED]
+
+
+def _nearest_shift(problem: BucketProblem, exists: Callable[[BucketProblem], bool]) -> Fraction | None:
+    """Smallest d on the grid such that thresholds min(1, f' + d) have a plan, and so for sets of values."""
+
+    def is_feasible(shift: Fraction) -> bool:
+        shifted = tuple(min(Fraction(1), f + shift) for f in problem.thresholds)
+        return exists(replace(_shift_bounds(problem, shift), thresholds=shifted))
+
+    return _nearest_feasible(is_feasible, Fraction(0))
+
+
+def _nearest_largest(problem: BucketProblem, exists: Callable[[BucketProblem], bool]) -> int | None:
+    """The first of a few larger M' that has a plan."""
+    n = problem.records
+    if any(Fraction(int(o), n) > f for o, f in zip(problem.counts, problem.thresholds, strict=True)):
+        return None
+    if any(_group_frequency(problem, one) > one.threshold for one in problem.bounds):
+        return None
+    wider = np.unique(np.array([problem.largest * k // 4 for k in (5, 6, 8, 12, 16)]))
+    return next((int(w) for w in wider if w > problem.largest and exists(replace(problem, largest=int(w)))), None)

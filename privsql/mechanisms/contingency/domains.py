@@ -24,8 +24,8 @@ from privsql.answers.accuracy import (
     make_equality,
     sample_rows,
 )
+from privsql.engine.database import report_steps
 from privsql.engine.files import unused_name
-from privsql.engine.progress import report_steps
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.accuracy import EvaluationContext
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Field
+    from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.contingency.parameters import Contingency
     from privsql.mechanisms.dp.diffpart import Taxonomy
     from privsql.mechanisms.dp.noisy_tables import Ints

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from privsql.engine.files import fold_name
-from privsql.engine.roles import Roles
-from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, column, fill, table, temp_table
+from privsql.engine.sqlfiles import DIALECT, Holes, Roles, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number, is_whole
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from privsql.dp_random import NoiseLaw, TableNoise
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Field
+    from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.contingency.domains import ContingencyColumn
     from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Field
+    from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
 
 # Parts ----------------------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.mechanisms.contingency.domains import ContingencyColumn, TreeDomains
     from privsql.mechanisms.contract import ProfiledSource

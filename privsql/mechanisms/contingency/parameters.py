@@ -12,8 +12,22 @@ from pydantic import Field, field_validator, model_validator
 
 from privsql.engine.files import fold_name
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, DELTA, Delta, describe_noise, warn_remaining
-from privsql.model.parameters import Epsilon, Exact, Facts, NoiseOrigin, Parameters, Positive, Share, Universe, Version
+from privsql.model.parameters import (
+    ALLOW_EMPTY,
+    DELTA,
+    Delta,
+    Epsilon,
+    Exact,
+    Facts,
+    NoiseOrigin,
+    Parameters,
+    Positive,
+    Share,
+    Universe,
+    Version,
+    describe_noise,
+    warn_remaining,
+)
 
 MOST_BINS = 10_000
 NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.estimate import AmountMoments
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.permute.grouping import Ints
 
     Sizes = tuple[Ints, Ints]

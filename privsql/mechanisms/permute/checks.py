@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from privsql.attacks.suite import ReleaseSeries
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.contract import LedgerRelease
     from privsql.model.manifest import CheckedRelease, Manifest
     from privsql.model.records import Records

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Field
+    from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.permute.parameters import Extent
     from privsql.model.records import Records
 

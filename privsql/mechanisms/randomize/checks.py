@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.randomize.parameters import Randomize, RandomizeFacts
     from privsql.mechanisms.randomize.publish import Ints
     from privsql.model.manifest import CheckedRelease

@@ -9,8 +9,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from privsql.mechanisms.dp.parameters import describe_noise
-from privsql.model.parameters import SMALLEST_EPSILON, Epsilon, Facts, NoiseOrigin, Parameters, Rule, Share, Version
+from privsql.model.parameters import (
+    SMALLEST_EPSILON,
+    Epsilon,
+    Facts,
+    NoiseOrigin,
+    Parameters,
+    Rule,
+    Share,
+    Version,
+    describe_noise,
+)
 
 OTHER = "other"  # the text that stands for all values that are not listed, NULL among them
 MOST_VALUES = 500

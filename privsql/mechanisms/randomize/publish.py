@@ -18,8 +18,7 @@ from privsql.answers.estimate import project_within
 from privsql.attacks.scene import CHUNK, AttackView, Block
 from privsql.engine.database import require_ordered
 from privsql.engine.remote import BATCH, stream_positions
-from privsql.engine.roles import BITS
-from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import BITS, Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, GuaranteeError
 from privsql.mechanisms.private import RankAssignment, RecordParts, Segments
 from privsql.model.manifest import QUASI, SENSITIVE, ReleaseTable
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key, Shuffler
     from privsql.mechanisms.randomize.partition import SubTable
     from privsql.model.manifest import Manifest

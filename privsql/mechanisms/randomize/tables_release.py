@@ -26,8 +26,18 @@ from privsql.answers.question import EXACT, exact_answer, exact_statement, group
 from privsql.attacks.scene import Finding
 from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, Adversary, Suite
 from privsql.dp_random import SUBSTITUTION, noise_for, opendp_version
-from privsql.engine.roles import canonical_value
-from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, column, fill, table, temp_table
+from privsql.engine.sqlfiles import (
+    DIALECT,
+    Holes,
+    alias_as,
+    all_of,
+    all_rows,
+    canonical_value,
+    column,
+    fill,
+    table,
+    temp_table,
+)
 from privsql.errors import PrivsqlError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import private
@@ -71,7 +81,7 @@ if TYPE_CHECKING:
     from privsql.attacks.scene import ReleaseView
     from privsql.attacks.suite import AttackContext, ReleaseSeries
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.dp.noisy_tables import NoisyTable

@@ -7,8 +7,20 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from privsql.mechanisms.dp.parameters import ALLOW_EMPTY, DELTA, Delta, describe_noise, warn_remaining
-from privsql.model.parameters import Epsilon, Facts, NoiseOrigin, Parameters, Positive, Universe, Version
+from privsql.model.parameters import (
+    ALLOW_EMPTY,
+    DELTA,
+    Delta,
+    Epsilon,
+    Facts,
+    NoiseOrigin,
+    Parameters,
+    Positive,
+    Universe,
+    Version,
+    describe_noise,
+    warn_remaining,
+)
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
 TINY_UNIVERSE = 20  # items of which every set may be counted

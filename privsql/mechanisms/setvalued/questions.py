@@ -25,7 +25,7 @@ from privsql.answers.accuracy import (
     make_equality,
 )
 from privsql.answers.parser import parse_set_query
-from privsql.engine.progress import report_steps
+from privsql.engine.database import report_steps
 from privsql.engine.sqlfiles import (
     DIALECT,
     Holes,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.accuracy import EvaluationContext
     from privsql.answers.aggregates import Statement
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.model.manifest import Check, CheckedRelease, Estimate, Manifest

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from privsql.dp_random import TableNoise
     from privsql.engine.database import Relations
-    from privsql.engine.roles import Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.mechanisms.setvalued.views_model import ParitySquares

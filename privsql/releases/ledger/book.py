@@ -22,8 +22,7 @@ from privsql._version import __version__
 from privsql.dp_random import concentrated_epsilon
 from privsql.engine.files import fold_name, private
 from privsql.engine.open import log_of, open_scratch
-from privsql.engine.roles import Field
-from privsql.engine.sqlfiles import DIALECT, Holes, all_rows, column, fill, table, temp_table
+from privsql.engine.sqlfiles import DIALECT, Field, Holes, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import key_file
 from privsql.mechanisms.contract import BudgetComposition, Unit

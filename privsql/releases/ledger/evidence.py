@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from privsql.engine.roles import comparable_text
-from privsql.engine.sqlfiles import Holes, column, fill, temp_table
+from privsql.engine.sqlfiles import Holes, column, comparable_text, fill, temp_table
 from privsql.model.packing import SECRET, RecordSum, hash_texts, key_word, keyed_digest, secret_word
 
 if TYPE_CHECKING:

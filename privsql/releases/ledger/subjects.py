@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlglot import exp
 
 from privsql.engine.files import fold_name
-from privsql.engine.roles import comparable_text, concat_texts, normal_name
-from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, temp_table
+from privsql.engine.sqlfiles import (
+    Holes,
+    alias_as,
+    all_rows,
+    column,
+    comparable_text,
+    concat_texts,
+    fill,
+    normal_name,
+    temp_table,
+)
 from privsql.model.packing import SECRET, keyed_digest, secret_word
 from privsql.releases.ledger.book import (
     LEDGER,

@@ -12,8 +12,8 @@ import pytest
 
 from privsql.answers.accuracy import EvaluationContext, Workload
 from privsql.cli.printing import print_evaluation
+from privsql.engine.database import Options, SilentReporter
 from privsql.engine.open import open_engine
-from privsql.engine.progress import Options, SilentReporter
 from privsql.errors import UsageError
 from privsql.mechanisms.contingency.domains import QuestionClasses, evaluate_answers
 from privsql.source.records import prepare_records

@@ -10,7 +10,7 @@ import pytest
 import sqlglot
 
 import privsql
-from privsql.engine.roles import Field
+from privsql.engine.sqlfiles import Field
 from privsql.errors import UsageError
 from privsql.mechanisms.contingency.marginals_answers import LITTLE, cut_bins, read_cuts
 

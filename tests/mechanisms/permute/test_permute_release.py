@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privsql.engine.roles import Field
+from privsql.engine.sqlfiles import Field
 from privsql.mechanisms.permute import answers
 from privsql.mechanisms.permute.answers import ChosenValues, MatchingRecords
 from privsql.mechanisms.permute.grouping import find_scale

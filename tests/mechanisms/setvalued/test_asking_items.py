@@ -15,7 +15,7 @@ import pytest
 import privsql
 from privsql.answers.accuracy import Workload
 from privsql.dp_random import SeededNoise
-from privsql.engine.progress import SilentReporter
+from privsql.engine.database import SilentReporter
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp.diffpart import Baskets, grow_tree, leaf_values
 from privsql.mechanisms.setvalued.checks import make_rule
