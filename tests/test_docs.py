@@ -284,7 +284,7 @@ def run_line(command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the installation; what it shows is what is printed, but for numbers, which follow from a secret."""
     shutil.copy(ROOT / "examples" / "make_census.py", tmp_path)
@@ -361,7 +361,7 @@ def _plain_sql_runs(place: Path) -> None:
     assert abs(number - estimate) < 3 * error
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_the_quickstart_prints_an_answer(tmp_path: Path) -> None:
     """The steps of the quickstart after its set-up, here with the environment that runs the tests."""
     script = (ROOT / "examples" / "quickstart.sh").read_text(encoding="utf-8")

@@ -64,7 +64,7 @@ def test_the_line_of_cron_hands_out_what_was_verified(clinic: Path) -> None:
     assert (clinic / "public.duckdb").read_bytes() == public
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_make_publishes_once_and_verifies(clinic: Path) -> None:
     (clinic / "Makefile").write_text(BLOCKS["make"])
     assert shell("make verified", clinic).returncode == 0

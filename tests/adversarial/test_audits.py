@@ -23,6 +23,7 @@ from privsql.mechanisms.contingency.marginals import measure_marginals
 from privsql.mechanisms.dp.diffpart import grow_tree
 from privsql.mechanisms.setvalued import views as measuring
 from support.enumeration import FALSE_ALARM
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +114,10 @@ def test_membership_attacks_on_the_program_stay_below_epsilon(program: Program, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("program", "runs"), [(baskets, 1_000), (views, 4_000), (people, 1_000), (marginals, 1_000)])
+@pytest.mark.parametrize(
+    ("program", "runs"),
+    rest_slow([(baskets, 1_000), (views, 4_000), (people, 1_000), (marginals, 1_000)], soak="audits"),
+)
 def test_the_audit_would_find_a_leak(program: Program, runs: int) -> None:
     """Where six times the budget is spent; few runs prove it."""
     assert proven(program, Careless(), runs) > 1

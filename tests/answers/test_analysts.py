@@ -127,6 +127,7 @@ def test_a_preview_shows_no_sensitive_value(clinic: tuple[privsql.Release, duckd
             assert clinic[0].query(f"SELECT age FROM visits {sql}").rows == []
 
 
+@pytest.mark.slow
 def test_functions_of_bounds_are_the_bounds_that_query_prints(ill: privsql.Release) -> None:
     plain = ill.query("SELECT sex, COUNT(*) AS n FROM ill WHERE disease = 'flu' GROUP BY sex ORDER BY sex")
     bounds = "low(COUNT(*)) AS a, high(COUNT(*)) AS b, std_error(COUNT(*)) AS c"

@@ -259,7 +259,7 @@ class Writer:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "queries"), [(1, 600), pytest.param(2, 1_500, marks=pytest.mark.soak(part="cases"))])
+@pytest.mark.parametrize(("seed", "queries"), [(1, 300), pytest.param(2, 1_500, marks=pytest.mark.soak(part="cases"))])
 def test_names_mean_what_they_mean_to_duckdb(world: EngineSession, seed: int, queries: int) -> None:
     """Both refuse or both answer the same, or it is refused here alone, which must be rare."""
     writer = Writer(random.Random(seed))  # noqa: S311

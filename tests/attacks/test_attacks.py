@@ -428,6 +428,7 @@ def test_homogeneous_buckets_are_found(plain: Path, tmp_path: Path) -> None:
     assert found["homogeneity"]["above"] == pytest.approx(1 / found["homogeneity"]["attacked"])
 
 
+@pytest.mark.slow
 def test_a_value_just_above_its_bound_is_found(plain: Path, tmp_path: Path) -> None:
     """Thresholds that a double can't tell from what the buckets use: 1/5 less a very little."""
 
@@ -511,6 +512,7 @@ def test_learning_from_perturbed_values(tied: Path, tmp_path: Path) -> None:
     assert found["learning"]["right"] > found["linkage"]["right"] + 0.2
 
 
+@pytest.mark.slow
 def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine in ten of a job have one disease, so the job excludes the others, for who is soon sure."""
     monkeypatch.setattr(adversaries, "RARE", 0.5)

@@ -140,6 +140,7 @@ def test_publish_json(place: Path) -> None:
     assert shown["summary"]["promise"]["standing"] == "promised"
 
 
+@pytest.mark.slow
 def test_plan_writes_nothing(place: Path) -> None:
     before = sorted(place.iterdir())
     shown = succeeded("plan", place / "spec.toml", "--json").json

@@ -102,7 +102,7 @@ def gone(*arguments: object) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_reader_who_has_gone_does_not_change_the_verdict(ward: Path) -> None:
     groups = "SELECT age, sex, zip, disease, COUNT(*) FROM ill GROUP BY age, sex, zip, disease"
     for code, arguments in (

@@ -1,7 +1,7 @@
 """Queries at random to every mechanism: no traceback, the engine's answers where nothing is hidden, bounds that hold.
 
-Failures are shrunk to the simplest query that fails. Of every mechanism the default run asks 40 queries in each of
-two worlds, the slow one 250, and ``tests.soak`` 3,000, or as many as PRIVSQL_FUZZ says. Most are counts, many of which
+Failures are shrunk to the simplest query that fails. Of every mechanism the default run asks 20 queries in each of
+two worlds, the slow one 120, and ``tests.soak`` 3,000, or as many as PRIVSQL_FUZZ says. Most are counts, many of which
 stand in one SELECT; one of 27 is of any kind.
 """
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from fuzz.worlds import World
 
 MANY = [
-    40,
-    pytest.param(250, marks=pytest.mark.slow),
+    20,
+    pytest.param(120, marks=pytest.mark.slow),
     pytest.param(int(os.environ.get("PRIVSQL_FUZZ", "3000")), marks=pytest.mark.soak(part="fuzz")),
 ]
 TABLES = ["bucketize", "randomize", "permute", "contingency", "setvalued"]

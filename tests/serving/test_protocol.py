@@ -242,6 +242,7 @@ def test_transactions_are_as_clients_expect(client: wires.Client) -> None:
     assert client.query("INSERT INTO people VALUES (1)").errors[0]["C"] == "25006"
 
 
+@pytest.mark.slow
 def test_several_releases_are_several_tables(shelf: Path) -> None:
     with wires.served(shelf / "bucketize.duckdb", shelf / "setvalued.duckdb") as port:
         client = wires.Client.connected(port)
@@ -376,6 +377,7 @@ def test_questions_are_limited_and_cancelled(shelf: Path) -> None:
         client.close()
 
 
+@pytest.mark.slow
 def test_statements_and_connections_are_limited(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "MOST_NAMED", 60)
     monkeypatch.setattr(postgres, "CONNECTIONS", 2)

@@ -201,7 +201,7 @@ def test_an_interruption_ends_what_is_being_answered(ward: Path) -> None:
         asking.join(60)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_the_commands_of_the_page_of_the_documentation_run(shelf: Path, tmp_path: Path) -> None:
     """Each of them serves, at a free port and without showing a browser."""
     told = [block for kind, block in blocks(page("serve")) if kind == "sh"]

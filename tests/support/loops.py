@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Test = Callable[..., None]
 
-FEW = 4  # cases of a test that every run tries, where it does not say how many
+FEW = 2  # cases of a test that every run tries, where it does not say how many
 REST = "cases"  # the part of tests/soak that tries the others
 
 

@@ -305,7 +305,7 @@ FROM range(20000) t(i)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ward.parquet", "ward.csv"])
+@pytest.mark.parametrize("name", rest_slow(["ward.csv", "ward.parquet"]))
 def test_codes_dates_and_missing_values_are_read_as_such(tmp_path: Path, name: str) -> None:
     """ZIP codes by their first digits, birth dates by year, and ``?`` as NULL; a code that gives all away stays out."""
     write(tmp_path / "ward.parquet", CODES)
@@ -327,6 +327,7 @@ def test_codes_dates_and_missing_values_are_read_as_such(tmp_path: Path, name: s
     assert succeeded("query", tmp_path / "ward_release.duckdb", count, "--json").json["rows"][0]["estimate"] == 3218
 
 
+@pytest.mark.slow
 def test_numbers_are_published_as_numbers_unless_another_kind_is_wanted(tmp_path: Path) -> None:
     text, spec = proposed(tmp_path, CODES, "--sensitive", "salary")
     assert spec["mechanism"]["kind"] == "permute"

@@ -339,6 +339,7 @@ def test_which_bounds_are_drawn_is_said() -> None:
     assert _choose_drawn(groups) == (groups, "")
 
 
+@pytest.mark.slow
 def test_fifty_bounds_have_a_bar_each_with_its_name() -> None:
     """The highest first, whatever order the values have."""
     rows = [(f"value {k:02}", 0.5, 0.01 + (k * 37 % 50) / 100, 0.02) for k in range(50)]

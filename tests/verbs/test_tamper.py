@@ -426,6 +426,7 @@ def test_what_is_no_release_any_more_is_refused_without_a_traceback(ward: Path, 
         assert other.code in {0, 1, 2, 4}
 
 
+@pytest.mark.slow
 def test_a_release_can_not_make_verify_run_its_sql(ward: Path, tmp_path: Path) -> None:
     stolen = tmp_path / "stolen.txt"
     statement = f"COPY (SELECT 1) TO '{stolen}'"

@@ -114,7 +114,7 @@ def test_values_that_are_too_frequent_are_listed_everywhere() -> None:
 # Every outcome, in fractions ---
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="outputs")
 def test_a_tiny_table_in_every_outcome() -> None:
     """All random choices of layout, numbers and fakes: given the lists, each listed value is real in half of them."""
     noise, joint = Enumerator(), defaultdict(Fraction)

@@ -153,6 +153,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_any_sql_tool_counts_by_weights(jobs: Path) -> None:
     release = jobs / "jobs.duckdb"
     ((total,),) = rows(release, "SELECT sum(weight_) FROM people_weighted")

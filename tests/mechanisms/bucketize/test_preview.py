@@ -48,6 +48,7 @@ def test_a_column_that_tells_all_leaves_nothing_open() -> None:
     assert predicted.error < 0.01
 
 
+@pytest.mark.slow
 def test_prediction_is_the_same_again() -> None:
     columns = {"a": np.arange(RECORDS) // 3 % VALUES}
     one, other = (predict_model(label_records(columns), list_buckets(4)) for _ in range(2))

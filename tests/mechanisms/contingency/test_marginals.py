@@ -155,7 +155,7 @@ def law_of(records: Sequence[tuple[int, ...]], noise: type[Halved], **asked: Any
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="outputs")
 @each("asked", [{"pairs": "chosen"}])
 def test_no_output_is_more_likely_than_e_to_the_epsilon(asked: dict[str, Any]) -> None:
     worst = 0.0
@@ -166,7 +166,7 @@ def test_no_output_is_more_likely_than_e_to_the_epsilon(asked: dict[str, Any]) -
     assert math.exp(1) < worst <= math.exp(2) * (1 + 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="outputs")
 def test_the_enumeration_would_find_choices_that_spend_too_much() -> None:
     one = (RECORDS[0], RECORDS[3])
     law = law_of(one, Careless, epsilon="2", pairs="chosen")

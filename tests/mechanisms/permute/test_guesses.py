@@ -108,6 +108,7 @@ def test_the_promise_is_measured_and_found_broken(paid: Path, tmp_path: Path) ->
     assert notes == [f"{groups} groups are not (k,e)-anonymous"]
 
 
+@pytest.mark.slow
 def test_tables_that_do_not_agree_are_not_attacked(paid: Path, tmp_path: Path) -> None:
     release = tmp_path / "damaged.duckdb"
     release.write_bytes(release_in(paid).read_bytes())

@@ -792,6 +792,7 @@ def test_verify_against_the_source_names_what_was_changed(hospital: Path, tmp_pa
     assert any(word in name for name in found), found
 
 
+@pytest.mark.slow
 def test_a_folder_with_a_stranger_or_without_a_table_is_found(hospital: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     shutil.copytree(hospital / "folder", folder)

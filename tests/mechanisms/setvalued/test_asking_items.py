@@ -188,6 +188,7 @@ def test_singles_are_the_items_weights() -> None:
 UNNESTED = "SELECT unnest(goods) AS item, COUNT(*) AS n FROM shop"
 
 
+@pytest.mark.slow
 def test_groups_of_items_are_the_counts_of_each(shop: Path) -> None:
     """In three forms of SQL, sorted and cut; with the bounds of a count by itself."""
     with privsql.open(shop / "shop.duckdb") as opened:

@@ -392,7 +392,7 @@ def worst_over(tables: Sequence[tuple[frozenset[int], ...]], most: int, request:
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param([None], marks=pytest.mark.slow),
+        pytest.param([None], marks=pytest.mark.soak(part="outputs")),
         pytest.param([None, [0], [2], [0, 1, 2]], marks=pytest.mark.soak(part="outputs")),
         pytest.param([None, [], *map(list, SETS)], marks=pytest.mark.soak(part="outputs")),
     ],
