@@ -54,13 +54,13 @@ BLOCKS = 4096  # of a size class: more than of even layouts, as each cuts a valu
 FINE, MOST = 2**16, 2**40  # of weights: their unit, and the largest
 
 
-def lay_out_clustered(plan: Plan, noise: Shuffler) -> Pieces:
+def lay_out_clustered(plan: Plan, noise: Shuffler, blocks: int | None = None) -> Pieces:
     """The layout of a plan that says how often a value may stand in a bucket of each size."""
     if plan.most is None:
         raise GuaranteeError(f"a plan by {plan.algorithm!r} does not say how often values may stand in a bucket")
     columns, start = [], 0
     for j, (size, buckets) in enumerate(plan.setting.items):
-        wide = np.array(block_widths(buckets, BLOCKS))
+        wide = np.array(block_widths(buckets, blocks or BLOCKS))
         starts = start + np.cumsum(wide) - wide
         shares = list(_draw_shares(plan.allocation[:, j], plan.most[:, j], size, wide.tolist(), noise))
         drawn = np.argsort(_shuffle_blocks(wide, noise))  # which block lies at each place
@@ -120,17 +120,20 @@ def _fill_block(left: Ints, most: Ints, block: tuple[int, int, int], noise: Shuf
 
 def _draw_value(ends: Ints, noise: Shuffler) -> int:
     """A value in proportion to its weight; ``ends`` (m,): sums of weights."""
-    return int(np.searchsorted(ends, int(noise.integers(0, int(ends[-1]), 1)[0]), side="right"))
+    return int(ends.searchsorted(noise.integers(0, int(ends[-1]), 1)[0], side="right"))
 
 
 # Arrangement ----------------------------------------------------------------------------------------------------------
 # Which values meet in which bucket: from a plan to a layout, by its name.
 
 
-def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> BucketLayout:
+def make_layout(
+    plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = (), blocks: int | None = None
+) -> BucketLayout:
     """The layout of a plan: a bucket of size S gets at most F_iS records of x_i.
 
     ``trees``: sets of values that are bounded, of which every bucket gets the floor or the ceiling of their mean.
+    ``blocks``: of a size class, where buckets are clustered (``BLOCKS``, unless fewer will do to foresee a release).
     """
     anatomy_layout = lay_out_largest_first(plan, noise) if layout == "largest-first" else None
     if anatomy_layout is not None:
@@ -138,7 +141,7 @@ def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupT
     if len(trees) > 1:
         return _lay_out_across(plan, TreePair(*trees), noise)
     if layout == "lumps":
-        return lay_out_clustered(plan, noise)
+        return lay_out_clustered(plan, noise, blocks)
     if layout == "round-robin":
         return lay_out_one_block(plan, noise, lambda: _ordered_line(plan, trees, noise))
     return lay_out_blocks(plan, noise, lambda: _random_line(plan, trees, noise))

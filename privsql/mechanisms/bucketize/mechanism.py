@@ -54,7 +54,14 @@ from privsql.mechanisms.bucketize.estimator import (
     split_certain,
 )
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts
-from privsql.mechanisms.bucketize.preview import NEAREST, make_plan_facts, predict_curve, preview_release
+from privsql.mechanisms.bucketize.preview import (
+    LITTLE,
+    NEAREST,
+    make_plan_facts,
+    predict_curve,
+    predict_thresholds,
+    preview_release,
+)
 from privsql.mechanisms.bucketize.publish import publish
 from privsql.mechanisms.bucketize.search import ALGORITHMS, search
 from privsql.mechanisms.contract import (
@@ -288,7 +295,7 @@ def _mean_error(figures: dict[str, Figure]) -> float | None:
 # The algorithm is the default of ``publish``. A remark says what it leaves open of a count, and what beliefs are,
 # beside the one with the least loss.
 
-CLEARLY = 0.9
+CLEARLY, SHOWN = 0.9, 3
 RULES = (  # proposed, the first that can be met; what varies with f comes first, then what leaves less room
     "2*f + 0.02", "4*f + 0.02", "8*f + 0.02", "16*f + 0.02", "32*f + 0.02", "1.5*f + 0.05", "f + 0.1",
     "f + 0.05", "f + 0.02",
@@ -302,12 +309,13 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     """
     records = source.records()
     share = Fraction(max(records.counts), sum(records.counts)) if records.counts else Fraction(0)
-    feasible = [rule for rule in RULES if _can_be_met(db, records, rule)]
-    if not feasible:
+    bounds = {rule: parse_linear(rule).threshold_at(share) for rule in RULES}
+    modest = [rule for rule in RULES if bounds[rule] <= Fraction(1, 2)]
+    by_bound = sorted(set(RULES) - set(modest), key=lambda rule: (bounds[rule], RULES.index(rule)))
+    chosen = next((rule for rule in (*modest, *by_bound) if _can_be_met(db, records, rule)), None)
+    if chosen is None:
         raise InfeasibleError("no threshold below certainty can be met; there are too few values or records")
-    modest = [rule for rule in feasible if parse_linear(rule).threshold_at(share) <= Fraction(1, 2)]
-    chosen = modest[0] if modest else min(feasible, key=lambda rule: parse_linear(rule).threshold_at(share))
-    remarks = () if modest else (_remark_immodest(records, chosen, share),)
+    remarks = () if chosen in modest else (_remark_immodest(records, chosen, share),)
     known = {"allow_certain": True} if parse_linear(chosen).threshold_at(share) == 1 else {}
     algorithm, why = _choose_algorithm(db, records, {"threshold": chosen, **known})
     params = {"kind": "bucketize", "algorithm": algorithm, "threshold": chosen, **known}
@@ -321,7 +329,8 @@ def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> 
     outcomes = {}
     for name in dict.fromkeys((default, "optimal")):
         try:
-            facts, _, _, channel = preview_release(db, records, Bucketize.model_validate({**rule, "algorithm": name}))
+            params = Bucketize.model_validate({**rule, "algorithm": name})
+            facts, _, _, channel = preview_release(db, records, params, LITTLE)
         except InfeasibleError:
             return "optimal", ()
         if facts.not_allowed:
@@ -340,14 +349,16 @@ def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> 
 
 
 def _describe_near(db: Relations, records: Records, params: Bucketize) -> list[str]:
-    """Return what the chosen threshold, its half and its double are predicted to give, one line each."""
-    lines = []
-    for row in predict_curve(db, records, params, NEAREST).rows:
+    """Return what three of the ``NEAREST`` multiples of a threshold are predicted to give, one line each."""
+    lines: list[str] = []
+    for row in predict_thresholds(db, records, params, NEAREST, LITTLE):
         belief, error = row.figures.get("learning_belief"), row.figures.get("count_error")
         if belief is not None:
             errs = "" if error is None else f", a count of 200 to 1,000 records is off by about {error:.1%}"
             lines.append(f"{row.algorithm}: an attacker who learns from the release is about {belief:.0%} sure{errs}")
-    return ["Predicted, by threshold (privsql plan --curve shows more):", *lines[:3]] if lines else []
+        if len(lines) == SHOWN:
+            break
+    return ["Predicted from a few records, by threshold (privsql plan --curve: from more):", *lines] if lines else []
 
 
 def _can_be_met(db: Relations, records: Records, rule: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
-from privsql.mechanisms.bucketize.informative import make_layout
+from privsql.mechanisms.bucketize.informative import BLOCKS, make_layout
 from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
 from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
 from privsql.mechanisms.bucketize.search import PlannedAssignment, find_plan, imply_beliefs, search
@@ -40,7 +41,7 @@ from privsql.mechanisms.contract import Alternative, AlternativeMeasure, Curve
 from privsql.model.records import ReleaseArrays
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -59,6 +60,22 @@ if TYPE_CHECKING:
 MOST = 1_000_000  # records of which a plan draws a layout bucket by bucket
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much is drawn and fitted to foresee a release: ``plan`` spends the whole, and ``init`` less, thrice.
+
+    ``blocks`` of a clustered trial layout; of ``dealt`` records at most beliefs are measured, by a model of labels that
+    climbs by ``schedule``.
+    """
+
+    blocks: int
+    dealt: int
+    schedule: Schedule
+
+
+WHOLE, LITTLE = Effort(BLOCKS, 6_000, Schedule(15, 4, 8, 20)), Effort(BLOCKS // 8, 4_000, Schedule(10, 3, 6, 12))
+
+
 class ReleasePreview(NamedTuple):
     """Facts of a plan, the problem that it solves, and where a trial layout is drawn its lists and its channel."""
 
@@ -71,20 +88,20 @@ class ReleasePreview(NamedTuple):
 def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
     """Return the facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
     preview = preview_release(db, source, params)
-    predicted = predict_release(db, source, preview)
+    predicted = predict_release(source, preview, lambda: LabelledRecords.read(db, source)) if db.keeps_order else None
     figures = {} if predicted is None else {"learning_belief": predicted.belief, "count_error": predicted.error}
     remarks = _list_remarks(preview.facts, preview.problem, params)
     return BucketizePlan.join_parts(preview.facts, remarks=remarks, **figures)
 
 
-def preview_release(db: Relations, source: Records, params: Bucketize) -> ReleasePreview:
+def preview_release(db: Relations, source: Records, params: Bucketize, effort: Effort = WHOLE) -> ReleasePreview:
     """Return what counts and a trial layout tell; raises as ``search``."""
     plan, problem = search(db, source, params)
     even = params.effective_layout in ("blocks", "round-robin")
     assignment = PlannedAssignment(plan, problem, even=even, fakes=bool(params.fake_values))
     facts = plan_facts(plan, problem, params, sum(source.counts))
     implied = imply_beliefs(assignment, _column_texts(db, source.roles)).as_facts()
-    runs = _draw_runs(plan, problem, params)
+    runs = _draw_runs(plan, problem, params, effort)
     if runs is not None:
         reserve_memory(db, runs)
     channel = _preview_channel(runs, facts)
@@ -94,14 +111,13 @@ def preview_release(db: Relations, source: Records, params: Bucketize) -> Releas
     return ReleasePreview(planned, problem, runs, channel)
 
 
-def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketRuns | None:
+def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize, effort: Effort = WHOLE) -> BucketRuns | None:
     """Return what buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
     if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
         return None
     laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan
-    return make_layout(laid, params.effective_layout, seed_key(1).random_generator("plan"), problem.trees).list_runs(
-        laid.setting
-    )
+    noise = seed_key(1).random_generator("plan")
+    return make_layout(laid, params.effective_layout, noise, problem.trees, effort.blocks).list_runs(laid.setting)
 
 
 def _preview_channel(runs: BucketRuns | None, facts: BucketFacts) -> Channel | None:
@@ -167,12 +183,11 @@ def _column_texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
 #
 # here its mean over questions like those of ``evaluate``: equality on one to three columns, and any value.
 
-READ, DEALT = 40_000, 6_000  # records that are read, and of these dealt to buckets, at most
+READ = 40_000  # records that are read, at most
 FIRST_LABELS, FIRST_SHARE = 4_000, 0.4  # by which eta is found
 HELD_OUT = 0.1  # of the records by an attacker
 LOW, HIGH = 200, 1_000  # of the counts
 CONDITIONS = 400
-QUICK = Schedule(15, 4, 8, 20)
 
 
 @dataclass(frozen=True)
@@ -214,27 +229,29 @@ class LabelledRecords:
         return LabelledRecords(columns, self.labels[chosen], self.counts)
 
 
-def predict_release(db: Relations, source: Records, preview: ReleasePreview) -> PredictedModel | None:
+def predict_release(
+    source: Records, preview: ReleasePreview, read: Callable[[], LabelledRecords], effort: Effort = WHOLE
+) -> PredictedModel | None:
     """Return what a model would know of a planned release; None where no model is fitted, or no layout is drawn."""
     facts, roles = preview.facts, source.roles
-    if facts.fake_values or len(roles.sensitive) > 1 or not roles.quasi_identifiers or not db.keeps_order:
+    if facts.fake_values or len(roles.sensitive) > 1 or not roles.quasi_identifiers:
         return None
     if preview.runs is None or find_obstacle(preview.problem.records, len(source.counts)):
         return None
-    return predict_model(LabelledRecords.read(db, source), preview.runs)
+    return predict_model(read(), preview.runs, effort)
 
 
-def predict_model(labelled: LabelledRecords, runs: BucketRuns) -> PredictedModel:
+def predict_model(labelled: LabelledRecords, runs: BucketRuns, effort: Effort = WHOLE) -> PredictedModel:
     """Return what a model would know of records in buckets with the lists of ``runs``, by labels instead of a fit."""
     noise = seed_key(1).random_generator("prediction")
-    bucket, slots = _choose_lists(runs, min(DEALT, len(labelled.labels) // 3))
+    bucket, slots = _choose_lists(runs, min(effort.dealt, len(labelled.labels) // 3))
     dealt = _choose_records(labelled.labels, slots, noise)
     left = noise.permutation(np.setdiff1d(np.arange(len(labelled.labels)), dealt))
     attacked = min(int(labelled.counts.sum()), LEARNING_SAMPLE) * (1 - HELD_OUT)
 
     def measure(share: float, most: float = np.inf) -> PosteriorSums:
         taught = labelled.select_records(left[: max(1, int(min(share * attacked, most)))])
-        return measure_posterior(taught, labelled.select_records(dealt), bucket, slots)
+        return measure_posterior(taught, labelled.select_records(dealt), bucket, slots, effort.schedule)
 
     found = measure(measure(FIRST_SHARE, FIRST_LABELS).share)
     return PredictedModel(found.belief, found.predict_error(*_draw_questions(labelled, noise)))
@@ -310,7 +327,9 @@ class PosteriorSums:
         return float(np.sqrt(2 / np.pi * variance).mean())
 
 
-def measure_posterior(taught: LabelledRecords, dealt: LabelledRecords, bucket: Ints, slots: Ints) -> PosteriorSums:
+def measure_posterior(
+    taught: LabelledRecords, dealt: LabelledRecords, bucket: Ints, slots: Ints, schedule: Schedule
+) -> PosteriorSums:
     """Return what is believed of ``dealt`` records in buckets (s,) that list their values, after labels of others."""
     values, offset = len(taught.counts), np.log(np.maximum(taught.counts, 1) / taught.counts.sum())
     first, member, sizes = combine_rows(list(taught.columns.values()))
@@ -318,7 +337,7 @@ def measure_posterior(taught: LabelledRecords, dealt: LabelledRecords, bucket: I
     features = FeatureMap(columns, sizes)
     design, labels = features.make_design(columns, sizes), np.zeros((len(first), values))
     np.add.at(labels, (member, taught.labels), 1)
-    theta = fit_softmax(design, LabelLikelihood(labels), offset, start_fit(design, values), QUICK).theta
+    theta = fit_softmax(design, LabelLikelihood(labels), offset, start_fit(design, values), schedule).theta
     entries, count = np.unique(bucket * values + slots, return_counts=True)
     arrays = ReleaseArrays(dealt.columns, bucket, entries // values, entries % values, count, [None] * values)
     prepared = prepare_release(arrays, features)
@@ -348,31 +367,45 @@ CURVE = (
 )
 
 
-def predict_curve(db: Relations, source: Records, params: Bucketize, factors: Sequence[Fraction] = FACTORS) -> Curve:
-    """Return the multiples of the stated threshold by ``factors``; ``UsageError`` if a query or buckets state it."""
-    rule = params.threshold.default
-    if rule is None or params.setting is not None:
-        raise UsageError("--curve: give one threshold, such as '8*f + 0.02', in place of a query or a setting")
-    rows = []
-    for factor in factors:
-        scaled = Linear(rule.slope * factor, rule.intercept * factor)
-        if scaled.slope or scaled.intercept < 1:
-            rows.append(_predict_threshold(db, source, params, str(scaled)))
+def predict_curve(db: Relations, source: Records, params: Bucketize) -> Curve:
+    """Return the multiples of the stated threshold by ``FACTORS``; ``UsageError`` if a query or buckets state it."""
+    rows = list(predict_thresholds(db, source, params, FACTORS))
     return Curve(CURVE, rows, "thresholds are multiples of the stated one; errors are those after 'privsql fit'")
 
 
-def _predict_threshold(db: Relations, source: Records, params: Bucketize, rule: str) -> Alternative:
+def predict_thresholds(
+    db: Relations, source: Records, params: Bucketize, factors: Sequence[Fraction], effort: Effort = WHOLE
+) -> Iterator[Alternative]:
+    """Yield the multiples of the stated threshold by ``factors``; ``UsageError`` if a query or buckets state it."""
+    rule, read = params.threshold.default, cache(lambda: LabelledRecords.read(db, source))
+    if rule is None or params.setting is not None:
+        raise UsageError("--curve: give one threshold, such as '8*f + 0.02', in place of a query or a setting")
+
+    def predict(preview: ReleasePreview) -> PredictedModel | None:
+        return predict_release(source, preview, read, effort) if db.keeps_order else None
+
+    for factor in factors:
+        scaled = Linear(rule.slope * factor, rule.intercept * factor)
+        if scaled.slope or scaled.intercept < 1:
+            yield _predict_threshold(lambda one: preview_release(db, source, one, effort), predict, params, str(scaled))
+
+
+def _predict_threshold(
+    foresee: Callable[[Bucketize], ReleasePreview],
+    predict: Callable[[ReleasePreview], PredictedModel | None],
+    params: Bucketize,
+    rule: str,
+) -> Alternative:
     stated = params.model_dump(mode="json", exclude_none=True)
     try:
-        changed = Bucketize.model_validate(stated | {"threshold": {**stated["threshold"], "default": rule}})
-        preview = preview_release(db, source, changed)
+        preview = foresee(Bucketize.model_validate(stated | {"threshold": {**stated["threshold"], "default": rule}}))
     except ValidationError as error:
         return Alternative(rule, {}, str(error.errors()[0]["msg"]).removeprefix("Value error, "))
     except (InfeasibleError, UsageError) as error:
         return Alternative(rule, {}, str(error))
     if preview.facts.not_allowed:
         return Alternative(rule, {}, f"makes values certain: {', '.join(preview.facts.not_allowed)}")
-    predicted = predict_release(db, source, preview)
+    predicted = predict(preview)
     highest = preview.facts.highest_belief.overall if preview.facts.highest_belief else "1"
     figures: dict[str, Figure] = {"highest_belief": float(Fraction(highest))}
     if predicted is not None:
