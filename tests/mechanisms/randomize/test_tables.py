@@ -15,7 +15,7 @@ from mechanisms.contingency.test_marginals import Halved
 from privsql.dp_random import SUBSTITUTION, SeededNoise
 from privsql.mechanisms.randomize import tables
 from privsql.mechanisms.randomize.parameters import Randomize, reach_of
-from privsql.mechanisms.randomize.tables import PublicCodes, TablesRule, measure_tables, reduce_levels
+from privsql.mechanisms.randomize.tables import PublicCodes, TablesRule, choose_pairs, measure_tables, reduce_levels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,6 +133,35 @@ def test_an_epsilon_that_follows_from_the_data_would_be_found(quick_fits: None) 
 def test_leftovers_that_are_spent_twice_would_be_found(quick_fits: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TablesRule, "remaining_budget", property(lambda rule: 3 * rule.epsilon))
     assert worst(law_of((0, 0, 0), PAIRS), law_of((0, 1, 0), PAIRS)) > math.exp(2)
+
+
+class Expecting:
+    """A model that expects every table to have equal counts."""
+
+    def expect_table(self, _: int) -> Any:
+        return np.array([3.0, 3.0])
+
+
+def test_one_draw_for_several_choices_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three pairs whose tables all move by one value: six people of one value, or five."""
+    rule = TablesRule(Fraction(80), 2, codes_of([0], [0], [0], sizes=[6]))
+
+    def find_ratio() -> float:
+        laws = []
+        for counts in ([6, 0], [5, 1]):
+            made, law = Halved(1), defaultdict[Any, float](float)
+            pairs: Any = {k: np.array(counts) for k in range(3, 6)}
+            model: Any = Expecting()
+            for chosen, chance in made.runs(lambda p=pairs, m=model, n=made: tuple(choose_pairs(p, rule, m, n))):
+                law[chosen] += chance
+            assert math.isclose(sum(law.values()), 1)
+            laws.append(law)
+        return worst(*laws)
+
+    budget = rule.rounds * rule.choice_budget
+    assert 1 < find_ratio() <= math.exp(budget)
+    monkeypatch.setattr(TablesRule, "choice_budget", property(lambda _: budget))  # as if each draw were the same one
+    assert find_ratio() > math.exp(budget)
 
 
 class Recording(SeededNoise):
