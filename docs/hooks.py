@@ -34,6 +34,14 @@ def _moved(text: str) -> str:
     return re.sub(r"\]\(([A-Z]+\.md)\)", lambda found: f"]({LINKS[found[1]]})", text)
 
 
+def on_post_build(config: Any) -> None:
+    """Show the navigation beside the text from 1,120 pixels on: the theme's own limit of 1,220 is wide for a laptop."""
+    for path in (Path(config["site_dir"]) / "assets").rglob("*.min.*"):
+        if path.suffix in (".css", ".js"):
+            text = path.read_text(encoding="utf-8")
+            path.write_text(text.replace("76.25em", "70em").replace("76.234375em", "69.984375em"), encoding="utf-8")
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """A page without the links that lead out of the documentation: these files lie in the repository."""
     return re.sub(r"\[([^\]]+)\]\((?:\.\./)?(?:examples|tests|privsql|sql)/[^)]*\)", r"\1", markdown)

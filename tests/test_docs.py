@@ -261,6 +261,9 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     python, verbs = ((tmp_path / "reference" / name / "index.html").read_text("utf-8") for name in ("python", "cli"))
     for name in {*privsql.__all__} - {"__version__"}:
         assert re.search(rf"\b{name}\b", python), name
+    styles = "".join(path.read_text("utf-8") for path in (tmp_path / "assets" / "stylesheets").glob("main.*.css"))
+    assert "76.25em" not in styles
+    assert "(min-width:70em)" in styles  # the navigation stands beside the text on a laptop
     for verb in ("publish", "query", "ledger"):
         assert f"Usage: privsql {verb}" in verbs
 
