@@ -13,8 +13,8 @@ import numpy as np
 from sqlglot import exp
 
 from privsql._version import __version__
-from privsql.attacks.scene import ReleaseView
-from privsql.attacks.suite import SAMPLE, quick_learning_risk
+from privsql.attacks.scene import Finding, ReleaseView
+from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, SAMPLE, quick_learning_risk
 from privsql.engine import sqlfiles
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, any_of, column, fill, is_null, same_columns, table, temp_table
@@ -23,13 +23,13 @@ from privsql.keyed_random import seed_key
 from privsql.mechanisms.contract import BudgetComposition
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, differ_from_spec, run_checks
-from privsql.releases.fitted import check_parameters
+from privsql.releases.fitted import attached_parameters, check_parameters
 from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from privsql.attacks.scene import Finding, Ints
+    from privsql.attacks.scene import Ints
     from privsql.attacks.suite import LearningRisk
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
@@ -138,11 +138,22 @@ def estimate_learning_risk(release: AttachedRelease) -> LearningRisk | None:
     return quick_learning_risk(view, release.mechanism.adversaries.quick, release.mechanism.advice)
 
 
-def refuse_learning(release: AttachedRelease) -> None:
-    """Raise ``InfeasibleError`` where a learning attacker gets too far for the publisher, or that is not known."""
+def find_stated_learning(release: AttachedRelease) -> Finding | None:
+    """Return the learning attacker of the model that a release holds, which ``verify`` fits again; None without one."""
+    stated = attached_parameters(release)
+    if stated is None:
+        return None
+    return Finding(LEARNING, LEARNING_KNOWS, promised=False, mean=float(stated.facts["belief"][0]), calibrated=True)
+
+
+def refuse_learning(release: AttachedRelease) -> Finding | None:
+    """Return the learning attacker where the publisher limits it, None elsewhere.
+
+    Raises ``InfeasibleError`` where it gets too far, or that is not known.
+    """
     limit = release.mechanism.read(release.manifest).learning_limit
     if limit is None:
-        return
+        return None
     view = ReleaseView(release.db, release.manifest, seed_key(1).random_generator("risk"), release.database)
     finding = release.mechanism.adversaries.learning(view)
     if finding is None or finding.mean is None:
@@ -153,6 +164,7 @@ def refuse_learning(release: AttachedRelease) -> None:
             f"max_learning: an attacker who learns from this release guesses values with a mean belief of "
             f"{finding.mean:.1%}, above {limit:.1%}. To lower it: {advice}"
         )
+    return finding
 
 
 def measure_facts(release: AttachedRelease) -> MeasuredFacts:
@@ -161,7 +173,7 @@ def measure_facts(release: AttachedRelease) -> MeasuredFacts:
     checked = mechanism.read_release(release.db, manifest, release.database)
     bounds, facts, stated = mechanism.bounds(checked), mechanism.measured(checked), mechanism.read_facts(manifest)
     figures = stated.join_parts(stated, facts).describe()
-    summary = ReleaseSummary.make(release, bounds)
+    summary = ReleaseSummary.make(release, bounds, find_stated_learning(release))
     return MeasuredFacts(facts, risk.as_facts() if risk else None, bounds, figures, summary)
 
 
@@ -399,7 +411,8 @@ def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint:
     by_source = finding is not None and finding.right is not None
     reached = None if finding is None else finding.right if by_source else finding.mean if finding.calibrated else None
     if finding is None or reached is None:
-        return SummaryLine(title, f"how far an attacker gets who learns from the release is not known{hint}", BEYOND)
+        known = "was not measured" if hint else "is not known"
+        return SummaryLine(title, f"how far an attacker gets who learns from the release {known}{hint}", BEYOND)
     how = "is right about" if by_source else "can expect to be right about"
     text = f"the strongest attacker known, who learns from the release, {how} {reached:.1%} of the people"
     guess, above = finding.baseline, finding.above or 0.0
@@ -552,15 +565,20 @@ REFITTED = "its model is the one that a fit to its tables gives"
 
 
 def examine_release(
-    release: AttachedRelease, *, source: Records | None = None, spec: Spec | None = None, whole: bool = True
+    release: AttachedRelease,
+    *,
+    source: Records | None = None,
+    spec: Spec | None = None,
+    whole: bool = True,
+    refit: bool = True,
 ) -> list[CheckResult]:
     """Run all checks of a release that holds what it states and no more.
 
     ``source`` and ``spec``, of which it is, add the checks against the source; ``whole`` adds those that take long and
-    that publishing implies.
+    that publishing implies, with ``refit`` a second fit of the model that it holds.
     """
     try:
-        return run_checks(release.db, _list_checks(release, source, spec, whole=whole))
+        return run_checks(release.db, _list_checks(release, source, spec, whole=whole, refit=refit))
     except UsageError as error:
         wrong = str(error)
     except BROKEN as error:
@@ -568,14 +586,16 @@ def examine_release(
     return run_checks(release.db, [Check(READABLE, lambda: [wrong])])
 
 
-def _list_checks(release: AttachedRelease, source: Records | None, spec: Spec | None, *, whole: bool) -> list[Check]:
+def _list_checks(
+    release: AttachedRelease, source: Records | None, spec: Spec | None, *, whole: bool, refit: bool
+) -> list[Check]:
     mechanism, manifest = release.mechanism, release.manifest
     checked = mechanism.read_release(release.db, manifest, release.database)
     checked.name_tables()
     checks = [*mechanism.checks(checked), *statement_checks(release)]
     if whole:
         checks += mechanism.long_checks(checked)
-    if whole and manifest.modelled:
+    if whole and refit and manifest.modelled:
         checks.append(Check(REFITTED, partial(check_parameters, release)))
     if source is not None and spec is not None:
         checks.append(Check(PARAMETERS_CHECK, partial(differ_from_spec, checked.params, spec.mechanism)))

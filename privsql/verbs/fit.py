@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from privsql import markup
 from privsql.calls import as_optional_path
 from privsql.engine.database import SilentReporter, options_from
-from privsql.errors import EngineError, UsageError
+from privsql.errors import EngineError, InfeasibleError, UsageError
 from privsql.releases.fitted import (
     ModelParameters,
     NumberedRecords,
@@ -130,10 +130,13 @@ def _write_rows(drawn: pa.Table, file: Path) -> None:
 
 
 def _make_model(arrays: ReleaseArrays, digest: str, options: Options) -> BucketModel:
-    """Fit the model."""
+    """Fit the model; ``InfeasibleError`` where that does not converge."""
     from privsql.answers.bucket_model import estimate_cost, fit_bucket_model  # noqa: PLC0415 (scipy)
 
     report = options.report or SilentReporter()
     seconds, _ = estimate_cost(arrays)
     report.start_step(f"Fitting the model, about {seconds:,.0f} s")
-    return fit_bucket_model(arrays, digest, lambda done: report.update(100 * done))
+    model = fit_bucket_model(arrays, digest, lambda done: report.update(100 * done))
+    if not model.converged:
+        raise InfeasibleError("the fit of a model to this release does not converge; its answers are linear")
+    return model

@@ -27,6 +27,7 @@ from privsql.releases.statements import (
     ReleaseSummary,
     estimate_learning_risk,
     examine_release,
+    find_stated_learning,
     list_bounds,
     refuse_learning,
 )
@@ -35,7 +36,7 @@ from privsql.source.places import Target
 from privsql.source.records import overlaps_source, prepare_records
 from privsql.source.table import describe_coarsening
 from privsql.verbs.fit import fit_draft
-from privsql.verbs.verify import source_session, verify
+from privsql.verbs.verify import check_written, source_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -260,8 +261,8 @@ def _make_release(publication: Publication, draft: Draft, fitting: Options | Non
     db.create_table(MANIFEST, sqlfiles.all_rows(temp_table("manifest")), into="release", title="Checking the release")
     results = examine_release(release, whole=False)
     _require_checks_hold(results)
-    refuse_learning(release)
-    summary = ReleaseSummary.make(release, list_bounds(release, examined=True))
+    learning = refuse_learning(release) or find_stated_learning(release)
+    summary = ReleaseSummary.make(release, list_bounds(release, examined=True), learning)
     publication.read_tables(release.tables)
     if spec.format == "parquet":
         for name in release.stated_tables:  # the manifest comes last
@@ -272,7 +273,7 @@ def _make_release(publication: Publication, draft: Draft, fitting: Options | Non
     db.detach("release")
     if spec.format == "parquet":
         written = draft.parquet_folder
-        _require_checks_hold(verify(written).checks)  # what Parquet made of the types
+        _require_checks_hold(check_written(written))  # what Parquet made of the types
     else:
         written = rewrite_without_leftovers(db, draft.database_file, release)
         results = [*_check_closed(db, written, release), *results]

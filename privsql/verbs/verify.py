@@ -231,8 +231,13 @@ def verify(
     return replace(outcome, copy=to, recomputed=outcome.recomputed if outcome.ok else None)
 
 
+def check_written(release: Path) -> list[CheckResult]:
+    """Return the checks of a release that was just written: its model is not fitted a second time."""
+    return _check_release(as_target(release), None, None, Options(), refit=False)[0].checks
+
+
 def _check_release(
-    target: Target, source_input: SpecLike | None, key_file: Path | None, options: Options
+    target: Target, source_input: SpecLike | None, key_file: Path | None, options: Options, *, refit: bool = True
 ) -> tuple[Verified, AttachedRelease, Spec | None]:
     """Check a release alone, or against its source, whose specification is returned, in an engine that has both."""
     recomputed: MeasuredFacts | None = None
@@ -245,7 +250,7 @@ def _check_release(
             results += check_statistics(release, locate_release(target))
         spec = spec_from_manifest(source_input, manifest) if held and source_input is not None else None
         if held and source_input is None:
-            results += examine_release(release)
+            results += examine_release(release, refit=refit)
             recomputed = _recompute_facts(release, results)
     if held and spec is not None:
         with open_release_with_source(target, spec, manifest, options, key_file=key_file) as (with_source, source):

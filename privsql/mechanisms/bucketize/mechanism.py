@@ -197,7 +197,7 @@ class BucketizedAnswers(answer.Answers):
             return "a release with fake values"
         if len(self._roles.sensitive) > 1:
             return "a compound attribute"
-        return None
+        return "a release with groups of values" if self._manifest.parameters.get("groups") else None
 
     def _bound_counts(self, query: CountQuery) -> list[Estimate]:
         """Return counts by the papers' formula with the bounds that are certain."""
@@ -509,7 +509,6 @@ MECHANISM = TabularMechanism(
             adversaries.DETERMINATION_ADVERSARY,
         ),
         combining=(adversaries.attack_by_intersection,),
-        quick=BucketAttackView,
         learning=attacks.measure_learning,
     ),
     promise=describe_bound,
