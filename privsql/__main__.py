@@ -115,6 +115,7 @@ def main() -> None:
     """Run the command line; an interruption of its imports is one like any other."""
     stop = StopSignals()
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # what is asked for and published is no other package's business
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small: its threads spend their time on waiting
     try:
         stop.handle_signals()
         sys.meta_path.insert(0, WithoutPandas())
