@@ -444,14 +444,15 @@ def choose_buckets(arrays: ReleaseArrays) -> ReleaseArrays:
 
 
 def fit_bucket_model(
-    arrays: ReleaseArrays, digest: str, progress: Callable[[float], None] | None = None
+    arrays: ReleaseArrays, digest: str, progress: Callable[[float], None] | None = None, *, intervals: bool = True
 ) -> BucketModel:
     """Return the model of a release without obstacles; ``progress`` is called with the share of the work done.
 
-    The same for the same arrays, ``digest`` and ``MODEL_VERSION``, which seed what is drawn.
+    The same for the same arrays, ``digest`` and ``MODEL_VERSION``, which seed what is drawn. Without ``intervals``,
+    which attackers have no use for, nothing is rehearsed.
     """
     prepared, schedule = prepare_release(choose_buckets(arrays)), Schedule()
-    steps, done = schedule.steps + (REHEARSALS + 1) * REFIT.last, 0
+    steps, done = schedule.steps + (REHEARSALS * intervals + 1) * REFIT.last, 0
 
     def report() -> None:
         nonlocal done
@@ -463,7 +464,7 @@ def fit_bucket_model(
     start = start_fit(prepared.design, len(offset))
     fit = fit_softmax(prepared.design, prepared.likelihood, offset, start, schedule, report)
     noise = seed_key(int(digest[:16], 16)).random_generator("bucket model", MODEL_VERSION)
-    coefficients, limits = rehearse(prepared, fit, offset, noise, report)
+    coefficients, limits = rehearse(prepared, fit, offset, noise, report) if intervals else UNREHEARSED
     share = len(prepared.arrays.bucket) / len(arrays.bucket)
     interval = IntervalScale(len(arrays.bucket), coefficients, limits, share)
     belief = calibrate_belief(prepared, fit, offset, noise, report)
@@ -507,6 +508,7 @@ def check_numbers(stated: Any, shape: tuple[int, ...], least: float = -np.inf) -
 # 1/(I + lambda) leave out: the first rehearsal only shows them, and each one's draw the truth of the next.
 
 REFIT = Schedule(rounds=0, last=30)
+UNREHEARSED: tuple[tuple[float, ...], Limits] = (math.log(2), *[0.0] * 5), ((0.0, 0.0), (0.0, 0.0))
 REHEARSALS, MOST_EXCESS = 3, 10.0
 # By the true answers of real tables. The release does not show them: scores of conditions, the sums of q - p over their
 # members, exceed those of rehearsals by a factor of .8 to 2 that does not go with the errors', and rehearsed truths
@@ -575,7 +577,7 @@ def rehearse(
     within = variance * (1 - members / len(likelihood.member))
     (use,) = np.nonzero((within > 0.1) & (count >= 1))
     if len(use) < FEWEST_RECORDS:
-        return (math.log(2), *[0.0] * 5), ((0.0, 0.0), (0.0, 0.0))
+        return UNREHEARSED
     every = (-np.inf, -np.inf), (np.inf, np.inf)
     logs = _interval_features(members[use], count[use], variance[use], every)[:, 1:3]
     low, high = ((float(one), float(other)) for one, other in np.quantile(logs, (0.005, 0.995), axis=0))

@@ -362,7 +362,7 @@ def fit_attacker(scene: BucketAttackView) -> BucketModel | None:
     """Return the attacker's model, the same for the same release; None where lists have fakes, or nothing is learnt."""
     if scene.fake_count or find_obstacle(len(scene.record_parts), len(scene.bounds)):
         return None
-    return fit_bucket_model(scene.release_arrays, "0" * 64)
+    return fit_bucket_model(scene.release_arrays, "0" * 64, intervals=False)
 
 
 # Corruption -----------------------------------------------------------------------------------------------------------
