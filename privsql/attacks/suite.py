@@ -18,7 +18,6 @@ from privsql.engine.sqlfiles import BITS, Holes, column, fill, injective_text, s
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.answers.channel import Channel
     from privsql.attacks.scene import Block, Floats, Ints, Tally
     from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 RARE = 0.1
 SURE = 2.0
 PSEUDO = 5.0  # records with the overall frequencies that are added to those of every value of a quasi-identifier
+SEPARATE = 64  # columns whose associations are reconstructed one by one; of more so many at a time
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,31 @@ class Association:
 
 
 def learn_association(scene: AttackView, *, errors: bool = True) -> list[Association]:
-    """Every quasi-identifier's association with the sensitive values; ``errors``: with standard errors."""
-    return [_learn_column(scene, scene.channel, level, errors=errors) for level in scene.levels]
+    """Every quasi-identifier's association with the sensitive values; ``errors``: with standard errors.
+
+    Of more than ``SEPARATE`` columns, levels of ``SEPARATE`` at a time are reconstructed together.
+    """
+    observed = [scene.observe_levels(level) for level in scene.levels]
+    step = 1 if len(observed) <= SEPARATE else SEPARATE
+    found: list[Association] = []
+    for begin in range(0, len(observed), step):
+        part, levels = observed[begin : begin + step], scene.levels[begin : begin + step]
+        counts, deviations = _reconstruct_levels(scene, np.concatenate(part), errors=errors)
+        ends = np.cumsum([len(one) for one in part])[:-1]
+        split = (np.split(counts, ends), np.split(deviations, ends), [one.sum(axis=1) for one in part])
+        found += [Association(*one) for one in zip(levels, *split, strict=True)]
+    return found
 
 
-def _learn_column(scene: AttackView, channel: Channel, level: Ints, *, errors: bool) -> Association:
-    observed = scene.observe_levels(level)
-    totals, m = observed.sum(axis=1), len(channel.records)
-    share = totals / channel.records.sum()
+def _reconstruct_levels(scene: AttackView, observed: Floats, *, errors: bool) -> tuple[Floats, Floats]:
+    """Return the counts (V, m) behind what is observed at levels (V, m), and their standard errors."""
+    channel, totals = scene.channel, observed.sum(axis=1)
+    share, m = totals / channel.records.sum(), len(channel.records)
     weight = share if scene.independent else share * (1 - share)
     functionals = np.eye(m) if errors else np.zeros((m, 1))
     posterior = reconstruct(channel, Observation(observed, totals, totals, totals, weight.clip(0)), functionals)
     caps = np.minimum(channel.records, totals[:, None])
-    counts = project_within(posterior.values, totals, caps, channel.prior_shape + channel.shares)
-    return Association(level, counts, posterior.std_error, totals)
+    return project_within(posterior.values, totals, caps, channel.prior_shape + channel.shares), posterior.std_error
 
 
 def log_ratios(columns: list[Association], shares: Floats) -> list[Floats]:

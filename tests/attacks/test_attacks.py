@@ -478,6 +478,21 @@ def test_nothing_is_learnt_where_nothing_can_be(plain: Path) -> None:
 
 
 @pytest.mark.slow
+def test_many_columns_are_learnt_together_as_one_by_one(tied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_release(Target.parse(tied / "ill.duckdb")) as (db, attached):
+        seen = scene(db, attached.manifest)
+        alone = suite.learn_association(seen, errors=False)
+        monkeypatch.setattr(suite, "SEPARATE", 2)
+        together = suite.learn_association(seen, errors=False)
+    assert len(together) == len(alone) == 3
+    for one, other in zip(alone, together, strict=True):
+        assert np.array_equal(one.level, other.level)
+        assert np.array_equal(one.totals, other.totals)
+        assert np.abs(one.counts - other.counts).sum() < 0.02 * one.counts.sum()
+        assert np.allclose(other.counts.sum(axis=1), one.totals)
+
+
+@pytest.mark.slow
 def test_what_can_be_learnt_is(tied: Path) -> None:
     """The job tells nine in ten diseases; the release hides that in buckets of five, and gives it away all the same."""
     found = attacked(tied / "ill.duckdb", "--source", tied / "spec.toml")
