@@ -55,13 +55,12 @@ def publish(
     source: SpecOrSource,
     options: Options,
     key_file: Annotated[
-        Path | None, typer.Option(help="Secret key to repeat this release; made, mode 0600, if not there.")
+        Path | None, typer.Option(help="File with a secret key to repeat this release; made (mode 0600) if missing.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="For tests only: a public seed; the release says so.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a release that is there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing release.")] = False,
     allow_composition: Annotated[
-        bool,
-        typer.Option("--allow-composition", help="Publish the same subjects again where no guarantee covers it."),
+        bool, typer.Option("--allow-composition", help="Publish the same people again without a guarantee.")
     ] = False,
     fit: Annotated[
         bool, typer.Option("--fit", help="Fit a model and store it in the release: more precise answers for all.")
@@ -96,15 +95,14 @@ Plot = Annotated[Path | None, typer.Option(callback=_require_picture_ending, hel
 
 
 @register_command(
-    epilog="privsql plan spec.toml --algorithms\nprivsql plan spec.toml --curve --plot curve.svg",
-    cls=PlanCommand,
+    epilog="privsql plan spec.toml --algorithms\nprivsql plan spec.toml --curve --plot curve.svg", cls=PlanCommand
 )
 def plan(
     ctx: typer.Context,
     source: SpecOrSource,
     options: Options,
     algorithms: Annotated[
-        bool, typer.Option("--algorithms", help="Compare all algorithms: what each would cost, and reveal.")
+        bool, typer.Option("--algorithms", help="Compare all algorithms: loss, beliefs and predicted errors.")
     ] = False,
     curve: Annotated[
         bool, typer.Option("--curve", help="Compare the threshold with multiples of it: predicted error and belief.")
@@ -142,11 +140,9 @@ def init(
         list[str] | None, typer.Option(help="Table or view of a database file; several are joined by ids they share.")
     ] = None,
     query: Annotated[
-        str | None, typer.Option(help="A SELECT over the database, or over the file, which it calls source.")
+        str | None, typer.Option(help="A SELECT over the database, or over the file (called source).")
     ] = None,
-    sensitive: Annotated[
-        str | None, typer.Option(help="The sensitive column, where its name does not show that it is.")
-    ] = None,
+    sensitive: Annotated[str | None, typer.Option(help="Sensitive column, if its name does not show it.")] = None,
     categorical: Annotated[
         bool, typer.Option("--categorical", help="Sensitive numbers are codes of categories.")
     ] = False,
@@ -192,8 +188,7 @@ Attached = Annotated[
 def query(
     release: ReleaseFile,
     sql: Annotated[
-        str,
-        typer.Argument(metavar="SQL", help="SELECT [columns,] COUNT(*) FROM <release> [WHERE ..] [GROUP BY ..] .."),
+        str, typer.Argument(metavar="SQL", help="SELECT [columns,] COUNT(*) FROM <release> [WHERE ..] [GROUP BY ..] ..")
     ],
     confidence: Confidence = 0.95,
     estimator: Annotated[
@@ -229,11 +224,11 @@ def query(
 )
 def run_tests(
     release: ReleaseFile,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE..", help="Queries and the answers that they expect.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE..", help="Queries with their expected answers.")],
     record: Annotated[bool, typer.Option("--record", help="Write the answers into the files.")] = False,
     attach: Attached = None,
 ) -> CommandOutcome:
-    """Compare the answers of a release with those that files of queries expect; exit code 1 if one differs."""
+    """Compare answers of a release with expected ones in files; exit code 1 if one differs."""
     tested = api.test(release, files, record=record, attach=attach or ())
     return CommandOutcome(tested.as_json, lambda: printing.print_line("\n".join(tested.lines)), 0 if tested else 1)
 
@@ -242,12 +237,12 @@ def run_tests(
 def fit(
     release: ReleaseFile,
     options: Options,
-    to: Annotated[Path | None, typer.Option(help="Write the model's parameters as well, to be handed on.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Also write the model's parameters, for others.")] = None,
     rows: Annotated[
-        Path | None, typer.Option(help="Write the records with one value each that the model drew: a Parquet file.")
+        Path | None, typer.Option(help="Write records with one value each, drawn by the model: a Parquet file.")
     ] = None,
     parameters: Annotated[
-        Path | None, typer.Option("--from", help="Take in such a file, in place of fitting.", show_default=False)
+        Path | None, typer.Option("--from", help="Read such parameters instead of fitting.", show_default=False)
     ] = None,
 ) -> CommandOutcome:
     """Fit a model to a release: answers become about twice as precise.
@@ -260,7 +255,7 @@ def fit(
 
 @register_command(epilog="privsql inspect occ_release.duckdb")
 def inspect(release: ReleaseFile) -> CommandOutcome:
-    """Show what a release says of itself."""
+    """Show the manifest of a release."""
     manifest = api.inspect(release)
     return CommandOutcome(lambda: manifest.model_dump(mode="json"), lambda: printing.print_manifest(manifest))
 
@@ -268,12 +263,12 @@ def inspect(release: ReleaseFile) -> CommandOutcome:
 @register_command(epilog="privsql itemsets baskets_release.duckdb --top 20")
 def itemsets(
     release: ReleaseFile,
-    top: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
+    top: Annotated[int, typer.Option(min=1, help="Number of item sets.")] = 20,
     estimator: Annotated[
         str, typer.Option(help="reconstructed, or baseline (published counts alone); by default the first.")
     ] = "best",
     synthetic: Annotated[
-        Path | None, typer.Option(help="Write synthetic (record, item) rows as well: a Parquet file.")
+        Path | None, typer.Option(help="Also write synthetic (record, item) rows to this Parquet file.")
     ] = None,
 ) -> CommandOutcome:
     """Return the most frequent item sets of a set-valued release, with their estimated numbers of records."""
@@ -286,9 +281,9 @@ def itemsets(
 
 @register_command(epilog="privsql synthesize counts.duckdb rows.parquet")
 def synthesize(
-    release: ReleaseFile, to: Annotated[Path, typer.Argument(metavar="TO", help="The Parquet file that is written.")]
+    release: ReleaseFile, to: Annotated[Path, typer.Argument(metavar="TO", help="Parquet file to write.")]
 ) -> CommandOutcome:
-    """Write synthetic records that give about the estimates of a differentially private release."""
+    """Write synthetic records whose counts are near the estimates of a differentially private release."""
     number = api.synthesize(release, to)
     line = f"wrote {number:,} rows to {to}"
     return CommandOutcome(lambda: {"file": str(to), "rows": number}, lambda: printing.print_line(line))
@@ -305,16 +300,13 @@ def serve(
     ],
     options: Options,
     host: Annotated[
-        str, typer.Option(help="The address to listen at. Any other than this machine's own needs a token.")
+        str, typer.Option(help="Address to listen at; others than this machine's need a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 is a free one.")] = 8317,
     postgres: Annotated[
         int | None,
         typer.Option(
-            min=0,
-            max=65_535,
-            metavar="PORT",
-            help="Serve SQL clients by the Postgres protocol here, in place of the page.",
+            min=0, max=65_535, metavar="PORT", help="Serve SQL clients by the Postgres protocol on this port."
         ),
     ] = None,
     certificate: Annotated[
@@ -336,7 +328,7 @@ def serve(
     open: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,  # noqa: A002
     as_json: Json = False,
 ) -> None:
-    """Serve a page on which to query releases without SQL, or to SQL clients. Every answer is that of privsql query."""
+    """Serve a web page for queries without SQL, or SQL clients. Answers are those of privsql query."""
 
     def started(address: str) -> None:
         names = [str(path) for path in releases]
@@ -360,7 +352,7 @@ Queries = Annotated[
     typer.Option(
         min=1,
         show_default="1200, or 300 of each class",
-        help="How many queries; of private tables and item sets, at most how many of each class.",
+        help="Number of queries; for private tables and item sets, most of each class.",
     ),
 ]
 Attributes = Annotated[int, typer.Option(min=1, help="random: quasi-identifiers per query.")]
@@ -368,12 +360,11 @@ Selectivity = Annotated[float, typer.Option(min=0, max=1, help="random: expected
 TrueAnswers = Annotated[
     str | None,
     typer.Option(
-        metavar="LEAST:MOST", help="Count only questions whose true answer lies there: 100:5000, 100:, :5000."
+        metavar="LEAST:MOST", help="Only questions whose true answer is in this range: 100:5000, 100:, :5000."
     ),
 ]
 Estimators = Annotated[
-    str | None,
-    typer.Option(metavar="NAME,..", help="Ask these alone: model, linear, reconstructed, baseline; by default all."),
+    str | None, typer.Option(metavar="NAME,..", help="Only model, linear, reconstructed or baseline; by default all.")
 ]
 Points = Annotated[
     bool, typer.Option("--points", help="With --json: every question with its true answer and each estimator's.")
@@ -401,7 +392,7 @@ def evaluate(
     queries: Queries = None,
     attributes: Attributes = 3,
     selectivity: Selectivity = 0.05,
-    seed: Annotated[int, typer.Option(help="Which queries are drawn.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random queries.")] = 1,
     ways: Annotated[
         int, typer.Option(min=1, help="Private tables: columns of the largest tables that are compared.")
     ] = 2,
@@ -432,7 +423,7 @@ def compare(
     queries: Queries = None,
     attributes: Attributes = 3,
     selectivity: Selectivity = 0.05,
-    seed: Annotated[int, typer.Option(help="Which queries are drawn, and the releases.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random queries and of the releases.")] = 1,
     true_answers: TrueAnswers = None,
     estimators: Estimators = None,
     grid: Annotated[
@@ -479,9 +470,9 @@ def attack(
     against: Annotated[
         list[Path] | None, typer.Option(metavar="RELEASE", help="Another release of the same people; repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Which records a corrupting adversary knows.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the records known to an adversary.")] = 1,
     within: Annotated[
-        str | None, typer.Option(metavar="DISTANCE", help="How near a guess has to come; by default e of (k,e).")
+        str | None, typer.Option(metavar="DISTANCE", help="Distance of a right guess; by default e of (k,e).")
     ] = None,
     key_file: KeyFile = None,
     plot: Plot = None,
@@ -500,13 +491,13 @@ def attack(
 
 @register_command(epilog='privsql infer --source spec.toml --epsilon 0.1 "age > 60 AND sex = 1" "disease = \'flu\'"')
 def infer(
-    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="SQL over quasi-identifiers: who is meant.")],
+    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="SQL over quasi-identifiers: which people.")],
     sensitive: Annotated[str, typer.Argument(metavar="SENSITIVE", help="SQL over the sensitive columns.")],
     source: Annotated[Path, typer.Option("--source", metavar="SPEC.toml", help="Specification that names the source.")],
     options: Options,
     epsilon: Annotated[float, typer.Option(help="Privacy budget of each of the two counts.")] = 0.1,
     seed: Annotated[
-        int | None, typer.Option(help="Repeat a simulation; else OpenDP draws afresh.", show_default=False)
+        int | None, typer.Option(help="Seed to repeat a simulation; by default OpenDP's noise.", show_default=False)
     ] = None,
     plot: Plot = None,
 ) -> CommandOutcome:
@@ -538,7 +529,7 @@ def verify(
     release: ReleaseFile,
     options: Options,
     more: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RELEASE]...", help="With --against: more of them.")
+        list[Path] | None, typer.Argument(metavar="[RELEASE]...", help="More releases for --against.")
     ] = None,
     source: Annotated[
         Path | None,
@@ -547,7 +538,7 @@ def verify(
         ),
     ] = None,
     against: Annotated[
-        list[Path] | None, typer.Option(metavar="RELEASE...", help="Earlier releases of the same subjects.")
+        list[Path] | None, typer.Option(metavar="RELEASE...", help="Earlier releases of the same people.")
     ] = None,
     database: Annotated[
         Path | None,
@@ -564,7 +555,7 @@ def verify(
 ) -> CommandOutcome:
     """Check a release independently: from its file alone, and against the source if a specification names it.
 
-    With --against, check also what it and other releases of the same subjects reveal together, and with --source of
+    With --against, check also what it and other releases of the same people reveal together, and with --source of
     which records.
     """
     if more and not against:
@@ -586,7 +577,7 @@ ledgers = typer.Typer(
 )
 app.add_typer(ledgers, name="ledger")
 Place = Annotated[
-    Path | None, typer.Option(metavar="LEDGER", help="The ledger, if it is not the user's own.", show_default=False)
+    Path | None, typer.Option(metavar="LEDGER", help="The ledger, if not the user's.", show_default=False)
 ]
 
 
@@ -604,10 +595,9 @@ def ledger(
 
 @register_command(group=ledgers)
 def show(
-    number: Annotated[int, typer.Argument(metavar="N", help="The number of a release, as the list has it.")],
-    database: Place = None,
+    number: Annotated[int, typer.Argument(metavar="N", help="Number of a release in the list.")], database: Place = None
 ) -> CommandOutcome:
-    """Show all that the ledger says of one release."""
+    """Show the ledger's entry of one release."""
     entry = api.ledger(database=database).find_release(number)
     return CommandOutcome(entry.as_json, lambda: printing.print_entry(entry))
 
@@ -646,7 +636,7 @@ def cap(
 
 @register_command(
     epilog="privsql report occ_release.duckdb --to occ.html\n"
-    "privsql report occ_release.duckdb --source spec.toml --to internal.html",
+    "privsql report occ_release.duckdb --source spec.toml --to internal.html"
 )
 def report(
     release: ReleaseFile,

@@ -325,7 +325,7 @@ class Universe(BaseModel):
         return self
 
 
-ALLOW_EMPTY = "Publish noise: tables without information, or a tree of which less was kept than pruned."
+ALLOW_EMPTY = "Publish even if most is noise: uninformative tables, or a tree with more pruned than kept."
 
 
 SMALLEST_DELTA, LARGEST_DELTA = Fraction(1, 10**18), Fraction(1, 10**5)
@@ -341,8 +341,8 @@ def _as_delta(value: object) -> Fraction:
 Delta = Annotated[Fraction, BeforeValidator(_as_delta), PlainSerializer(fraction_text), WithJsonSchema(NUMBER)]
 """How improbable what epsilon does not bound is; 0: nothing is."""
 DELTA = (
-    "0: pure differential privacy. Above: (epsilon, delta) by zero-concentrated privacy, with discrete Gaussian noise; "
-    "much below one in the number of records, such as 1e-9."
+    "0: pure differential privacy. Above: (epsilon, delta) by zero-concentrated privacy, with discrete Gaussian noise. "
+    "Choose it far below 1/records, such as 1e-9."
 )
 
 

@@ -127,101 +127,93 @@ class Planning(TypedDict, total=False):
         "basic",
         "marginals",
     ]
-    """How buckets are chosen. [default: informative for thresholds that vary with f, else optimal] bucketize: anatomy,
-    one-size, two-size, multi-size, optimal, informative, setting. [default: optimal]; randomize: up, pp, pp-paper,
-    tables. [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default: nested]; setvalued: views,
-    diffpart, basic. [default: views]; contingency: marginals, diffpart. [default: marginals]
+    """Choice of the algorithm. [default: informative for thresholds that vary with f, else optimal] bucketize:
+    anatomy, one-size, two-size, multi-size, optimal, informative, setting. [default: optimal]; randomize: up, pp,
+    pp-paper, tables. [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default: nested];
+    setvalued: views, diffpart, basic. [default: views]; contingency: marginals, diffpart. [default: marginals]
     """
     threshold: Value | Number
-    """What belief in a value may reach: a constant, or linear in its frequency f: '8*f + 0.02'."""
+    """Highest allowed belief in a value: a constant, or linear in its frequency f: '8*f + 0.02'."""
     components: Mapping[str, Value]
     """Thresholds of single columns of a compound sensitive attribute."""
     groups: Mapping[str, Value]
-    """Values that are bounded together, by name."""
+    """Named groups of values with a common threshold."""
     min_bucket_size: int
     """Smallest bucket size. [default: 2]"""
     max_bucket_size: int
     """Largest bucket size. [default: 50]"""
     setting: str
-    """The buckets to validate and publish, number x size: '9x4, 1x14'."""
+    """Buckets to validate and publish, number x size: '9x4, 1x14'."""
     layout: Literal["blocks", "round-robin", "largest-first", "lumps"]
-    """How values are dealt to buckets. blocks, round-robin, largest-first, lumps."""
+    """How values are distributed over buckets. [default: blocks]"""
     excess: Literal["refuse", "suppress"]
-    """What happens to records of values that are too frequent for the threshold. refuse, suppress. [default: refuse]"""
+    """Values too frequent for the threshold: refuse, or leave some records out. [default: refuse]"""
     absence: Literal["observable", "unobservable"]
-    """Whether adversaries may know who is in the table, and so who is left out. observable, unobservable. [default:
-    observable]
-    """
+    """Can attackers know who is in the table (observable), and so who is left out? [default: observable]"""
     fake_values: int
-    """Values that nobody in a bucket has, listed in each. [default: 0]"""
+    """Number of fake values in each bucket. [default: 0]"""
     uneven_fakes: Literal["refuse", "state"]
-    """What happens where a value is too frequent for fakes to hide it as well as others. refuse, state. [default:
-    refuse]
-    """
+    """Values too frequent for fakes to hide: refuse, or state each certainty. [default: refuse]"""
     exclude_negative: bool
-    """Fake values only that negative associations do not exclude."""
+    """Use only fakes that no negative association excludes."""
     no_admissible_fake: Literal["refuse", "weaker"]
-    """What happens where too few fake values are left. refuse, weaker. [default: refuse]"""
+    """Too few fakes left by exclude_negative: refuse, or take weaker ones. [default: refuse]"""
     allow_certain: bool
-    """Publish values that are certain (belief 1) although no threshold says 1."""
+    """Publish values that are certain (belief 1), although no threshold is 1."""
     max_learning: Number
-    """Highest mean belief of who learns from the release; refused above."""
+    """Highest allowed mean belief of the learning attacker."""
     proof_seconds: Number
-    """How long optimal may search for a proof. [default: 1.0]"""
+    """Seconds that optimal may search for a proof. [default: 1.0]"""
     rho1: Number
-    """Values of at most this frequency are protected."""
+    """Frequency up to which values are protected."""
     rho2: Number
-    """What belief in a protected value may reach."""
+    """Highest allowed belief in a protected value."""
     epsilon: Number
-    """With tables: the odds of a value move by e^epsilon."""
+    """With tables: odds of a value change by at most e^epsilon."""
     values: Names
     """With tables: the public list of sensitive values; all else counts as 'other'."""
     frequencies: Mapping[str, Number]
     """With tables: declared shares of values; never compared with the records."""
     delta: Number
-    """1 - delta is the confidence of the error bound. randomize: [default: 1/20]; setvalued: [default: 0];
-    contingency: [default: 0]
+    """One minus the confidence of the error bound. randomize: [default: 1/20]; setvalued: [default: 0]; contingency:
+    [default: 0]
     """
     objective: Literal["error", "bound"]
-    """What the partition makes small. error, bound. [default: error]"""
+    """Measure that the partition minimises. error, bound. [default: error]"""
     gamma_from: Literal["rho1"]
-    """With up: gamma follows from rho1, not from the largest protected frequency."""
+    """With up: compute gamma from rho1, not from the largest protected frequency."""
     k: int
-    """Least number of different sensitive values in a group."""
+    """Smallest number of different sensitive values in a group."""
     e: Number
-    """Least range of a group: in the column's unit, or a length of time such as '30 days'."""
+    """Smallest range of a group: in the column's unit, or an interval such as '30 days'."""
     universe: Value
-    """The items that there can be: a list, { query = 'SELECT ..' }, or data."""
+    """Possible items: a list, { query = 'SELECT ..' }, or data."""
     fan_out: int
     """Children of a node of the taxonomy. [default: 10]"""
     c1: Number
-    """Factor of the literature's threshold of item sets; with c2."""
+    """Factor of the paper's threshold of item sets; with c2."""
     c2: Number
-    """Factor of the literature's threshold of other parts; with c1."""
+    """Factor of the paper's threshold of other parts; with c1."""
     tau: Number
-    """Empty parts of an expansion that pass, in expectation. setvalued: [default: 4]; contingency: [default: 1/10]"""
+    """With diffpart: expected empty parts that pass. setvalued: [default: 4]; contingency: [default: 1/10]"""
     tau_sets: Number
-    """The same where they are item sets. [default: 36]"""
+    """With diffpart: expected empty item sets that pass. [default: 36]"""
     workload: Sequence[Sequence[str]]
-    """Sets of items that matter most: [['a', 'b'], ['c']]; public."""
+    """Item sets that matter most: [['a', 'b'], ['c']]; public."""
     allow_empty: bool
-    """Publish noise: tables without information, or a tree of which less was kept than pruned."""
+    """Publish even if most is noise: uninformative tables, or a tree with more pruned than kept."""
     domains: Mapping[str, Value]
-    """The values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."""
+    """Possible values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."""
     pairs: Literal["auto", "all", "chosen"]
-    """Whether all pairs of columns are measured, or those that the rest tells least of. auto, all, chosen. [default:
-    auto]
-    """
+    """Measured pairs of columns: all, or those that others predict worst. auto, all, chosen. [default: auto]"""
     max_cells: int
-    """Cells of all tables together, of marginals. [default: 2000000]"""
+    """With marginals: most cells of all tables. [default: 2000000]"""
     choice: Number
-    """What choosing the next column takes of an expansion's budget. [default: 1/4]"""
+    """With diffpart: share of budget for choosing columns. [default: 1/4]"""
     score: Literal["max", "gini", "gain"]
-    """What the column that is divided next is chosen by: largest count, Gini index, gain. max, gini, gain. [default:
-    max]
-    """
+    """With diffpart: score of columns: largest count, Gini index, gain. max, gini, gain. [default: max]"""
     tau_cells: Number
-    """The same where they are cells. [default: 1/4]"""
+    """With diffpart: expected empty cells that pass. [default: 1/4]"""
 
 class Publishing(Planning, total=False):
     key: Key | None
@@ -231,7 +223,7 @@ class Publishing(Planning, total=False):
     seed: int | None
     """For tests only: a public seed; the release says so."""
     replace: bool
-    """Replace a release that is there."""
+    """Replace an existing release."""
     allow_composition: bool
     """Publish the same subjects again where no guarantee covers it."""
     fit: bool

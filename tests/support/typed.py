@@ -42,7 +42,7 @@ class Publishing(Planning, total=False):
     seed: int | None
     """For tests only: a public seed; the release says so."""
     replace: bool
-    """Replace a release that is there."""
+    """Replace an existing release."""
     allow_composition: bool
     """Publish the same subjects again where no guarantee covers it."""
     fit: bool

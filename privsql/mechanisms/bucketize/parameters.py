@@ -7,15 +7,7 @@ from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    RootModel,
-    StrictInt,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, StrictInt, model_validator
 
 from privsql.exact import Linear, fraction_text
 from privsql.model.parameters import Facts, Parameters, Rule, Share
@@ -220,51 +212,46 @@ class Bucketize(Parameters):
     kind: Literal["bucketize"] = "bucketize"
     algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal", "informative", "setting"] = Field(
         default="optimal",
-        description="How buckets are chosen. [default: informative for thresholds that vary with f, else optimal]",
+        description="Choice of the algorithm. [default: informative for thresholds that vary with f, else optimal]",
     )
     threshold: Threshold = Field(
-        description="What belief in a value may reach: a constant, or linear in its frequency f: '8*f + 0.02'."
+        description="Highest allowed belief in a value: a constant, or linear in its frequency f: '8*f + 0.02'."
     )
     components: dict[str, Threshold] = Field(
         default_factory=dict, description="Thresholds of single columns of a compound sensitive attribute."
     )
     groups: dict[str, ValueGroup] = Field(
-        default_factory=dict, description="Values that are bounded together, by name."
+        default_factory=dict, description="Named groups of values with a common threshold."
     )
     min_bucket_size: int = Field(default=2, ge=1, description="Smallest bucket size.")
     max_bucket_size: int = Field(default=50, ge=1, le=10_000, description="Largest bucket size.")
     setting: BucketSetting | None = Field(
-        default=None, description="The buckets to validate and publish, number x size: '9x4, 1x14'."
+        default=None, description="Buckets to validate and publish, number x size: '9x4, 1x14'."
     )
     layout: Literal["blocks", "round-robin", "largest-first", "lumps"] | None = Field(
-        default=None, description="How values are dealt to buckets."
+        default=None, description="How values are distributed over buckets. [default: blocks]"
     )
     excess: Literal["refuse", "suppress"] = Field(
-        default="refuse", description="What happens to records of values that are too frequent for the threshold."
+        default="refuse", description="Values too frequent for the threshold: refuse, or leave some records out."
     )
     absence: Literal["observable", "unobservable"] = Field(
-        default="observable", description="Whether adversaries may know who is in the table, and so who is left out."
+        default="observable", description="Can attackers know who is in the table (observable), and so who is left out?"
     )
-    fake_values: int = Field(
-        default=0, ge=0, le=1000, description="Values that nobody in a bucket has, listed in each."
-    )
+    fake_values: int = Field(default=0, ge=0, le=1000, description="Number of fake values in each bucket.")
     uneven_fakes: Literal["refuse", "state"] = Field(
-        default="refuse",
-        description="What happens where a value is too frequent for fakes to hide it as well as others.",
+        default="refuse", description="Values too frequent for fakes to hide: refuse, or state each certainty."
     )
-    exclude_negative: bool = Field(
-        default=False, description="Fake values only that negative associations do not exclude."
-    )
+    exclude_negative: bool = Field(default=False, description="Use only fakes that no negative association excludes.")
     no_admissible_fake: Literal["refuse", "weaker"] = Field(
-        default="refuse", description="What happens where too few fake values are left."
+        default="refuse", description="Too few fakes left by exclude_negative: refuse, or take weaker ones."
     )
     allow_certain: bool = Field(
-        default=False, description="Publish values that are certain (belief 1) although no threshold says 1."
+        default=False, description="Publish values that are certain (belief 1), although no threshold is 1."
     )
     max_learning: float | None = Field(
-        default=None, gt=0, le=1, description="Highest mean belief of who learns from the release; refused above."
+        default=None, gt=0, le=1, description="Highest allowed mean belief of the learning attacker."
     )
-    proof_seconds: float = Field(default=1.0, ge=0, description="How long optimal may search for a proof.")
+    proof_seconds: float = Field(default=1.0, ge=0, description="Seconds that optimal may search for a proof.")
 
     @property
     def learning_limit(self) -> float | None:
@@ -321,10 +308,7 @@ class Bucketize(Parameters):
     def _refuse_with_bounds(self) -> None:
         """``ValueError`` for what does not go with bounds on components and groups."""
         name = "components" if self.components else "groups"
-        others = {
-            "fake_values": self.fake_values,
-            f"excess = {self.excess!r}": self.excess != "refuse",
-        }
+        others = {"fake_values": self.fake_values, f"excess = {self.excess!r}": self.excess != "refuse"}
         wrong = next((keyword for keyword, is_set in others.items() if is_set), None)
         if wrong is not None and self.is_bounding:
             raise ValueError(f"{name} can't be combined with {wrong}, which bounds single values only")

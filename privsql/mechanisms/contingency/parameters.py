@@ -205,27 +205,27 @@ class Contingency(Parameters):
 
     kind: Literal["contingency"] = "contingency"
     algorithm: Literal["marginals", "diffpart"] = "marginals"
-    epsilon: Epsilon = Field(description="One record more or less changes no probability by more than e^epsilon.")
+    epsilon: Epsilon = Field(
+        description="Privacy budget: one record changes a probability at most by the factor e^epsilon."
+    )
     delta: Delta = Field(default=Fraction(0), description=DELTA)
     domains: dict[str, Values] = Field(
-        description="The values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."
+        description="Possible values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."
     )
     workload: tuple[tuple[str, ...], ...] = Field(
-        default=(), description="Lists of columns whose joint table is to be good: [['sex', 'job', 'age'], ..]."
+        default=(), description="Columns whose joint table should be precise: [['sex', 'job', 'age'], ..]."
     )
     pairs: Literal["auto", "all", "chosen"] = Field(
-        default="auto", description="Whether all pairs of columns are measured, or those that the rest tells least of."
+        default="auto", description="Measured pairs of columns: all, or those that others predict worst."
     )
-    max_cells: int = Field(default=2_000_000, ge=1, description="Cells of all tables together, of marginals.")
-    fan_out: int = Field(default=10, ge=2, description="Children of a node where no taxonomy is given.")
-    choice: Share = Field(
-        default=Fraction(1, 4), description="What choosing the next column takes of an expansion's budget."
-    )
+    max_cells: int = Field(default=2_000_000, ge=1, description="With marginals: most cells of all tables.")
+    fan_out: int = Field(default=10, ge=2, description="With diffpart: children of a node.")
+    choice: Share = Field(default=Fraction(1, 4), description="With diffpart: share of budget for choosing columns.")
     score: Literal["max", "gini", "gain"] = Field(
-        default="max", description="What the column that is divided next is chosen by: largest count, Gini index, gain."
+        default="max", description="With diffpart: score of columns: largest count, Gini index, gain."
     )
-    tau: Positive = Field(default=Fraction(1, 10), description="Empty parts of an expansion that pass, in expectation.")
-    tau_cells: Positive = Field(default=Fraction(1, 4), description="The same where they are cells.")
+    tau: Positive = Field(default=Fraction(1, 10), description="With diffpart: expected empty parts that pass.")
+    tau_cells: Positive = Field(default=Fraction(1, 4), description="With diffpart: expected empty cells that pass.")
 
     allow_empty: bool = Field(default=False, description=ALLOW_EMPTY)
 

@@ -53,9 +53,11 @@ class Randomize(Parameters):
 
     kind: Literal["randomize"] = "randomize"
     algorithm: Literal["up", "pp", "pp-paper", "tables"] = "pp"
-    rho1: Share | None = Field(default=None, description="Values of at most this frequency are protected.")
-    rho2: Share | None = Field(default=None, description="What belief in a protected value may reach.")
-    epsilon: Epsilon | None = Field(default=None, description="With tables: the odds of a value move by e^epsilon.")
+    rho1: Share | None = Field(default=None, description="Frequency up to which values are protected.")
+    rho2: Share | None = Field(default=None, description="Highest allowed belief in a protected value.")
+    epsilon: Epsilon | None = Field(
+        default=None, description="With tables: odds of a value change by at most e^epsilon."
+    )
     values: tuple[str, ...] = Field(
         default=(),
         exclude_if=_is_empty,
@@ -67,12 +69,12 @@ class Randomize(Parameters):
         description="With tables: declared shares of values; never compared with the records.",
     )
     threshold: Rule | None = Field(
-        default=None, description="With tables: what belief in a value of frequency f may reach; needs frequencies."
+        default=None, description="With tables: highest allowed belief in a value of frequency f; needs frequencies."
     )
-    delta: Share = Field(default=Fraction(1, 20), description="1 - delta is the confidence of the error bound.")
-    objective: Literal["error", "bound"] = Field(default="error", description="What the partition makes small.")
+    delta: Share = Field(default=Fraction(1, 20), description="One minus the confidence of the error bound.")
+    objective: Literal["error", "bound"] = Field(default="error", description="Measure that the partition minimises.")
     gamma_from: Literal["rho1"] | None = Field(
-        default=None, description="With up: gamma follows from rho1, not from the largest protected frequency."
+        default=None, description="With up: compute gamma from rho1, not from the largest protected frequency."
     )
 
     @field_validator("values", mode="before")

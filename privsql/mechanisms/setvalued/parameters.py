@@ -146,18 +146,18 @@ class SetValued(Parameters):
 
     kind: Literal["setvalued"] = "setvalued"
     algorithm: Literal["views", "diffpart", "basic"] = "views"
-    epsilon: Epsilon = Field(description="One record more or less changes no probability by more than e^epsilon.")
-    delta: Delta = Field(default=Fraction(0), description=DELTA)
-    universe: Universe = Field(description="The items that there can be: a list, { query = 'SELECT ..' }, or data.")
-    fan_out: int = Field(default=10, ge=2, le=LARGEST_FAN_OUT, description="Children of a node of the taxonomy.")
-    c1: Positive | None = Field(default=None, description="Factor of the literature's threshold of item sets; with c2.")
-    c2: Positive | None = Field(
-        default=None, description="Factor of the literature's threshold of other parts; with c1."
+    epsilon: Epsilon = Field(
+        description="Privacy budget: one record changes a probability at most by the factor e^epsilon."
     )
-    tau: Positive = Field(default=Fraction(4), description="Empty parts of an expansion that pass, in expectation.")
-    tau_sets: Positive = Field(default=Fraction(36), description="The same where they are item sets.")
+    delta: Delta = Field(default=Fraction(0), description=DELTA)
+    universe: Universe = Field(description="Possible items: a list, { query = 'SELECT ..' }, or data.")
+    fan_out: int = Field(default=10, ge=2, le=LARGEST_FAN_OUT, description="Children of a node of the taxonomy.")
+    c1: Positive | None = Field(default=None, description="Factor of the paper's threshold of item sets; with c2.")
+    c2: Positive | None = Field(default=None, description="Factor of the paper's threshold of other parts; with c1.")
+    tau: Positive = Field(default=Fraction(4), description="With diffpart: expected empty parts that pass.")
+    tau_sets: Positive = Field(default=Fraction(36), description="With diffpart: expected empty item sets that pass.")
     workload: tuple[tuple[str, ...], ...] = Field(
-        default=(), max_length=MOST_DECLARED, description="Sets of items that matter most: [['a', 'b'], ['c']]; public."
+        default=(), max_length=MOST_DECLARED, description="Item sets that matter most: [['a', 'b'], ['c']]; public."
     )
 
     allow_empty: bool = Field(default=False, description=ALLOW_EMPTY)
