@@ -366,14 +366,14 @@ class AttackView(ABC):
         """By table: its rows, and the columns by which they are to be sorted."""
 
     @property
-    @abstractmethod
     def numbered_groups(self) -> list[Ints]:
-        """Records of parts whose numbers are exchangeable, (parts, size), in the order of the numbers."""
+        """Records of parts whose numbers are exchangeable, (parts, size), in the order of the numbers; none here."""
+        return []
 
     @property
-    @abstractmethod
     def is_paired(self) -> bool:
         """Return whether the i-th record of a block stands beside the i-th listed value, as published."""
+        return False
 
     # What follows ---
 

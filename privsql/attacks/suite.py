@@ -453,9 +453,9 @@ class LearningRisk:
     attacked: int
     advice: tuple[str, ...] = ()
 
-    def exceeds_share(self, share: float = WARN) -> bool:
+    def exceeds_share(self) -> bool:
         """Return whether to warn. Any learning exceeds a bound that buckets use up, so twice the bound counts."""
-        return self.twice > share
+        return self.twice > WARN
 
     def explain_risk(self) -> str:
         """Return the warning to the publisher, in one line."""

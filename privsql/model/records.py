@@ -17,7 +17,7 @@ from privsql.errors import EngineError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from numpy.typing import DTypeLike, NDArray
+    from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 MOST = 2**30  # bytes
 
 
-def bounded_zeros(*shape: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+def bounded_zeros(*shape: int) -> NDArray[np.float64]:
     """``np.zeros``; ``EngineError`` for more than ``MOST`` bytes, where the machine would rather end the process."""
-    size = prod(max(length, 0) for length in shape) * np.dtype(dtype).itemsize
+    size = prod(max(length, 0) for length in shape) * np.dtype(np.float64).itemsize
     if size > MOST:
         raise EngineError(f"an array of {' x '.join(f'{length:,}' for length in shape)} numbers is too large")
-    return np.zeros(shape, dtype)
+    return np.zeros(shape)
 
 
 def round_copies(weights: Reals) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -294,12 +295,9 @@ class CellTreeAnswers(TreeAnswers):
         )
 
 
-DIFFPART = PrivateMechanism(
-    parameters=Contingency,
+DIFFPART = replace(
+    MARGINAL_MECHANISM,
     facts=TreeFacts,
-    shape=CategoricalShape(lambda params: params.domains),
-    sql=SQL,
-    demand=demand_domains,
     plan=plan_tree,
     publish=publish_tree,
     layout=TABLES,
@@ -307,10 +305,8 @@ DIFFPART = PrivateMechanism(
     checks=tree_checks,
     source_checks=tree_source_checks,
     answers=CellTreeAnswers,
-    evaluate=evaluate_answers,
     adversaries=Suite(adversaries=(membership_adversary("cells"),)),
     structure=tree_structure,
-    advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose_parameters,
 )
 

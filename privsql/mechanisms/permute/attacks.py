@@ -201,16 +201,6 @@ class PermutedView(AttackView):
         orders = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}
         return orders | {"st": (temp_table("a_listed"), ["part", *self.roles.sa_keys])}
 
-    @property
-    def numbered_groups(self) -> list[Ints]:
-        """None: groups are numbered along the axis."""
-        return []
-
-    @property
-    def is_paired(self) -> bool:
-        """A group's list of values is shorter than its list of records."""
-        return False
-
     def blocks(self) -> Iterator[Block]:
         """Records of one group beside its distinct values; prior c_g(x)/|g|."""
         held = self.group_contents

@@ -281,16 +281,6 @@ class PerturbedView(AttackView):
         """The perturbed table."""
         return {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys, *self.roles.sa_keys])}
 
-    @property
-    def numbered_groups(self) -> list[Ints]:
-        """None: a sub-table's number says which values are in it."""
-        return []
-
-    @property
-    def is_paired(self) -> bool:
-        """Every record stands beside its own perturbed value."""
-        return False
-
     def _attacked_filter(self) -> exp.Expr:
         """Every k-th record as stored, so that all sub-tables and quasi-identifiers have their share of a sample."""
         release_view = self.given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -393,24 +394,17 @@ def choice_budgets(view: ReleaseView) -> float:
     return float(sum((Fraction(one) for one in budgets if one is not None), start=Fraction(0)))
 
 
-VIEWS = PrivateMechanism(
-    parameters=SetValued,
+VIEWS = replace(
+    DIFFPART,
     facts=ViewFacts,
-    shape=ItemSetShape(lambda params: params.universe),
-    sql=SQL,
-    demand=demand_items,
     plan=plan_views,
     publish=publish_views,
     layout=views.TABLES,
     views=weighted_only(views.view_query),
     checks=view_checks,
-    source_checks=set_source_checks,
     answers=ViewAnswers,
-    evaluate=evaluate_answers,
     adversaries=Suite(adversaries=(noisy_tables_adversary(choice_budgets),)),
     structure=tables_structure,
-    advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
-    propose=propose_parameters,
 )
 
 

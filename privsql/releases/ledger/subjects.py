@@ -86,10 +86,9 @@ class ComparedColumns(NamedTuple):
     tells: bool = True
 
 
-def bring_relation(
-    db: EngineSession, there: Relations, name: str, query: exp.Query, title: str = "Reading who the records are"
-) -> None:
+def bring_relation(db: EngineSession, there: Relations, name: str, query: exp.Query) -> None:
     """Make a relation beside the ledger, wherever the source lies."""
+    title = "Reading who the records are"
     if there is db:
         db.create_table(name, query, title=title)
         return
