@@ -162,7 +162,14 @@ HINTS = {
 }
 
 
-@pytest.mark.parametrize(("name", "condition", "meant"), [(name, *one) for name, some in HINTS.items() for one in some])
+@pytest.mark.parametrize(
+    ("name", "condition", "meant"),
+    [
+        pytest.param(name, *one, marks=[pytest.mark.slow] * (one != some[0]))
+        for name, some in HINTS.items()
+        for one in some
+    ],
+)
 def test_values_that_do_not_occur(folder: Path, name: str, condition: str, meant: str) -> None:
     """Are named, with the one that was probably meant, in print and in JSON."""
     sql = f"SELECT COUNT(*) FROM t WHERE {condition}"

@@ -75,6 +75,7 @@ def test_rows_that_were_not_learnt_from_have_the_features_of_their_neighbours(co
     assert stated == [term.levels for term in design.terms[1:]]
 
 
+@pytest.mark.slow
 def test_penalised_likelihood_has_its_maximum_where_the_gradient_is_zero(columns) -> None:
     first, member, sizes = combine_rows(list(columns.values()))
     rows = {name: column[first] for name, column in columns.items()}

@@ -169,6 +169,7 @@ def test_a_repeat_gives_the_same_release(office: Office) -> None:
         assert rows(office.made[0], f"FROM {table}") == rows(office.made[1], f"FROM {table}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "words"),
     rest_slow(

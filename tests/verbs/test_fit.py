@@ -154,6 +154,7 @@ def test_a_folder_of_the_same_tables_has_the_same_model(folder: Path, release: a
     same_figures(answer, release.query(sql))
 
 
+@pytest.mark.slow
 def test_parameters_are_handed_on(
     folder: Path, release: api.Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

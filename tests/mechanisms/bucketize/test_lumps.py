@@ -317,6 +317,7 @@ def test_lumps_belong_to_it(ward: Path) -> None:
     assert even["mean_belief"] < succeeded("plan", *given, "--algorithm", "informative", "--json").json["mean_belief"]
 
 
+@pytest.mark.slow
 def test_a_constant_gains_nothing_and_is_told_so(ward: Path) -> None:
     given = [ward / "w.duckdb", "--table", "w", *ROLES, "--threshold", "0.4", "--algorithm", "informative"]
     (remark,) = succeeded("plan", *given, "--json").json["remarks"]

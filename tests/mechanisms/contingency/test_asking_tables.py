@@ -137,6 +137,7 @@ def test_few_queries_ask_for_few_tables(given: Any) -> None:
     assert [one["tables"] < one["of"] for one in tables] == [False, True]  # 40 cells: 2 + 4 + 11, not 8 + 22 + 44
 
 
+@pytest.mark.slow
 def test_questions_are_a_records_values_and_ranges_that_hold_some(given: Any) -> None:
     measuring, _ = given(queries=200)
     for name, conditions in QuestionClasses(measuring)._draw_conditions().items():

@@ -343,6 +343,7 @@ def test_exact_against_all_partitions_without_ties(first: list[int], second: lis
     assert least == intervals
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(**conditions)
 def test_nested_is_closed_under_every_combination(batches: list[list[int]], k: int, e: int) -> None:

@@ -236,6 +236,7 @@ def test_algorithms_stand_beside_each_other() -> None:
     assert {row.figures["subtables"] for row in found.rows} == {1, 2}
 
 
+@pytest.mark.slow
 @given(problems())
 def test_the_paper_s_procedure_is_never_better_than_pp(problem: PartitionProblem) -> None:
     paper, least = (partition.find_partition(problem, name, "bound") for name in ("pp-paper", "pp"))
@@ -362,6 +363,7 @@ def test_the_bound_is_that_of_the_published_parameters(counts: tuple[int, ...], 
 # Balancing ---
 
 
+@pytest.mark.slow
 @given(problems())
 def test_balancing_lemmas(problem: PartitionProblem) -> None:
     """Lemmas 1-4 of the thesis on the records with protected values."""
