@@ -300,7 +300,7 @@ def test_max_learning_refuses_what_is_learnt_too_well(folder: Path, tmp_path: Pa
     assert "can expect to be right" in " ".join(succeeded(*usual, "--max-learning", "0.99").out.split())
     assert privsql_parameters(release)["max_learning"] == 0.99
     faked = ("publish", people, *roles, "--threshold", "1/2", "--fake-values", 1, "--to", tmp_path / "f.duckdb")
-    refused(run(*faked, "--max-learning", "0.99"), 3, "max_learning", "not known")
+    refused(run(*faked, "--max-learning", "0.99"), 3, "max_learning", "measure learning")
 
 
 def privsql_parameters(release: Path) -> dict[str, Any]:
