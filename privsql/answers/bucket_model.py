@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Limits = tuple[tuple[float, float], tuple[float, float]]
 
-MODEL_VERSION = 1  # counts the changes by which the same release gets another model
+MODEL_VERSION = 2  # counts the changes by which the same release gets another model
 MOST_VALUES, FEWEST_RECORDS = 500, 200
 MOST_BYTES = 8 * 2**30
 BATCH = 2**19  # records whose weights are made together
@@ -66,22 +66,6 @@ LEAST = 1e-30  # probability of a listed value
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Buckets of a shape with ``places`` (b, z, d) of their probabilities, ``beliefs`` q (b, z, d), ``logs`` (b,).
-
-    ``exact``: every entry is one slot.
-    """
-
-    records: Ints
-    values: Ints
-    counts: Floats
-    places: Ints
-    beliefs: Floats
-    logs: Floats
-    exact: bool
-
-
-@dataclass(frozen=True)
 class Shape:
     """Buckets with z records: ``records`` (b, z), the ``values`` (b, d) that they list, and ``counts`` (b, d) of these.
 
@@ -98,9 +82,19 @@ class Shape:
         return Shape(self.records[chosen], self.values[chosen], self.counts[chosen], self.exact)
 
     def split(self) -> Iterator[slice]:
-        """Return batches of the buckets."""
+        """Yield what makes a batch of the buckets."""
         step = max(1, ENTRIES // (self.records.shape[1] * self.values.shape[1]))
         yield from (slice(start, start + step) for start in range(0, len(self.records), step))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Buckets ``of`` a shape: ``places`` (b, z, d) of their probabilities, ``beliefs`` q (b, z, d), ``logs`` (b,)."""
+
+    of: Shape
+    places: Ints
+    beliefs: Floats
+    logs: Floats
 
 
 def list_shapes(arrays: ReleaseArrays) -> list[Shape]:
@@ -205,19 +199,17 @@ class BucketLikelihood:
         flat, values = probabilities.ravel(), probabilities.shape[1]
         for shape, scales in zip(self.shapes, self._scales, strict=True):
             for part in shape.split():
-                records, listed = shape.records[part], shape.values[part]
-                places = self.member[records][:, :, None] * values + listed[:, None, :]
+                one = shape.select_buckets(part)
+                places = self.member[one.records][:, :, None] * values + one.values[:, None, :]
                 weights = np.maximum(flat[places], LEAST)
-                if shape.exact:
+                if one.exact:
                     beliefs, logs = exact_posterior(weights)
                 elif settled:
-                    beliefs, logs, _ = approximate_posterior(weights, shape.counts[part], scales[part] ** 0, COLD)
+                    beliefs, logs, _ = approximate_posterior(weights, one.counts, scales[part] ** 0, COLD)
                     beliefs = round_sums(beliefs)
                 else:
-                    beliefs, logs, scales[part] = approximate_posterior(
-                        weights, shape.counts[part], scales[part], self._rounds
-                    )
-                yield Batch(records, listed, shape.counts[part], places, beliefs, logs, shape.exact)
+                    beliefs, logs, scales[part] = approximate_posterior(weights, one.counts, scales[part], self._rounds)
+                yield Batch(one, places, beliefs, logs)
 
     def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
         """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
@@ -238,13 +230,15 @@ class BucketLikelihood:
         parts: list[tuple[Ints, Ints, Floats]] = []
         number = 0
         for batch in BucketLikelihood(shapes, self.member, self.sizes).find_posteriors(probabilities):
-            members = self.member[batch.records.ravel()]
+            members = self.member[batch.of.records.ravel()]
             score = -probabilities[members]
-            at = np.repeat(np.arange(len(members)), batch.values.shape[1])
-            listed = np.repeat(batch.values, batch.records.shape[1], axis=0)
+            at = np.repeat(np.arange(len(members)), batch.of.values.shape[1])
+            listed = np.repeat(batch.of.values, batch.of.records.shape[1], axis=0)
             np.add.at(score, (at, listed.ravel()), batch.beliefs.ravel())
-            parts.append((members, number + np.repeat(np.arange(len(batch.records)), batch.records.shape[1]), score))
-            number += len(batch.records)
+            parts.append(
+                (members, number + np.repeat(np.arange(len(batch.of.records)), batch.of.records.shape[1]), score)
+            )
+            number += len(batch.of.records)
         rows, buckets, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
         return np.concatenate([self._square_scores(term, rows, buckets, scores) for term in design.terms])
 
@@ -408,9 +402,9 @@ def list_weights(likelihood: BucketLikelihood, probabilities: Floats) -> tuple[I
     parts = []
     for batch in likelihood.find_posteriors(probabilities, settled=True):
         shape = batch.beliefs.shape
-        record = np.broadcast_to(batch.records[:, :, None], shape).ravel()
-        value = np.broadcast_to(batch.values[:, None, :], shape).ravel()
-        real = np.broadcast_to(batch.counts[:, None, :] > 0, shape).ravel()
+        record = np.broadcast_to(batch.of.records[:, :, None], shape).ravel()
+        value = np.broadcast_to(batch.of.values[:, None, :], shape).ravel()
+        real = np.broadcast_to(batch.of.counts[:, None, :] > 0, shape).ravel()
         parts.append((record[real], value[real], batch.beliefs.ravel()[real]))
     record, value, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(record, kind="stable")  # sizes alternate
@@ -642,19 +636,12 @@ def calibrate_belief(
 
     The power is that by which their lists are likeliest: below 1 where a fit is too sure of itself.
     """
-    design, likelihood = prepared.design, prepared.likelihood
-    shapes: list[list[Shape]] = [[], []]
-    sizes = np.zeros((2, len(likelihood.sizes)), dtype=np.int64)
-    for shape in likelihood.shapes:
-        held = noise.permutation(len(shape.records)) % HELD_OUT == 0
-        for part, chosen in enumerate((~held, held)):
-            if chosen.any():
-                one = shape.select_buckets(chosen)
-                shapes[part].append(one)
-                sizes[part] += np.bincount(likelihood.member[one.records].ravel(), minlength=sizes.shape[1])
-    used, held_out = (BucketLikelihood(part, likelihood.member, size) for part, size in zip(shapes, sizes, strict=True))
-    refit = fit_softmax(design, used, offset, fit, REFIT, report)
-    return calibrate_power(held_out, design.probabilities(refit.theta, offset))
+    held = noise.permutation(len(prepared.arrays.sizes)) % HELD_OUT == 0
+    used, held_out = (
+        prepare_release(prepared.arrays.select_buckets(chosen), prepared.features) for chosen in (~held, held)
+    )
+    refit = fit_softmax(used.design, used.likelihood, offset, fit, REFIT, report)
+    return calibrate_power(held_out.likelihood, held_out.design.probabilities(refit.theta, offset))
 
 
 def calibrate_power(likelihood: BucketLikelihood, probabilities: Floats) -> tuple[float, float]:
@@ -677,5 +664,5 @@ def raise_power(probabilities: Floats, power: float) -> Floats:
 
 def _best_beliefs(batch: Batch) -> Floats:
     """Return the largest belief in a value for every record (b, z): a value may have several slots."""
-    same = batch.values[:, :, None] == batch.values[:, None, :]
-    return np.asarray((batch.beliefs @ (same & (batch.counts[:, None] > 0))).max(axis=2))
+    same = batch.of.values[:, :, None] == batch.of.values[:, None, :]
+    return np.asarray((batch.beliefs @ (same & (batch.of.counts[:, None] > 0))).max(axis=2))

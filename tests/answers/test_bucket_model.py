@@ -110,8 +110,8 @@ def test_drawn_tables_have_the_posterior_and_the_lists(size: int, most: int) -> 
     noise = np.random.default_rng(7)
     drawn = draw_table(BucketLikelihood([many], member, copies * likelihood.sizes), probabilities, noise)
     (batch,) = likelihood.find_posteriors(probabilities)
-    for value in np.unique(batch.values):
-        belief = batch.beliefs[0][:, batch.values[0] == value].sum(axis=1)
+    for value in np.unique(batch.of.values):
+        belief = batch.beliefs[0][:, batch.of.values[0] == value].sum(axis=1)
         found = (drawn[places] == value).mean(axis=0)
         np.testing.assert_allclose(found, belief, atol=0.035)  # more than four standard errors
     dealt = deal_table([many], drawn, noise)

@@ -331,9 +331,9 @@ def find_learning(scene: BucketAttackView) -> Finding | None:
         return None
     tally = scene.make_tally()
     for batch in model.find_calibrated_beliefs():
-        rows = scene.record_order[batch.records]
-        uniform = np.broadcast_to(1 / batch.values.shape[1], (len(rows), 1, batch.values.shape[1]))
-        tally.add_block(Block(rows, batch.values, uniform, exclusive=batch.exact), batch.beliefs)
+        rows = scene.record_order[batch.of.records]
+        uniform = np.broadcast_to(1 / batch.of.values.shape[1], (len(rows), 1, batch.of.values.shape[1]))
+        tally.add_block(Block(rows, batch.of.values, uniform, exclusive=batch.of.exact), batch.beliefs)
     return Finding(
         suite.LEARNING,
         suite.LEARNING_KNOWS,
