@@ -336,7 +336,7 @@ class Suite(Generic[S]):
 
     ``scene``: what its tables are to an adversary who learns from quasi-identifiers, None where there are none to learn
     from. ``combining``: those who need a second release. ``quick``: the scene on which publishing estimates what can be
-    learnt beyond the bounds, None where no belief is bounded.
+    learnt beyond the bounds, None where no belief is bounded, and of buckets, whose ``learning`` is a model.
     """
 
     adversaries: tuple[Adversary[S], ...]
@@ -373,7 +373,7 @@ class Suite(Generic[S]):
 LEARNING = "learning"
 LEARNING_KNOWS = "everybody's quasi-identifiers; learns from the release alone which kind of people have which value"
 STRENGTHS = (0.55, 0.7, 0.85, 1.0)
-TYPICAL = 0.7  # what fits bucketized census tables; taken where there is no time to fit
+TYPICAL = 0.7  # what fits census tables; taken where there is no time to fit
 
 
 def attack_by_learning(scene: AttackView, columns: list[Association]) -> list[Finding]:
@@ -473,12 +473,11 @@ class LearningRisk:
 def quick_learning_risk(
     view: ReleaseView, set_up: Callable[[ReleaseView], AttackView] | None, advice: tuple[str, ...]
 ) -> LearningRisk | None:
-    """Estimate the deFinetti attack on a release.
+    """Estimate the deFinetti attack on a release of perturbed records.
 
-    One round of ``attacks.learning`` on the view's sample: for buckets, those in the first ones of each size where
-    their numbers are drawn, else in every k-th one; for perturbed records, every k-th. What is learnt from fewer
-    records is learnt less well, so the whole release shows a little more. None where there is no scene
-    to learn from, and where there are more than ``MANY`` sensitive values.
+    One round of it on every k-th record. What is learnt from fewer records is learnt less well, so the whole release
+    shows a little more. None where there is no scene to learn from, and where there are more than ``MANY`` sensitive
+    values.
     """
     if set_up is None:
         return None
