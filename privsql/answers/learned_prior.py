@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import scipy
 from numpy.typing import NDArray
 from sqlglot import exp
 
@@ -31,6 +30,8 @@ from privsql.keyed_random import seed_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import scipy
 
     from privsql.answers.channel import Channel, Floats
     from privsql.engine.sqlfiles import Field, Roles
@@ -108,15 +109,8 @@ class Sample:
     def by_value(self, column: str, values: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Return E and the number of records for each of some ``values`` of a column."""
         codes = self.columns[column]
-        rank = np.full(int(codes.max(initial=-1)) + 1, -1)
-        rank[values] = np.arange(len(values))
-        groups = rank[codes]
-        order = np.argsort(groups, kind="stable")[np.count_nonzero(groups < 0) :]
-        records = np.bincount(groups[order], minlength=len(values))
-        ends = np.concatenate(([0], np.cumsum(records)))
-        shape = (len(values), self.contributions.shape[0])
-        placed = scipy.sparse.csr_array((np.ones(len(order)), self.places[order], ends), shape=shape)
-        return (placed @ self.contributions).toarray(), records.astype(np.float64)
+        sets = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
+        return self.observe_sets([sets[value] for value in values])
 
 
 def encode_values(column: pa.ChunkedArray) -> Codes:
