@@ -13,6 +13,7 @@ from sqlglot import exp
 from privsql.answers.channel import Observation, reconstruct
 from privsql.answers.estimate import project_within
 from privsql.attacks.scene import AttackView, Finding, ReleaseView
+from privsql.engine.database import SilentReporter, report_steps
 from privsql.engine.sqlfiles import BITS, Holes, column, fill, injective_text, same_columns, temp_table
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from privsql.attacks.scene import Block, Floats, Ints, Tally
     from privsql.engine.database import Relations
+    from privsql.engine.progress import Reporter
     from privsql.model.manifest import Manifest
 
 # Association ----------------------------------------------------------------------------------------------------------
@@ -345,10 +347,12 @@ class Suite(Generic[S]):
     quick: Callable[[ReleaseView], AttackView] | None = None
     learning: Callable[[ReleaseView], Finding | None] = lambda _: None
 
-    def run_attacks(self, view: ReleaseView) -> list[Finding]:
-        """Every adversary against one release."""
-        learnt = AttackContext(view, self.scene or self._refuse_view)
-        findings = [findings for one in self.adversaries for findings in one.attack(learnt)]
+    def run_attacks(self, view: ReleaseView, report: Reporter | None = None) -> list[Finding]:
+        """Every adversary against one release; ``report``: how many of them are done."""
+        learnt, reported = AttackContext(view, self.scene or self._refuse_view), report or SilentReporter()
+        reported.start_step("Attacking the release")
+        steps = report_steps(reported, (one.attack(learnt) for one in self.adversaries), len(self.adversaries))
+        findings = [finding for found in steps for finding in found]
         reduced = view.manifest.persons is not None and view.manifest.persons.rule == "one"
         return findings + (attack_by_choice(learnt.scene) if view.source and reduced and self.scene is not None else [])
 

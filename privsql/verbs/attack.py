@@ -148,7 +148,8 @@ def attack(
     with options_from(how, attack) as options:
         with open_release(target) as (db, attached), explain_failures(target):
             manifest, adversaries = attached.manifest, attached.mechanism.adversaries
-            findings = adversaries.run_attacks(ReleaseView(db, manifest, drawn, within=near)) if source is None else []
+            view = ReleaseView(db, manifest, drawn, within=near)
+            findings = adversaries.run_attacks(view, options.report) if source is None else []
         if source is not None:
             spec = spec_from_manifest(source, manifest)
             with (
@@ -157,7 +158,7 @@ def attack(
             ):
                 require_same_persons(manifest, records)
                 view = ReleaseView(beside.db, manifest, drawn, beside.database, source=True, within=near)
-                findings = adversaries.run_attacks(view)
+                findings = adversaries.run_attacks(view, options.report)
         for other in others:
             findings += _combine_releases((target, other))
     return Attacked(findings, source is not None, time.monotonic() - clock)

@@ -173,7 +173,6 @@ def _gather_facts(
         expected = estimate_accuracy(opened, reported)
         how_to_ask, certain = make_snippets(opened, locate_release(target)), BASELINE in opened.answers.certain
     params = mechanism.read(manifest)
-    reported.start_step("Attacking the release")
     attacked, bounds = attack(target, source, key_file=key_file, options=options), verified.bounds
     with open_release(target) as (_, attached), explain_failures(target):
         learning = find_learning(attacked.findings)

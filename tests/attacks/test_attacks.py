@@ -23,6 +23,7 @@ import privsql
 from privsql.attacks import adversaries, suite
 from privsql.attacks.scene import OUTSIDE, PROMISED, Block, Finding, ReleaseView, Tally, Truth
 from privsql.dp_random import laplace
+from privsql.engine.progress import SilentReporter
 from privsql.errors import GuaranteeError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import attacks
@@ -438,6 +439,29 @@ def test_a_value_just_above_its_bound_is_found(plain: Path, tmp_path: Path) -> N
 
     found = attacked(changed(plain, tmp_path, leak), code=1)
     assert broken(found) == {"homogeneity", "linkage"}
+
+
+class Watcher(SilentReporter):
+    """Writes down what a progress bar would show."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.percents: list[float] = []
+
+    def start_step(self, title: str) -> None:
+        self.steps.append(title)
+
+    def update(self, percent: float) -> None:
+        self.percents.append(percent)
+
+
+@pytest.mark.slow
+def test_who_watches_sees_how_many_adversaries_are_done(plain: Path) -> None:
+    bar = Watcher()
+    privsql.attack(plain / "ill.duckdb", options=privsql.Options(report=bar))
+    assert bar.steps[-1] == "Attacking the release"
+    number = len(get_mechanism("bucketize").adversaries.adversaries)
+    assert bar.percents == pytest.approx([100 * done / number for done in range(number + 1)])
 
 
 @pytest.mark.slow
