@@ -1,6 +1,7 @@
 """Speed and memory, as ratios against a plain copy or a raw count in the same run. Nothing here asserts.
 
     python -m tests.benchmarks publish [--rows N] [--memory-limit 2GB]     publishing, as users do, against a plain copy
+    python -m tests.benchmarks verbs [--rows N]                            other commands, and tables of other shapes
     python -m tests.benchmarks search                                      two sizes and the optimum
     python -m tests.benchmarks query [--rows N]                            answers against the raw query
     python -m tests.benchmarks accuracy [--keys N] [--only TEXT]           error and coverage, real and made tables
@@ -145,6 +146,16 @@ def publish(
             source = warehouse(Path(place), size, texts=texts)
             table = publishing.ratios(source, list(QI), Path(place), memory_limit, runs)
             show(f"publish {size:,} rows, memory limit {memory_limit}", columns, list(table))
+
+
+@app.command()
+def verbs(rows: int = 1_000_000, runs: int = 1) -> None:
+    """What else is done with a table and its release, by the command line; and tables of other shapes."""
+    with tempfile.TemporaryDirectory() as place:
+        table = publishing.verbs(warehouse(Path(place), rows), list(QI), Path(place), runs)
+        show(f"verbs on {rows:,} rows", ["verb", "copy s", "CPU s", "wall s", "CPU in copies", "GiB"], list(table))
+        columns = ["table", "publish CPU s", "wall s", "one count CPU s", "wall s"]
+        show("other shapes", columns, list(publishing.shapes(Path(place))))
 
 
 @app.command()

@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import duckdb
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
@@ -24,6 +26,27 @@ with duckdb.connect(config={"memory_limit": limit} if limit else {}) as db:
         db.execute("CREATE TABLE c.t AS SELECT * FROM w.t")
         db.execute("CHECKPOINT c")
 """
+PRIVSQL = sys.executable, "-m", "privsql"
+VERBS = {  # of a release r.duckdb of a table
+    "init": ("init", "{source}", "--table", "t", "--sensitive", "occupation"),
+    "verify": ("verify", "r.duckdb"),
+    "verify --source": ("verify", "r.duckdb", "--source", "spec.toml"),
+    "attack": ("attack", "r.duckdb"),
+    "attack --source": ("attack", "r.duckdb", "--source", "spec.toml"),
+    "report": ("report", "r.duckdb", "--to", "r.html"),
+}
+SHAPES = {  # columns and values of tables that differ from the others, and their records
+    "2 columns x 200 records": (2, 10, 200),
+    "1,000 columns x 5,000 records": (999, 20, 5_000),
+    "3 columns x 1,000,000 records, 50,000 values": (3, 50_000, 1_000_000),
+}
+SPEC = """
+source = {{ database = "{source}", table = "t" }}
+columns = {{ quasi_identifiers = {columns}, sensitive = "occupation" }}
+release = {{ name = "r", to = "r.duckdb" }}
+mechanism = {{ algorithm = "two-size", threshold = "8*f + 0.02" }}
+"""
+ONE_VALUE = "SELECT COUNT(*) FROM r WHERE c0 < 3 AND s = 'v7'"
 MECHANISMS = {
     "bucketize": {"algorithm": "two-size", "threshold": "8*f + 0.02"},
     "randomize": {"kind": "randomize", "rho1": "1/10", "rho2": "1/3"},
@@ -69,9 +92,8 @@ def publish(source: Path, columns: Sequence[str], folder: Path, mechanism: str, 
     flags += [*WAYS[how], *(("--memory-limit", limit) if limit else ())]
     (folder / "ledger.duckdb").unlink(missing_ok=True)
     names = ["--table", "t", "--qi", ",".join(columns), "--sensitive", "occupation", "--name", "r", "--to", "r.duckdb"]
-    used = run([sys.executable, "-m", "privsql", "publish", str(source), *names, *flags], folder)
-    (folder / "r.duckdb").unlink()
-    return used
+    (folder / "r.duckdb").unlink(missing_ok=True)
+    return run([*PRIVSQL, "publish", str(source), *names, *flags], folder)
 
 
 def ratios(source: Path, columns: Sequence[str], folder: Path, limit: str | None, runs: int) -> Iterator[list[object]]:
@@ -83,3 +105,30 @@ def ratios(source: Path, columns: Sequence[str], folder: Path, limit: str | None
             best = min(times, key=lambda one: one.processor)
             copies = [best.processor / plain.processor, best.wall / plain.wall]
             yield [mechanism, how, plain.processor, best.processor, best.wall, *copies, best.memory]
+
+
+def verbs(source: Path, columns: Sequence[str], folder: Path, runs: int) -> Iterator[list[object]]:
+    """Verb, seconds of a copy, then of the command: processor time, wall time, processor time in copies, memory."""
+    plain = min((copy(source, folder, None) for _ in range(runs)), key=lambda one: one.processor)
+    publish(source, columns, folder, "bucketize", "default", None)
+    (folder / "spec.toml").write_text(SPEC.format(source=source, columns=list(columns)), encoding="utf-8")
+    for name, words in VERBS.items():
+        command = [*PRIVSQL, *(word.format(source=source) for word in words)]
+        best = min((run(command, folder) for _ in range(runs)), key=lambda one: one.processor)
+        yield [name, plain.processor, best.processor, best.wall, best.processor / plain.processor, best.memory]
+
+
+def shapes(folder: Path) -> Iterator[list[object]]:
+    """Tables of other shapes: processor time and wall time of publishing them, and of one count of one value."""
+    for name, (columns, values, records) in SHAPES.items():
+        source, release = folder / f"{columns}.duckdb", folder / "r.duckdb"
+        names = [f"c{i}" for i in range(columns)]
+        made = ", ".join(f"(hash(range * {2 * i + 3} + {i}) % 10)::UTINYINT AS {one}" for i, one in enumerate(names))
+        with duckdb.connect(str(source)) as db:
+            db.execute(f"CREATE TABLE t AS SELECT {made}, 'v' || (range % {values}) AS s FROM range({records})")
+        for file in (release, folder / "ledger.duckdb"):
+            file.unlink(missing_ok=True)
+        flags = ["--qi", ",".join(names), "--sensitive", "s", "--threshold", "1/4", "--name", "r", "--to", "r.duckdb"]
+        published = run([*PRIVSQL, "publish", str(source), "--table", "t", *flags], folder)
+        counted = run([*PRIVSQL, "query", "r.duckdb", ONE_VALUE], folder)
+        yield [name, published.processor, published.wall, counted.processor, counted.wall]
