@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -273,14 +274,9 @@ class DuckContainer(DuckRelations):
             wrong.append("bytes behind the entries of its headers")
         for kind, schema, table_name, _ in self.list_relations(name):
             if kind == "table":
-                deleted = self._count_deleted(table(table_name, name, schema))
+                deleted = int(self.connection.rows(_deleted_query(table_name, name, schema))[0][0])
                 wrong += [f"{deleted:,} deleted rows of {table_name!r}"] if deleted else []
         return wrong
-
-    def _count_deleted(self, stored: exp.Table) -> int:
-        """Return how many rows of a stored table are deleted and still lie in the file."""
-        holes: Holes = {"table": stored, "called": exp.Literal.string(render_sql(stored))}
-        return int(self.rows(fill("duckdb/deleted", holes))[0][0])
 
     def detach(self, name: str) -> None:
         self.connection.run(f"CHECKPOINT {quote_identifier(name)}")
@@ -325,8 +321,7 @@ class DuckContainer(DuckRelations):
 
     def _fetch_objects(self, database: str) -> list[tuple[Any, ...]]:
         """Return (kind, name, SQL, schema) of what a database holds; privsql puts no functions into new files."""
-        functions = exp.false() if database in self._made else exp.true()
-        return self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database), "functions": functions}))
+        return self.connection.rows(_objects_query(database, functions=database not in self._made))
 
     def create_schema(self, name: str, *, into: str) -> None:
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(into)}.{quote_identifier(name)}")
@@ -414,6 +409,20 @@ def file_pattern(name: str) -> str:
 def escape_pattern(path: str) -> str:
     """Return the pattern that this path alone meets."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in path)
+
+
+@lru_cache(maxsize=256)
+def _objects_query(database: str, *, functions: bool) -> str:
+    """Return the statement that lists the objects of a database; opening a release asks it every time."""
+    listed = exp.true() if functions else exp.false()
+    return render_sql(fill("duckdb/objects", {"database": exp.Literal.string(database), "functions": listed}))
+
+
+@lru_cache(maxsize=256)
+def _deleted_query(name: str, database: str, schema: str) -> str:
+    """Return the statement that counts rows of a stored table that are deleted and still lie in the file."""
+    stored = table(name, database, schema)
+    return render_sql(fill("duckdb/deleted", {"table": stored, "called": exp.Literal.string(render_sql(stored))}))
 
 
 # Locked ---------------------------------------------------------------------------------------------------------------
