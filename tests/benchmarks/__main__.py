@@ -10,6 +10,7 @@
     python -m tests.benchmarks partition                                   searching partitions for randomization
     python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
     python -m tests.benchmarks model [--keys N] [--key K] [--only TEXT]    a release as one model: error, interval, cost
+    python -m tests.benchmarks promises [--only TEXT] [--method TEXT]      noisy tables beside others, same promise
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
     python -m tests.benchmarks dp [--only TEXT] [--epsilon E] [--minutes N] private tables and sets beside their peers
     python -m tests.benchmarks grow [--rows N]                             (k,e)-anonymity of tables that grow
@@ -56,6 +57,7 @@ from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen
 from tests.benchmarks import growing, modelling, publishing, serving
 from tests.benchmarks import private as beside_peers
+from tests.benchmarks import promises as promising
 from tests.benchmarks import scale as scaling
 from tests.benchmarks import sketches as sketching
 from tests.benchmarks import start as starting
@@ -305,6 +307,20 @@ def model(keys: int = 3, key: int = 1, conditions: int = 200, only: str = "") ->
         show(f"{label}: relative error", ["key", "estimator", "from", "to", "answers", "error"], errors)
         show(f"{label}: intervals", ["key", "kind", "from", "to", "answers", "coverage", "rms z"], intervals)
         show(f"{label}: a classifier of rows", ["key", "labels", "accuracy", "AUC"], learnt)
+
+
+@app.command()
+def promises(conditions: int = 200, key: int = 1, only: str = "", method: str = "") -> None:
+    """Noisy tables of values beside bucketize, up, pp and marginals, at the same promise."""
+    figures = [f"{low:,}-{high:,}" for low, high in promising.BANDS]
+    for name, rule in promising.PROMISES:
+        if not (DATA / f"{name}.parquet").is_file() or only not in f"{name} {rule}":
+            continue
+        data = DATA / f"{name}.parquet", [column for column in QI if column != REAL[name]], REAL[name]
+        chosen = [one for one in promising.METHODS if method in one]
+        with tempfile.TemporaryDirectory() as place:
+            rows = list(promising.compare(data, rule, Path(place), conditions, key, chosen))
+        show(f"{name} {rule}", ["method", "epsilon", *figures, "TV 2-way", "TV 3-way", "CPU s to publish"], rows)
 
 
 @app.command()

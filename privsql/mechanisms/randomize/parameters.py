@@ -284,7 +284,7 @@ class TablesPlan(Facts):
 class TablesFacts(Facts):
     """The facts of noisy tables: all of them follow from what is published.
 
-    ``coefficients`` and ``misfit``: how wide intervals are, learnt from rehearsals on the published tables.
+    ``coefficients``: how wide intervals of measured cells and of others are, learnt from a rehearsal on the tables.
     """
 
     title: ClassVar = "noisy tables"
@@ -294,7 +294,7 @@ class TablesFacts(Facts):
     tables: int = Field(ge=1)
     chosen: int = Field(ge=0)
     cells: int = Field(ge=1)
-    coefficients: list[float]
+    coefficients: list[list[float]]
     noise: NoiseOrigin
     opendp: Version
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations
 from math import floor, pi
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from privsql.answers.channel import Floats
     from privsql.answers.softmax import Design, SoftmaxFit
     from privsql.dp_random import SelectionNoise
+    from privsql.model.manifest import Estimate
 
 # Public codes ---------------------------------------------------------------------------------------------------------
 # Quasi-identifiers are public, and so is whatever follows from them: levels, bins, and the cells that anybody is in.
@@ -42,6 +43,16 @@ class PublicTable:
     columns: tuple[int, ...]
     cells: Ints
     size: int
+
+    def find_unions(self, sizes: Ints, group: Ints, combination: Ints) -> dict[int, Ints]:
+        """Return the cells of each group of combinations that is a union of cells; ``sizes``: records of each."""
+        key, member = np.unique(group * self.size + self.cells[combination], return_inverse=True)
+        inside, whole = np.bincount(member, sizes[combination]), np.bincount(self.cells, sizes)
+        at, cells = np.divmod(key, self.size)
+        groups, starts = np.unique(at, return_index=True)
+        broken = set(at[inside < whole[cells]].tolist())
+        each = zip(groups.tolist(), np.split(cells, starts[1:]), strict=True)
+        return {one: union for one, union in each if one not in broken}
 
 
 @dataclass(frozen=True)
@@ -225,6 +236,7 @@ FIRST = Schedule(first=8, rounds=1, last=8)
 LAST = Schedule(first=6, rounds=2, each=6, last=12)
 AGAIN = Schedule(rounds=0, last=16)
 FEWEST, RAKING, FARTHEST, TINY = 30, 3, 10.0, 1e-9
+TYPICAL_INTERACTION, MOST_INTERACTION = 0.1, 0.3
 
 
 @dataclass(frozen=True)
@@ -253,7 +265,8 @@ class TableLikelihood:
 @dataclass(frozen=True)
 class TablesModel:
     """The model of measured tables: ``design`` and ``fit``, ``offset`` (K,), ``places``: where the cells of each table
-    begin in the design, and ``weights`` (rows, K), of which those of a combination add up to 1.
+    begin in the design, and ``weights`` (rows, K), of which those of a combination add up to 1. ``interaction``: by
+    what share of itself a count of a pair of columns lies from what the columns alone make likely.
     """
 
     rule: TablesRule
@@ -262,6 +275,7 @@ class TablesModel:
     offset: Floats
     places: dict[int, int]
     weights: Floats
+    interaction: float = 0.0
 
     def expect_table(self, k: int) -> Floats:
         """Return the counts of a table that the weights make likely (size * K,)."""
@@ -308,7 +322,38 @@ def fit_tables(
     fit = fit_softmax(design, likelihood, offset, fit, FIRST if start is None else schedule)
     weights = design.probabilities(fit.theta, offset)
     rake_weights(weights, codes, combined)
-    return TablesModel(rule, design, fit, offset, places, weights)
+    interaction = 0.0 if start is None else estimate_interaction(start, combined)
+    return TablesModel(rule, design, fit, offset, places, weights, interaction)
+
+
+def refit_tables(tables: Sequence[NoisyTable], rule: TablesRule) -> TablesModel:
+    """Return the model of published tables, as ``measure_tables`` fits it."""
+    first = [one for one in tables if one.choice is None][: rule.columns]
+    return fit_tables(tables, rule, fit_tables(first, rule))
+
+
+def estimate_interaction(columns: TablesModel, combined: Mapping[int, tuple[Floats, float]]) -> float:
+    """Return how far pairs lie from a model of the ``columns`` alone, by the moments of measured ones.
+
+    With mu expected, noise of variance s^2 and counts y = mu (1 + u): the mean of (y - mu)^2 - s^2 - mu by mu^2. Where
+    no pair was worth its noise, the largest u with which none would have been.
+    """
+    rule, above, below = columns.rule, 0.0, 0.0
+    for k, (counts, variance) in combined.items():
+        if k >= rule.columns:
+            expected = columns.expect_table(k)
+            share = expected**2 / (variance + expected + (TYPICAL_INTERACTION * expected) ** 2) ** 2
+            above += float(share @ ((counts.ravel() - expected) ** 2 - variance - expected))
+            below += float(share @ expected**2)
+    if below:
+        return float(max(above / below, 0.0) ** 0.5)
+    noise = float(SUBSTITUTION.mean_noise(rule.remaining_budget / max(1, rule.rounds)))
+    grid, bounds = np.linspace(0, MOST_INTERACTION, 51), []
+    for k in range(rule.columns, len(rule.codes.tables)):
+        expected = columns.expect_table(k)[:, None]
+        beyond = ((expected + (grid * expected) ** 2) ** 0.5 - expected**0.5).sum(axis=0) * (2 / pi) ** 0.5
+        bounds.append(float(grid[beyond <= WORTH * noise * len(expected)].max()))
+    return min(bounds, default=0.0)
 
 
 def make_design(codes: PublicCodes, pairs: Sequence[int]) -> tuple[Design, dict[int, int]]:
@@ -358,16 +403,21 @@ def _sum_cells(weights: Floats, sizes: Ints, cells: Ints, size: int) -> Floats:
 
 
 # Intervals ------------------------------------------------------------------------------------------------------------
-# A table of values is drawn from the weights, measured with noise of the same scales, and the model is fitted to that.
-# How far its answers lie from the drawn table's is regressed on what is known of a question: with T records of n that
-# meet its conditions on quasi-identifiers, S the estimate and V = sum of s (1 - s), s a record's weight in its values,
+# A table of values is drawn, measured with noise of the same scales, and the model is fitted to that. It is drawn from
+# the weights, moved by random effects of every pair of columns that was not measured, as large as measured pairs have
+# them: real tables have interactions that the model lacks. How far answers lie from the drawn table's is regressed on
+# what is known of a question: with T records of n that meet its conditions on quasi-identifiers, S the estimate and
+# V = sum of s (1 - s), s a record's weight in its values,
 #
-#     log(se^2/V) = beta (1, log S, log^2 S, log(T/n), log(V/S)).
+#     log(se^2/V) = beta (1, log S, log^2 S, log(T/n), log(V/S)),
 #
-# Real tables are not drawn from the model: MISFIT is how much more they miss.
+# one beta for sums of measured cells and one for all else, which makes the interval of the worst band of true answers
+# hold in the drawn table what it should.
 
-CONDITIONS, ATTRIBUTES, SETS, LEAST_SHARE, MISFIT = 150, 3, 10, 0.002, 2.0
+CONDITIONS, ATTRIBUTES, SETS, LEAST_SHARE = 150, 3, 10, 0.002
 MOST_EXCESS = 4.0
+BANDS = (1, 50, 200, 1_000, 5_000)
+CONFIDENCE, QUANTILE = 0.95, 1.96
 
 
 def interval_features(members: Floats, count: Floats, variance: Floats, records: int) -> Floats:
@@ -377,11 +427,14 @@ def interval_features(members: Floats, count: Floats, variance: Floats, records:
     return np.stack((np.ones_like(size), size, size**2, share, open_), axis=1)
 
 
-def rehearse(model: TablesModel, tables: Sequence[NoisyTable]) -> list[float]:
-    """Return the coefficients of intervals, from one release of a drawn table; nothing but public counts is used."""
+def rehearse(model: TablesModel, tables: Sequence[NoisyTable]) -> list[list[float]]:
+    """Return the coefficients of intervals, of sums of measured cells and of others, from one release of a drawn table.
+
+    Nothing but what is published is used.
+    """
     draw = seed_key(0).random_generator("rehearsal")
     rule, codes = model.rule, model.rule.codes
-    drawn = draw.multinomial(codes.sizes, model.weights)
+    drawn = draw_values(model, {k for one in tables for k in one.columns}, draw)
     noise, again = SeededNoise(draw), []
     for one in tables:
         (k,) = one.columns
@@ -389,7 +442,7 @@ def rehearse(model: TablesModel, tables: Sequence[NoisyTable]) -> list[float]:
         exact = np.rint(counts).astype(np.int64).ravel()
         again.append(measure_table(one.columns, exact, one.budget, noise, one.choice, one.law))
     weights = fit_tables(again, rule, model, AGAIN).weights
-    found = []
+    found: list[list[Floats]] = [[], []]
     for _ in range(CONDITIONS):
         chosen = draw.choice(len(codes.names), draw.integers(1, min(ATTRIBUTES, len(codes.names)) + 1), replace=False)
         at, inside = draw.integers(len(codes.sizes)), np.ones(len(codes.sizes), dtype=bool)
@@ -403,21 +456,113 @@ def rehearse(model: TablesModel, tables: Sequence[NoisyTable]) -> list[float]:
         each, size = weights[rows] @ wanted, codes.sizes[rows]
         truth = drawn[rows].sum(axis=0) @ wanted
         members = np.full(len(truth), float(size.sum()))
-        found.append(np.stack((members, truth, size @ each, size @ (each * (1 - each))), axis=1))
-    members, truth, count, variance = np.concatenate(found).T if found else np.zeros((4, 0))
+        found[len(chosen) > 1].append(np.stack((members, truth, size @ each, size @ (each * (1 - each)))))
+    return [_regress_errors(answers, int(codes.sizes.sum())) for answers in found]
+
+
+def draw_values(model: TablesModel, measured: set[int], draw: np.random.Generator) -> Ints:
+    """Return a table of values (rows, K), drawn from the weights with random effects of pairs not ``measured``."""
+    tables, weights = model.rule.codes.tables, model.weights
+    if model.interaction:
+        weights = weights.copy()
+        for k in range(model.rule.columns, len(tables)):
+            if k not in measured:
+                effects = np.exp(draw.normal(0, model.interaction, (tables[k].size, model.rule.values)))
+                weights *= effects[tables[k].cells]
+        weights /= weights.sum(axis=1, keepdims=True)
+    return draw.multinomial(model.rule.codes.sizes, weights)
+
+
+def _regress_errors(answers: Sequence[Floats], records: int) -> list[float]:
+    """Return coefficients by answers: members, truth, estimate and V of each (4, G)."""
+    members, truth, count, variance = np.hstack([np.zeros((4, 0)), *answers])
     (use,) = np.nonzero((variance > 0.1) & (count >= 1))
     if len(use) < FEWEST:
         return [0.0] * 5
-    features = interval_features(members[use], count[use], variance[use], int(codes.sizes.sum()))
+    features = interval_features(members[use], count[use], variance[use], records)
     basis, change = np.linalg.qr(features)  # terms that go together would hold up the regression
     basis, change = basis * np.sign(change[0, 0]) * len(use) ** 0.5, change * np.sign(change[0, 0]) / len(use) ** 0.5
-    beta = np.linalg.solve(change, fit_gamma(basis, (count - truth)[use] ** 2 / variance[use]))
+    amounts = (count - truth)[use] ** 2 / variance[use]
+    beta = np.linalg.solve(change, fit_gamma(basis, amounts))
+    z, band = np.sqrt(amounts / np.exp(features @ beta)), np.searchsorted(BANDS, truth[use], side="right")
+    widest = [np.quantile(z[band == one], CONFIDENCE) for one in range(6) if (band == one).sum() >= FEWEST]
+    beta[0] += 2 * np.log(max(1.0, max(widest, default=0) / QUANTILE))
     return [round(float(one), 6) for one in beta]
 
 
 def standard_errors(
-    coefficients: Sequence[float], members: Floats, count: Floats, variance: Floats, records: int
+    coefficients: Sequence[Sequence[float]],
+    measured: Any,
+    members: Floats,
+    count: Floats,
+    variance: Floats,
+    records: int,
 ) -> Floats:
-    """Return standard errors of counts (G,)."""
-    logs = interval_features(members, count, variance, records) @ np.array(coefficients)
-    return np.asarray(np.sqrt(MISFIT * np.maximum(variance, 0) * np.exp(np.clip(logs, -MOST_EXCESS, MOST_EXCESS))))
+    """Return standard errors of counts (G,); ``measured`` (G,): whether each is a sum of measured cells."""
+    logs = np.where(measured, *(interval_features(members, count, variance, records) @ np.array(coefficients).T).T)
+    return np.asarray(np.sqrt(np.maximum(variance, 0) * np.exp(np.clip(logs, -MOST_EXCESS, MOST_EXCESS))))
+
+
+# Measured cells -------------------------------------------------------------------------------------------------------
+# A sum of n counts of one table has the sum of n independent discrete Laplace variables as its noise, whose
+# characteristic function is ((1 - p)^2/(1 - 2 p cos t + p^2))^n with p = e^(-1/scale).
+
+FEW_CELLS, ROUNDING = 20, 1e-4  # of a sum whose interval follows from the noise alone; of counts
+FINEST, FARTHEST_NOISE = 2_000.0, 26  # scale in steps of the lattice; standard deviations that are looked at
+
+
+@cache
+def noise_reach(budgets: tuple[Fraction, ...], cells: int, confidence: float) -> float:
+    """Return the least q that the noise of a sum of ``cells`` counts exceeds with at most 1 - ``confidence``.
+
+    ``budgets``: of one or two measurements of the table, of which the counts are the mean by precision.
+    """
+    variances = np.array([SUBSTITUTION.variance(one) for one in budgets])
+    scales = [SUBSTITUTION.scale(one) for one in budgets]
+    step, shares, laws = max(1.0, max(scales) / FINEST), 1 / variances / (1 / variances).sum(), []
+    for scale, variance in zip(scales, variances.tolist(), strict=True):
+        p, reach = np.exp(-step / scale), int(FARTHEST_NOISE * (cells * variance) ** 0.5 / step) + 40
+        angles = pi * np.arange(reach + 1) / reach
+        law = np.fft.irfft(((1 - p) ** 2 / (1 - 2 * p * np.cos(angles) + p**2)) ** cells)
+        laws.append((np.arange(-reach, reach), np.roll(law, reach)))
+    (places, chances), *others = laws
+    if not others:
+        return step * float(np.searchsorted(np.cumsum(np.bincount(np.abs(places), chances)), confidence))
+    (steps, law), least, most = others[0], 0.0, float(len(places) + len(others[0][0]))
+    below = np.concatenate(([0.0], np.cumsum(law)))
+    while most - least > 1e-3 * most:
+        q = (least + most) / 2
+        low, high = (np.sign(side) * q - shares[0] * places for side in (-1, 1))
+        first = np.searchsorted(shares[1] * steps, low, side="left")
+        last = np.searchsorted(shares[1] * steps, high, side="right")
+        least, most = (least, q) if chances @ (below[last] - below[first]) >= confidence else (q, most)
+    return step * most
+
+
+@dataclass(frozen=True)
+class MeasuredCount:
+    """A noisy sum of ``cells`` counts of a table, each of a ``variance``, over so many ``records``.
+
+    ``budgets``: of the measurements of the table.
+    """
+
+    count: float
+    records: float
+    cells: int
+    variance: float
+    budgets: tuple[Fraction, ...]
+
+    @property
+    def deviation(self) -> float:
+        """Return the standard deviation of its noise."""
+        return float(np.sqrt(self.cells * self.variance))
+
+    def set_interval(self, one: Estimate, confidence: float) -> Estimate:
+        """Return an estimate with the interval by the exact law of the noise, if few cells are summed."""
+        if one.estimate is None or not one.std_error or not 1 <= self.cells <= FEW_CELLS:
+            return one
+        reach = noise_reach(self.budgets, self.cells, confidence)
+        estimate = float(one.estimate)
+        low = min(max(np.ceil(self.count - reach - ROUNDING), 0.0), estimate)
+        high = max(min(np.floor(self.count + reach + ROUNDING), self.records), estimate)
+        return replace(one, std_error=self.deviation, low=float(low), high=float(high))

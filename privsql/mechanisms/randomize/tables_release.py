@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -45,6 +46,7 @@ from privsql.mechanisms.contract import BudgetComposition, Proposal, TableShape,
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.noisy_tables_release import (
     CLIQUES,
+    MARGINALS,
     NOISY_TABLES,
     TABLE_ORDERS,
     read_noisy_tables,
@@ -55,10 +57,12 @@ from privsql.mechanisms.private import PrivateAnswers, PrivateMechanism, refuse_
 from privsql.mechanisms.randomize.parameters import OTHER, TYPICAL, Randomize, TablesFacts, TablesPlan, reach_of
 from privsql.mechanisms.randomize.tables import (
     CHOOSING,
+    MeasuredCount,
     PublicCodes,
     TablesRule,
-    fit_tables,
+    combine_tables,
     measure_tables,
+    refit_tables,
     rehearse,
     standard_errors,
 )
@@ -273,6 +277,16 @@ def read_tables(release: TablesRelease) -> tuple[TablesRule, list[NoisyTable]]:
     return rule, read_noisy_tables(*published, codes.table_names, rule.cell_counts, SUBSTITUTION)
 
 
+def read_published(db: Relations, manifest: Manifest, database: str | None) -> tuple[TablesRule, list[NoisyTable]]:
+    """Return the rule of an open release and its tables; ``UsageError`` if they are damaged."""
+    with refuse_damaged():
+        codes = read_codes(db, manifest.roles, table(PEOPLE, database))
+        rule = make_rule(Randomize.model_validate(manifest.parameters), codes)
+        cliques = db.arrow(all_rows(table(CLIQUES, database)).order_by("clique"))
+        cells = db.arrow(all_rows(table(MARGINALS, database)).order_by("clique", "cell"))
+        return rule, read_noisy_tables(cliques, cells, codes.table_names, rule.cell_counts, SUBSTITUTION)
+
+
 def check_tables(release: TablesRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     named: dict[str, Callable[..., list[str]]] = {
@@ -346,8 +360,7 @@ def _wrong_weights(release: TablesRelease, rule: TablesRule, _: object) -> list[
 
 
 def _wrong_fit(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyTable]) -> list[str]:
-    first = [one for one in tables if one.choice is None][: rule.columns]
-    fitted = fit_tables(tables, rule, fit_tables(first, rule)).weights
+    fitted = refit_tables(tables, rule).weights
     far = float(np.abs(fitted - _read_weights(release, rule)).sum(axis=1) @ rule.codes.sizes / rule.codes.sizes.sum())
     return [] if far <= NEAR else [f"weights lie {far:.3f} from those that the tables give"]
 
@@ -409,11 +422,14 @@ class TablesAnswers(PrivateAnswers):
     ) -> list[Estimate]:
         records = self._manifest.published_records
         facts = TablesFacts.model_validate(self._manifest.facts)
-        error = standard_errors(facts.coefficients, sums.known, sums.n, sums.nn, records)
+        measured = self._measured_counts(query) if query.measure.amount is None else {}
+        known = np.array([group in measured for group in groups])
+        error = standard_errors(facts.coefficients, known, sums.known, sums.n, sums.nn, records)
         nothing, level = np.zeros((len(groups), 1)), ConfidenceLevel(confidence)
         if query.measure.amount is None:
             counts = CountBounds(sums.n[:, None], error[:, None] ** 2, nothing, sums.known[:, None])
-            return count_groups(groups, counts, level)
+            rows = count_groups(groups, counts, level)
+            return [measured[one.group].set_interval(one, confidence) if one.group in measured else one for one in rows]
         widening = (error**2 / np.maximum(sums.nn, 1e-9)).clip(1)
         figures = []
         for at in range(len(groups)):
@@ -427,6 +443,52 @@ class TablesAnswers(PrivateAnswers):
             ends = float(sums.least[at]), float(sums.most[at])
             figures.append(bound_amount(query, figure, ends, count, level))
         return [Estimate(group, *row) for group, row in zip(groups, figures, strict=True)]
+
+    @cached_property
+    def _published(self) -> tuple[TablesRule, list[NoisyTable]]:
+        return read_published(self._db, self._manifest, self._database)
+
+    def _measured_counts(self, query: CountQuery) -> dict[tuple[Any, ...], MeasuredCount]:
+        """Return by group of an answer the least noisy sum of measured cells that it is, if it is one."""
+        if query.predicate is not None or query.lookups:
+            return {}
+        rule, tables = self._published
+        roles, sides = self._roles, [group.side for group in query.groups]
+        people, members = self._read_side(query, "qi", table(PEOPLE), roles.by_qi.as_column("combination"))
+        listed, codes = self._read_side(query, "sa", table(VALUES), roles.by_sa.as_column("code"))
+        wanted, found = np.zeros((len(listed), rule.values)), dict[tuple[Any, ...], MeasuredCount]()
+        wanted[codes] = 1
+        more = 2 * wanted.sum(axis=1, keepdims=True) > rule.values  # then all others are counted, and taken off
+        few = np.where(more, 1 - wanted, wanted)
+        for k, (counts, variance) in combine_tables(tables, rule.values).items():
+            budgets = tuple(one.budget for one in tables if one.columns == (k,))
+            whole = np.bincount(rule.codes.tables[k].cells, rule.codes.sizes)
+            for at, cells in rule.codes.tables[k].find_unions(rule.codes.sizes, *members).items():
+                records, sums = float(whole[cells].sum()), few @ counts[cells].sum(axis=0)
+                noisy = np.where(more[:, 0], records - sums, sums).tolist()
+                for key, count, number in zip(listed, noisy, few.sum(axis=1).tolist(), strict=True):
+                    left, right = iter(people[at]), iter(key)
+                    group = tuple(next(left) if side == "qi" else next(right) for side in sides)
+                    one = MeasuredCount(count, records, int(number) * len(cells), variance, budgets)
+                    if group not in found or one.deviation < found[group].deviation:
+                        found[group] = one
+        return found
+
+    def _read_side(
+        self, query: CountQuery, side: Side, relation: exp.Table, code: exp.Expr
+    ) -> tuple[list[tuple[Any, ...]], tuple[Any, Any]]:
+        """Return the groups of one side, and of every pair of group and code that the question meets both."""
+        names = [name for name, _ in group_terms(query, side)]
+        rows = self._db.arrow(
+            exp.select(*select_terms(query, side), alias_as(code, "code"))
+            .distinct()
+            .from_(relation)
+            .where(all_of(query.filters[side]))
+        )
+        keys = [tuple(same_nan(row[name]) for name in names) for row in rows.select(names).to_pylist()]
+        places: dict[tuple[Any, ...], int] = {}
+        at = np.array([places.setdefault(key, len(places)) for key in keys or [()] * len(rows)], dtype=np.int64)
+        return list(places), (at, rows["code"].to_numpy().astype(np.int64))
 
     def _sums_query(self, query: CountQuery) -> exp.Query:
         amount, roles = query.measure.amount, self._roles
@@ -454,6 +516,8 @@ class TablesAnswers(PrivateAnswers):
 INFORMED, TOGETHER = "informed", "two releases"
 INFORMED_KNOWS = "everybody's quasi-identifiers and all other people's values; even odds before"
 TOGETHER_KNOWS = "the same, and both releases"
+WITHOUT, WITHOUT_KNOWS = "learning from others", "the same as who learns, of tables without the person's own value"
+HELD_OUT = 0.1  # of the people, of whom is learnt from all others
 
 
 def spent_exponent(db: Relations, manifest: Manifest, database: str | None) -> float:
@@ -482,31 +546,55 @@ def attack_informed(learnt: AttackContext[Any]) -> list[Finding]:
 
 
 def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
-    """Return what the published weights say of persons; with the source, how often the likeliest value is right."""
+    """Return what the published weights say of persons; with the source, how often that is right, and of others."""
     view = learnt.view
     sizes, weights = read_beliefs(view)
     best, records = weights.max(axis=1), sizes.sum()
     epsilon = float(Randomize.model_validate(view.manifest.parameters).spent_epsilon)
     without = best * np.exp(-epsilon) / (1 - best + best * np.exp(-epsilon))
     notes = (f"of the mean, others' values alone account for {float(without @ sizes / records):.1%} or more",)
-    right = true_mean = None
-    if view.source:
-        keys = [exp.Ordered(this=one, nulls_first=False) for one in view.roles.qi_columns("r")]
-        holes: Holes = {"records": temp_table("records").as_("r"), "order": keys}
-        rows = view.db.arrow(fill("attack/valued", holes))
-        listed = Randomize.model_validate(view.manifest.parameters).values
-        code = {value: k for k, value in enumerate(listed)}
-        truth = np.array([code.get(value, len(listed)) for value in rows["value"].to_pylist()])
-        at = rows["combination"].to_numpy()
-        right = float((weights.argmax(axis=1)[at] == truth).mean())
-        true_mean = float(weights[at, truth].mean())
-    return [
-        Finding(
-            LEARNING, LEARNING_KNOWS, promised=False, attacked=int(records), mean=float(best @ sizes / records),
-            highest=float(best.max()), baseline=float((sizes @ weights).max() / records), notes=notes,
-            right=right, true_mean=true_mean,
-        )
-    ]  # fmt: skip
+    finding = Finding(
+        LEARNING, LEARNING_KNOWS, promised=False, attacked=int(records), mean=float(best @ sizes / records),
+        highest=float(best.max()), baseline=float((sizes @ weights).max() / records), notes=notes,
+    )  # fmt: skip
+    if not view.source:
+        return [finding]
+    rows = read_truth(view)
+    return [replace(finding, **_compare_beliefs(weights, *rows)), attack_held_out(view, finding, *rows)]
+
+
+def attack_held_out(view: ReleaseView, finding: Finding, combination: Any, truth: Any) -> Finding:
+    """Return what is learnt of a tenth of the persons from the noisy tables of all others, with the release's noise."""
+    rule, tables = read_published(view.db, view.manifest, view.database)
+    held = view.noise.random(len(truth)) < HELD_OUT
+    gone = np.bincount(combination[held] * rule.values + truth[held], minlength=len(rule.codes.sizes) * rule.values)
+    left = replace(rule, codes=replace(rule.codes, sizes=rule.codes.sizes - gone.reshape(-1, rule.values).sum(axis=1)))
+    others = []
+    for one in tables:
+        flat = rule.codes.tables[one.columns[0]].cells[combination[held]] * rule.values + truth[held]
+        others.append(replace(one, counts=one.counts - np.bincount(flat, minlength=one.counts.size)))
+    weights = refit_tables(others, left).weights
+    best = weights[combination[held]].max(axis=1)
+    return replace(
+        finding, adversary=WITHOUT, knows=WITHOUT_KNOWS, attacked=int(held.sum()), mean=float(best.mean()),
+        highest=float(best.max()), notes=(), **_compare_beliefs(weights, combination[held], truth[held]),
+    )  # fmt: skip
+
+
+def _compare_beliefs(weights: Any, combination: Any, truth: Any) -> dict[str, Any]:
+    """Return how often the likeliest value is right, and the mean belief in the true one."""
+    right = float((weights.argmax(axis=1)[combination] == truth).mean())
+    return {"right": right, "true_mean": float(weights[combination, truth].mean())}
+
+
+def read_truth(view: ReleaseView) -> tuple[Any, Any]:
+    """Return combination and value of every record of the source."""
+    keys = [exp.Ordered(this=one, nulls_first=False) for one in view.roles.qi_columns("r")]
+    rows = view.db.arrow(fill("attack/valued", {"records": temp_table("records").as_("r"), "order": keys}))
+    listed = Randomize.model_validate(view.manifest.parameters).values
+    code = {value: k for k, value in enumerate(listed)}
+    truth = np.array([code.get(value, len(listed)) for value in rows["value"].to_pylist()], dtype=np.int64)
+    return rows["combination"].to_numpy(), truth
 
 
 def read_beliefs(view: ReleaseView) -> tuple[Any, Any]:

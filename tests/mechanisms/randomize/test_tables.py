@@ -265,6 +265,49 @@ def test_levels_are_reduced_in_order() -> None:
     assert (few[7], few[50], sorted(set(few))) == (0, 1, [0, 1, 2])
 
 
+# Intervals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cells", [1, 2, 5])
+@pytest.mark.parametrize("budgets", [(2,), (1, 2), (Fraction(1, 3), Fraction(3, 10))])
+@pytest.mark.parametrize("confidence", [0.5, 0.95])
+def test_the_noise_of_a_sum_reaches_as_far_as_its_law_says(
+    cells: int, budgets: tuple[Fraction, ...], confidence: float
+) -> None:
+    """The laws of single counts, multiplied out."""
+    at, laws = np.arange(-400, 401), []
+    for budget in budgets:
+        one = np.exp(-np.abs(at) / SUBSTITUTION.scale(Fraction(budget)))
+        law = one = one / one.sum()
+        for _ in range(cells - 1):
+            law = np.convolve(law, one, mode="same")
+        laws.append(law)
+    precision = np.array([1 / SUBSTITUTION.variance(Fraction(one)) for one in budgets])
+    places, chances = at * precision[0] / precision.sum(), laws[0]
+    if len(budgets) == 2:
+        places = np.add.outer(places, at * precision[1] / precision.sum()).ravel()
+        chances = np.multiply.outer(*laws).ravel()
+    reach = tables.noise_reach(tuple(map(Fraction, budgets)), cells, confidence)
+    assert chances[np.abs(places) <= reach + 1e-9].sum() >= confidence - 1e-9
+    assert chances[np.abs(places) <= 0.998 * reach - 1e-9].sum() < confidence
+
+
+def test_interactions_are_as_large_as_measured_pairs_have_them() -> None:
+    """Of 100,000 people, whose value goes with two columns together by 30 percent of its share, or with none."""
+    draw = np.random.default_rng(5)
+    columns = draw.integers(0, 4, (100_000, 2))
+    rows, member, sizes = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
+    codes = PublicCodes.from_columns({f"c{i}": rows[:, i] for i in range(2)}, sizes)
+    same = columns.sum(axis=1) % 2 == 0
+    for moved in (0.0, 0.3):
+        value = (draw.random(100_000) < 0.5 * (1 + np.where(same, moved, -moved))).astype(np.int64)
+        key, records = np.unique(member * 3 + value, return_counts=True)
+        rule = TablesRule(Fraction(4), 3, codes)
+        measured, model = measure_tables((key // 3, key % 3, records), rule, SeededNoise(draw))
+        assert model.interaction == pytest.approx(moved, abs=0.03)
+        assert {one.choice is None for one in measured} == ({True, False} if moved else {True})
+
+
 # Parameters -----------------------------------------------------------------------------------------------------------
 
 

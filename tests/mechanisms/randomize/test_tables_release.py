@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
 
+from privsql.dp_random import SUBSTITUTION
+from privsql.mechanisms.randomize.tables import noise_reach
 from support.commands import manifest, refused, run, specification, succeeded, write
 from support.loops import slow_but
 
@@ -67,6 +71,31 @@ def test_a_release_passes_its_checks_and_answers(made: Path) -> None:
     with duckdb.connect(str(release), read_only=True) as db:
         ((weight,),) = db.sql("SELECT SUM(weight) FROM ill_weighted WHERE disease = 'flu' AND sex = 'F'").fetchall()
     assert weight == pytest.approx(row["estimate"], rel=1e-4)
+
+
+def test_measured_cells_have_the_interval_of_their_noise(made: Path) -> None:
+    """Sex and all values of it are measured, once more where no pair was; OR is no sum of cells of one table."""
+    release = made / "ill.duckdb"
+    rows = answer(release, "SELECT disease, COUNT(*) AS n FROM ill WHERE sex = 'F' GROUP BY disease")
+    with duckdb.connect(str(release), read_only=True) as db:
+        listed = db.sql("SELECT disease FROM privsql_values ORDER BY code").fetchall()
+        query = "SELECT clique, budget FROM privsql_cliques WHERE columns = ['sex'] ORDER BY clique"
+        cliques = db.sql(query).fetchall()
+        counts = [
+            db.sql(f"SELECT count FROM privsql_marginals WHERE clique = {one} ORDER BY cell").fetchall()
+            for one, _ in cliques
+        ]
+    budgets = tuple(Fraction(budget) for _, budget in cliques)
+    precision = [1 / SUBSTITUTION.variance(one) for one in budgets]
+    reach = noise_reach(budgets, 1, 0.95)
+    for row in rows:
+        place = listed.index((row["disease"],))
+        mean = sum(p * one[place][0] for p, one in zip(precision, counts, strict=True)) / sum(precision)
+        low, high = max(0, math.ceil(mean - reach - 1e-4)), max(0, math.floor(mean + reach + 1e-4))
+        assert row["n_low"] == pytest.approx(min(low, row["n"]), abs=1e-6)
+        assert row["n_high"] == pytest.approx(max(min(high, 200), row["n"]), abs=1e-6)
+    (joined,) = answer(release, "SELECT COUNT(*) FROM ill WHERE sex = 'F' OR disease = 'flu'")
+    assert joined["low"] < joined["high"]
 
 
 @pytest.mark.slow
@@ -146,7 +175,9 @@ def test_other_people_are_found_by_their_quasi_identifiers(made: Path, tmp_path:
 def test_attacks_tell_what_is_promised_and_what_is_not(made: Path) -> None:
     release, spec = made / "ill.duckdb", made / "ill.toml"
     found = succeeded("attack", release, "--source", spec, "--against", release, "--json").json["adversaries"]
-    informed, learner, together = found
+    informed, learner, without, together = found
+    assert without["attacked"] == pytest.approx(60, abs=25)
+    assert 0.2 < without["right"] <= 1
     assert (informed["adversary"], informed["exceeded"]) == ("informed", False)
     assert informed["highest"] == pytest.approx(1, abs=1e-8)
     assert 0.3 < learner["right"] <= 1
