@@ -39,7 +39,7 @@ from privsql.engine.sqlfiles import (
     table,
     temp_table,
 )
-from privsql.errors import PrivsqlError, UsageError
+from privsql.errors import InfeasibleError, PrivsqlError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import private
 from privsql.mechanisms.contract import BudgetComposition, Proposal, TableShape, weighted_only
@@ -142,7 +142,9 @@ def require_values(db: Relations, roles: Roles, params: Randomize) -> None:
 
 
 def combine_records(db: Relations, source: Records) -> None:
-    """Make relation ``combined``: the records with the numbers of their combinations."""
+    """Make relation ``combined``: the records with the numbers of their combinations; ``InfeasibleError`` for none."""
+    if not source.records:
+        raise InfeasibleError("the source has no records to publish")
     roles = source.roles
     order = [exp.Ordered(this=one, nulls_first=False) for one in roles.qi_columns("r")]
     coded = source.coded_records(ordered=False).subquery("r")

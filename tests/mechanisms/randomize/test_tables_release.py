@@ -119,6 +119,27 @@ def test_nothing_but_noise_follows_from_a_value(tmp_path: Path) -> None:
     assert all(one == people[0] for one in people)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stated", ["1", "", "plague", "NULL", "inf", "a\x00b"])
+def test_no_value_decides_whether_or_with_which_types_a_table_is_published(stated: str, tmp_path: Path) -> None:
+    """A file without types, in which one value is no number; and a table of that person alone."""
+    for n in (40, 1):
+        lines = [f"{20 + i % 7},{'MF'[i % 2]},{stated if i == 0 else 1 + i % 2}" for i in range(n)]
+        (tmp_path / "people.csv").write_text("\n".join(["age,sex,disease", *lines]), encoding="utf-8")
+        mechanism = TABLES.format(1).replace('["cold", "flu", "gout"]', '["1", "2"]')
+        spec = specification(tmp_path, source='file = "people.csv"', columns=COLUMNS, mechanism=mechanism)
+        done = succeeded("publish", spec, "--seed", 1, "--replace", "--ledger-off")
+        assert not done.err
+        with duckdb.connect(str(tmp_path / "ill.duckdb"), read_only=True) as db:
+            assert db.sql("SELECT typeof(disease) FROM privsql_values").fetchall() == [("BIGINT",)] * 3
+            assert db.sql("SELECT count(*) FROM people").fetchall() == [(n,)]
+
+
+def test_an_empty_table_is_refused_in_one_line(tmp_path: Path) -> None:
+    for verb in ("plan", "publish"):
+        refused(run(verb, wanted(tmp_path, TABLES.format(1), "ill", n=0)), 3, "the source has no records to publish")
+
+
 @pytest.mark.parametrize(
     ("columns", "mechanism", "why"),
     [
