@@ -54,7 +54,7 @@ def picture(rows: dict[str, dict[str, float | None]], to: Path) -> None:
     shown = [{"way": name, **row} for name, row in rows.items() if None not in (row["learning"], row["error"])]
     base = alt.Chart(alt.InlineData(values=shown), title="Privacy against accuracy", width=560, height=360).encode(
         alt.X("error:Q", title="mean relative error of answers of 50 and more"),
-        alt.Y("learning:Q", title="mean belief of who learns from the release"),
+        alt.Y("learning:Q", title="mean belief of the learning attacker"),
     )
     named = base.mark_text(align="left", dx=8, dy=-6).encode(text="way:N")
     (base.mark_circle(size=60).encode(alt.Color("way:N", legend=None)) + named).save(to, ppi=150)

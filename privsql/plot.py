@@ -275,7 +275,7 @@ def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> Layer
     alt = load_altair()
     names = {
         "highest_belief": "who looks a person up (promised)",
-        "learning_belief": "who learns from the release",
+        "learning_belief": "attacker who trains on the release",
         "count_error": "error of a count",
     }
     data = [

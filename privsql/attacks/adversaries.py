@@ -55,9 +55,11 @@ def list_missing(manifest: Manifest) -> list[MissingRecords]:
     empty = (manifest.suppressed or 0) - left_out - waiting if nulls else 0
     name = " or ".join(nulls)
     reasons = (
-        MissingRecords(left_out, "their value is too frequent", "who sees that they are missing learns it"),
-        MissingRecords(empty, f"{name} is NULL", "who sees that they are missing learns that", certain=True),
-        MissingRecords(waiting, "their group as a whole waits", "who sees that learns that its values are few or near"),
+        MissingRecords(left_out, "their value is too frequent", "anyone who sees that they are missing learns it"),
+        MissingRecords(empty, f"{name} is NULL", "anyone who sees that they are missing learns this", certain=True),
+        MissingRecords(
+            waiting, "their group as a whole waits", "anyone who sees this learns that its values are few or near"
+        ),
     )
     return [one for one in reasons if one.records > 0]
 
@@ -65,7 +67,7 @@ def list_missing(manifest: Manifest) -> list[MissingRecords]:
 def explain_absence(manifest: Manifest) -> list[str]:
     """Return what is known of those who are missing, a sentence for each reason."""
     return [
-        f"{one.records:,} records are missing because {one.why}: {one.tells}; nothing is promised of them"
+        f"{one.records:,} records are missing because {one.why}: {one.tells}; no promise covers them"
         for one in list_missing(manifest)
     ]
 

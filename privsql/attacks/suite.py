@@ -463,10 +463,10 @@ class LearningRisk:
 
     def explain_risk(self) -> str:
         """Return the warning to the publisher, in one line."""
-        figures = f"{self.twice:.0%} of the records beyond twice their bound ({self.above:.0%} beyond it)"
         return (
-            f"who learns from the release how quasi-identifiers and sensitive values go together gets {figures}; "
-            f"that is outside the promise. To lower it: {'; or '.join(self.advice)}"
+            f"an attacker who trains on the release exceeds the bound for {self.above:.0%} of the records (twice the "
+            f"bound for {self.twice:.0%}). The guarantee does not cover this attack. To lower it: "
+            f"{'; or '.join(self.advice)}"
         )
 
     def as_facts(self) -> dict[str, Any]:

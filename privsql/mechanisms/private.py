@@ -202,7 +202,7 @@ def cut_segments(segments: Segments, units: pa.Table) -> pa.Table:
 
 RECORD = "Privacy is for one record, added or removed."
 MEMBERSHIP = "membership"  # the adversary that the promise is about
-DAMAGED = "the release is damaged (privsql verify tells more)"
+DAMAGED = "the release is damaged (run privsql verify for details)"
 NOT_PLANNED = contract.refuse_comparison(
     "what its algorithms tell depends on the noise that is drawn, not on a plan; compare with privsql compare"
 )
@@ -347,7 +347,7 @@ class PrivateAnswers(answer.Answers):
         statement = super().parse_sql(sql, lookups)
         for one in statement.calls:
             if one.measure.kind != "count":
-                raise UsageError(f"{one.written}: the release tells numbers of records alone; ask for COUNT(*)")
+                raise UsageError(f"{one.written}: the release answers counts only; use COUNT(*)")
         return statement
 
     @property

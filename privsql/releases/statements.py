@@ -412,9 +412,10 @@ def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint:
     reached = None if finding is None else finding.right if by_source else finding.mean if finding.calibrated else None
     if finding is None or reached is None:
         known = "was not measured" if hint else "is not known"
-        return SummaryLine(title, f"how far an attacker gets who learns from the release {known}{hint}", BEYOND)
+        text = f"an attacker who trains on the release may get further; how far {known}{hint}"
+        return SummaryLine(title, text, BEYOND)
     how = "is right about" if by_source else "can expect to be right about"
-    text = f"the strongest attacker known, who learns from the release, {how} {reached:.1%} of the people"
+    text = f"the strongest known attacker, who trains on the release, {how} {reached:.1%} of the people"
     guess, above = finding.baseline, finding.above or 0.0
     text += f" (guessing the most frequent value: {guess:.1%})" if guess is not None else ""
     text += f"; its belief exceeds the bound of a value for {above:.0%} of them" if above else ""

@@ -321,7 +321,7 @@ class Spec(SpecPart):
             raise ValueError("source.person: rows of an item each are of the record that columns.record names")
         if private and "refuse" in self.columns.nulls.values():
             raise ValueError(
-                "columns.nulls: a differentially private release that is refused because of NULL tells of one record; "
+                "columns.nulls: a refusal because of NULL would reveal one record of a differentially private release; "
                 "leave it out (NULL is among all other values, or is no item), or say 'suppress'"
             )
         if isinstance(composition, BudgetComposition) and self.release.order is not None:

@@ -321,7 +321,7 @@ def _comparison_rule(release: AttachedRelease) -> CrossReleaseChecks:
 def _list_notes(manifest: Manifest) -> list[str]:
     notes = []
     if manifest.randomness == "seed":
-        notes.append("made with a seed: whoever knows or guesses it can undo the assignment; for tests only")
+        notes.append("made with a seed, for tests only: anyone who knows or guesses it can undo the assignment")
     notes += manifest.composition
     notes += [f"it is {SCHEMA_NOTE}"] if manifest.place is not None else []
     notes += adversaries.explain_absence(manifest)

@@ -397,5 +397,5 @@ def test_what_refuses_by_one_record_is_refused_beforehand() -> None:
         with pytest.raises(UsageError, match=words):
             build(request)
     request = asked("views", [])
-    with pytest.raises(UsageError, match="NULL tells of one record"):
+    with pytest.raises(UsageError, match="NULL would reveal one record"):
         build(request | {"columns": {"items": "goods", "nulls": {"goods": "refuse"}}})

@@ -202,9 +202,9 @@ def explain_certainty(certain: Mapping[str, int]) -> str:
     examples = [f"{name} ({number:,} people)" for name, number in list(certain.items())[:SHOWN_VALUES]]
     more = f" and {len(certain) - SHOWN_VALUES:,} more" if len(certain) > SHOWN_VALUES else ""
     return (
-        f"certain, whoever looks: {', '.join(examples)}{more}; what works is a threshold below 1, larger buckets, for "
-        "one of several columns a bound of its own ([mechanism.components]), a threshold that is written as 1, or "
-        "--allow-certain (allow_certain = true), which says that it is meant"
+        f"some values would be certain: {', '.join(examples)}{more}; take a threshold below 1, larger buckets, or "
+        "a bound for one of several columns ([mechanism.components]); to allow them, write their threshold as 1 or "
+        "give --allow-certain (allow_certain = true)"
     )
 
 

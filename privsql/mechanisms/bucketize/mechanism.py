@@ -343,7 +343,7 @@ def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> 
         return default, ()
     open_, beliefs = f"{less:.0%} of what is unknown of a count, {left:.0%} with 'optimal'", f"{more:.3f}, {belief:.3f}"
     return default, (
-        f"{default!r} uses thresholds up: it leaves open {open_}; the mean belief is {beliefs} with 'optimal'.",
+        f"{default!r} gets close to thresholds: it leaves open {open_}; the mean belief is {beliefs} with 'optimal'.",
         "privsql plan --algorithms compares all algorithms.",
     )
 
@@ -390,7 +390,7 @@ BOUND = (
     "believe no value of anyone with a probability above the bound of that value."
 )
 KNOWN = "Against people who know the sensitive values of others in the same bucket."
-PRESENT = "That somebody is in the table at all is not hidden."
+PRESENT = "It does not hide who is in the table."
 
 
 def explain_guarantee(params: Bucketize) -> ReleasePromises:
@@ -515,9 +515,9 @@ MECHANISM = TabularMechanism(
     words=explain_guarantee,
     structure=describe_structure,
     advice=(
-        "larger buckets (a lower threshold, or a larger min_bucket_size): more values for everyone to hide among",
-        "fake values (fake_values, with a constant threshold): a belief must be shared with values that are not there",
-        "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
+        "larger buckets, by a lower threshold or a larger min_bucket_size",
+        "fake values (fake_values, with a constant threshold)",
+        "fewer or coarser quasi-identifiers, such as age in bands, or regions for places",
     ),
     propose=propose_parameters,
     curve=predict_curve,

@@ -498,7 +498,7 @@ class BucketizePlan(BucketFacts):
 
     def _list_remarks(self) -> list[tuple[str, str]]:
         refused = [("refused", f"as certain: {', '.join(self.not_allowed)}")] if self.not_allowed else []
-        return [*self._describe_predictions(), *(("mind", remark) for remark in self.remarks), *refused]
+        return [*self._describe_predictions(), *(("note", remark) for remark in self.remarks), *refused]
 
     def _describe_predictions(self) -> list[tuple[str, str]]:
         belief, error, lines = self.learning_belief, self.count_error, []

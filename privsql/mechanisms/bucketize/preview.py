@@ -142,7 +142,7 @@ def _list_remarks(facts: BucketizePlan, problem: BucketProblem, params: Bucketiz
         return []
     if less is None or facts.mean_belief is None:
         return []
-    return [f"it uses thresholds up: mean belief {facts.mean_belief:.3f}, {own_share(less):.3f} with 'two-size'"]
+    return [f"beliefs are near thresholds: mean belief {facts.mean_belief:.3f}, {own_share(less):.3f} with 'two-size'"]
 
 
 def _not_allowed(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
@@ -362,7 +362,7 @@ FACTORS = tuple(map(Fraction, ("1/2", "3/4", "1", "3/2", "2", "3")))
 NEAREST = tuple(map(Fraction, ("1/2", "1", "3/2", "2")))  # of which ``init`` tells the first three that can be met
 CURVE = (
     AlternativeMeasure("highest_belief", "highest belief of who looks a person up (promised)", ".1%"),
-    AlternativeMeasure("learning_belief", "belief of who learns from the release (not promised)", ".1%"),
+    AlternativeMeasure("learning_belief", "belief of the learning attacker (not promised)", ".1%"),
     AlternativeMeasure("count_error", f"error of a count of {LOW} to {HIGH:,} records", ".1%"),
 )
 

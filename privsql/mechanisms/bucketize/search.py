@@ -227,8 +227,7 @@ def refuse_observed(counts: Ints, left: Ints, labels: Sequence[str], threshold: 
     share = Fraction(int(counts[worst]), int(counts.sum()))
     raise InfeasibleError(
         f"value {labels[worst]} has frequency {float(share):.6g} above its threshold {fraction_text(threshold)}; "
-        "leaving "
-        f"{number:,} records out reveals their value to anybody who sees that they are missing; take "
+        f"if {number:,} records are left out, anyone who sees that they are missing learns their value; take "
         f"excess = 'refuse' with a threshold of {fraction_text(share)}, or absence = 'unobservable' if attackers do "
         "not know who is in the table",
         {

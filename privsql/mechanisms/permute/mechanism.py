@@ -288,7 +288,7 @@ NOT = (
     "Against people who know the values of others in the group.",
     LEARNT,
     SEVERAL,
-    "That somebody is in the table at all, and in which group, is not hidden: the group tells roughly what they have.",
+    "It does not hide who is in the table and in which group. The group shows roughly which value a person has.",
 )
 
 
@@ -555,7 +555,7 @@ MECHANISM = TabularMechanism(
     structure=describe_structure,
     advice=(
         "a larger k or e: more and more different values in every group",
-        "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
+        "fewer or coarser quasi-identifiers, such as age in bands, or regions for places",
     ),
     propose=propose_parameters,
 )

@@ -256,9 +256,8 @@ def explain_guarantee(params: Randomize) -> ReleasePromises:
     """Restricted (rho1, rho2)-privacy, in sentences."""
     rho1, rho2 = map(float, params.odds_bounds)
     bound = (
-        f"Of a value that at most {rho1:.3g} of the records have: whoever believed in it, of a person, "
-        "no more than its frequency in the sub-table says, believes in it with a probability of at most "
-        f"{rho2:.3g} once the published record is seen."
+        f"Take a value that at most {rho1:.3g} of the records have. An attacker who believes it of a person with at "
+        f"most its frequency in the sub-table believes it with at most {rho2:.3g} after seeing the published record."
     )
     return ReleasePromises((MADE, bound), NOT)
 
@@ -463,9 +462,9 @@ PERTURBATION = TabularMechanism(
     words=explain_guarantee,
     structure=describe_structure,
     advice=(
-        "a lower rho2: less of every value is kept",
+        "a lower rho2, which keeps less of every value",
         "algorithm = 'up': sub-tables with few values leave few to choose among",
-        "coarser quasi-identifiers (age in bands, regions for places), or fewer: less to learn from",
+        "fewer or coarser quasi-identifiers, such as age in bands, or regions for places",
     ),
     propose=propose_parameters,
 )

@@ -687,6 +687,6 @@ MECHANISM = PrivateMechanism(
     promise=lambda params: f"odds of a value times at most e^{fraction_text(params.spent_epsilon)}",
     words=explain_tables,
     structure=tables_structure,
-    advice=("a smaller epsilon", "coarser quasi-identifiers, or fewer: less to learn from"),
+    advice=("a smaller epsilon", "fewer or coarser quasi-identifiers"),
     propose=propose_nothing,
 )

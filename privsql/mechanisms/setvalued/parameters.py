@@ -122,7 +122,7 @@ class ViewFacts(Facts):
         """Return how many items were not measured."""
         left = self.items - self.measured
         advice = (
-            "of them a release tells a bound; declare what matters as workload, or name fewer items as the universe"
+            "a release states a bound of them; declare what matters as workload, or name fewer items as the universe"
         )
         return [f"{left:,} of {self.items:,} items were not measured: {advice}"] if left else []
 

@@ -271,7 +271,7 @@ def test_a_release_verifies(ward: Path) -> None:
     assert f"mean belief {planned['mean_belief']:.3f}, " in remark
     shares = rows(release, "SELECT sum(count * count) / 50.0 / 3000 FROM st")
     assert facts["mean_belief"] == pytest.approx(float(shares[0][0]), abs=1e-12)
-    assert "mind" in succeeded("plan", spec).out
+    assert "note" in succeeded("plan", spec).out
 
 
 @pytest.mark.slow
