@@ -260,7 +260,7 @@ def test_a_specification_is_a_path_data_a_spec_or_keywords(people: pd.DataFrame,
     [
         ({"treshold": 0.4}, "plan has no keyword 'treshold'; did you mean 'threshold'?"),
         ({"threshold": 0.4, "zzz": 1}, "plan has no keyword 'zzz'; it has "),
-        ({"threshold": 0.4, "seed": 1}, "plan has no keyword 'seed': it writes nothing; publish has it"),
+        ({"threshold": 0.4, "seed": 1}, "plan has no keyword 'seed', because it writes nothing; use publish"),
         ({}, "threshold is needed"),
         ({"threshold": 1.4}, "mechanism.threshold: threshold 1.4 lies outside"),
         ({"threshold": [0.1]}, "is not an exact number"),

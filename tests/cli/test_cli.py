@@ -925,7 +925,7 @@ def test_verify_against_another_source(place: Path) -> None:
         ("SELECT COUNT(DISTINCT age) FROM ill WHERE disease = 'flu'", ["COUNT(DISTINCT"]),
         ("SELECT COUNT(*) FROM ill WHERE age = zip AND disease = sex", ["disease"]),
         ("SELECT COUNT(*) FROM ill WHERE age IN (SELECT 1)", ["FROM ill"]),
-        ("SELECT COUNT(*) FROM (SELECT * FROM other)", ["over a result"]),
+        ("SELECT COUNT(*) FROM (SELECT * FROM other)", ["table 'other'"]),
         ("SELECT COUNT(*) FROM read_csv('/etc/passwd')", ["ill"]),
         ("WITH x AS (SELECT 1 FROM y) SELECT COUNT(*) FROM x", ["y"]),
         ("SELECT COUNT(*) FROM ill WHERE age = 'old'", ["old"]),

@@ -137,4 +137,4 @@ def test_a_curve_is_drawn(tmp_path: Path) -> None:
     text = (tmp_path / "curve.svg").read_text()
     for name in ("who looks a person up (promised)", "attacker who trains on the release", "error of a count", "0.25"):
         assert f">{name}<" in text
-    refused(run("plan", *given, "--plot", tmp_path / "other.svg"), 2, "give --curve")
+    refused(run("plan", *given, "--plot", tmp_path / "other.svg"), 2, "add --curve")
