@@ -96,13 +96,13 @@ MISTAKES = [  # a command, its exit code, and what its line must hold: what is w
     ("publish semi.csv --reader csv --options quote=x --qi a --sensitive disease --threshold 0.5", 2, "--options"),
     ("publish empty.csv --qi age --sensitive disease --threshold 0.5", 4, "it has neither a header nor a line"),
     (f"publish {ASKED} --bins zip=5", 2, "--bins: column 'zip' is not a quasi-identifier; add it to --qi"),
-    (f"publish {ASKED} --bins age=five", 2, "--bins: 'five' is no width", "month, quarter, year"),
+    (f"publish {ASKED} --bins age=five", 2, "--bins: 'five' is not a width", "month, quarter, year"),
     (f"publish {ASKED} --bins age='{{ prefix = 3 }}'", 2, "--bins: column 'age' is BIGINT", "a prefix is of text"),
     (f"publish {ASKED} --qi age,zip --levels zip='{{ z0 = \"a\" }}'", 2, "--levels does not name", "give --others a"),
     (f"publish {ASKED} --qi age,zip --levels zip=groups.csv", 4, "groups.csv", "a CSV file of value and group"),
     (f"publish {ASKED} --person zip", 2, "--persons one (one record of each person) or 'count'"),
     (f"publish {ASKED} --persons one", 2, "persons needs person, the column that names them"),
-    (f"publish {TABLE} --threshold 0.5 --to x.duckdb --id zip", 2, "--id: column 'zip'", "one name for every record"),
+    (f"publish {TABLE} --threshold 0.5 --to x.duckdb --id zip", 2, "--id: column 'zip'", "a unique id for every"),
     (f"publish {ASKED} --seed 1 --key-file key", 2, "give --key-file or --seed, not both"),
     ("publish good.toml --format csv", 2, "--format 'csv' is not one of 'duckdb', 'parquet'"),
     ("init people.csvv", 4, "did you mean 'people."),
@@ -129,9 +129,9 @@ MISTAKES = [  # a command, its exit code, and what its line must hold: what is w
     ("report r.duckdb --to page.pdf", 2, "a page ends in .html"),
     ("serve r.duckdb --port 99999", 2, "--port", "65535"),
     ("ledger", 2, "give --database or set PRIVSQL_LEDGER"),
-    ("ledger cap good.toml 0", 2, "give the most"),
+    ("ledger cap good.toml 0", 2, "give the largest epsilon"),
     ("itemsets r.duckdb", 2, "count with 'privsql query'"),
-    ("fit r.duckdb --to r.duckdb", 2, "choose another place"),
+    ("fit r.duckdb --to r.duckdb", 2, "choose another path"),
 ]
 
 
