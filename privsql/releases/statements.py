@@ -412,8 +412,7 @@ def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint:
     reached = None if finding is None else finding.right if by_source else finding.mean if finding.calibrated else None
     if finding is None or reached is None:
         known = "was not measured" if hint else "is not known"
-        text = f"an attacker who trains on the release may get further; how far {known}{hint}"
-        return SummaryLine(title, text, BEYOND)
+        return SummaryLine(title, f"an attacker who trains on the release may do better; how far {known}{hint}", BEYOND)
     how = "is right about" if by_source else "can expect to be right about"
     text = f"the strongest known attacker, who trains on the release, {how} {reached:.1%} of the people"
     guess, above = finding.baseline, finding.above or 0.0
