@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from privsql.attacks.scene import Block, Floats, Ints, Tally
-    from privsql.engine.database import Relations
-    from privsql.engine.progress import Reporter
+    from privsql.engine.database import Relations, Reporter
     from privsql.model.manifest import Manifest
 
 # Association ----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import privsql
 from privsql.attacks import adversaries, suite
 from privsql.attacks.scene import OUTSIDE, PROMISED, Block, Finding, ReleaseView, Tally, Truth
 from privsql.dp_random import laplace
-from privsql.engine.progress import SilentReporter
+from privsql.engine.database import SilentReporter
 from privsql.errors import GuaranteeError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import attacks
