@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 from math import ceil, floor, isfinite, isqrt, prod
 from typing import TYPE_CHECKING, Any
@@ -39,30 +40,60 @@ if TYPE_CHECKING:
 # Cliques --------------------------------------------------------------------------------------------------------------
 # Which tables are measured, and for how much: a public rule of what was asked for, the domains and the noisy total.
 #
-# A hundredth of the budget counts all records. The columns by themselves take 4/5 sqrt(u) of it, between an eighth and
+# A hundredth of the budget counts all records. The columns by themselves take 2 sqrt(u) of it, between an eighth and
 # a third, where u is what the noise of their tables would come to beside the records if they had all of it. Of the rest
 # the declared workload takes 7/10, if there is one, and the pairs of columns what remains; tables share in proportion
 # to the square root of their cells. Where the noise of all pairs would come to more than a quarter of the records (the
 # mean over pairs of the noise of a table, beside the noisy total), or to more cells than are allowed, only some pairs
-# are measured: in rounds, of which each spends a twentieth of its part on choosing the pair that the tables so far tell
-# least of, and the rest on measuring it. There are 13/10 d (1/4 / ratio)^(1/3) rounds: as many as columns or some more
-# where the noise just begins to be too much, fewer where it is more. (Shares and rounds were tried on census tables.)
+# are measured: in rounds, each of which first chooses the pair that the tables so far tell least of, of those that it
+# can pay for. The unit is what would pay for 5/2 d (1/4 / ratio)^(1/3) pairs. A twentieth of it is spent on each
+# choice; a pair with its choice takes as many units as the square root of its cells beside that of the median pair,
+# between a quarter and two, and the last one all that is left. (Shares and rounds were tried on census tables.)
 
 TOTAL, WORKLOAD, CHOOSING = Fraction(1, 100), Fraction(7, 10), Fraction(1, 20)
 SINGLES = Fraction(1, 8), Fraction(1, 3)  # of the budget, at least and at most
-STEEP, ROUNDS = Fraction(4, 5), Fraction(13, 10)
+STEEP, ROUNDS = Fraction(2), Fraction(5, 2)
+PRICES = Fraction(1, 4), Fraction(2)  # of a unit, at least and at most
 DIGITS = 10**4  # to which roots are rounded down
 Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choosing them spent
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """The pairs among which ``number`` are chosen, one after the other; what choosing and measuring one spends."""
+    """Pairs among which some are chosen, one after the other, until the budget ``left`` does not pay for another one.
 
-    candidates: tuple[Clique, ...]
-    number: int
-    choosing: Fraction
-    measuring: Fraction
+    ``cells``: of each pair; ``room``: how many cells all chosen ones may have; ``unit``: the price of the median pair.
+    """
+
+    cells: Mapping[Clique, int]
+    room: int
+    left: Fraction
+    unit: Fraction
+
+    @cached_property
+    def prices(self) -> Mapping[Clique, Fraction]:
+        """What choosing and measuring a pair spend, unless it is the last one."""
+        weights = {one: budget_weight(cells) for one, cells in self.cells.items()}
+        middle = sorted(weights.values())[len(weights) // 2]
+        return {
+            one: self.unit * min(max(Fraction(weight, middle), PRICES[0]), PRICES[1]) for one, weight in weights.items()
+        }
+
+    def affordable_pairs(self, chosen: Sequence[Clique]) -> list[Clique]:
+        """The pairs that may be chosen next."""
+        left = self.left - sum((self.prices[one] for one in chosen), start=Fraction(0))
+        room = self.room - sum(self.cells[one] for one in chosen)
+        others = self.cells.keys() - set(chosen)
+        return [one for one in self.cells if one in others and self.cells[one] <= room and self.prices[one] <= left]
+
+    def due_tables(self, chosen: Sequence[Clique]) -> list[Due]:
+        """What the chosen pairs spend; ``ValueError`` for pairs that can't have been chosen one after the other."""
+        if any(one not in self.affordable_pairs(chosen[:k]) for k, one in enumerate(chosen)):
+            raise ValueError("a pair was chosen twice, is none, or was not to be had for what was left")
+        choice, prices = self.unit * CHOOSING, [self.prices[one] for one in chosen]
+        if prices and not self.affordable_pairs(chosen):
+            prices[-1] += self.left - sum(prices)
+        return [(one, price - choice, choice) for one, price in zip(chosen, prices, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -113,7 +144,8 @@ class Rule:
         alone = budget * self._columns_share(records) if len(columns) > 1 else budget
         most = (budget * (1 - TOTAL) - alone) * (WORKLOAD if self.candidate_pairs else 1)
         parts = divide_budget(most, [budget_weight(self.count_cells(one)) for one in workload]) if workload else []
-        due = [*zip(columns, divide_budget(alone, [1] * len(columns)), strict=True), *zip(workload, parts, strict=True)]
+        each = divide_budget(alone, [budget_weight(number) for number in self.sizes])
+        due = [*zip(columns, each, strict=True), *zip(workload, parts, strict=True)]
         return [(clique, spent, None) for clique, spent in due]
 
     def _columns_share(self, records: Fraction) -> Fraction:
@@ -142,14 +174,13 @@ class Rule:
         most = max(1, room // cells[len(cells) // 2])  # that at least half of the pairs leave room for
         number = _cube_root((ROUNDS * len(self.sizes)) ** 3 * NOISE / ratio)
         number = min(max(1, number), len(self.candidate_pairs), most)
-        fitting = tuple(one for one in self.candidate_pairs if self.count_cells(one) * number <= room)
+        fitting = {one: self.count_cells(one) for one in self.candidate_pairs if self.count_cells(one) * number <= room}
         if not fitting:
             raise UsageError(
                 f"no pair of columns has as few as {room // number:,} cells, as max_cells = {self.params.max_cells:,} "
                 "leaves for each; take fewer values or wider bins, or raise it"
             )
-        number = min(number, len(fitting))
-        return Rounds(fitting, number, left / number * CHOOSING, left / number * (1 - CHOOSING))
+        return Rounds(fitting, room, left, left / min(number, len(fitting)))
 
     @property
     def column_noise(self) -> Fraction:
@@ -158,10 +189,10 @@ class Rule:
         parts = [self.count_cells(clique) * self.law.mean_noise(spent) for clique, spent in fixed]
         return sum(parts, start=Fraction(0)) / len(parts)
 
-    def relative_noise(self, fixed: Sequence[NoisyTable]) -> Fraction:
-        """Return the noise of the columns' own tables beside the noisy total, on average over the columns."""
+    def measured_noise(self, fixed: Sequence[NoisyTable]) -> Fraction:
+        """Return the noise of the columns' own tables in records, on average over the columns: public."""
         parts = [one.counts.size * one.law.mean_noise(one.budget) for one in fixed if len(one.columns) == 1]
-        return sum(parts, start=Fraction(0)) / len(parts) / self.noisy_total(fixed)
+        return sum(parts, start=Fraction(0)) / len(parts)
 
     def noisy_total(self, fixed: Sequence[NoisyTable]) -> Fraction:
         """The noisy number of records: the mean of what the columns sum up to, at least 1."""
@@ -176,9 +207,9 @@ class Rule:
         if not isinstance(rest, Rounds):
             return [*fixed, *rest]
         chosen = [one.columns for one in tables[len(fixed) :]]
-        if len(set(chosen)) < len(chosen) or not set(chosen) <= set(rest.candidates):
-            raise ValueError("a pair was chosen twice, or is none")
-        return [*fixed, *((one, rest.measuring, rest.choosing) for one in (chosen + [()] * rest.number)[: rest.number])]
+        if rest.affordable_pairs(chosen):
+            raise ValueError("the rounds ended too early")
+        return [*fixed, *rest.due_tables(chosen)]
 
 
 def counted_total(tables: Sequence[NoisyTable]) -> Fraction:
@@ -231,24 +262,24 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise)
     rest = rule.remaining_tables(tables)
     if not isinstance(rest, Rounds):
         return tables + [measure(*one) for one in rest]
-    counts = {clique: count_exactly(clique) for clique in rest.candidates}
-    cell_noise = rule.law.mean_noise(rest.measuring)
-    for _ in range(rest.number):
-        clique = _choose_worst_pair(Model(tables, rule.sizes), counts, rest, cell_noise, noise)
-        del counts[clique]
-        tables.append(measure(clique, rest.measuring, rest.choosing))
+    counts = {clique: count_exactly(clique) for clique in rest.cells}
+    chosen: list[Clique] = []
+    while pairs := rest.affordable_pairs(chosen):
+        model = Model(tables, rule.sizes)
+        chosen.append(_choose_worst_pair(model, {one: counts[one] for one in pairs}, rest, rule.law, noise))
+        tables.append(measure(*rest.due_tables(chosen)[-1]))
     return tables
 
 
 def _choose_worst_pair(
-    model: Model, counts: dict[Clique, Ints], rounds: Rounds, cell_noise: Fraction, noise: TableNoise
+    model: Model, counts: dict[Clique, Ints], rounds: Rounds, law: NoiseLaw, noise: TableNoise
 ) -> Clique:
     """The pair that the model tells least of, less the noise that measuring it would bring, chosen privately."""
-    cliques = list(counts)
+    cliques, choice = list(counts), rounds.unit * CHOOSING
     far = [int(np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64)).sum()) for one in cliques]
-    cost = [floor(counts[one].size * cell_noise) for one in cliques]
+    cost = [floor(counts[one].size * law.mean_noise(rounds.prices[one] - choice)) for one in cliques]
     scores = np.array(far, dtype=np.int64) - np.array(cost, dtype=np.int64)
-    return cliques[noise.choose_best(scores, rounds.choosing, monotonic=False)]
+    return cliques[noise.choose_best(scores, choice, monotonic=False)]
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------

@@ -137,15 +137,18 @@ def publish_marginals(db: Relations, source: Records, params: Contingency, key: 
 
 
 def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
-    """``InfeasibleError`` where the columns' own tables hold more noise than records, unless that is wanted."""
-    noise = rule.relative_noise(tables)
-    if noise > 1 and not rule.params.allow_empty:
+    """``InfeasibleError`` where the columns' own tables hold more noise than records, unless that is wanted.
+
+    How many records there are is not said: where there are few, the noisy total is noise, too.
+    """
+    noise = rule.measured_noise(tables)
+    if noise > rule.noisy_total(tables) and not rule.params.allow_empty:
+        most, values = max(zip(rule.sizes, rule.names, strict=True))
         raise InfeasibleError(
-            f"the tables would be noise: on average {float(noise):.3g} times as much as there are records (about "
-            f"{float(rule.noisy_total(tables)):,.0f}); a larger epsilon, fewer values or wider bins would help, and "
-            "--allow-empty (allow_empty = true) publishes it anyway; epsilon "
-            f"{fraction_text(rule.params.epsilon)} was "
-            "drawn and is spent"
+            f"the tables would be noise: a column's own table errs by about {float(noise):,.0f} records on "
+            f"average, more than there are; {values} has {most:,} values. A larger epsilon, fewer values or wider "
+            "bins would help, and --allow-empty (allow_empty = true) publishes it anyway; epsilon "
+            f"{fraction_text(rule.params.epsilon)} was drawn and is spent"
         )
 
 

@@ -195,6 +195,20 @@ def fit_prior(tables: Sequence[ObservedTable]) -> TablePrior:
     return TablePrior(result, shares)
 
 
+def fit_even_prior(observed: ObservedTable) -> TablePrior:
+    """Return what one table tells of how far its cells lie from what is expected, the same of all.
+
+    Few cells don't tell that they lie near it: the variance is taken to be one standard error of its estimate at least.
+    """
+    far, expected = observed.table - observed.expected, max(float(observed.expected.flat[0]), LEAST)
+    square = float((far**2).mean())
+    spread = max(square - observed.variance, square * sqrt(2 / far.size), LEAST)
+    even = np.full(len(GRID), 1 / len(GRID))
+    noise = np.full(far.size, observed.variance)
+    shares, _ = _fit_mixture(far.reshape(-1), np.full(far.size, spread), noise, even, 1.0)
+    return TablePrior(np.array([spread / expected, 0.0]), shares)
+
+
 def fit_moments(first: Reals, second: Reals, wanted: Reals) -> tuple[float, float]:
     """The a, b >= 0 with which a first + b second is nearest to ``wanted``."""
     one, both, other = float(first @ first), float(first @ second), float(second @ second)
@@ -347,8 +361,8 @@ class Model:
         self.squares = fit_squares(tables, sizes)
         self.total = max(self.squares.total, 0.0)
         self.measured = {one.columns for one in tables}
-        self.singles = [nearest_nonnegative(self.squares.estimate_table((i,)), self.total) for i in range(len(sizes))]
         self.beliefs: dict[Clique, BelievedTable] = {}
+        self.singles = [self._believed_column(i) for i in range(len(sizes))]
         self.prior = TablePrior(np.zeros(2), np.ones(len(GRID)) / len(GRID))
 
     @cached_property
@@ -399,11 +413,17 @@ class Model:
         ]
 
     def table_belief(self, clique: Clique) -> BelievedTable | None:
-        """How far a table is to be believed; None for singles, and where no table tells of any pair."""
+        """How far a table is to be believed; None for what no table of the model is."""
         table = self.agreeing_tables.larger.get(clique)
-        if clique in self.beliefs or table is None or not self.beliefs:
+        if clique in self.beliefs or table is None:
             return self.beliefs.get(clique)
         return self.prior.believe_unmeasured(table)
+
+    def _believed_column(self, place: int) -> Reals:
+        """The table of a column, shrunk towards equally many records of every value, as far as it is noise."""
+        observed = self._observe_table((place,), np.full(self.sizes[place], self.total / self.sizes[place]))
+        self.beliefs[place,] = fit_even_prior(observed).posterior_table(observed)
+        return nearest_nonnegative(self.beliefs[place,].mean, self.total)
 
     # The pairs ---
 
@@ -477,21 +497,26 @@ class Model:
     def draw_replicate(self, columns: Clique, noise: np.random.Generator, classes: Classes = NO_CLASSES) -> Reals:
         """The table of some columns as it might be: drawn from what is believed of those inside it."""
         errors, published = self.squares.draw_errors(columns, noise), self.agreeing_tables
-        singles = {i: np.maximum(self.singles[i] + errors.estimate_table((i,)), 0.0) for i in columns}
+        singles = {i: self._draw_table(self.singles[i], (i,), errors, noise) for i in columns}
         if len(columns) == 1:
             return merge_values(singles[columns[0]], columns, classes)
         drawn: dict[Clique, Reals] = {}
         for clique in sorted((one for one in published.larger if set(one) <= set(columns)), key=len):
-            table, belief = published.larger[clique], self.table_belief(clique)
-            if belief is not None:
-                doubt = np.sqrt(belief.doubt) * noise.standard_normal(table.shape)
-                known = belief.factor * errors.estimate_table(clique) if belief.factor.any() else 0.0
-                table = np.maximum(table + known + doubt, 0.0) + POSSIBLE
+            table = self._draw_table(published.larger[clique], clique, errors, noise)
             if len(clique) == 2:
                 drawn[clique] = self._to_singles(table, [singles[i] for i in clique])
             else:
                 drawn[clique] = rake_table(table, self._known_margins(Tables((), drawn), clique), AGAIN)
         return self._table_from(Tables((), drawn), columns, classes)
+
+    def _draw_table(self, table: Reals, clique: Clique, errors: LeastSquares, noise: np.random.Generator) -> Reals:
+        """A table as it might be: its noise as far as that was believed, and doubt."""
+        belief = self.table_belief(clique)
+        if belief is None:
+            return table
+        known = belief.factor * errors.estimate_table(clique) if belief.factor.any() else 0.0
+        doubt = np.sqrt(belief.doubt) * noise.standard_normal(table.shape)
+        return np.maximum(table + known + doubt, 0.0) + POSSIBLE
 
     def variance_beyond_pairs(self, columns: int) -> float:
         """Relative variance of cells of three columns and more around what their pairs make of them.

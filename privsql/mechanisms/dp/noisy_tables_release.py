@@ -124,23 +124,26 @@ class SumEstimator:
     def _exact_variance(self, columns: Clique, weights: Reals) -> float:
         """Variance of one sum over a table of at most two columns.
 
-        Of a pair the sums along its columns are those of the singles; what remains of the weights meets the noise as
-        far as it was believed, and the doubt: between that of cells that deviate each for itself and that of cells that
-        do so together, as neighbours do.
+        Of a pair the sums along its columns are those of the singles, of a column that of all values the total; what
+        remains of the weights meets the noise as far as it was believed, and the doubt: between that of cells that
+        deviate each for itself and that of cells that do so together, as neighbours do.
         """
-        if len(columns) < 2:
-            return self.model.squares.sum_variance(columns, weights)
-        belief = self.model.table_belief(columns)
+        squares, belief = self.model.squares, self.model.table_belief(columns)
         if belief is None:
-            return self.model.squares.sum_variance(columns, weights)
-        first, second = (self.model.singles[i] / max(self.model.total, 1.0) for i in columns)
-        rows, among = weights @ second, first @ weights
-        main = rows[:, None] + among[None, :] - first @ rows
-        rest = weights - main
+            return squares.sum_variance(columns, weights)
+        shares = [self.model.singles[i] / max(self.model.total, 1.0) for i in columns]
+        if len(columns) == 1:
+            mean = float(weights @ shares[0])
+            smaller, rest = mean**2 * squares.interactions[()][1], weights - mean
+        else:
+            rows, among = weights @ shares[1], shares[0] @ weights
+            mean = float(shares[0] @ rows)
+            smaller = self._exact_variance(columns[:1], rows) + self._exact_variance(columns[1:], among - mean)
+            rest = weights - rows[:, None] - among + mean
         each = np.abs(rest) * np.sqrt(belief.doubt)
         doubt = float(np.linalg.norm(each) ** (2 - TOGETHER) * each.sum() ** TOGETHER)
-        known = main + belief.factor * rest if belief.factor.any() else main
-        return self.model.squares.sum_variance(columns, known) + doubt
+        noise = squares.sum_variance(columns, belief.factor * rest) if belief.factor.any() else 0.0
+        return smaller + noise + doubt
 
     def _draws(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
         noise = seed_key(0).random_generator("errors", *columns)  # nothing is secret: everything here is published

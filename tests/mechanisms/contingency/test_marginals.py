@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from mechanisms.contingency.test_contingency import Choosing
+from privsql.mechanisms.contingency import marginals
 from privsql.mechanisms.contingency.marginals import (
     Rounds,
     Rule,
@@ -23,6 +24,7 @@ from privsql.mechanisms.contingency.marginals import (
     synthesize_rows,
 )
 from privsql.mechanisms.contingency.parameters import Contingency
+from privsql.mechanisms.dp import noisy_tables
 from privsql.mechanisms.dp.noisy_tables import Model, NoisyTable, budget_weight
 from support.census import ASKED, PEOPLE, spec
 from support.commands import fetched, manifest, refused, run, succeeded, write
@@ -59,7 +61,7 @@ def measured_first(of: Rule, records: int) -> list[NoisyTable]:
 def test_an_eighth_for_the_columns_and_the_rest_by_square_roots() -> None:
     of = rule((2, 4, 2))
     assert of.first_table() == [((), Fraction(1, 100), None)]
-    due = [((i,), Fraction(1, 24), None) for i in range(3)]
+    due = [((i,), Fraction(root, 8 * 4828), None) for i, root in enumerate((1414, 2000, 1414))]
     assert of.fixed_tables(Fraction(10_000)) == due
     rest = of.remaining_tables(measured_first(of, 10_000))
     roots = {(0, 1): 2828, (0, 2): 2000, (1, 2): 2828}
@@ -67,9 +69,9 @@ def test_an_eighth_for_the_columns_and_the_rest_by_square_roots() -> None:
     assert rest == [(clique, Fraction(173, 200) * root / 7656, None) for clique, root in roots.items()]
 
 
-@pytest.mark.parametrize(("records", "share"), [(10**6, "1/8"), (200, "0.16"), (100, "0.22624"), (-5, "1/3")])
+@pytest.mark.parametrize(("records", "share"), [(10**6, "1/8"), (2000, "0.1264"), (1000, "0.1788"), (-5, "1/3")])
 def test_columns_take_more_where_they_are_noise(records: int, share: str) -> None:
-    """Three columns of 8 values in all: their noise with the whole budget is 8 records; .8 sqrt(8 / records)."""
+    """Three columns of 8 values in all: their noise with the whole budget is 8 records; 2 sqrt(8 / records)."""
     spent = [budget for _, budget, _ in rule((2, 4, 2)).fixed_tables(Fraction(records))]
     assert sum(spent) == Fraction(share)
 
@@ -91,22 +93,41 @@ def test_one_column_gets_everything() -> None:
     assert of.remaining_tables(measured_first(of, 10)) == []
 
 
-@pytest.mark.parametrize(("records", "rounds"), [(10**6, None), (20_000, None), (4000, 6), (1000, 3), (10, 1)])
-def test_pairs_are_chosen_where_their_noise_is_too_much(records: int, rounds: int | None) -> None:
+@pytest.mark.parametrize(("records", "units"), [(10**6, None), (20_000, None), (4000, 11), (1000, 6), (10, 1)])
+def test_pairs_are_chosen_where_their_noise_is_too_much(records: int, units: int | None) -> None:
     names = tuple("abcdefgh")
     of = rule((16, 2, 14, 5, 9, 9, 50, 11), names)
     rest = of.remaining_tables(measured_first(of, records))
-    assert (rest.number if isinstance(rest, Rounds) else None) == rounds
+    assert (rest.left / rest.unit if isinstance(rest, Rounds) else None) == units
     forced = rule(of.sizes, names, pairs="all").remaining_tables(measured_first(of, records))
     assert isinstance(forced, list)
 
 
-def test_rounds_spend_what_is_left() -> None:
-    of = rule((4, 4, 4), pairs="chosen")
-    rest = of.remaining_tables(measured_first(of, 10_000))
-    assert isinstance(rest, Rounds)
-    assert rest.number * (rest.choosing + rest.measuring) == Fraction(173, 200)
-    assert rest.choosing / rest.measuring == Fraction(1, 19)
+@pytest.mark.parametrize("seed", range(5))
+def test_rounds_spend_what_is_left(seed: int) -> None:
+    """Any pairs that are chosen while some can be paid for: all of the budget goes, and no other list is due."""
+    draw = np.random.default_rng(seed)
+    cells = {(i, j): int(draw.integers(2, 400)) for i, j in itertools.combinations(range(6), 2)}
+    rounds, chosen = Rounds(cells, 2000, Fraction(4, 5), Fraction(4, 5) / 7), []
+    while pairs := rounds.affordable_pairs(chosen):
+        chosen.append(pairs[int(draw.integers(len(pairs)))])
+    due = rounds.due_tables(chosen)
+    assert sum(spent + (choice or 0) for _, spent, choice in due) == Fraction(4, 5)
+    assert {choice for _, _, choice in due} == {rounds.unit / 20}
+    assert sum(cells[one] for one in chosen) <= 2000
+    units = [(spent + rounds.unit / 20) / rounds.unit for _, spent, _ in due]
+    assert all(Fraction(1, 4) <= one <= 2 for one in units[:-1])
+    assert [spent for _, spent, _ in rounds.due_tables(chosen[:-1])] == [spent for _, spent, _ in due[:-1]]
+    for wrong in ([*chosen, chosen[0]], [*chosen, (0, 6)], [chosen[0], *chosen]):
+        with pytest.raises((ValueError, KeyError)):
+            rounds.due_tables(wrong)
+
+
+def test_four_times_the_cells_cost_twice_as_much() -> None:
+    rounds = Rounds(
+        {(0, 1): 100, (0, 2): 400, (1, 2): 25, (0, 3): 10**6, (1, 3): 1}, 10**9, Fraction(1), Fraction(1, 5)
+    )
+    assert [price * 5 for price in rounds.prices.values()] == [1, 2, Fraction(1, 2), 2, Fraction(1, 4)]
 
 
 def test_forty_columns_are_measured_as_far_as_the_cells_allow() -> None:
@@ -114,7 +135,11 @@ def test_forty_columns_are_measured_as_far_as_the_cells_allow() -> None:
     of = rule([30] * 40, names, max_cells=100_000)
     rest = of.remaining_tables(measured_first(of, 10**9))
     assert isinstance(rest, Rounds)
-    assert rest.number * 900 <= 100_000
+    chosen: list[tuple[int, ...]] = []
+    while pairs := rest.affordable_pairs(chosen):
+        chosen.append(pairs[0])
+    assert len(chosen) > 50
+    assert len(chosen) * 900 <= 100_000
     with pytest.raises(Exception, match="max_cells"):
         rule([30] * 40, names, max_cells=1000).fixed_tables(Fraction(1))
     with pytest.raises(Exception, match="max_cells"):
@@ -137,7 +162,7 @@ class Halved(Choosing):
 
 
 class Careless(Halved):
-    careless = 100
+    careless = 1000
 
 
 def law_of(records: Sequence[tuple[int, ...]], noise: type[Halved], **asked: Any) -> dict[Any, float]:
@@ -155,23 +180,28 @@ def law_of(records: Sequence[tuple[int, ...]], noise: type[Halved], **asked: Any
     return found
 
 
-@pytest.mark.soak(part="outputs")
-@each("asked", [{"pairs": "chosen"}])
-def test_no_output_is_more_likely_than_e_to_the_epsilon(asked: dict[str, Any]) -> None:
+@pytest.fixture
+def two_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pair or two are chosen; models, which are post-processing, are fitted in a hurry."""
+    monkeypatch.setattr(marginals, "_cube_root", lambda _: 2)
+    monkeypatch.setattr(noisy_tables, "ROUNDS", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_units")
+def test_no_output_is_more_likely_than_e_to_the_epsilon() -> None:
     worst = 0.0
     for one in ((), (RECORDS[0], RECORDS[3])):
-        law = law_of(one, Halved, epsilon="2", **asked)
-        for added in (RECORDS[0], RECORDS[1]):
-            worst = max(worst, worst_ratio(law, law_of((*one, added), Halved, epsilon="2", **asked)))
+        law = law_of(one, Halved, epsilon="2", pairs="chosen")
+        worst = max(worst, worst_ratio(law, law_of((*one, RECORDS[0]), Halved, epsilon="2", pairs="chosen")))
     assert math.exp(1) < worst <= math.exp(2) * (1 + 1e-9)
 
 
-@pytest.mark.soak(part="outputs")
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_units")
 def test_the_enumeration_would_find_choices_that_spend_too_much() -> None:
-    one = (RECORDS[0], RECORDS[3])
-    law = law_of(one, Careless, epsilon="2", pairs="chosen")
-    laws = [law_of((*one, added), Careless, epsilon="2", pairs="chosen") for added in RECORDS]
-    assert max(worst_ratio(law, other) for other in laws) > math.exp(2)
+    law, other = (law_of(records, Careless, epsilon="2", pairs="chosen") for records in ((), (RECORDS[0],)))
+    assert worst_ratio(law, other) > math.exp(2)
 
 
 def test_what_chooses_looks_at_tables_alone() -> None:
@@ -457,7 +487,8 @@ def test_what_init_proposes_is_no_noise(tmp_path: Path, n: int, left_out: set[st
 def test_an_empty_table_and_one_record_are_published(tmp_path: Path) -> None:
     for number in (0, 1):
         write(tmp_path / "people.parquet", f"{PEOPLE} LIMIT {number}")
-        refused(run("publish", spec(tmp_path), "--replace", "--seed", 1), 3, "noise", "--allow-empty")
+        done = run("publish", spec(tmp_path), "--replace", "--seed", 1)
+        refused(done, 3, "noise", "--allow-empty", "errs by about")
         succeeded("publish", spec(tmp_path), "--replace", "--seed", 1, "--allow-empty")
         assert succeeded("verify", tmp_path / "people.duckdb", "--json").json["ok"]
         assert succeeded("verify", tmp_path / "people.duckdb", "--source", tmp_path / "spec.toml", "--json").json["ok"]
