@@ -236,7 +236,7 @@ def test_a_session_that_is_given_must_be_one_to_trust(db: SparkRelations, tmp_pa
         assert given.rows(all_rows(temp_table("own"))) == [(3,)]
         assert len(session.catalog.listTables()) == 2
     assert [one.name for one in session.catalog.listTables()] == ["mine"]
-    with pytest.raises(UsageError, match="str is not a session"), opened(tmp_path, Options(), session="x"):
+    with pytest.raises(UsageError, match="str is not a Spark session"), opened(tmp_path, Options(), session="x"):
         pass
 
 

@@ -81,5 +81,5 @@ def test_what_spark_does_not_count_is_said(tmp_path: Path) -> None:
             release.sql("SELECT COUNT(*) FROM r JOIN sexes USING (sex) WHERE number = 1")
         with pytest.raises(EngineError, match="portable subset"):
             release.sql("SELECT COUNT(*) FROM r WHERE regexp_matches(sex, 'M')")
-    with pytest.raises(UsageError, match="str is not a session"):
+    with pytest.raises(UsageError, match="str is not a Spark session"):
         privsql.open(folder, options=Options(session="x"))
