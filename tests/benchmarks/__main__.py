@@ -12,7 +12,7 @@
     python -m tests.benchmarks model [--keys N] [--key K] [--only TEXT]    a release as one model: error, interval, cost
     python -m tests.benchmarks promises [--only TEXT] [--method TEXT]      noisy tables beside others, same promise
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
-    python -m tests.benchmarks dp [--only TEXT] [--epsilon E] [--minutes N] private tables and sets beside their peers
+    python -m tests.benchmarks dp [--data NAME] [--only TEXT] [--minutes N] private tables and sets beside their peers
     python -m tests.benchmarks grow [--rows N]                             (k,e)-anonymity of tables that grow
     python -m tests.benchmarks scale [--rows N] [--skewed] [--only TEXT]   the portable order, and Spark
     python -m tests.benchmarks serve [--requests N] [--at-once N]          the page of serve beside query, same load
@@ -474,16 +474,20 @@ def setvalued(queries: int = 1_000) -> None:
 
 @app.command()
 def dp(
+    data: Annotated[list[str] | None, typer.Option()] = None,
     only: str = "",
-    epsilon: Annotated[list[float] | None, typer.Option()] = None,
-    minutes: float = 10,
-    queries: int = 1_000,
+    epsilon: Annotated[list[str] | None, typer.Option()] = None,
+    delta: Annotated[list[str] | None, typer.Option()] = None,
+    minutes: float = 1,
+    queries: int = 300,
 ) -> None:
-    """Error by class, total variation of tables, coverage, time and memory, at epsilon .1, 1 and 3 if none is given.
+    """Error by class, total variation of tables, coverage, time and memory.
 
-    Pure epsilon, one record added or removed. Peers are installed into an environment of their own at first.
+    Of acs_occ and people at epsilon .1, 1 and 10, pure and with a delta of 1e-9, unless others are given; one record
+    added or removed. Every method has so many minutes. Peers are installed into an environment of their own at first.
     """
-    for title, columns, rows in beside_peers.runs(DATA, only, epsilon or (0.1, 1, 3), queries, minutes):
+    losses = list(itertools.product(epsilon or ("0.1", "1", "10"), delta or ("0", "1e-9")))
+    for title, columns, rows in beside_peers.runs(DATA, data or beside_peers.TABLES, only, losses, queries, minutes):
         said = [row[0] for row in rows if len(row) == 1]
         show(title, columns, [row for row in rows if len(row) > 1])
         for one in said:

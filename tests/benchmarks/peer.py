@@ -1,9 +1,9 @@
 """Run by the interpreter of the peers' environment: synthetic rows of a table by one of OpenDP's algorithms.
 
-    python peer.py AIM|MST EPSILON TABLE.parquet DOMAINS.json SYNTHETIC.parquet
+    python peer.py AIM|MST epsilon|rho LOSS TABLE.parquet DOMAINS.json SYNTHETIC.parquet
 
-Pure epsilon, one record added or removed. Domains are public: a list of whole numbers for each column. Prints JSON:
-seconds, and the process's highest memory in MB.
+Pure epsilon or zero-concentrated rho, one record added or removed. Domains are public: a list of whole numbers for
+each column. Prints JSON: seconds, and the process's highest memory in MB.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 
-def main(algorithm: str, epsilon: str, table: str, domains: str, to: str) -> None:
+def main(algorithm: str, measure: str, loss: str, table: str, domains: str, to: str) -> None:
     """One release."""
     import opendp.prelude as dp
     import polars as pl  # type: ignore[import-not-found]
@@ -25,10 +25,10 @@ def main(algorithm: str, epsilon: str, table: str, domains: str, to: str) -> Non
     keys = json.loads(Path(domains).read_text(encoding="utf-8"))
     data = pl.read_parquet(table).select(pl.col(name).cast(pl.Int64) for name in keys)
     context = dp.Context.compositor(
-        data=data.lazy(), privacy_unit=dp.unit_of(contributions=1), privacy_loss=dp.loss_of(epsilon=float(epsilon))
+        data=data.lazy(), privacy_unit=dp.unit_of(contributions=1), privacy_loss=dp.loss_of(**{measure: float(loss)})
     )
     chosen = getattr(dp.mbi, algorithm)()
-    asked = context.query(epsilon=float(epsilon)).select(*keys).contingency_table(keys=keys, algorithm=chosen)
+    asked = context.query(**{measure: float(loss)}).select(*keys).contingency_table(keys=keys, algorithm=chosen)
     asked.release().synthesize().write_parquet(to)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"seconds": time.perf_counter() - begun, "megabytes": used}))

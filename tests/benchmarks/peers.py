@@ -37,12 +37,20 @@ def python() -> Path:
 
 
 def synthetic(
-    algorithm: str, epsilon: float, table: Path, domains: Mapping[str, Sequence[int]], to: Path, seconds: float
+    algorithm: str,
+    loss: tuple[str, float],
+    table: Path,
+    domains: Mapping[str, Sequence[int]],
+    to: Path,
+    seconds: float,
 ) -> dict[str, Any]:
-    """Write synthetic rows; seconds and MB. ``SkippedError`` where that takes too long or fails."""
+    """Write synthetic rows; seconds and MB. ``SkippedError`` where that takes too long or fails.
+
+    ``loss``: "epsilon" or "rho", and how much of it may be spent.
+    """
     interpreter, keys = python(), to.with_suffix(".json")
     keys.write_text(json.dumps(domains), encoding="utf-8")
-    command = [str(interpreter), str(SCRIPT), algorithm, str(epsilon), str(table), str(keys), str(to)]
+    command = [str(interpreter), str(SCRIPT), algorithm, *map(str, loss), str(table), str(keys), str(to)]
     return dict(json.loads(call(command, seconds, algorithm).splitlines()[-1]))
 
 

@@ -1,7 +1,8 @@
 """Differentially private tables and item sets beside their peers: error by class, tables, coverage, time and memory.
 
 Every method is a process of its own and has so many minutes; what can't be installed or does not end is said. All are
-of pure epsilon for one record added or removed; the peers of OpenDP's extra take a public domain, as ours do.
+for one record added or removed, of pure epsilon or of (epsilon, delta), which the peers get as the rho that ours is
+converted to; the peers of OpenDP's extra take a public domain, as ours do.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from privsql.dp_random import concentrated_rho
 from privsql.mechanisms.registry import get_parameters
 from tests.benchmarks import made, peers
 
@@ -30,6 +33,7 @@ CLASSES = ("eq1", "eq2", "eq3", "range", "groups")
 ITEMS = ("item", "pair", "rec1", "rec2", "rec3", "rec4")
 LENGTHS = (0.2, 0.6, 1.0)
 TOPS = ("20", "50", "100")
+WITH_DELTA = ("marginals", "views")  # ours
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,17 @@ DATA = (
 )
 
 
+TABLES = ("acs_occ", "people")
+
+
 @dataclass(frozen=True)
 class Run:
-    """One table in a folder at one epsilon."""
+    """One table in a folder at one epsilon and delta, written as numbers."""
 
     data: Data
     folder: Path
-    epsilon: float
+    epsilon: str
+    delta: str
     queries: int
     seconds: float
 
@@ -91,6 +99,18 @@ class Run:
     def file(self) -> Path:
         """The table."""
         return self.folder / f"{self.data.name}.parquet"
+
+    @property
+    def is_approximate(self) -> bool:
+        """Return whether there is a delta."""
+        return float(self.delta) > 0
+
+    @property
+    def loss(self) -> tuple[str, float]:
+        """What peers may spend: epsilon, or a rho."""
+        if not self.is_approximate:
+            return "epsilon", float(self.epsilon)
+        return "rho", float(concentrated_rho(Fraction(self.epsilon), Fraction(self.delta)))
 
     def domains(self) -> dict[str, list[int]]:
         """The values of each column, which are taken to be public."""
@@ -101,7 +121,8 @@ class Run:
 
     def spec(self, algorithm: str) -> Path:
         """The request for one of our algorithms."""
-        epsilon = f'epsilon = "{self.epsilon:g}"\nalgorithm = "{algorithm}"\nallow_empty = true\n'
+        epsilon = f'epsilon = "{self.epsilon}"\nalgorithm = "{algorithm}"\nallow_empty = true\n'
+        epsilon += f'delta = "{self.delta}"\n' if self.is_approximate else ""
         if self.data.columns:
             columns = f"categories = {json.dumps(self.data.columns)}"
             domains = "\n".join(f"{name} = {json.dumps(values)}" for name, values in self.domains().items())
@@ -118,6 +139,13 @@ class Run:
         )
         return path
 
+    def methods(self) -> Iterator[tuple[str, Callable[[Run], dict[str, Any]]]]:
+        """Ours, the peers, and noise alone where it is pure."""
+        yield from ((one, lambda run, a=one: run.ours(a)) for one in self.algorithms)
+        yield from ((f"{one} (OpenDP)", lambda run, a=one: run.peer(a)) for one in self.data.peers)
+        if not self.is_approximate:
+            yield from ((f"noise on {one}", lambda run, a=one: run.noise(a)) for one in self.data.noises)
+
     def ours(self, algorithm: str) -> dict[str, Any]:
         """One of our algorithms."""
         return self._measured("own", self.spec(algorithm))
@@ -132,14 +160,15 @@ class Run:
         if self.data.items:
             table, domains = self.folder / "held.parquet", {f"i{code}": [0, 1] for code in range(self.data.items)}
             _as_columns(self.file, table, self.data.items)
-        used = peers.synthetic(algorithm, self.epsilon, table, domains, to, self.seconds)
+        used = peers.synthetic(algorithm, self.loss, table, domains, to, self.seconds)
         return used | self._measured("rows", self.spec(self.algorithms[0]), str(to))
 
     @property
     def algorithms(self) -> tuple[str, ...]:
         """Ours for such a table; those that list every set are for tiny universes."""
         found = get_args(get_parameters(self.data.kind).model_fields["algorithm"].annotation)
-        return tuple(one for one in found if one != "basic" or self.data.items <= PAGES)
+        few = (one for one in found if one != "basic" or self.data.items <= PAGES)
+        return tuple(one for one in few if not self.is_approximate or one in WITH_DELTA)
 
     def _measured(self, kind: str, spec: Path, *more: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "tests.benchmarks.answering", kind, str(spec), str(self.queries), *more]
@@ -155,24 +184,23 @@ def _as_columns(file: Path, to: Path, items: int) -> None:
 
 
 def runs(
-    source: Path, only: str, epsilons: Sequence[float], queries: int, minutes: float
+    source: Path,
+    names: Sequence[str],
+    only: str,
+    losses: Sequence[tuple[str, str]],
+    queries: int,
+    minutes: float,
 ) -> Iterator[tuple[str, list[str], list[list[object]]]]:
-    """Title, columns and rows of a table for each of the data and each epsilon; ``only``: a part of a name."""
-    for data in DATA:
+    """Title, columns and rows of a table for each of the data and each (epsilon, delta); ``only``: part of a method."""
+    for data in (one for one in DATA if one.name in names):
         with tempfile.TemporaryDirectory() as place:
-            run = Run(data, Path(place), 1, queries, minutes * 60)
-            methods: list[tuple[str, Callable[[Run], dict[str, Any]]]] = [
-                *((one, lambda r, a=one: r.ours(a)) for one in run.algorithms),
-                *((f"{one} (OpenDP)", lambda r, a=one: r.peer(a)) for one in data.peers),
-                *((f"noise on {one}", lambda r, a=one: r.noise(a)) for one in data.noises),
-            ]
-            chosen = [one for one in methods if only in f"{data.name} {one[0]}"]
-            if not chosen or not _made(data, source, run.file):
+            run = Run(data, Path(place), "1", "0", queries, minutes * 60)
+            if not _made(data, source, run.file):
                 continue
-            for epsilon in epsilons:
-                now = Run(data, Path(place), epsilon, queries, minutes * 60)
-                rows = [_row(name, method, now) for name, method in chosen]
-                yield f"{data.name}, epsilon {epsilon:g}", _columns(data), rows
+            for epsilon, delta in losses:
+                now = replace(run, epsilon=epsilon, delta=delta)
+                rows = [_row(name, method, now) for name, method in now.methods() if only in name]
+                yield f"{data.name}, epsilon {epsilon}, delta {delta}", _columns(data), rows
 
 
 def _made(data: Data, source: Path, to: Path) -> bool:
@@ -194,7 +222,7 @@ def _columns(data: Data) -> list[str]:
 
 def _row(name: str, method: Callable[[Run], dict[str, Any]], run: Run) -> list[object]:
     """The figures of a method, or why there are none."""
-    print(f"{run.data.name}, epsilon {run.epsilon:g}: {name} ..", file=sys.stderr)
+    print(f"{run.data.name}, epsilon {run.epsilon}, delta {run.delta}: {name} ..", file=sys.stderr)
     try:
         found = method(run)
     except peers.SkippedError as error:
