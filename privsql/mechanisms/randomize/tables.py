@@ -402,10 +402,10 @@ def _sum_cells(weights: Floats, sizes: Ints, cells: Ints, size: int) -> Floats:
 
 # Intervals ------------------------------------------------------------------------------------------------------------
 # A table of values is drawn, measured with noise of the same scales, and the model is fitted to that. It is drawn from
-# the weights, moved by random effects of every pair of columns that was not measured, as large as measured pairs have
-# them: real tables have interactions that the model lacks. How far answers lie from the drawn table's is regressed on
-# what is known of a question: with T records of n that meet its conditions on quasi-identifiers, S the estimate and
-# V = sum of s (1 - s), s a record's weight in its values,
+# the weights, moved by random effects of every pair of columns that was not measured and of all threes, as large as
+# measured pairs have them: real tables have interactions that the model lacks. How far answers lie from the drawn
+# table's is regressed on what is known of questions: with T of n records that meet the quasi-identifiers,
+# S the estimate and V = sum of s (1 - s), s a record's weight in its values,
 #
 #     log(se^2/V) = beta (1, log S, log^2 S, log(T/n), log(V/S)),
 #
@@ -459,14 +459,16 @@ def rehearse(model: TablesModel, tables: Sequence[NoisyTable]) -> list[list[floa
 
 
 def draw_values(model: TablesModel, measured: set[int], draw: np.random.Generator) -> Ints:
-    """Return a table of values (rows, K), drawn from the weights with random effects of pairs not ``measured``."""
-    tables, weights = model.rule.codes.tables, model.weights
+    """Return a table of values (rows, K), drawn from the weights with random effects of what was not ``measured``."""
+    codes, weights = model.rule.codes, model.weights
     if model.interaction:
         weights = weights.copy()
-        for k in range(model.rule.columns, len(tables)):
-            if k not in measured:
-                effects = np.exp(draw.normal(0, model.interaction, (tables[k].size, model.rule.values)))
-                weights *= effects[tables[k].cells]
+        numbers = range(model.rule.columns, len(codes.tables))
+        cells = [codes.tables[k].cells for k in numbers if k not in measured]
+        for i, j, k in combinations(codes.bins, 3):
+            cells.append((i * MOST_COARSE + j) * MOST_COARSE + k)
+        for each in cells:
+            weights *= np.exp(draw.normal(0, model.interaction, (each.max() + 1, model.rule.values)))[each]
         weights /= weights.sum(axis=1, keepdims=True)
     return draw.multinomial(model.rule.codes.sizes, weights)
 
