@@ -12,6 +12,8 @@ Three of the protocols, because three things can lie in different places:
 * ``Warehouse``  the publisher's source as well;
 * ``Container``  the files that releases and ledgers are, which are always DuckDB's.
 
+A ``Sink`` is a database that takes releases as schemas; an ``OpenDatabase`` is one that a caller has open.
+
 ``OrderedRelations`` are those of DuckDB, whose rows have numbers: its fast order of records needs them.
 
 ``EngineSession`` is all three over one session: where a verb works. ``LockedSession`` is for files that others made.
@@ -73,8 +75,9 @@ class Origin:
     ``kind``: duckdb, parquet, csv, frame, or the engine that holds them; ``path``: the database, or what an engine
     beside DuckDB reads; ``relation``: a table or view; ``query``: a SELECT in its place, which calls files ``source``;
     ``address``: of an engine elsewhere, None for one of this machine's own; ``scan``: the files, if it is no database;
-    ``data``: the rows of what lies in memory, which a query calls ``source`` as well; ``types``: where no record may
-    decide the type of a column, finds by folded name those that the specification determines.
+    ``data``: the rows of what lies in memory, which a query calls ``source`` as well; ``opened``: the database, where a
+    caller has it open; ``types``: where no record may decide the type of a column, finds by folded name those that the
+    specification determines.
     """
 
     kind: str
@@ -84,6 +87,7 @@ class Origin:
     address: str | None = field(default=None, repr=False)
     scan: Scan | None = None
     data: pa.Table | None = field(default=None, repr=False, compare=False)
+    opened: OpenDatabase | None = field(default=None, repr=False, compare=False)
     types: FindTypes | None = field(default=None, repr=False, compare=False)
 
 
@@ -269,6 +273,34 @@ class Container(OrderedRelations, Protocol):
         """Return the version of what writes the file."""
 
 
+class Sink(Protocol):
+    """A database that takes releases as schemas, each in one transaction, its manifest last, or not at all."""
+
+    def open_for_writing(self) -> AbstractContextManager[tuple[Container, str]]:
+        """Yield a session, and the name under which the database is attached to it."""
+
+
+class OpenDatabase(Sink, Protocol):
+    """A database that a caller has open in this process, reached by a further connection to the same instance.
+
+    ``file``: None for one in memory. Uncommitted rows and temporary tables are of the caller's connection alone.
+    """
+
+    file: Path | None
+
+    def renew(self) -> OpenDatabase:
+        """Return the database without the copies that were made of it."""
+
+    def copy_schema(self, name: str, having: str) -> tuple[Path, list[tuple[str, str, str]]]:
+        """Return a file with the tables of a schema as they are at the first call, and (kind, name, definition) of all.
+
+        The file goes with this object. ``UsageError`` if there is no such schema, or no table ``having`` in it.
+        """
+
+    def stream_rows(self, origin: Origin) -> AbstractContextManager[tuple[pa.RecordBatchReader, list[Field]]]:
+        """Yield the rows of a table or query, and its columns; what Arrow has no type for is text."""
+
+
 class EngineSession(Warehouse, Container, Protocol):
     """A session for the time of a verb; a context manager that forgets all that is temporary."""
 
@@ -342,13 +374,15 @@ class RunKeywords(TypedDict, total=False):
     """Keywords of every verb that works for a while: ``options``, or what they consist of.
 
     ``memory_limit``: how much memory may be taken, such as "2GB"; ``threads``: the engine's; ``progress``: a bar on
-    stderr for whatever takes over a second.
+    stderr for whatever takes over a second; ``connection``: an open one of DuckDB's, through which its databases
+    are reached.
     """
 
     options: Options | None
     memory_limit: str | None
     threads: int | None
     progress: bool
+    connection: object | None
 
 
 RUNNING = tuple(RunKeywords.__annotations__)

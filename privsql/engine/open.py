@@ -14,7 +14,7 @@ from privsql.engine.duck.connection import Connection
 from privsql.engine.duck.connection import translate_duck_errors as translate_errors
 from privsql.engine.duck.container import log_of, open_locked_session
 from privsql.engine.duck.files import SQLiteFile
-from privsql.engine.duck.warehouse import DuckSession
+from privsql.engine.duck.warehouse import DuckSession, find_open_database, unique_name
 from privsql.engine.files import explain_disguise, sniff_kind, temporary_folder
 from privsql.errors import EngineError, suggest_file
 from privsql.system import SPARK
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from privsql.engine.database import DetachedWarehouse, EngineSession, LockedSession, Origin, Relations
+    from privsql.engine.database import Container, DetachedWarehouse, EngineSession, LockedSession, Origin, Relations
 
-__all__ = ["log_of", "translate_errors"]  # beside the functions of this module
+__all__ = ["find_open_database", "log_of", "translate_errors", "unique_name"]  # beside the functions of this module
 
 
 def open_engine(spill: Path, options: Options) -> EngineSession:
@@ -43,6 +43,21 @@ def open_engine(spill: Path, options: Options) -> EngineSession:
 def open_scratch() -> EngineSession:
     """Return an empty session for small things."""
     return DuckSession(Connection())
+
+
+class FileSink:
+    """A ``Sink``: a database file, which is made where there is none."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    @contextmanager
+    def open_for_writing(self) -> Iterator[tuple[Container, str]]:
+        """Yield a session to which the file is attached; it is written out at the end."""
+        with open_scratch() as db:
+            db.attach(self._file, "house", read_only=False)
+            yield db, "house"
+            db.detach("house")
 
 
 @contextmanager

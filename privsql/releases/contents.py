@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from privsql.engine.parquet import ParquetLayout
     from privsql.engine.sqlfiles import Holes
     from privsql.mechanisms.contract import Columns, Mechanism
-    from privsql.source.places import Target
+    from privsql.source.targets import Target
 
 # Attached releases ----------------------------------------------------------------------------------------------------
 # A release whose tables an engine can read, with its manifest and the mechanism that made it.
@@ -152,13 +152,17 @@ WAL_ENDINGS = ("", ".checkpoint", ".recovery")  # endings of the files that Duck
 
 @dataclass(frozen=True)
 class StoredRelease:
-    """A release on disk. ``files``: of a folder, the Parquet files of each table; ``strange``: other entries there."""
+    """A release on disk. ``files``: of a folder, the Parquet files of each table; ``strange``: other entries there.
+
+    ``objects``: of a schema that a caller has open, and that was copied to ``place``, (kind, name, definition) of all.
+    """
 
     target: Target
     place: Path  # the file or folder, resolved
     is_folder: bool = False
     files: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     strange: tuple[str, ...] = ()
+    objects: Sequence[tuple[str, str, str]] | None = None
 
     @property
     def database_file(self) -> Path | None:
@@ -185,6 +189,12 @@ def name_holders(releases: Iterable[StoredRelease]) -> dict[str, Path | None]:
 def locate_release(target: Target) -> StoredRelease:
     """Find a release; ``EngineError`` if there is none, ``GuaranteeError`` for a file with a write-ahead file."""
     sweep_drafts(target)
+    if target.opened is not None and target.schema is not None:
+        try:
+            place, objects = target.opened.copy_schema(target.schema, MANIFEST)
+        except UsageError as error:
+            raise UsageError(f"{target} is not a release of privsql: {error}") from error
+        return StoredRelease(target, place, objects=objects)
     try:
         place = target.file.resolve()
         mode = place.stat().st_mode
@@ -336,7 +346,7 @@ def admit_release(db: Container, stored: StoredRelease, database: str) -> Attach
     except PrivsqlError as error:
         raise type(error)(f"{stored.target} is not a release of privsql: {error}") from error
     if stored.target.schema is not None:
-        release.checks.extend(_check_schema(release, place))
+        release.checks.extend(_check_schema(release, place, stored.objects))
     elif not stored.is_folder:
         release.checks.extend([*check_contents(release), *check_layout(db, stored, database)])
     else:
@@ -381,12 +391,17 @@ def _has_stated_script(release: AttachedRelease, stored: StoredRelease) -> bool:
 
 def check_contents(release: AttachedRelease) -> list[CheckResult]:
     """Run the checks on which all others stand, up to the first that does not hold."""
-    return _run_contents_checks(release, lambda: _compare_contents(release, (release.database, MAIN)))
+    db, database = release.db, release.database
+    return _run_contents_checks(
+        release, lambda: _compare_contents(release, (database, MAIN), db.list_objects(database))
+    )
 
 
-def _check_schema(release: AttachedRelease, place: tuple[str, str]) -> list[CheckResult]:
-    """Run these checks on a schema; the rest of its database is not examined."""
-    wrong = _compare_contents(release, place)
+def _check_schema(
+    release: AttachedRelease, place: tuple[str, str], objects: Sequence[tuple[str, str, str]] | None
+) -> list[CheckResult]:
+    """Run these checks on a schema; the rest of its database is not examined. ``objects``: of what it is a copy of."""
+    wrong = _compare_contents(release, place, release.db.list_objects(*place) if objects is None else objects)
     if not wrong:
         for name in release.stated_tables:
             release.db.create_view(name, all_rows(table(name, *place)), into=release.database)
@@ -467,14 +482,16 @@ def _find_numbers_beyond(release: AttachedRelease) -> list[str]:
     return wrong + [f"{column} of {name} is {number:,}" for name, column, number in ends if number < -1]
 
 
-def _compare_contents(release: AttachedRelease, place: tuple[str, str]) -> list[str]:
+def _compare_contents(
+    release: AttachedRelease, place: tuple[str, str], objects: Sequence[tuple[str, str, str]]
+) -> list[str]:
     """Compare tables, columns, types and the view: nothing missing, nothing more, no other definition.
 
-    ``place``: a database and a schema of it; with schema main the whole database.
+    ``place``: a database and a schema of it; with schema main the whole database. ``objects``: what lies there.
     """
-    db, (database, schema), expected = release.db, place, release.stated_tables
-    kinds = list_definitions(db, expected, release, schema=schema)
-    present = {(kind, name): text for kind, name, text in db.list_objects(database, schema if schema != MAIN else None)}
+    db, expected = release.db, release.stated_tables
+    kinds = list_definitions(db, expected, release, schema=place[1])
+    present = {(kind, name): text for kind, name, text in objects}
     wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(present.keys() - kinds.keys())]
     wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - present.keys())]
     for (kind, name), text in kinds.items():

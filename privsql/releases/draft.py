@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from privsql.engine import files
@@ -16,10 +18,9 @@ from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from privsql.engine.database import Container
-    from privsql.source.places import Target
+    from privsql.source.targets import Target
 
 # Draft ----------------------------------------------------------------------------------------------------------------
 # Write a release in a private folder beside its target, and rename it into place at the end.
@@ -36,12 +37,12 @@ class Draft:
         """Raise ``EngineError`` if the target's folder can't be written; ``replace`` a target that is there or not."""
         self.target, self._path, self._replace = target, target.path, replace
         sweep_drafts(target)
+        parent = _draft_folder(target)
         try:
-            self._room = Folder(_draft_prefix(target), self._path.parent)
+            self._room = Folder(_draft_prefix(target), parent)
         except OSError as error:
-            raise EngineError(
-                f"{self._path.parent}: can't be written: {error.strerror}; create the folder, or choose another"
-            ) from error
+            why = f"can't be written: {error.strerror}; create the folder, or choose another"
+            raise EngineError(f"{parent}: {why}") from error
         self.folder = self._room.path
 
     @property
@@ -124,6 +125,11 @@ def _draft_prefix(target: Target) -> str:
     return f".{target.path.name.replace(':', '_')}.draft-"  # of a schema, too, where a name may not hold colons
 
 
+def _draft_folder(target: Target) -> Path:
+    """Return the folder of its drafts: beside it, where it is a file."""
+    return Path(tempfile.gettempdir()) if target.in_memory else target.path.parent
+
+
 def sweep_drafts(target: Target) -> None:
     """Remove drafts whose process is gone. A release that one had put aside comes back."""
     path = target.path
@@ -132,7 +138,7 @@ def sweep_drafts(target: Target) -> None:
         if (folder / OLD).exists() and not path.exists():
             (folder / OLD).replace(path)
 
-    files.sweep_folders(_draft_prefix(target), path.parent, restore)
+    files.sweep_folders(_draft_prefix(target), _draft_folder(target), restore)
 
 
 @contextmanager
@@ -162,6 +168,10 @@ HOLDER = "holder"  # the database as which a file is attached of which a schema 
 
 def is_occupied(target: Target) -> bool:
     """Return whether anything lies there; ``EngineError`` for a file that is no database."""
+    if target.opened is not None and target.schema is not None:
+        with target.sink.open_for_writing() as (db, database):
+            known = find_schema(db, database, target.schema)
+            return known is not None and bool(db.list_objects(database, known))
     if target.schema is None or not target.file.exists():
         return target.path.exists()
     with open_locked({HOLDER: target.file.resolve()}, home=HOLDER) as db:
@@ -177,6 +187,9 @@ def find_schema(db: Container, database: str, name: str) -> str | None:
 def digest_release(release: Target) -> str:
     """Return SHA-256 of a release: of its file, of the files of its folder in order, or of a schema's tables."""
     place = release.file
+    if release.opened is not None and release.schema is not None:
+        with release.sink.open_for_writing() as (db, database):
+            return digest_schema(db, database, find_schema(db, database, release.schema) or release.schema)
     if release.schema is not None:
         with open_locked({HOLDER: place.resolve()}, home=HOLDER) as db:
             return digest_schema(db, HOLDER, find_schema(db, HOLDER, release.schema) or release.schema)

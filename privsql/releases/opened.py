@@ -22,7 +22,7 @@ from privsql.answers.rewriting import MOST_VALUES
 from privsql.calls import as_confidence, as_paths
 from privsql.engine import sqlfiles
 from privsql.engine.files import PACKED, fold_name, kind_of, private
-from privsql.engine.open import open_locked, open_release_tables, open_scratch
+from privsql.engine.open import open_locked, open_release_tables, open_scratch, unique_name
 from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
 from privsql.model.manifest import BROKEN
@@ -30,7 +30,7 @@ from privsql.releases.contents import ENDING, VIEWS_FILE, admit_release, locate_
 from privsql.releases.draft import MAIN, Draft, digest_schema, find_schema, is_occupied
 from privsql.releases.fitted import find_model, take_model
 from privsql.releases.statements import describe_manifest, examine_release
-from privsql.source.places import Target, as_target
+from privsql.source.targets import Target, as_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from privsql.answers.question import Lookup
     from privsql.answers.results import ItemGroups
     from privsql.calls import PathLike
-    from privsql.engine.database import Container, EngineSession, LockedSession, Options, Relations
+    from privsql.engine.database import Container, LockedSession, Options, Relations
     from privsql.engine.sqlfiles import Field
     from privsql.model.manifest import Manifest, Structure
     from privsql.releases.contents import AttachedRelease, StoredRelease
@@ -227,14 +227,21 @@ class Release:
     ``release.sql("SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY sex")`` gives a pandas DataFrame.
     ``attach`` names Parquet, CSV or DuckDB files of the analyst's own, whose tables may be joined on quasi-identifiers.
     Any number of releases may be open at once, also of one file; threads may share one, and take turns.
+    ``connection``: an open one of DuckDB's, such as a notebook's; ``path`` is then the name of a schema there,
+    whose tables are copied as they are now.
     With a session of Spark in ``options``, Spark counts the rows of a release in Parquet, which its workers must see.
     DuckDB still checks the files and parses the questions.
     """
 
     def __init__(
-        self, path: PathLike, attach: Sequence[PathLike] | PathLike = (), options: Options | None = None
+        self,
+        path: PathLike,
+        attach: Sequence[PathLike] | PathLike = (),
+        options: Options | None = None,
+        *,
+        connection: object | None = None,
     ) -> None:
-        self.target = as_target(path)
+        self.target = as_target(path, connection)
         self.path = self.target.path
         self._turn, self._closed = threading.RLock(), False
         files = as_paths(attach, "attach")
@@ -434,15 +441,19 @@ def query(
     confidence: float = 0.95,
     estimator: str = BEST,
     attach: Sequence[PathLike] | PathLike = (),
+    connection: object | None = None,
 ) -> Answer:
-    """Answer one count query from a release alone; ``UsageError`` for whatever is not supported."""
-    with Release(release, attach) as opened_release:
+    """Answer one count query from a release alone; ``UsageError`` for whatever is not supported.
+
+    ``connection``: an open one of DuckDB's; the release is a schema of its database, by its name.
+    """
+    with Release(release, attach, connection=connection) as opened_release:
         return opened_release.query(sql, confidence=confidence, estimator=estimator)
 
 
-def inspect(release: PathLike) -> Manifest:
+def inspect(release: PathLike, *, connection: object | None = None) -> Manifest:
     """Return the manifest of a release: what it states of itself."""
-    return describe_release(as_target(release)).manifest
+    return describe_release(as_target(release, connection)).manifest
 
 
 def describe_release(target: Target) -> AttachedRelease:
@@ -464,15 +475,19 @@ def list_relations(release: AttachedRelease) -> list[tuple[str, str]]:
 
 
 def copy_tables(
-    db: EngineSession, release: AttachedRelease, place: tuple[str, str], former: Sequence[tuple[str, str]] = ()
+    db: Container,
+    release: AttachedRelease,
+    original: str,
+    place: tuple[str, str],
+    former: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Copy a release that is attached as ``ORIGINAL`` into ``place``, (database, schema), which loses ``former`` first.
+    """Copy a release that is attached as ``original`` into ``place``, (database, schema), which loses ``former`` first.
 
     It happens as a whole or not at all. ``UsageError`` if the place holds anything else, ``GuaranteeError`` if the copy
     has another digest.
     """
-    with db.replace_tables(ORIGINAL, place, list(release.stated_tables), release.views, former):
-        if digest_schema(db, *place) != digest_schema(db, ORIGINAL, MAIN):
+    with db.replace_tables(original, place, list(release.stated_tables), release.views, former):
+        if digest_schema(db, *place) != digest_schema(db, original, MAIN):
             raise GuaranteeError("the copy differs from what was checked; nothing written")
 
 
@@ -492,7 +507,7 @@ def _write_file(file: Path, release: AttachedRelease, to: Path) -> None:
     with open_scratch() as db:
         db.attach(file, ORIGINAL, read_only=True, strange=True)
         db.attach(to, COPY, read_only=False)
-        copy_tables(db, release, (COPY, MAIN))
+        copy_tables(db, release, ORIGINAL, (COPY, MAIN))
         db.detach(COPY)
 
 
@@ -543,8 +558,6 @@ def refuse_target(release: Target, to: Path) -> None:
 # It is made, and passes its checks, in a file of its own in a draft's folder. The copy is compared with that file
 # before the transaction ends.
 
-HOUSE = "house"
-
 
 class SchemaDraft(Draft):
     """A draft of a release that becomes a schema of a database whose write-ahead log was replayed."""
@@ -555,22 +568,20 @@ class SchemaDraft(Draft):
         Raises ``UsageError`` if something else lies there by now, ``EngineError`` on trouble, ``GuaranteeError`` if
         the copy is not what was checked.
         """
-        file, schema = self.target.file, self.target.schema or MAIN
+        target, schema = as_target(self.target), self.target.schema or MAIN
         release = describe_release(Target(content))
-        replaced = self._replace and is_occupied(self.target)
-        former = list_relations(describe_release(self.target)) if replaced else []
-        new = not file.exists()
-        with open_scratch() as db:
-            db.attach(content, ORIGINAL, read_only=True)
-            db.attach(file, HOUSE, read_only=False)
-            place = (HOUSE, find_schema(db, HOUSE, schema) or schema)
+        replaced = self._replace and is_occupied(target)
+        former = list_relations(describe_release(target)) if replaced else []
+        new = target.opened is None and not target.file.exists()
+        with target.sink.open_for_writing() as (db, database):
+            original = unique_name(ORIGINAL)
+            db.attach(content, original, read_only=True)
             try:
-                copy_tables(db, release, place, former)
+                copy_tables(db, release, original, (database, find_schema(db, database, schema) or schema), former)
             except UsageError as error:
-                raise UsageError(f"{self.target}: {error}; nothing written") from error
-            db.detach(HOUSE)
+                raise UsageError(f"{target}: {error}; nothing written") from error
         if new:
-            file.chmod(private.spare_rights(0o644))
+            target.file.chmod(private.spare_rights(0o644))
 
 
 def replay_target_wal(target: Target) -> None:
@@ -578,11 +589,10 @@ def replay_target_wal(target: Target) -> None:
 
     ``EngineError`` for one that is open elsewhere, or no database.
     """
-    if target.schema is None or not target.file.exists():
+    if target.schema is None or target.opened is not None or not target.file.exists():
         return
     try:
-        with open_scratch() as db:
-            db.attach(target.file, HOUSE, read_only=False)
-            db.detach(HOUSE)
+        with target.sink.open_for_writing():
+            pass
     except UsageError as error:
         raise EngineError(f"{target.file}: {error}") from error

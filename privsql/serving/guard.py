@@ -25,7 +25,6 @@ from privsql.pages.rendering import style_source
 from privsql.releases.opened import Release, open_release
 from privsql.releases.statements import ReleaseSummary, list_bounds
 from privsql.serving.form import join_parameters, make_form, parse_parameters
-from privsql.source.places import as_target
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.answer import Answer
     from privsql.engine.database import Options
+    from privsql.source.targets import Target
 
     Message = dict[str, Any]
     Receive = Callable[[], Awaitable[Message]]
@@ -192,8 +192,8 @@ LONGEST_NAME = 40  # characters of a name in an address
 class ReleasePool:
     """A release that is served as ``slug``: each question takes an open release that is idle, or opens another one."""
 
-    def __init__(self, path: Path, slug: str, attach: Sequence[Path], options: Options) -> None:
-        self.path, self.slug = path, slug
+    def __init__(self, target: Target, slug: str, attach: Sequence[Path], options: Options) -> None:
+        self.target, self.path, self.slug = target, target.path, slug
         self._attach, self._options = tuple(attach), options
         self._turn, self._closed = threading.Lock(), False
         first = self._open_release()
@@ -203,11 +203,11 @@ class ReleasePool:
     @cached_property
     def summary(self) -> ReleaseSummary:
         """The lines on the release that need no measurement."""
-        with open_release(as_target(self.path)) as (_, attached):
+        with open_release(self.target) as (_, attached):
             return ReleaseSummary.make(attached, list_bounds(attached))
 
     def _open_release(self) -> Release:
-        return Release(self.path, self._attach, self._options)
+        return Release(self.target, self._attach, self._options)
 
     def ask(self, sql: str, confidence: float, limits: QuestionLimits, estimator: str) -> Answer:
         """Return the answer to a query, as ``privsql query`` gives it."""
@@ -242,15 +242,15 @@ class ReleasePool:
 
 
 @contextmanager
-def open_pools(paths: Sequence[Path], attach: Sequence[Path], options: Options) -> Iterator[dict[str, ReleasePool]]:
+def open_pools(targets: Sequence[Target], attach: Sequence[Path], options: Options) -> Iterator[dict[str, ReleasePool]]:
     """Yield several releases by their names in addresses; ``UsageError`` for none."""
-    if not paths:
+    if not targets:
         raise UsageError("name at least one release to serve")
     with ExitStack() as stack:
         pools: dict[str, ReleasePool] = {}
-        for path in paths:
-            slug = _make_slug(path, pools)
-            pools[slug] = ReleasePool(path, slug, attach, options)
+        for target in targets:
+            slug = _make_slug(target.path, pools)
+            pools[slug] = ReleasePool(target, slug, attach, options)
             stack.callback(pools[slug].close)
         yield pools
 

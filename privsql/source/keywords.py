@@ -21,7 +21,18 @@ from privsql.errors import EngineError, UsageError, suggest_file
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.source.places import Csv, Source, as_frame, is_table
-from privsql.source.spec import Columns, Ledger, ReleaseSection, Spec, as_source_table, build, load, redirect_spec
+from privsql.source.spec import (
+    Columns,
+    Ledger,
+    ReleaseSection,
+    Spec,
+    as_source_table,
+    bind_connection,
+    build,
+    load,
+    redirect_spec,
+)
+from privsql.source.targets import MEMORY, open_database, require_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -218,7 +229,7 @@ def adjust_spec(spec: Spec, overrides: Mapping[str, Any], way: InputStyle) -> Sp
         if new
     }
     changed = Spec.model_validate(dict(spec) | parts) if parts else spec
-    return redirect_spec(changed, as_path(to) if to else None, form, schema)
+    return redirect_spec(changed, as_path(require_file_name(to)) if to else None, form, schema)
 
 
 def _collect_changes(spec: Spec, present: Mapping[str, Any], way: InputStyle) -> dict[str, dict[str, Any]]:
@@ -371,19 +382,41 @@ def _plain_value(flag: Flag, value: Any, kind: str) -> Any:  # noqa: ARG001 (a w
 PYTHON = InputStyle(lambda flag: flag.name, _plain_value, "a specification")
 
 
-def as_spec(source: SpecLike, keywords: Mapping[str, Any] | None = None, *, verb: str = "a specification") -> Spec:
+def as_spec(
+    source: SpecLike | None,
+    keywords: Mapping[str, Any] | None = None,
+    *,
+    verb: str = "a specification",
+    connection: object | None = None,
+) -> Spec:
     """Return the specification that a caller of Python hands over.
 
     A TOML path, plain data and a ``Spec`` are whole, and ``keywords`` override their keys. Any other path and a table
-    are a source, and ``keywords`` say the rest. Raises ``UsageError`` for keywords that are unknown, missing or of
-    another mechanism.
+    are a source, and ``keywords`` say the rest; without a source it is a table or a query of the open ``connection``.
+    Raises ``UsageError`` for keywords that are unknown, missing or of another mechanism.
     """
     flags = _normalize_keywords(keywords or {}, verb)
+    return bind_connection(_build_spec(source, flags, verb, connection), connection)
+
+
+def _build_spec(source: SpecLike | None, flags: dict[str, Any], verb: str, connection: object | None) -> Spec:
+    if source is None:
+        return _spec_of_connection(flags, verb, connection)
     if isinstance(source, Spec | Mapping):
         return adjust_spec(source if isinstance(source, Spec) else build(source), flags, PYTHON)
     if isinstance(source, str | os.PathLike):
         return spec_from_flags(os.fspath(source), flags, PYTHON)
     return build(as_plain_spec(as_frame(source), "the table", flags, PYTHON), origin="the table")
+
+
+def _spec_of_connection(flags: dict[str, Any], verb: str, connection: object | None) -> Spec:
+    """Return the specification of a table or query of an open connection."""
+    if connection is None or not {"table", "query"} & set(flags):
+        raise UsageError(f"{verb} needs a source: a specification, a file, a table, or table or query of a connection")
+    opened = open_database(connection)
+    source = {"database": os.fspath(opened.file) if opened and opened.file else MEMORY}
+    spec = build(as_plain_spec(source, "the connection", flags, PYTHON), origin="the connection")
+    return spec.model_copy(update={"source": spec.source.with_open_database(opened)})
 
 
 def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -392,8 +425,19 @@ def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     return {name: value for name, value in keywords.items() if name not in rest}, rest
 
 
-def spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
-    """Return the specification of a release's source; a table alone has the roles that the release states."""
+def spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest, connection: object | None = None) -> Spec:
+    """Return the specification of a release's source; a table alone has the roles that the release states.
+
+    ``connection``: open in this process; may have the database of the source open.
+    """
+    spec = _spec_from_manifest(spec_or_source, manifest)
+    if connection is not None and spec.source.database is not None:
+        opened = open_database(connection, spec.source.database)
+        spec = spec.model_copy(update={"source": spec.source.with_open_database(opened or spec.source.opened)})
+    return spec
+
+
+def _spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
     source: object = os.fspath(spec_or_source) if isinstance(spec_or_source, str | os.PathLike) else spec_or_source
     if isinstance(source, str):
         if source.lower().endswith(".toml"):

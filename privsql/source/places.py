@@ -6,88 +6,33 @@ import os
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     InstanceOf,
+    PrivateAttr,
     SecretStr,
     field_validator,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from privsql.calls import PathLike, as_path, at_home
+from privsql.calls import at_home
 from privsql.engine import files
-from privsql.engine.database import FRAME, Origin, Scan
+from privsql.engine.database import FRAME, OpenDatabase, Origin, Scan
 from privsql.engine.files import fold_name
 from privsql.errors import PrivsqlError, UsageError
+from privsql.source.targets import DATABASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
     import pyarrow as pa
-
-# Targets --------------------------------------------------------------------------------------------------------------
-# Where a release lies: a file, a folder, or a schema of a database that holds other things as well.
-
-MARK = "::"  # between a database file and a schema
-TAKEN = ("main", "temp", "pg_catalog", "information_schema")  # schemas that are every database's own
-
-
-def _require_schema_name(name: str) -> str:
-    if fold_name(name) in TAKEN:
-        raise ValueError(f"{name!r} exists in every database; choose another schema")
-    if not name.strip() or not name.isprintable() or any(part in name for part in (MARK, "/", "\\")):
-        raise ValueError(f"{name!r} can't be a schema; use letters and digits")
-    return name
-
-
-SchemaName = Annotated[str, AfterValidator(_require_schema_name)]
-
-
-@dataclass(frozen=True)
-class Target:
-    """A file or folder, or a schema of a database file, that is a release or becomes one."""
-
-    file: Path
-    schema: str | None = None
-
-    @classmethod
-    def parse(cls, path: Path) -> Target:
-        """Return the target of a path; ``FILE::SCHEMA`` is a schema of a file, unless a file has that whole name.
-
-        >>> Target.parse(Path("warehouse.duckdb::released")).schema
-        'released'
-        """
-        name, mark, schema = path.name.rpartition(MARK)
-        if not (mark and name and schema) or os.path.lexists(path):
-            return cls(path)
-        return cls(path.with_name(name), schema)
-
-    @property
-    def path(self) -> Path:
-        """Return the path that ``parse`` reads."""
-        return self.file if self.schema is None else self.file.with_name(f"{self.file.name}{MARK}{self.schema}")
-
-    def resolve(self) -> Target:
-        """Return the target without links and relative parts."""
-        return Target(self.file.resolve(), self.schema)
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    __fspath__ = __str__
-
-
-def as_target(release: PathLike) -> Target:
-    """Return the target of a release that a caller hands over; ``UsageError`` for what is no path."""
-    return release if isinstance(release, Target) else Target.parse(as_path(release, "release"))
 
 
 # CSV files ------------------------------------------------------------------------------------------------------------
@@ -398,13 +343,24 @@ def _is_readable(kind: pa.DataType) -> bool:
 
 ENDINGS = f"{', '.join(files.FILE_KINDS)}, .csv.gz or .csv.zst"
 WHEREVER = ("id", "id_space", "name", "person", "persons", "query")  # keys that any kind of source may have
-DATABASES = (".db", ".duckdb", ".ddb", ".sqlite", ".sqlite3")
 
 
 class SpecPart(BaseModel):
     """A section of a specification."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    _opened: OpenDatabase | None = PrivateAttr(default=None)
+
+    @property
+    def opened(self) -> OpenDatabase | None:
+        """Return its database, if a caller has it open in this process."""
+        return self._opened
+
+    def with_open_database(self, opened: OpenDatabase | None) -> Self:
+        """Return the section with its database, which a caller has open."""
+        copy = self.model_copy()
+        copy._opened = opened  # noqa: SLF001 (of its own class)
+        return copy
 
 
 def optional_key(description: str, **more: Any) -> Any:
@@ -631,7 +587,7 @@ class Source(SpecPart):
         if self.frame is not None:
             return Origin(FRAME, None, None, self.query, data=self.frame.table)
         if self.database is not None:
-            return Origin(self.kind, self.database, self.table, self.query)
+            return Origin(self.kind, self.database, self.table, self.query, opened=self.opened)
         options = self.options.duckdb_options if self.options is not None else {}
         scan = Scan(self.files, self.union_by_name, self.hive_partitioning, options)
         return Origin(self.kind, Path(self.files[0]), None, self.query, scan=scan)

@@ -38,6 +38,7 @@ from privsql.source import table
 from privsql.source.profile import refuse_uncategorical
 from privsql.source.spec import missing_column_error
 from privsql.source.table import AS_TEXT, PersonChoice, prepare_table, read_as
+from privsql.source.targets import MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,9 +47,10 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Key
     from privsql.model.parameters import Order
     from privsql.model.records import HashedRecords, Records
-    from privsql.source.places import Source, Target
+    from privsql.source.places import Source
     from privsql.source.spec import Columns, Spec
     from privsql.source.table import TableRecords
+    from privsql.source.targets import Target
 
 # Sets -----------------------------------------------------------------------------------------------------------------
 # Prepare item sets: mount the source, apply the NULL policy, list the universe, count equal sets.
@@ -254,7 +256,9 @@ def known_as(source: Source) -> tuple[str, ...]:
     if source.frame is not None:
         return (f"{PYTHON}{source.frame.known_as}",)
     path = os.path.realpath(source.path)
-    if source.spark is not None:
+    if source.opened is not None and source.opened.file is None:
+        path = MEMORY
+    elif source.spark is not None:
         path = f"spark{WITHIN}{(source.spark.remote or '').partition('/;')[0]}"
     elif source.external_relation is not None:
         path = source.kind  # its address may hold secrets

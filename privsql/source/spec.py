@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import (
+    BeforeValidator,
     Field,
     SerializeAsAny,
     ValidationError,
@@ -28,7 +29,8 @@ from privsql.errors import EngineError, UsageError, suggest_file, suggest_name
 from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, Shape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.model.parameters import WORDS, Bins, NullPolicy, Order, Parameters, Positive, Wording
-from privsql.source.places import WHEREVER, SchemaName, Source, SpecPart, Target, is_table, join_base, optional_key
+from privsql.source.places import WHEREVER, Source, SpecPart, is_table, join_base, optional_key
+from privsql.source.targets import SchemaName, Target, open_database, require_file_name, target_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -208,7 +210,9 @@ class ReleaseSection(SpecPart):
     """The release's name (that of its view) and target, and what its report says of it in the publisher's words."""
 
     name: str | None = optional_key("Name of the release; its views are called NAME_weighted and the like.")
-    to: Path | None = optional_key("File or folder to write the release to.")
+    to: Annotated[Path, BeforeValidator(require_file_name)] | None = optional_key(
+        "File or folder to write the release to."
+    )
     schema_: SchemaName | None = optional_key(
         "Schema of database file ``to`` that becomes the release. The rest of that file is no part of the release, so "
         "do not hand the file out. [default: the whole file]",
@@ -224,6 +228,11 @@ class ReleaseSection(SpecPart):
         "Order in which records are assigned: stream (fast) or portable (by keyed hashes: the same key "
         "gives the same release on every engine). [default: stream; for tables of Spark portable]"
     )
+
+    @property
+    def states_target(self) -> bool:
+        """Return whether ``to`` is stated, and not the default."""
+        return "to" in self.model_fields_set
 
     @property
     def wording(self) -> dict[Wording, str]:
@@ -365,6 +374,9 @@ class Spec(SpecPart):
     def target(self) -> Target:
         """Return the file or folder that becomes the release, or the schema of a file."""
         ending = ".duckdb" if self.format == "duckdb" else ""
+        opened = self.release.opened
+        if opened is not None and self.release.schema_ is not None:
+            return target_in(opened, self.release.schema_)
         return Target(self.release.to or Path(f"{self.name}_release{ending}"), self.release.schema_)
 
     @property
@@ -385,6 +397,8 @@ def _require_same_names(categories: Iterable[str], domains: Iterable[str]) -> No
 
 def redirect_spec(spec: Spec, to: Path | None, form: str | None, schema: str | None = None) -> Spec:
     """Return the specification with another target, format or schema."""
+    if to is None and form is None and schema is None:
+        return spec
     if form is not None and form not in ("duckdb", "parquet"):
         raise UsageError(f"--format {form!r} is not one of 'duckdb', 'parquet'")
     release = spec.release
@@ -394,7 +408,27 @@ def redirect_spec(spec: Spec, to: Path | None, form: str | None, schema: str | N
     if to is not None:
         release = release.model_copy(update={"to": to})
     section = release.model_dump(by_alias=True) | ({"schema": schema} if schema is not None else {})
-    return Spec.model_validate(dict(spec) | {"release": section})
+    changed = Spec.model_validate(dict(spec) | {"release": section})
+    if to is None and not spec.release.states_target:
+        changed.release.model_fields_set.discard("to")
+    return changed
+
+
+def bind_connection(spec: Spec, connection: object | None) -> Spec:
+    """Return the specification with what of it lies in a database that a caller has open: its source, its release.
+
+    A release in a schema lies in the connection's current database, unless ``release.to`` names another one that it has
+    open. ``UsageError`` for a connection that has neither open.
+    """
+    if connection is None:
+        return spec
+    database, to = spec.source.database, spec.release.to if spec.release.states_target else None
+    source = spec.source.opened or (open_database(connection, database) if database is not None else None)
+    release = open_database(connection, to) if spec.release.schema_ is not None else None
+    if source is None and release is None:
+        raise UsageError("connection: neither the source nor the release lies in it; give table or query, or schema")
+    parts = {"source": spec.source.with_open_database(source), "release": spec.release.with_open_database(release)}
+    return spec.model_copy(update=parts)
 
 
 LIST, WHOLE, SWITCH = "must be a list, such as ['a', 'b']", "must be a whole number", "must be true or false"
@@ -512,6 +546,8 @@ def build(
         raise UsageError(f"{origin}: {error}") from error
     there = spec.source.with_base(base)
     release = spec.release.model_copy(update={"to": join_base(base, spec.target.file)})
+    if not spec.release.states_target:
+        release.model_fields_set.discard("to")
     ledger = spec.ledger
     if ledger is not None and ledger.database is not None:
         ledger = ledger.model_copy(update={"database": join_base(base, ledger.database)})

@@ -20,6 +20,7 @@ class Planning(TypedDict, total=False):
     memory_limit: str | None
     threads: int | None
     progress: bool
+    connection: object | None
     spark: Value
     """A table of Spark, in place of a file."""
     reader: Literal["parquet", "csv", "delta", "iceberg"]

@@ -23,7 +23,7 @@ from privsql.answers.parser import parse_query
 from privsql.attacks import suite
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import LEARNING, ReleaseSeries
-from privsql.calls import as_exact_number, as_optional_path, as_paths, as_whole_number
+from privsql.calls import as_exact_number, as_optional_path, as_whole_number
 from privsql.engine.database import SilentReporter, options_from, report_steps
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, render_sql, table
 from privsql.errors import UsageError
@@ -36,8 +36,8 @@ from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import Release, explain_failures, open_release, open_releases
 from privsql.releases.statements import ReleaseSummary, list_bounds
 from privsql.source.keywords import as_spec, spec_from_manifest
-from privsql.source.places import Target, as_target
 from privsql.source.table import describe_coarsening, prepare_table
+from privsql.source.targets import Target, as_target, as_targets
 from privsql.verbs.verify import open_release_with_source, open_session, require_same_persons
 
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ def attack(
     corrupting adversary knows; ``within``: how near a guess of a number or date has to come; ``key_file``: as of
     ``verify``. Raises ``GuaranteeError`` if the file does not hold what its manifest states.
     """
-    target, others = as_target(release), [Target.parse(one) for one in as_paths(against, "against")]
+    connection = how.get("connection")
+    target, others = as_target(release, connection), as_targets(against, "against", connection)
     clock, drawn = time.monotonic(), seed_key(as_whole_number(seed, "seed", None)).random_generator("attack")
     key_path = as_optional_path(key_file, "key_file")
     near = str(within) if within is not None else None
@@ -151,7 +152,7 @@ def attack(
             view = ReleaseView(db, manifest, drawn, within=near)
             findings = adversaries.run_attacks(view, options.report) if source is None else []
         if source is not None:
-            spec = spec_from_manifest(source, manifest)
+            spec = spec_from_manifest(source, manifest, connection)
             with (
                 open_release_with_source(target, spec, manifest, options, key_file=key_path) as (beside, records),
                 explain_failures(target),
@@ -372,7 +373,7 @@ def summarize(
     ``findings``: of ``attack``, with its source how often the attacker is right; without them the attacker is measured
     here, from the release alone. Raises ``GuaranteeError`` if the file does not hold what its manifest states.
     """
-    target = as_target(release)
+    target = as_target(release, how.get("connection"))
     with options_from(how, summarize) as options:
         report = options.report or SilentReporter()
         with Release(target) as opened, explain_failures(target):

@@ -33,9 +33,10 @@ from privsql.releases.ledger.composition import make_choice, read_key, repeat_ch
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import Release, explain_failures, inspect
 from privsql.source.keywords import as_spec, parse_toml_value, spec_from_manifest, split_keywords
-from privsql.source.places import as_target, is_table
+from privsql.source.places import is_table
 from privsql.source.records import prepare_records
 from privsql.source.spec import Ledger, Spec, redirect_spec
+from privsql.source.targets import as_target
 from privsql.verbs.publish import Published, publish_spec
 from privsql.verbs.verify import open_session, require_same_persons, require_same_roles
 
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Alternatives, Curve
     from privsql.source.keywords import SpecLike
-    from privsql.source.places import Target
     from privsql.source.table import PersonChoice
+    from privsql.source.targets import Target
     from privsql.source.typed_keywords import Names, Planning
 
 __all__ = ["Evaluated", "Workload", "evaluate"]
@@ -122,12 +123,13 @@ def evaluate(
     ``Workload``, of which the other keywords are fields; ``true_answers``: "100:5000", or a pair. ``key_file``:
     as of ``verify``. Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
     """
-    target, questions = as_target(release), make_workload(workload, how, evaluate)
+    connection = how.get("connection")
+    target, questions = as_target(release, connection), make_workload(workload, how, evaluate)
     rest = {name: value for name, value in how.items() if name in RUNNING}
     key_path = as_optional_path(key_file, "key_file")
     with options_from(rest, "evaluate") as options:
         manifest = inspect(target)
-        spec = spec_from_manifest(source, manifest)
+        spec = spec_from_manifest(source, manifest, connection)
         with open_scratch() as db:
             choice = repeat_choice(db, spec, target, manifest, key_path)
         return measure_answers(target, spec, questions, as_confidence(confidence), options, choice)

@@ -22,7 +22,7 @@ from privsql.releases.fitted import (
     write_parameters,
 )
 from privsql.releases.opened import open_release
-from privsql.source.places import as_target
+from privsql.source.targets import as_target
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -83,7 +83,7 @@ def fit(
     fit, for parameters of another release, and where nothing would be stored; ``InfeasibleError`` for a release that
     gets none.
     """
-    target, given = as_target(release), as_optional_path(parameters, "parameters")
+    target, given = as_target(release, how.get("connection")), as_optional_path(parameters, "parameters")
     file, rows_file, clock = as_optional_path(to, "to"), as_optional_path(rows, "rows"), time.monotonic()
     for one in (file, rows_file):
         if one is not None and one.exists():

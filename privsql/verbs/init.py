@@ -26,11 +26,12 @@ from privsql.releases.ledger.book import open_for_reading, open_for_writing, sum
 from privsql.releases.ledger.composition import require_ledger, require_names
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.keywords import as_spec
-from privsql.source.places import Source, as_frame, as_target, is_table
+from privsql.source.places import Source, as_frame, is_table
 from privsql.source.profile import choose_roles, find_missing_markers, is_identifying_name
 from privsql.source.records import known_as
 from privsql.source.spec import Columns
 from privsql.source.table import mount_persons, prepare_table
+from privsql.source.targets import as_target
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -32,9 +32,9 @@ from privsql.releases.statements import (
     refuse_learning,
 )
 from privsql.source.keywords import as_spec, list_keywords, split_keywords
-from privsql.source.places import Target
 from privsql.source.records import overlaps_source, prepare_records
 from privsql.source.table import describe_coarsening
+from privsql.source.targets import Target
 from privsql.verbs.fit import fit_draft
 from privsql.verbs.verify import check_written, source_session
 
@@ -82,11 +82,16 @@ class Published:
     summary: ReleaseSummary | None = field(default=None, repr=False)
     changes: Sequence[tuple[str, str]] = field(default=(), repr=False)
 
-    def __fspath__(self) -> str:
-        """Return the path of the release; ``UsageError`` for a plan."""
+    @property
+    def target(self) -> Target:
+        """Return where the release lies; ``UsageError`` for a plan."""
         if self.release is None:
             raise UsageError("this is a plan; publish it first")
-        return str(self.release)
+        return self.spec.target
+
+    def __fspath__(self) -> str:
+        """Return the path of the release; ``UsageError`` for a plan."""
+        return str(self.target)
 
     @property
     def lines(self) -> list[tuple[str, object]]:
@@ -154,12 +159,15 @@ def describe_cap(cap: str | None) -> str:
 PUBLISH_KEYWORDS = ("key", "key_file", "seed", "replace", "allow_composition", "fit")  # keywords of publish alone
 
 
-def publish(spec: SpecLike, **how: Unpack[Publishing]) -> Published:
+def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Published:
     """Publish the release that ``spec`` asks for; it exists only once every check has passed.
 
     ``spec``: a TOML path, plain data or a ``Spec``; or a source, which is a table in Python (of pandas, Polars, DuckDB
     or Arrow) or the path of one, with keywords for the rest, which are called as the flags of the command line are:
     ``publish(df, sensitive="disease", quasi_identifiers=["age", "sex"], threshold=0.1, to="release.duckdb")``.
+    ``connection``: an open one of DuckDB's. Its database is the source where ``table`` or ``query`` stand without
+    ``spec``, or where that names its file, and takes the release with ``schema``: ``publish(connection=con,
+    table="people", schema="released", ..)``. What the connection has not committed is not read.
 
     ``key`` makes every random choice (default: one that follows from the ledger's key, the records and the request, or
     fresh from the operating system where there is no ledger); the same key and the same records give the same release.
@@ -171,7 +179,8 @@ def publish(spec: SpecLike, **how: Unpack[Publishing]) -> Published:
     refuse_unknown_keywords(how, (*list_keywords(), *RUNNING, *PUBLISH_KEYWORDS), "publish")
     publish_keywords = {name: value for name, value in how.items() if name in PUBLISH_KEYWORDS}
     source_keywords, rest = split_keywords({name: value for name, value in how.items() if name not in publish_keywords})
-    meant, key = as_spec(spec, source_keywords, verb="publish"), _release_key(publish_keywords)
+    meant = as_spec(spec, source_keywords, verb="publish", connection=rest.get("connection"))
+    key = _release_key(publish_keywords)
     with options_from(rest, "publish") as options:
         return publish_spec(
             PublicationRequest(meant, None, key, bool(publish_keywords.get("allow_composition"))),
@@ -386,7 +395,7 @@ def _require_release(target: Target) -> None:
         inspect(Target(folder / file.name))
 
 
-def plan(spec: SpecLike, **how: Unpack[Planning]) -> Published:
+def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
     """Return what ``publish`` would do: feasibility, setting, loss and bound; nothing is written.
 
     ``spec`` and keywords: as of ``publish``. Raises the same.
@@ -395,7 +404,7 @@ def plan(spec: SpecLike, **how: Unpack[Planning]) -> Published:
     written = next((name for name in PUBLISH_KEYWORDS if source_keywords.get(name) is not None), None)
     if written is not None:
         raise UsageError(f"plan has no keyword {written!r}, because it writes nothing; use publish")
-    meant = as_spec(spec, source_keywords, verb="plan")
+    meant = as_spec(spec, source_keywords, verb="plan", connection=rest.get("connection"))
     with options_from(rest, "plan") as options:
         return _plan_spec(meant, options)
 
@@ -428,7 +437,7 @@ def _table_warnings(spec: Spec) -> list[str]:
 
 def _place_warnings(spec: Spec) -> list[str]:
     """Warn of a database that holds other things as well."""
-    if spec.release.schema_ is None:
+    if spec.release.schema_ is None or spec.target.in_memory:
         return []
     file = spec.target.file
     shares_file = spec.source.database is not None and overlaps_source(spec.source, Target(file))

@@ -24,7 +24,8 @@ from privsql.releases.contents import ENDING, create_view, locate_release, view_
 from privsql.releases.draft import digest_release
 from privsql.releases.opened import Release, explain_failures, open_release
 from privsql.releases.statements import ReleaseSummary, describe_manifest
-from privsql.source.places import Target, as_target
+from privsql.source.keywords import spec_from_manifest
+from privsql.source.targets import Target, as_target, as_targets
 from privsql.system import SERVING
 from privsql.verbs.attack import (
     as_literal,
@@ -149,11 +150,14 @@ def report(
     that does not end in .html and for a source of other columns, ``EngineError`` for files that can't be read or
     written, and where the extra for pages is not installed.
     """
-    target, page = as_target(release), as_optional_path(to, "to")
+    connection = how.get("connection")
+    target, page = as_target(release, connection), as_optional_path(to, "to")
     if page is not None:
         require_page_target(page)
     with options_from(how, report) as options:
-        verified = verify(target, source, key_file=key_file, options=options)
+        verified = verify(target, source, key_file=key_file, options=options, connection=connection)
+        if source is not None and connection is not None:
+            source = spec_from_manifest(source, verified.manifest, connection)
         learnt = _gather_facts(target, source, key_file, verified, options) if verified.ok else None
         checks, notes = tuple(verified.checks), tuple(verified.notes)
         outcome = Report(verified.manifest, checks, notes, _file_digests(target), source is not None, learnt)
@@ -283,7 +287,7 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
     from privsql.serving import server  # noqa: PLC0415 (an extra)
     from privsql.serving.guard import QueryQueue, open_pools  # noqa: PLC0415 (takes long to import)
 
-    paths, files = as_paths(releases, "release"), as_paths(attach, "attach")
+    targets, files = as_targets(releases, "release", how.get("connection")), as_paths(attach, "attach")
     queue = QueryQueue(
         as_whole_number(at_once, "at_once", most=MOST_AT_ONCE),
         as_whole_number(timeout, "timeout", most=LONGEST),
@@ -298,8 +302,8 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
 
     with options_from(how, serve) as options:
         if verify:
-            _require_verified(paths, options)
-        with open_pools(paths, files, options) as served:
+            _require_verified(targets, options)
+        with open_pools(targets, files, options) as served:
             number = as_whole_number(port if postgres is None else postgres, "port", least=0, most=65_535)
             listener = server.open_listener(host, number, token=token, hosts=hosts)
             with listener.socket:
@@ -318,7 +322,7 @@ def _print_address(address: str) -> None:
     sys.stdout.flush()
 
 
-def _require_verified(paths: Sequence[Path], options: Options) -> None:
-    for path in paths:
-        if not verify(path, options=options).ok:
-            raise GuaranteeError(f"{path}: does not keep its promise; run privsql verify for details")
+def _require_verified(targets: Sequence[Target], options: Options) -> None:
+    for target in targets:
+        if not verify(target, options=options).ok:
+            raise GuaranteeError(f"{target}: does not keep its promise; run privsql verify for details")

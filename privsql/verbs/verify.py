@@ -27,8 +27,8 @@ from privsql.releases.ledger.composition import repeat_choice, require_ledger
 from privsql.releases.opened import RELEASE, Release, attach_release, open_releases, refuse_target, write_copy
 from privsql.releases.statements import SCHEMA_NOTE, examine_release, has_same_choice, measure_facts
 from privsql.source.keywords import spec_from_manifest
-from privsql.source.places import Target, as_target
 from privsql.source.records import prepare_records
+from privsql.source.targets import Target, as_target, as_targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -210,7 +210,8 @@ def verify(
     a source of other columns and ``EngineError`` for files that can't be read; checks that do not hold are part of what
     it returns.
     """
-    target, others = as_target(release), [Target.parse(one) for one in as_paths(against, "against")]
+    connection = how.get("connection")
+    target, others = as_target(release, connection), as_targets(against, "against", connection)
     ledger = as_optional_path(database, "database")
     if ledger is not None and (source is None or not others):
         raise UsageError("the ledger compares the records of several releases; give source and against as well")
@@ -219,7 +220,7 @@ def verify(
     if to is not None:
         refuse_target(target, to)
     with options_from(how, verify) as options:
-        outcome, attached, spec = _check_release(target, source, key, options)
+        outcome, attached, spec = _check_release(target, source, key, options, connection)
         if others and outcome.ok:
             together = _check_together([*others, target], spec, ledger)
             outcome = replace(outcome, checks=[*outcome.checks, *together])
@@ -237,7 +238,13 @@ def check_written(release: Path) -> list[CheckResult]:
 
 
 def _check_release(
-    target: Target, source_input: SpecLike | None, key_file: Path | None, options: Options, *, refit: bool = True
+    target: Target,
+    source_input: SpecLike | None,
+    key_file: Path | None,
+    options: Options,
+    connection: object | None = None,
+    *,
+    refit: bool = True,
 ) -> tuple[Verified, AttachedRelease, Spec | None]:
     """Check a release alone, or against its source, whose specification is returned, in an engine that has both."""
     recomputed: MeasuredFacts | None = None
@@ -248,7 +255,8 @@ def _check_release(
         held = all(result.ok for result in results if result.name != LEFTOVERS)  # which hides no table from the rest
         if held:
             results += check_statistics(release, locate_release(target))
-        spec = spec_from_manifest(source_input, manifest) if held and source_input is not None else None
+        known = held and source_input is not None
+        spec = spec_from_manifest(source_input, manifest, connection) if known and source_input is not None else None
         if held and source_input is None:
             results += examine_release(release, refit=refit)
             recomputed = _recompute_facts(release, results)

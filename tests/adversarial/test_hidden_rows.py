@@ -17,7 +17,7 @@ from privsql.engine.sqlfiles import table
 from privsql.model.manifest import MANIFEST
 from privsql.releases.draft import MAIN, digest_schema
 from privsql.releases.opened import attach_release, rewrite_without_leftovers
-from privsql.source.places import as_target
+from privsql.source.targets import as_target
 from support.commands import refused, run, succeeded
 from support.loops import rest_slow, slow_but
 from support.shelf import KEPT_APART, MECHANISMS, taken

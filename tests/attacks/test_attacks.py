@@ -30,8 +30,8 @@ from privsql.mechanisms.bucketize import attacks
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
 from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.opened import open_release
-from privsql.source.places import Target
 from privsql.source.spec import load
+from privsql.source.targets import Target
 from privsql.verbs import attack as adversary
 from privsql.verbs.attack import Attacked, _draw_noise
 from support.commands import refused, rows, run, specification, succeeded

@@ -24,7 +24,7 @@ from privsql.errors import PrivsqlError
 from privsql.model.manifest import FORMAT
 from privsql.releases.draft import Draft
 from privsql.releases.opened import attach_release
-from privsql.source.places import Target
+from privsql.source.targets import Target
 from support.commands import ROLES, left_over, refused, rows, run, specification, succeeded, tables, write
 from support.loops import each, rest_slow
 from support.statements import command as in_a_process

@@ -19,7 +19,7 @@ from privsql.engine.open import log_of
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError
 from privsql.releases.draft import digest_release
 from privsql.releases.ledger import book
-from privsql.source.places import Target
+from privsql.source.targets import Target
 from support.commands import manifest, refused, run, specification, succeeded, write
 from support.ledgers import FOLDER
 from support.loops import each, rest_slow

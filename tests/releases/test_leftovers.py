@@ -17,7 +17,7 @@ import pytest
 
 from privsql.releases.draft import OLD, Draft
 from privsql.releases.ledger import book as ledgers
-from privsql.source.places import Target
+from privsql.source.targets import Target
 from support.commands import left_over, run, succeeded
 from support.loops import each, rest_slow
 from support.rights import mode

@@ -17,7 +17,7 @@ from privsql import EngineError, GuaranteeError, UsageError
 from privsql.releases.contents import LEFTOVERS
 from privsql.releases.draft import digest_release, is_occupied
 from privsql.releases.statements import SCHEMA_NOTE
-from privsql.source.places import Target
+from privsql.source.targets import Target
 from support.commands import MANIFEST, held_open, left_over, refused, run, succeeded, write
 from support.statements import command, counted
 from support.tampering import failed

@@ -19,10 +19,11 @@ from privsql.engine.duck.connection import Connection
 from privsql.engine.sqlfiles import all_rows, temp_table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.source.keywords import as_spec
-from privsql.source.places import Source, Target
+from privsql.source.places import Source
 from privsql.source.records import is_same_source, known_as, overlaps_source
 from privsql.source.spec import Columns, build
 from privsql.source.table import mount_persons, prepare_table
+from privsql.source.targets import Target
 from privsql.verbs.verify import open_session
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write
 from support.lite import copied, filled, lite

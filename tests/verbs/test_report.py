@@ -21,7 +21,7 @@ from privsql.pages import rendering
 from privsql.pages import report as page
 from privsql.pages.report import _choose_drawn, shape_contents
 from privsql.releases.contents import locate_release
-from privsql.source.places import Target
+from privsql.source.targets import Target
 from privsql.verbs.report import make_snippets
 from support import shelf as shelves
 from support.commands import refused, run, succeeded

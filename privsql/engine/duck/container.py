@@ -57,6 +57,7 @@ class DuckRelations:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._home_database = "memory"  # the session's own
         self._neighbours = "memory"  # the database whose tables a publisher's own SELECT reads
         self._registered: set[str] = set()
         self._limit: int | None = None  # bytes that the process may take
@@ -200,7 +201,7 @@ class DuckRelations:
         try:
             yield
         finally:
-            self.connection.run(f"USE {quote_identifier('memory')}")
+            self.connection.run(f"USE {quote_identifier(self._home_database)}")
 
 
 def _parse_size(size: str) -> int:

@@ -1,12 +1,16 @@
-"""A publisher's source in DuckDB: a database, files, a table in memory, or a server's table by way of it."""
+"""A publisher's source in DuckDB, files or a server's table by way of it, and databases that callers have open."""
 
 from __future__ import annotations
 
 import itertools
-from contextlib import ExitStack, suppress
+import os
+import tempfile
+import weakref
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import duckdb
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
@@ -14,19 +18,18 @@ from sqlglot.errors import SqlglotError
 
 from privsql import system
 from privsql.engine.database import FRAME
-from privsql.engine.duck.connection import name_file_in_errors, one_select
-from privsql.engine.duck.container import DuckContainer, reader_call
+from privsql.engine.duck.connection import Connection, name_file_in_errors, one_select, translate_duck_errors
+from privsql.engine.duck.container import DuckContainer, quote_identifier, reader_call
 from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach_server, scan_call, scan_texts, type_columns
-from privsql.engine.files import redact_secrets, sniff_kind
-from privsql.engine.sqlfiles import DIALECT, PREFIX, alias_as, all_rows, column, render_sql, table, temp_table
+from privsql.engine.files import ROOM, Folder, fold_name, redact_secrets, sniff_kind
+from privsql.engine.sqlfiles import DIALECT, PREFIX, alias_as, all_rows, column, fill, render_sql, table, temp_table
 from privsql.engine.sqlfiles import one_select as one_select_of
-from privsql.errors import EngineError, UsageError
+from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from privsql.engine.database import Origin, Scan
-    from privsql.engine.duck.connection import Connection
     from privsql.engine.postgres import PostgresRelations
     from privsql.engine.sqlfiles import Field
 
@@ -64,6 +67,9 @@ class DuckSession(DuckContainer):
     def mount(self, name: str, origin: Origin) -> None:
         if origin.kind == POSTGRES:
             self._server = _open_server(origin)
+            return
+        if origin.opened is not None:
+            self._fetch_opened(name, origin)
             return
         self._open_source(origin)
         with name_file_in_errors(_source_label(origin), query=bool(origin.query)):
@@ -148,6 +154,16 @@ class DuckSession(DuckContainer):
         if self._sqlite is not None:
             self.register_arrow("fetched", self._sqlite.stream_rows(query))
             self.create_table(name, all_rows(temp_table("fetched")))
+            self.drop("fetched")
+
+    def _fetch_opened(self, name: str, origin: Origin) -> None:
+        """Store the rows of a table or query of a database that the caller has open, in their types there."""
+        if origin.opened is not None:
+            with name_file_in_errors(_source_label(origin)), origin.opened.stream_rows(origin) as (rows, columns):
+                self.register_arrow("fetched", rows)
+                values = (exp.cast(column(one.name), exp.DataType.build(one.type, dialect=DIALECT)) for one in columns)
+                named = [alias_as(value, one.name) for value, one in zip(values, columns, strict=True)]
+                self.create_table(name, exp.select(*named).from_(temp_table("fetched")), title="Reading the source")
             self.drop("fetched")
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
@@ -280,3 +296,127 @@ def _cast_field(field: Field) -> exp.Expr:
     if field.is_published or kind != field.type:
         value = exp.cast(value, exp.DataType.build(kind, dialect=DIALECT))
     return alias_as(value, field.name)
+
+
+# Open databases -------------------------------------------------------------------------------------------------------
+# ``OpenDatabase`` of ``privsql.engine.database``: one that a caller has open, such as a notebook's or dbt's.
+#
+# Statements run on a connection of privsql's own to the caller's instance, whose current database is an empty one in
+# memory: no macro that somebody stored stands in for a function of DuckDB's. No global setting is changed.
+
+
+NUMBERS = itertools.count(1)
+
+
+class DuckBorrowed(DuckContainer):
+    """A session in the instance of a caller, with a database of its own that goes with it."""
+
+    def __init__(self, caller: duckdb.DuckDBPyConnection) -> None:
+        with translate_duck_errors():
+            cursor = caller.cursor()
+        super().__init__(Connection(ducks=(cursor,)))
+        self._former = next(name for name, _, _, current in self.rows(fill("duckdb/databases", {})) if current)
+        self._home_database = unique_name("home")
+        self.create_database(self._home_database)
+        self.connection.run(f"USE {quote_identifier(self._home_database)}")
+
+    def close(self) -> None:
+        names = (*self._attached.values(), self._home_database)
+        detached = (f"DETACH {quote_identifier(name)}" for name in names)
+        for statement in ("ROLLBACK", f"USE {quote_identifier(self._former)}", *detached):
+            with suppress(PrivsqlError):  # no transaction is open, unless it could not be ended
+                self.connection.run(statement)
+        super().close()
+
+
+class DuckOpenDatabase:
+    """A database of a caller's connection."""
+
+    def __init__(self, caller: duckdb.DuckDBPyConnection, name: str, file: Path | None) -> None:
+        self._caller, self._name, self.file = caller, name, file
+        self._copies: dict[str, tuple[Path, list[tuple[str, str, str]]]] = {}
+
+    def renew(self) -> DuckOpenDatabase:
+        return DuckOpenDatabase(self._caller, self._name, self.file)
+
+    @contextmanager
+    def open_for_writing(self) -> Iterator[tuple[DuckContainer, str]]:
+        with DuckBorrowed(self._caller) as db:
+            yield db, self._name
+
+    def copy_schema(self, name: str, having: str) -> tuple[Path, list[tuple[str, str, str]]]:
+        if name not in self._copies:
+            folder = Folder(ROOM, Path(tempfile.gettempdir()), masked=False)
+            weakref.finalize(self, folder.remove)
+            file = folder.path / "copy.duckdb"
+            self._copies[name] = file, self._copy_tables(name, having, file)
+        return self._copies[name]
+
+    def _copy_tables(self, schema: str, having: str, file: Path) -> list[tuple[str, str, str]]:
+        with DuckBorrowed(self._caller) as db:
+            into = unique_name("copy")
+            db.attach(file, into, read_only=False)
+            with db.in_transaction():  # in which nothing changes meanwhile
+                listed = db.list_schemas(self._name)
+                found = next((one for one in listed if fold_name(one) == fold_name(schema)), None)
+                if found is None:
+                    raise UsageError(f"there is no schema {schema!r}")
+                objects = db.list_objects(self._name, found)
+                if ("table", having) not in [one[:2] for one in objects]:  # it may hold anything of any size
+                    raise UsageError(f"schema {schema!r} has no table {having!r}")
+                db.create_schema(found, into=into)
+                for kind, name, _ in objects:
+                    if kind == "table":
+                        rows = render_sql(all_rows(table(name, self._name, found)))
+                        db.connection.run(f"CREATE TABLE {render_sql(table(name, into, found))} AS {rows}")
+            db.detach(into)
+        return objects
+
+    @contextmanager
+    def stream_rows(self, origin: Origin) -> Iterator[tuple[pa.RecordBatchReader, list[Field]]]:
+        with DuckBorrowed(self._caller) as db:
+            db.connection.run(f"USE {quote_identifier(self._name)}")
+            rows = one_select(origin.query) if origin.query else render_sql(all_rows(_named_table(origin, self._name)))
+            db.connection.run(f"CREATE TEMP VIEW {render_sql(temp_table(SOURCE))} AS {rows}")
+            columns = db.list_fields(temp_table(SOURCE))
+            with db.stream_batches(exp.select(*map(_send_column, columns)).from_(temp_table(SOURCE)), ROWS) as reader:
+                yield reader, columns
+
+
+def find_open_database(caller: object, file: Path | None = None) -> DuckOpenDatabase | None:
+    """Return the database of a connection that is current, or is that file; None if it has no such file open.
+
+    ``UsageError`` for what is no open connection of DuckDB's.
+    """
+    if not isinstance(caller, duckdb.DuckDBPyConnection):
+        raise UsageError(f"connection: {type(caller).__name__} is no connection of DuckDB's; give duckdb.connect(..)")
+    try:
+        listed = caller.sql(render_sql(fill("duckdb/databases", {}))).fetchall()
+    except duckdb.Error as error:
+        raise UsageError("connection: it is closed, or a statement of it has failed; roll that back") from error
+    if file is not None:
+        place = os.path.realpath(file)
+        there = next((name for name, path, *_ in listed if path and os.path.realpath(path) == place), None)
+        return None if there is None else DuckOpenDatabase(caller, there, file)
+    current, path, kind, _ = next(one for one in listed if one[-1])
+    if kind != "duckdb":
+        raise UsageError(f"connection: database {current!r} is of {kind}; USE one of DuckDB's own")
+    return DuckOpenDatabase(caller, current, Path(path) if path else None)
+
+
+def unique_name(what: str) -> str:
+    """Return a name for a database beside those of a caller, which no other session in this process takes."""
+    return f"{PREFIX}{what}_{next(NUMBERS)}"
+
+
+def _named_table(origin: Origin, database: str) -> exp.Table:
+    """Return a table by its dotted name in an open database."""
+    named = _source_relation(origin)
+    return table(named.name, exp.to_table(origin.relation or "", dialect=DIALECT).catalog or database, named.db)
+
+
+def _send_column(field: Field) -> exp.Expr:
+    """Return a column as it is sent by Arrow: as text unless both sides have the same type for it."""
+    value = column(field.name)
+    has_type = field.is_published and "UUID" not in field.type
+    return value if has_type else alias_as(exp.cast(value, "VARCHAR"), field.name)

@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from privsql.releases.ledger.book import Book, Event, LedgerEntry
     from privsql.releases.ledger.evidence import Verdict
     from privsql.releases.ledger.publication import PublicationRequest
-    from privsql.source.places import Target
     from privsql.source.spec import Spec
+    from privsql.source.targets import Target
 
 # Budget ---------------------------------------------------------------------------------------------------------------
 # The privacy budget of a source: the epsilons of its differentially private releases add up.

@@ -27,8 +27,8 @@ from privsql.releases.ledger.book import (
     open_for_writing,
     write_events,
 )
-from privsql.source.places import Target
 from privsql.source.records import known_as
+from privsql.source.targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -288,7 +288,7 @@ class Publication(ABC):
         finally:
             if self.entry is not None and out:
                 self._append_events(make_arrival_events(self.entry))
-            elif self.entry is not None and not _is_there(self.entry):
+            elif self.entry is not None and not _is_there(self.entry, self.request.spec.target):
                 self._append_events([make_withdrawal(self.entry.number, "never came into place")])
 
     def _append_events(self, events: list[Event]) -> None:
@@ -297,8 +297,7 @@ class Publication(ABC):
                 write_events(self.db, book, *events)
 
 
-def _is_there(entry: LedgerEntry) -> bool:
-    target = Target.parse(Path(entry.target))
+def _is_there(entry: LedgerEntry, target: Target) -> bool:
     try:
         return is_occupied(target) and digest_release(target) == entry.digest
     except PrivsqlError:

@@ -1,0 +1,154 @@
+"""Where releases lie: files, folders, and schemas of databases, which a caller may have open."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator
+
+from privsql.calls import PathLike, as_path, as_paths
+from privsql.engine.files import fold_name
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from privsql.engine.database import OpenDatabase, Sink
+
+# Targets --------------------------------------------------------------------------------------------------------------
+# A file, a folder, or a schema of a database that holds other things as well.
+
+MARK = "::"  # between a database file and a schema
+DATABASES = (".db", ".duckdb", ".ddb", ".sqlite", ".sqlite3")
+MEMORY = "memory"  # the name of a database that is no file
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash too, as a path has it
+TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+PLACES = "a release is a file (NAME.duckdb), a folder (format = 'parquet') or a schema of a DuckDB file (FILE::SCHEMA)"
+TAKEN = ("main", "temp", "pg_catalog", "information_schema")  # schemas that are every database's own
+
+
+def _require_schema_name(name: str) -> str:
+    if fold_name(name) in TAKEN:
+        raise ValueError(f"{name!r} exists in every database; choose another schema")
+    if not name.strip() or not name.isprintable() or any(part in name for part in (MARK, "/", "\\")):
+        raise ValueError(f"{name!r} can't be a schema; use letters and digits")
+    return name
+
+
+SchemaName = Annotated[str, AfterValidator(_require_schema_name)]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file or folder, or a schema of a database file, that is a release or becomes one."""
+
+    file: Path
+    schema: str | None = None
+    opened: OpenDatabase | None = field(default=None, compare=False, repr=False)  # the database, where a caller has it
+
+    @classmethod
+    def parse(cls, path: Path) -> Target:
+        """Return the target of a path; ``FILE::SCHEMA`` is a schema of a file, unless a file has that whole name.
+
+        >>> Target.parse(Path("warehouse.duckdb::released")).schema
+        'released'
+        """
+        name, mark, schema = path.name.rpartition(MARK)
+        if not (mark and name and schema) or os.path.lexists(path):
+            return cls(path)
+        return cls(path.with_name(name), schema)
+
+    @property
+    def path(self) -> Path:
+        """Return the path that ``parse`` reads."""
+        return self.file if self.schema is None else self.file.with_name(f"{self.file.name}{MARK}{self.schema}")
+
+    def resolve(self) -> Target:
+        """Return the target without links and relative parts."""
+        return self if self.in_memory else replace(self, file=self.file.resolve())
+
+    @property
+    def in_memory(self) -> bool:
+        """Return whether it is a schema of a database in memory, of which no other process knows."""
+        return self.opened is not None and self.opened.file is None
+
+    @property
+    def sink(self) -> Sink:
+        """Return the database of whose schemas it is one."""
+        from privsql.engine.open import FileSink  # noqa: PLC0415 (who reads a specification does not wait for an engine)
+
+        return self.opened or FileSink(self.file)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    __fspath__ = __str__
+
+
+def as_target(release: PathLike, connection: object | None = None) -> Target:
+    """Return the target of a release that a caller hands over; ``UsageError`` for what is no path.
+
+    ``connection``: open in this process; the release is a schema of its database, by its name or ``FILE::SCHEMA``.
+    """
+    if isinstance(release, Target):
+        return release
+    target = getattr(release, "target", None)
+    if isinstance(target, Target):
+        return target if target.opened is None else replace(target, opened=target.opened.renew())  # as it is now
+    if connection is not None:
+        return _find_in_connection(release, connection)
+    refuse_address(release, "release")
+    return Target.parse(as_path(release, "release"))
+
+
+def as_targets(
+    releases: Iterable[PathLike] | PathLike | None, what: str, connection: object | None = None
+) -> list[Target]:
+    """Return the targets of several releases; one may stand alone. ``connection``: as of ``as_target``."""
+    as_paths(releases, what)
+    several = (releases,) if isinstance(releases, str | os.PathLike) else releases or ()
+    return [as_target(one, connection) for one in several]
+
+
+def _find_in_connection(release: PathLike, connection: object) -> Target:
+    """Return the schema of a database that a caller has open; ``UsageError`` for what is none."""
+    target = Target.parse(as_path(release, "release"))
+    opened = open_database(connection, target.file if target.schema is not None else None)
+    if opened is None:
+        raise UsageError(f"{target}: the connection does not have this file open; leave out connection")
+    return target_in(opened, target.schema or os.fspath(release))
+
+
+def open_database(connection: object, file: Path | None = None) -> OpenDatabase | None:
+    """Return the current database of a connection, or a file that it has open; None if it does not have that one."""
+    from privsql.engine.open import find_open_database  # noqa: PLC0415 (who reads a specification does not wait)
+
+    return find_open_database(connection, file)
+
+
+def target_in(opened: OpenDatabase, schema: str) -> Target:
+    """Return the schema of a database that a caller has open."""
+    return Target(opened.file or Path(MEMORY), schema, opened)
+
+
+def refuse_address(place: object, what: str) -> None:
+    """Raise ``UsageError`` for an address, which would be taken for a file of that name; it may hold a password."""
+    text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
+    if isinstance(text, str) and ADDRESS.match(text):
+        raise UsageError(f"{what}: an address ({text.partition(':')[0]}://..) holds no release here; {PLACES}")
+
+
+def require_file_name(place: Any) -> Any:
+    """Return where a release is to be written; ``UsageError`` for an address, and for what is written as a table."""
+    refuse_address(place, "release.to")
+    text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
+    is_named = isinstance(text, str) and TABLE_NAME.fullmatch(text) is not None
+    if is_named and Path(text).suffix.lower() not in (*DATABASES, ".parquet") and not os.path.lexists(text):
+        raise UsageError(
+            f"release.to: {text!r} is written as a table; {PLACES}. For a file of this name give its whole path"
+        )
+    return place
