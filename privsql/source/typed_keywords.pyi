@@ -163,8 +163,6 @@ class Planning(TypedDict, total=False):
     """Publish values that are certain (belief 1), although no threshold is 1."""
     max_learning: Number
     """Highest allowed mean belief of the learning attacker."""
-    proof_seconds: Number
-    """Seconds that optimal may search for a proof. [default: 1.0]"""
     rho1: Number
     """Frequency up to which values are protected."""
     rho2: Number

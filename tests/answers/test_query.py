@@ -100,7 +100,7 @@ def released(folder: Path, source: Path, columns: dict[str, Any], name: str, **m
         "source": {"database": source.name, "table": "t"} if source.suffix == ".duckdb" else {"file": source.name},
         "columns": columns,
         "release": {"name": name, "to": f"{source.stem}_release.duckdb"},
-        "mechanism": {"threshold": "1.5*f + 0.1", "max_bucket_size": 12, "proof_seconds": 0} | mechanism,
+        "mechanism": {"threshold": "1.5*f + 0.1", "max_bucket_size": 12} | mechanism,
     }
     release = api.publish(build(asked, base=folder), key=seed_key(11)).release
     assert release is not None
@@ -1212,7 +1212,7 @@ def folder_release(survey_folder: Path) -> Path:
         "source": {"file": "survey.parquet"},
         "columns": {"quasi_identifiers": QI, "sensitive": "ill"},
         "release": {"name": "survey", "to": "folder", "format": "parquet"},
-        "mechanism": {"threshold": "1.5*f + 0.1", "max_bucket_size": 12, "proof_seconds": 0},
+        "mechanism": {"threshold": "1.5*f + 0.1", "max_bucket_size": 12},
     }
     release = api.publish(build(asked, base=survey_folder), key=seed_key(11)).release
     assert release is not None

@@ -215,7 +215,7 @@ def search() -> None:
             two = seconds(lambda c=counts, r=rule: optimal.best_two_size(BucketProblem(c, r)))
             begin = time.perf_counter()
             problem = BucketProblem(counts, rule)
-            best = optimal.search_optimum(problem, optimal.best_two_size(problem), 0.8)
+            best = optimal.search_optimum(problem, optimal.best_two_size(problem))
             lasted = time.perf_counter() - begin
             gap = (best.setting.loss - best.lower_bound) / best.lower_bound if best else float("nan")
             rows.append([name, len(counts), theta, two * 1000, lasted, gap, best.proof if best else "-"])

@@ -35,9 +35,9 @@ TABLE = 'quasi_identifiers = ["age", "sex", "zip"]\nsensitive = "disease"'
 SAME = {  # columns and mechanism in TOML, and as flags
     "bucketize": (
         f"{TABLE}\nnulls = {{ zip = 'suppress', age = 'refuse' }}",
-        'algorithm = "two-size"\nthreshold = "8*f + 0.02"\nmin_bucket_size = 3\nproof_seconds = 0.5',
+        'algorithm = "two-size"\nthreshold = "8*f + 0.02"\nmin_bucket_size = 3',
         [*ROLES, "--nulls", "zip=suppress", "--nulls", "age=refuse", "--algorithm", "two-size",
-         "--threshold", "8*f + 0.02", "--min-bucket-size", "3", "--proof-seconds", "0.5"],
+         "--threshold", "8*f + 0.02", "--min-bucket-size", "3"],
     ),
     "exceptions": (
         TABLE,

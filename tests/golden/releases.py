@@ -64,7 +64,7 @@ RECIPES = {
     "anatomy": _bucketize(algorithm="anatomy", threshold="1/3"),
     "two-size": _bucketize(algorithm="two-size", threshold="2*f + 0.05"),
     "multi-size": _bucketize(algorithm="multi-size", threshold="2*f + 0.05"),
-    "optimal": _bucketize(algorithm="optimal", threshold="2*f + 0.05", proof_seconds=0),
+    "optimal": _bucketize(algorithm="optimal", threshold="2*f + 0.05"),
     "informative": _bucketize(algorithm="informative", threshold="2*f + 0.05"),
     "fakes": _bucketize(algorithm="two-size", threshold="1/3", fake_values=1, uneven_fakes="state"),
     "setting": _bucketize(threshold="2*f + 0.05", setting="12x12, 1x24"),

@@ -153,7 +153,7 @@ def test_compare_is_a_function_of_the_library(skewed: Path) -> None:
 
 # A grid, what is finished, points, and filters ---
 
-OPTIMAL = 'algorithm = "optimal"\nthreshold = "1/2"\nproof_seconds = 0'
+OPTIMAL = 'algorithm = "optimal"\nthreshold = "1/2"'
 
 
 @pytest.fixture

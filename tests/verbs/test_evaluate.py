@@ -57,7 +57,6 @@ name = "census"
 to = "linear.duckdb"
 [mechanism]
 threshold = "8*f + 0.02"
-proof_seconds = 0
 """
 
 
@@ -68,7 +67,7 @@ def specification(folder: Path, name: str, threshold: str) -> Spec:
             "source": {"file": "census.parquet", "id": "person_id"},
             "columns": {"quasi_identifiers": QI, "sensitive": "occupation"},
             "release": {"name": "census", "to": f"{name}.duckdb"},
-            "mechanism": {"threshold": threshold, "proof_seconds": 0},
+            "mechanism": {"threshold": threshold},
             "ledger": {"off": True},
         },
         base=folder,
@@ -660,7 +659,7 @@ def test_survey(tmp_path: Path, threshold: str) -> None:
             "source": {"file": str((REAL / "acs_occ.parquet").resolve()), "id": "person_id"},
             "columns": {"quasi_identifiers": QI, "sensitive": "occupation"},
             "release": {"name": "occ", "to": "occ.duckdb"},
-            "mechanism": {"threshold": threshold, "proof_seconds": 0},
+            "mechanism": {"threshold": threshold},
         },
         base=tmp_path,
     )

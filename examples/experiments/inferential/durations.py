@@ -26,7 +26,7 @@ SEARCHES: dict[str, str | dict[str, Any]] = {
     "Loss-pruning": "loss",
     "Full-pruning": "full",
     "closed form": {"algorithm": "two-size"},
-    "optimum of all sizes": {"algorithm": "optimal", "proof_seconds": 0},
+    "optimum of all sizes": {"algorithm": "optimal"},
 }
 
 

@@ -43,5 +43,4 @@ def columns(name: str, table: Table) -> dict[str, Any]:
 def mechanism(theta: int, algorithm: str, **more: object) -> dict[str, Any]:
     """The paper's parameters: f' = min(1, theta f + 0.02), and sizes from min ceil(1/f'), which may be 1, to 50."""
     threshold = {"threshold": f"{theta}*f + 0.02", "min_bucket_size": 1, "max_bucket_size": 50, "allow_certain": True}
-    proof = {"proof_seconds": 1} if algorithm == "optimal" else {}
-    return {"algorithm": algorithm, **threshold, **proof, **more}
+    return {"algorithm": algorithm, **threshold, **more}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -176,7 +175,8 @@ def lower_bound(problem: BucketProblem) -> int:
 # The linear program (``relaxation``) is rounded, and then solved in integers around its solution, with further cuts
 # where its settings turn out not to be valid.
 
-LEAST_SECONDS = 0.2  # that an integer program gets, however late it is
+MOST_NODES = 1_000  # of branch and bound, in all integer programs of one box, each with one more cut
+LEAST_NODES = 20  # that an integer program counts for, however few it takes
 MOST_STEPS = 100_000  # of an exact enumeration
 TINY = 3000  # records below which the whole integer program is solved: rounding can be far off there
 
@@ -194,12 +194,12 @@ class Optimum:
     proof: Proof
 
 
-def search_optimum(problem: BucketProblem, start: Setting | None, seconds: float) -> Optimum | None:
+def search_optimum(problem: BucketProblem, start: Setting | None) -> Optimum | None:
     """Least-Loss setting over all usable sizes; None if none is found to exist.
 
-    ``start`` is a valid setting to improve on (from two sizes, say); ``seconds`` bounds the time for proving.
+    ``start`` is a valid setting to improve on (from two sizes, say). Nodes are counted, never
+    seconds, so that the same problem has the same setting on any machine and at any load.
     """
-    clock = time.monotonic()
     if not len(problem.sizes):
         return None
     relaxation = Relaxation(problem)
@@ -208,16 +208,14 @@ def search_optimum(problem: BucketProblem, start: Setting | None, seconds: float
     best = min((s for s in (start, round_relaxation(relaxation)) if s is not None), key=lambda s: s.loss, default=None)
     proved = False
     for width in (None,) if problem.records < TINY else (3, 12, None):
-        left = seconds - (time.monotonic() - clock)
-        if best is not None and (best.loss == relaxation.lower_bound or left <= 0):
+        if best is not None and best.loss == relaxation.lower_bound:
             break
-        share = left if width is None else left / 2  # a small box may be hard, or empty
-        candidate, proved = _solve_integer(relaxation, best, width, max(share, LEAST_SECONDS))
+        candidate, proved = _solve_integer(relaxation, best, width)
         if candidate is not None and (best is None or candidate.loss < best.loss):
             best = candidate
     if best is None:
         return None
-    if seconds > 0 and best.loss > relaxation.lower_bound and relaxation.reduced and problem.records < TINY:
+    if best.loss > relaxation.lower_bound and relaxation.reduced and problem.records < TINY:
         best, exact = _enumerate_better(relaxation, best)
         relaxation.lower_bound = best.loss if exact else relaxation.lower_bound
     if best.loss == relaxation.lower_bound:
@@ -302,20 +300,19 @@ def _lower_tails(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints,
     return buckets if excess == 0 else None
 
 
-def _solve_integer(
-    relaxation: Relaxation, best: Setting | None, width: int | None, seconds: float
-) -> tuple[Setting | None, bool]:
+def _solve_integer(relaxation: Relaxation, best: Setting | None, width: int | None) -> tuple[Setting | None, bool]:
     """Integer program in a box of ``width`` around the relaxation (None: everywhere), with cuts as needed.
 
     Returns the best valid setting and whether the solver claims that there is none better anywhere. Variables are
     offsets from the lower corner of the box, so that the numbers stay small however large n is.
     """
-    problem, deadline = relaxation.problem, time.monotonic() + seconds
+    problem = relaxation.problem
     lower, upper = _make_box(relaxation, best, width)
     base = [int(v) for v in lower]
     rest = problem.records - sum(int(s) * b for s, b in zip(problem.sizes, base, strict=True))
     cost = (problem.sizes.astype(float) - 1) ** 2
-    while (left := deadline - time.monotonic()) > 0:
+    left = MOST_NODES
+    while left > 0:
         needs = [o - int(r @ lower) for r, o in zip(relaxation.rows, relaxation.needs, strict=True)]
         result = scipy.optimize.milp(
             cost,
@@ -327,8 +324,9 @@ def _solve_integer(
                     np.array(relaxation.rows, dtype=float), np.array(needs, dtype=float), np.inf
                 ),
             ],
-            options={"time_limit": left, "mip_rel_gap": 0.0},
+            options={"node_limit": left, "mip_rel_gap": 0.0},
         )
+        left -= max(LEAST_NODES, int(result.get("mip_node_count") or 0))
         if result.x is None:
             return None, result.status == 2 and width is None
         offsets = np.rint(result.x).astype(np.int64)

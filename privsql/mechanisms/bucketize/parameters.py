@@ -251,7 +251,6 @@ class Bucketize(Parameters):
     max_learning: float | None = Field(
         default=None, gt=0, le=1, description="Highest allowed mean belief of the learning attacker."
     )
-    proof_seconds: float = Field(default=1.0, ge=0, description="Seconds that optimal may search for a proof.")
 
     @property
     def learning_limit(self) -> float | None:

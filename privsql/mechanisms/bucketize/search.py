@@ -109,12 +109,12 @@ def multi_size(problem: BucketProblem) -> Setting | None:
 ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal", "informative")
 
 
-def find_plan(problem: BucketProblem, algorithm: str, *, seconds: float = 1.0, stated: Setting | None = None) -> Plan:
+def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None = None) -> Plan:
     """The plan of ``algorithm`` for ``problem``, with a certified lower bound of every plan's Loss.
 
-    ``seconds`` bounds the time ``optimal`` spends on proving. ``stated``: the setting itself, of ``setting``. Raises
-    ``InfeasibleError`` with the violated Hall set and the nearest feasible threshold, ``UsageError`` for bounds that
-    the algorithm does not keep, and ``GuaranteeError`` if the independent check rejects what a search found.
+    ``stated``: the setting itself, of ``setting``. Raises ``InfeasibleError`` with the violated Hall set and the
+    nearest feasible threshold, ``UsageError`` for bounds that the algorithm does not keep, and ``GuaranteeError`` if
+    the independent check rejects what a search found.
     """
     _refuse_unbounded(problem, algorithm)
     solve, clock = _choose_solver(algorithm), time.thread_time()
@@ -125,7 +125,7 @@ def find_plan(problem: BucketProblem, algorithm: str, *, seconds: float = 1.0, s
     proof: Proof = "none"
     lower_bound, lasted = 0, time.thread_time() - clock
     if algorithm == "optimal" and len(problem.sizes):
-        best = optimal.search_optimum(problem, setting, seconds)
+        best = optimal.search_optimum(problem, setting)
         if best is not None:
             setting, lower_bound, proof = best.setting, best.lower_bound, best.proof
         lasted = time.thread_time() - clock
@@ -190,7 +190,7 @@ def _make_plan_test(
             return False
         if solve(problem) is not None:
             return True
-        return algorithm == "optimal" and optimal.search_optimum(problem, None, 0.5) is not None
+        return algorithm == "optimal" and optimal.search_optimum(problem, None) is not None
 
     return has_plan
 
@@ -279,7 +279,7 @@ def search(db: Relations, domain: Records, params: Bucketize) -> tuple[Plan, Buc
     stated = Setting.from_counts(params.stated_buckets) if params.setting is not None else None
 
     def plan_of(problem: BucketProblem) -> Plan:
-        return find_plan(problem, params.algorithm, seconds=params.proof_seconds, stated=stated)
+        return find_plan(problem, params.algorithm, stated=stated)
 
     if not params.fake_values or params.uneven_fakes == "state":
         return plan_of(problem), problem
@@ -620,7 +620,7 @@ def _describe_remedy(
         and len(problem.trees) < 2
         and not offers
         and enough
-        and search_optimum(problem, None, 0.5) is not None
+        and search_optimum(problem, None) is not None
     ):
         offers.append("algorithm = 'optimal'")
     return "what works: " + " or ".join(offers) if offers else f"no other threshold makes {algorithm} feasible"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import scipy.optimize
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Thresholds = tuple[Fraction, ...]
-WHATEVER_IT_TAKES = 3600.0  # seconds; a proof over a few records takes none
 QUIET = [HealthCheck.filter_too_much, HealthCheck.too_slow]
 
 
@@ -139,7 +139,7 @@ def assert_exact(problem: BucketProblem, plan: Plan) -> None:
 def loss_or_none(problem: BucketProblem, algorithm: str) -> int | None:
     """Loss of the plan that ``find`` makes, checked; None if it says that there is none."""
     try:
-        plan = find_plan(problem, algorithm, seconds=WHATEVER_IT_TAKES)
+        plan = find_plan(problem, algorithm)
     except InfeasibleError:
         return None
     assert plan.algorithm == algorithm
@@ -251,7 +251,7 @@ def test_example_420_setting_is_valid_and_best_of_two_sizes() -> None:
 
 def test_example_420_has_a_least_loss_of_216() -> None:
     """Three sizes do better than two, and nothing does better: proved in whole numbers."""
-    plan = find_plan(example_420(), "optimal", seconds=WHATEVER_IT_TAKES)
+    plan = find_plan(example_420(), "optimal")
     assert plan.setting == Setting.from_counts({4: 7, 5: 2, 12: 1})
     assert (plan.loss, plan.lower_bound, plan.gap, plan.proof) == (216, 216, 0.0, "certificate")
 
@@ -490,7 +490,7 @@ def test_one_and_two_sizes_equal_brute_force(problem: BucketProblem) -> None:
 def test_optimal_equals_brute_force(problem: BucketProblem) -> None:
     """Over all settings of any number of sizes, with the same answer where there is none."""
     best = least(problem, 99)
-    found = optimal.search_optimum(problem, None, 5.0) if len(problem.sizes) else None
+    found = optimal.search_optimum(problem, None) if len(problem.sizes) else None
     assert (found.setting.loss if found else None) == best
     if found is not None:
         assert found.lower_bound == found.setting.loss  # so few records are proved by enumeration
@@ -604,7 +604,7 @@ def test_plans_of_every_algorithm_are_valid(problem: BucketProblem) -> None:
             "one-size": optimal.best_one_size,
             "two-size": optimal.best_two_size,
             "multi-size": search.multi_size,
-            "optimal": lambda p: found.setting if (found := optimal.search_optimum(p, None, 0.5)) else None,
+            "optimal": lambda p: found.setting if (found := optimal.search_optimum(p, None)) else None,
             "informative": informative.find_setting,
         }[algorithm](problem)
         if setting is not None:
@@ -752,7 +752,7 @@ def test_m_equal_to_m_prime_is_tried_as_one_size() -> None:
 def refusal(problem: BucketProblem, algorithm: str) -> InfeasibleError:
     """The explanation of ``find``."""
     with pytest.raises(InfeasibleError) as caught:
-        find_plan(problem, algorithm, seconds=WHATEVER_IT_TAKES)
+        find_plan(problem, algorithm)
     return caught.value
 
 
@@ -916,9 +916,9 @@ def zipf(m: int, n: int, exponent: float, seed: int) -> list[int]:
     ),
 )
 def test_optimal_does_not_fall_back_on_two_sizes(m: int, n: int, rule: str, gap: Fraction) -> None:
-    """Without any time for proofs a setting near a certified bound is found all the same, and no plan below it."""
+    """A setting near a certified bound is found within the budget of nodes, and no plan below it."""
     problem = by_rule(zipf(m, n, 0.8, m), rule)
-    plan = find_plan(problem, "optimal", seconds=0.0)
+    plan = find_plan(problem, "optimal")
     assert int(problem.counts.sum()) == n
     assert_exact(problem, plan)
     assert 0 < plan.lower_bound <= plan.loss
@@ -941,7 +941,27 @@ def test_large_multi_size() -> None:
 def test_search_is_deterministic() -> None:
     """The same counts give the same setting and allocation."""
     problem = by_rule(occ_like(), "8*f + 0.02")
-    for algorithm in ("one-size", "two-size", "multi-size"):
+    for algorithm in ("one-size", "two-size", "multi-size", "optimal"):
         first, second = find_plan(problem, algorithm), find_plan(by_rule(occ_like(), "8*f + 0.02"), algorithm)
         assert first.setting == second.setting
         assert (first.allocation == second.allocation).all()
+
+
+def test_what_is_searched_is_bounded_by_nodes_and_never_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a problem that takes all of them, twice, with the same certificate."""
+    bounds: list[dict[str, Any]] = []
+    solve = scipy.optimize.milp
+
+    def watched(*problem: Any, options: dict[str, Any], **more: Any) -> Any:
+        bounds.append(dict(options))  # scipy adds what it does not find
+        return solve(*problem, options=options, **more)
+
+    monkeypatch.setattr(scipy.optimize, "milp", watched)
+    problem = by_rule(zipf(50, 50_000, 0.8, 4), "2*f + 0.05")
+    found = [optimal.search_optimum(problem, None) for _ in range(2)]
+    assert found[0] == found[1]
+    assert found[0] is not None
+    assert found[0].lower_bound <= found[0].setting.loss
+    assert bounds
+    assert all(one.keys() == {"node_limit", "mip_rel_gap"} for one in bounds)
+    assert all(0 < one["node_limit"] <= optimal.MOST_NODES for one in bounds)
