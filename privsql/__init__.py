@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec, build, load, schema
     from privsql.verbs.attack import Attacked, attack, infer, summarize
     from privsql.verbs.compare import Workload, algorithms, compare, curve, evaluate
-    from privsql.verbs.fit import FittedModel, fit
     from privsql.verbs.init import cap, init, itemsets, ledger, synthesize, withdraw
-    from privsql.verbs.publish import Published, plan, publish
+    from privsql.verbs.publish import FittedModel, Published, fit, plan, publish
     from privsql.verbs.report import Report, report, serve
     from privsql.verbs.verify import Verified, verify
     from privsql.verbs.verify import run_tests as test
@@ -40,9 +39,8 @@ _HOMES = {
     "source.spec": ("Spec", "build", "load", "schema"),
     "verbs.attack": ("Attacked", "attack", "infer", "summarize"),
     "verbs.compare": ("Workload", "algorithms", "compare", "curve", "evaluate"),
-    "verbs.fit": ("FittedModel", "fit"),
     "verbs.init": ("cap", "init", "itemsets", "ledger", "synthesize", "withdraw"),
-    "verbs.publish": ("Published", "plan", "publish"),
+    "verbs.publish": ("FittedModel", "Published", "fit", "plan", "publish"),
     "verbs.report": ("Report", "report", "serve"),
     "verbs.verify": ("Verified", "run_tests", "verify"),
 }

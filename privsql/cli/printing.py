@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from privsql.releases.statements import ReleaseSummary
     from privsql.verbs.attack import Attacked, CountInference
     from privsql.verbs.compare import Candidate, Comparison, Evaluated
-    from privsql.verbs.fit import FittedModel
     from privsql.verbs.init import LedgerListing
-    from privsql.verbs.publish import Published
+    from privsql.verbs.publish import FittedModel, Published
     from privsql.verbs.verify import Verified
 
 # Releases and answers -------------------------------------------------------------------------------------------------

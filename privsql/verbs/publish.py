@@ -1,18 +1,19 @@
-"""``publish`` and ``plan``: from a specification to a release that has passed its checks."""
+"""``publish`` and ``plan``: from a specification to a release that has passed its checks; ``fit``: a model of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from privsql import keyed_random, markup
 from privsql._version import __version__
 from privsql.attacks import adversaries
-from privsql.calls import as_path, as_whole_number, refuse_unknown_keywords
+from privsql.calls import as_optional_path, as_path, as_whole_number, refuse_unknown_keywords
 from privsql.engine import sqlfiles
-from privsql.engine.database import RUNNING, options_from
+from privsql.engine.database import RUNNING, SilentReporter, options_from
 from privsql.engine.files import fold_name, temporary_folder
 from privsql.engine.open import is_database, log_of, open_engine
 from privsql.engine.sqlfiles import table, temp_table
@@ -20,9 +21,19 @@ from privsql.errors import EngineError, GuaranteeError, InfeasibleError, Privsql
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest
 from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, view_script
 from privsql.releases.draft import Draft, digest_release, is_occupied, private_folder, sweep_drafts
+from privsql.releases.fitted import (
+    ModelParameters,
+    NumberedRecords,
+    attached_parameters,
+    draw_rows,
+    restore_from,
+    state_parameters,
+    store_model,
+    write_parameters,
+)
 from privsql.releases.ledger.composition import find_ledger, make_choice, make_publication, prepare_ledger
 from privsql.releases.ledger.publication import PublicationRequest
-from privsql.releases.opened import SchemaDraft, inspect, replay_target_wal, rewrite_without_leftovers
+from privsql.releases.opened import SchemaDraft, inspect, open_release, replay_target_wal, rewrite_without_leftovers
 from privsql.releases.statements import (
     ReleaseSummary,
     estimate_learning_risk,
@@ -34,22 +45,24 @@ from privsql.releases.statements import (
 from privsql.source.keywords import as_spec, list_keywords, split_keywords
 from privsql.source.records import overlaps_source, prepare_records
 from privsql.source.table import describe_coarsening
-from privsql.source.targets import Target
-from privsql.verbs.fit import fit_draft
+from privsql.source.targets import Target, as_target
 from privsql.verbs.verify import check_written, source_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from typing import Unpack
 
+    import pyarrow as pa
+
+    from privsql.answers.bucket_model import BucketModel
     from privsql.attacks.suite import LearningRisk
-    from privsql.engine.database import DetachedWarehouse, EngineSession, Options, Warehouse
+    from privsql.calls import PathLike
+    from privsql.engine.database import DetachedWarehouse, EngineSession, Options, RunKeywords, Warehouse
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.model.manifest import CheckResult
     from privsql.model.parameters import Facts
-    from privsql.model.records import Records
+    from privsql.model.records import Records, ReleaseArrays
     from privsql.releases.ledger.publication import Publication
     from privsql.source.keywords import SpecLike
     from privsql.source.spec import Spec
@@ -500,3 +513,112 @@ def _require_checks_hold(results: list[CheckResult]) -> None:
     if failed is not None:
         offending = "; ".join(failed.offending)
         raise GuaranteeError(f"check failed, nothing written: {failed.name} ({failed.violations} rows: {offending})")
+
+
+# Models ---------------------------------------------------------------------------------------------------------------
+# A model of a release makes its answers more precise.
+
+DRAWN = "values drawn by a model of a release: no row says which value a person has"
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A model that was made, or taken in.
+
+    ``stored``: its file in the user's cache, None where there is no cache; ``to``: that of its parameters; ``rows``:
+    that of rows that it drew; ``belief``: how sure it is of its best guess of a person's value on average, calibrated
+    on buckets that it was not fitted to; ``fitted_share``: of the records, in as many whole buckets as memory holds.
+    """
+
+    release: Path
+    records: int
+    seconds: float
+    belief: float
+    stored: Path | None
+    to: Path | None
+    rows: Path | None = None
+    fitted_share: float = 1.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of ``--json``."""
+        return {name: str(one) if isinstance(one, Path) else one for name, one in vars(self).items()}
+
+    def _repr_html_(self) -> str:
+        return markup.html_page("A model of a release", markup.html_table((), list(self.as_json().items())))
+
+
+def fit(
+    release: PathLike,
+    *,
+    to: PathLike | None = None,
+    rows: PathLike | None = None,
+    parameters: PathLike | None = None,
+    **how: Unpack[RunKeywords],
+) -> FittedModel:
+    """Fit a model to a release and store it in the user's cache, where every verb finds it.
+
+    ``to``: write its parameters as well, to be handed on; ``parameters``: take such a file in instead of fitting;
+    ``rows``: write the records with one value each that the model drew, as Parquet, for tools that read rows.
+
+    What is stored is computed anew from the release and the parameters. The model is also the strongest attacker by
+    learning that privsql knows: anybody who has the release can fit it. Raises ``UsageError`` where there is nothing to
+    fit, for parameters of another release, and where nothing would be stored; ``InfeasibleError`` for a release that
+    gets none.
+    """
+    target, given = as_target(release, how.get("connection")), as_optional_path(parameters, "parameters")
+    file, rows_file, clock = as_optional_path(to, "to"), as_optional_path(rows, "rows"), time.monotonic()
+    for one in (file, rows_file):
+        if one is not None and one.exists():
+            raise UsageError(f"{one} exists; choose another path")
+    if rows_file is not None and rows_file.suffix != ".parquet":
+        raise UsageError(f"{rows_file}: rows need a new file that ends in .parquet")
+    with options_from(how, fit) as options, open_release(target, options=options) as (db, attached):
+        arrays = attached.mechanism.answers(db, attached.manifest).read_arrays(attached.database)
+        records = NumberedRecords.find(attached)
+        digest = records.digest()
+        stated = attached_parameters(attached) if given is None else ModelParameters.read(given)
+        if given is None and stated is not None and stated.digest != digest:  # verify names it
+            stated = None
+        model = _make_model(arrays, digest, options) if stated is None else restore_from(stated, arrays, digest)
+        stated = stated or state_parameters(attached.manifest.name, digest, model)
+        stored = store_model(arrays, model, stated, records.name())
+        if stored is None and file is None:
+            raise UsageError("the cache is switched off (PRIVSQL_CACHE); give --to")
+        if file is not None:
+            stated.write(file)
+        if rows_file is not None:
+            drawn = draw_rows(model, records, attached.manifest.roles, attached.database)
+            _write_rows(drawn, rows_file)
+        figures = model.belief, stored, file, rows_file, model.interval.fitted_share
+    return FittedModel(target.path, len(arrays.bucket), time.monotonic() - clock, *figures)
+
+
+def fit_draft(release: AttachedRelease, options: Options) -> None:
+    """Fit a model to a release that is being published, and write its parameters into it."""
+    arrays = release.mechanism.answers(release.db, release.manifest).read_arrays(release.database)
+    digest = NumberedRecords.find(release).digest()
+    model = _make_model(arrays, digest, options)
+    write_parameters(release, state_parameters(release.manifest.name, digest, model))
+
+
+def _write_rows(drawn: pa.Table, file: Path) -> None:
+    """Write rows as Parquet; ``EngineError`` where that fails."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 (only where rows are written)
+
+    try:
+        pq.write_table(drawn.replace_schema_metadata({"privsql": DRAWN}), file)
+    except OSError as error:
+        raise EngineError(f"{file}: {error.strerror or error}") from error
+
+
+def _make_model(arrays: ReleaseArrays, digest: str, options: Options) -> BucketModel:
+    """Fit the model; ``InfeasibleError`` where that does not converge."""
+    from privsql.answers.bucket_model import estimate_cost, fit_bucket_model  # noqa: PLC0415 (scipy)
+
+    report = options.report or SilentReporter()
+    seconds, _ = estimate_cost(arrays)
+    report.start_step(f"Fitting the model, about {seconds:,.0f} s")
+    model = fit_bucket_model(arrays, digest, lambda done: report.update(100 * done))
+    if not model.converged:
+        raise InfeasibleError("the fit of a model to this release does not converge; its answers are linear")
+    return model

@@ -670,7 +670,7 @@ def test_a_risk_is_explained_beyond_a_share_of_records() -> None:
     risk = suite.LearningRisk(above=0.5, twice=0.06, mean=0.4, attacked=100, advice=("larger buckets",))
     assert risk.exceeds_share()
     assert not replace(risk, twice=0.04).exceeds_share()
-    assert "6% of the records" in risk.explain_risk()
+    assert "twice the bound for 6%" in risk.explain_risk()
     assert "larger buckets" in risk.explain_risk()
     assert set(risk.as_facts()) == {"above", "twice", "attacked"}
 

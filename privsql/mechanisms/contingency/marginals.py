@@ -72,7 +72,7 @@ class Rounds:
 
     @cached_property
     def prices(self) -> Mapping[Clique, Fraction]:
-        """What choosing and measuring a pair spend, unless it is the last one."""
+        """Return the price of choosing and measuring each pair, unless it is the last one."""
         weights = {one: budget_weight(cells) for one, cells in self.cells.items()}
         middle = sorted(weights.values())[len(weights) // 2]
         return {
@@ -80,14 +80,14 @@ class Rounds:
         }
 
     def affordable_pairs(self, chosen: Sequence[Clique]) -> list[Clique]:
-        """The pairs that may be chosen next."""
+        """Return the pairs that may be chosen next."""
         left = self.left - sum((self.prices[one] for one in chosen), start=Fraction(0))
         room = self.room - sum(self.cells[one] for one in chosen)
         others = self.cells.keys() - set(chosen)
         return [one for one in self.cells if one in others and self.cells[one] <= room and self.prices[one] <= left]
 
     def due_tables(self, chosen: Sequence[Clique]) -> list[Due]:
-        """What the chosen pairs spend; ``ValueError`` for pairs that can't have been chosen one after the other."""
+        """Return what the chosen pairs spend; ``ValueError`` for pairs that could not be chosen in this order."""
         if any(one not in self.affordable_pairs(chosen[:k]) for k, one in enumerate(chosen)):
             raise ValueError("a pair was chosen twice, is none, or was not to be had for what was left")
         choice, prices = self.unit * CHOOSING, [self.prices[one] for one in chosen]
