@@ -113,7 +113,7 @@ def concentrated_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return the largest rho, rounded down, with which a release is (epsilon, delta)-differentially private.
 
     >>> float(concentrated_rho(Fraction(1), Fraction(1, 10**9)))
-    0.0129...
+    0.0149730576
     """
     with localcontext() as context:
         context.prec = PRECISION
