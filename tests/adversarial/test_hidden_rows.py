@@ -272,7 +272,7 @@ def test_a_clean_copy_has_the_tables_alone(shelf: Path, tmp_path: Path) -> None:
         db.attach(tmp_path / "bucketize.duckdb", "release", read_only=True)
         db.attach(tmp_path / "copy-bucketize.duckdb", "copy", read_only=True)
         assert digest_schema(db, "release", MAIN) == digest_schema(db, "copy", MAIN)
-    refused(run("verify", tmp_path / "folder", "--copy-to", tmp_path / "folder" / "inner"), 2, "lies in the release")
+    refused(run("verify", tmp_path / "folder", "--copy-to", tmp_path / "folder" / "inner"), 2, "lies inside")
 
 
 def test_what_does_not_verify_is_not_copied(shelf: Path, tmp_path: Path) -> None:

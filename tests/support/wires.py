@@ -19,6 +19,7 @@ from privsql.engine.database import Options
 from privsql.serving import postgres, server
 from privsql.serving.guard import QueryQueue, open_pools
 from privsql.serving.wire import ScramSecret
+from privsql.source.targets import as_targets
 
 if TYPE_CHECKING:
     import ssl
@@ -41,7 +42,10 @@ def served(*paths: Path, token: str | None = None, tls: ssl.SSLContext | None = 
         running["loop"], running["stop"] = asyncio.get_running_loop(), asyncio.Event()
         await postgres.run_server(one, listener, ready.set, running["stop"])
 
-    with open_pools(paths, attach, Options()) as pools, postgres.open_server(pools, queue, Options()) as one:
+    with (
+        open_pools(as_targets(paths, "releases"), attach, Options()) as pools,
+        postgres.open_server(pools, queue, Options()) as one,
+    ):
         one.secret, one.tls, one.required = ScramSecret(token) if token else None, tls, required
         thread = threading.Thread(target=lambda: asyncio.run(run(one)))
         thread.start()

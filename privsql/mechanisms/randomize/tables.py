@@ -403,9 +403,10 @@ def _sum_cells(weights: Floats, sizes: Ints, cells: Ints, size: int) -> Floats:
 # Intervals ------------------------------------------------------------------------------------------------------------
 # A table of values is drawn, measured with noise of the same scales, and the model is fitted to that. It is drawn from
 # the weights, moved by random effects of every pair of columns that was not measured and of all threes, as large as
-# measured pairs have them: real tables have interactions that the model lacks. How far answers lie from the drawn
-# table's is regressed on what is known of questions: with T of n records that meet the quasi-identifiers,
-# S the estimate and V = sum of s (1 - s), s a record's weight in its values,
+# measured pairs have them: real tables have interactions that the model lacks. That threes have effects as large as
+# pairs is an assumption, chosen (of 0, 1/2 and 1) by coverage on one census table. How far answers lie from the drawn
+# table's is regressed on what is known of questions: with T of n records that meet the quasi-identifiers, S the
+# estimate and V = sum of s (1 - s), s a record's weight in its values,
 #
 #     log(se^2/V) = beta (1, log S, log^2 S, log(T/n), log(V/S)),
 #
