@@ -126,7 +126,7 @@ def attach_release_tables(db: EngineSession, target: Target) -> AttachedRelease:
 # Verify ---------------------------------------------------------------------------------------------------------------
 
 UNCHECKED = (
-    "which record of each person is published was not checked, since the key that chose is not at hand (--key-file, or "
+    "which record of each person is published was not checked, since the key that chose is missing (--key-file, or "
     "the ledger), nor what follows from that; persons were matched to what is published"
 )
 

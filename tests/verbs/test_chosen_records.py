@@ -69,7 +69,7 @@ def test_without_the_key_persons_are_matched_and_the_rest_is_refused(tmp_path: P
         "every person can have one of the published quasi-identifiers",
         "every person can have one of the published sensitive values",
     }
-    with pytest.raises(privsql.UsageError, match="the key that chose one record of each person is not at hand"):
+    with pytest.raises(privsql.UsageError, match="the key that chose one record of each person is missing"):
         privsql.evaluate(release, spec, queries=5)
     assert privsql.evaluate(release, spec, queries=5, key_file=own).scores
     with pytest.raises(privsql.EngineError, match="No such file"):

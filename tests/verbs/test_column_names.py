@@ -234,7 +234,7 @@ def test_a_manifest_that_lies_about_own_columns_is_refused(tmp_path: Path, state
         f"UPDATE privsql_manifest SET value = '{json.dumps(stated)}' WHERE key = 'own_columns'",
     )
     for command in (("verify", release), ("inspect", release), ("query", release, "SELECT COUNT(*) FROM ill")):
-        refused(run(*command), 4, "calls columns of privsql's own otherwise")
+        refused(run(*command), 4, "gives privsql's columns wrong names")
 
 
 @pytest.mark.slow
