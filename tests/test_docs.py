@@ -230,7 +230,7 @@ def test_the_page_on_the_papers_has_no_other_commands() -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="experiments")
 @pytest.mark.parametrize("command", [one for one in OTHERS if "experiments" not in one])
 def test_the_other_commands_on_the_papers_start(command: str) -> None:
     """Benchmarks as far as their help, tests as far as their list: both take minutes."""

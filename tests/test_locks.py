@@ -58,7 +58,7 @@ def test_each_lock_agrees_with_the_next() -> None:
         assert {name: second.get(name) for name in first} == first
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("platform", ["windows", "macos"])
 def test_wheels_are_there_for_the_newest_python_on(platform: str) -> None:
     """Of the package and the extras that have any; pyspark comes as source, for all platforms alike."""

@@ -50,7 +50,7 @@ def shell(command: str, place: Path) -> subprocess.CompletedProcess[str]:
     return ran(["sh", "-c", command], place)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_the_line_of_cron_hands_out_what_was_verified(clinic: Path) -> None:
     """And keeps the last one where the next can't be made."""
     command = BLOCKS["cron"].split(maxsplit=5)[5].replace("/srv/clinic", str(clinic))

@@ -101,7 +101,7 @@ def test_it_is_the_release_that_a_file_would_be(con: duckdb.DuckDBPyConnection, 
     assert list(tmp_path.glob(".*")) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_every_verb_takes_it(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     """By the name of its schema and the connection, and by what publish and open return."""
     done = publish(con)

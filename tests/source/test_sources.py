@@ -301,7 +301,7 @@ def test_answers_are_ordered_by_the_count_whatever_the_columns_are_called(tmp_pa
     assert [row["n"] for row in some.json["rows"]] == [60, 110]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="cases")
 @each("name", ['a"b', "rank", "s0", "size", "records"], few=2)
 def test_a_sensitive_column_of_any_name(tmp_path: Path, name: str) -> None:
     warehouse(
@@ -587,7 +587,7 @@ def test_a_key_repeats_a_release_in_any_time_zone(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_an_exception_for_a_moment_is_verified_in_any_time_zone(tmp_path: Path) -> None:
     warehouse(
         tmp_path / "w.duckdb",

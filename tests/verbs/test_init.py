@@ -176,7 +176,7 @@ def test_what_is_no_category_is_refused_before_anything_is_searched(
         refused(done, 2, "'disease'", words)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_codes_are_categories_where_the_publisher_says_so(tmp_path: Path) -> None:
     """Texts are, and so are 500 numbers, and columns of a compound attribute are counted one by one."""
     table = write(tmp_path / "people.parquet", NUMBERS.format(sensitive="i % 501"))
@@ -304,7 +304,7 @@ FROM range(20000) t(i)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @pytest.mark.parametrize("name", rest_slow(["ward.csv", "ward.parquet"]))
 def test_codes_dates_and_missing_values_are_read_as_such(tmp_path: Path, name: str) -> None:
     """ZIP codes by their first digits, birth dates by year, and ``?`` as NULL; a code that gives all away stays out."""

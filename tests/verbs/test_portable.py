@@ -26,7 +26,7 @@ def asked(folder: Path, kind: str, to: str, ledger: str = "off = true") -> Path:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 @each("kind", MECHANISMS, few=1)
 def test_the_same_release_whatever_order_the_source_lies_in(tmp_path: Path, kind: str) -> None:
     """It passes every check, with the source too, and holds the records that it says."""

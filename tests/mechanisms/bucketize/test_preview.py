@@ -108,7 +108,7 @@ def test_predictions_are_near_what_attack_and_evaluate_measure(tmp_path: Path, m
     assert planned["count_error"] == pytest.approx(measured, rel=0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="long")
 def test_a_curve_has_each_threshold_as_its_own_plan_predicts_it() -> None:
     """Higher thresholds promise less, teach an attacker more and answer better; what can't be met says why."""
     people, keywords = make_people(6_000), {"sensitive": "job", "quasi_identifiers": ["age", "sex", "place"]}

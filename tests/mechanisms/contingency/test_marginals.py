@@ -197,7 +197,7 @@ def test_no_output_is_more_likely_than_e_to_the_epsilon() -> None:
     assert math.exp(1) < worst <= math.exp(2) * (1 + 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="outputs")
 @pytest.mark.usefixtures("two_units")
 def test_the_enumeration_would_find_choices_that_spend_too_much() -> None:
     law, other = (law_of(records, Careless, epsilon="2", pairs="chosen") for records in ((), (RECORDS[0],)))

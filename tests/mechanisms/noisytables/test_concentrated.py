@@ -253,7 +253,7 @@ def test_damage_is_found(people: Path, tmp_path: Path, words: str, change: Any) 
     assert words in done.out + done.err
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="cases")
 @each("algorithm", ["views", "basic"])
 def test_item_sets_with_a_delta(tmp_path: Path, algorithm: str) -> None:
     write(tmp_path / "shop.parquet", shop.LISTS)
