@@ -589,6 +589,8 @@ def prepare_table(
     db.create_table("domain", fill("core/domain", holes), title="Counting the sensitive values")
     labels = [exp.cast(item, "VARCHAR") for item in roles.sa_columns()]
     rows = db.rows(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": labels}))
+    if sum(int(row[-1]) for row in rows) != remaining:
+        raise source_changed_error()
     return TableRecords(
         db,
         roles,
