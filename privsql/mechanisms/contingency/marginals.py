@@ -207,9 +207,10 @@ class Rule:
         if not isinstance(rest, Rounds):
             return [*fixed, *rest]
         chosen = [one.columns for one in tables[len(fixed) :]]
+        due = rest.due_tables(chosen)
         if rest.affordable_pairs(chosen):
             raise ValueError("the rounds ended too early")
-        return [*fixed, *rest.due_tables(chosen)]
+        return [*fixed, *due]
 
 
 def counted_total(tables: Sequence[NoisyTable]) -> Fraction:
