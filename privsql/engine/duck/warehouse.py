@@ -29,7 +29,7 @@ from privsql.errors import EngineError, PrivsqlError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from privsql.engine.database import Origin, Scan
+    from privsql.engine.database import OpenDatabase, Origin, Scan
     from privsql.engine.postgres import PostgresRelations
     from privsql.engine.sqlfiles import Field
 
@@ -69,7 +69,7 @@ class DuckSession(DuckContainer):
             self._server = _open_server(origin)
             return
         if origin.opened is not None:
-            self._fetch_opened(name, origin)
+            self._fetch_opened(name, origin, origin.opened)
             return
         self._open_source(origin)
         with name_file_in_errors(_source_label(origin), query=bool(origin.query)):
@@ -156,15 +156,14 @@ class DuckSession(DuckContainer):
             self.create_table(name, all_rows(temp_table("fetched")))
             self.drop("fetched")
 
-    def _fetch_opened(self, name: str, origin: Origin) -> None:
+    def _fetch_opened(self, name: str, origin: Origin, opened: OpenDatabase) -> None:
         """Store the rows of a table or query of a database that the caller has open, in their types there."""
-        if origin.opened is not None:
-            with name_file_in_errors(_source_label(origin)), origin.opened.stream_rows(origin) as (rows, columns):
-                self.register_arrow("fetched", rows)
-                values = (exp.cast(column(one.name), exp.DataType.build(one.type, dialect=DIALECT)) for one in columns)
-                named = [alias_as(value, one.name) for value, one in zip(values, columns, strict=True)]
-                self.create_table(name, exp.select(*named).from_(temp_table("fetched")), title="Reading the source")
-            self.drop("fetched")
+        with name_file_in_errors(_source_label(origin)), opened.stream_rows(origin) as (rows, columns):
+            self.register_arrow("fetched", rows)
+            values = (exp.cast(column(one.name), exp.DataType.build(one.type, dialect=DIALECT)) for one in columns)
+            named = [alias_as(value, one.name) for value, one in zip(values, columns, strict=True)]
+            self.create_table(name, exp.select(*named).from_(temp_table("fetched")), title="Reading the source")
+        self.drop("fetched")
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
         """Return collations by column from the text of a table, as no type names them.

@@ -271,22 +271,26 @@ def weighted_view(manifest: Manifest) -> exp.Query:
 NEAR, CLOSE = 0.02, 1e-4  # mean distance of refitted weights from published ones; of sums of weights from 1
 
 
-def read_tables(release: TablesRelease) -> tuple[TablesRule, list[NoisyTable]]:
+Published = tuple[TablesRule, list["NoisyTable"]]
+
+
+def read_tables(release: TablesRelease) -> Published:
     """Return the rule of a release and its tables."""
     codes = read_codes(release.db, release.roles, table(PEOPLE, release.database))
-    rule = make_rule(release.params, codes)
-    published = release.read_view("cliques"), release.read_view("marginals")
-    return rule, read_noisy_tables(*published, codes.table_names, rule.cell_counts, SUBSTITUTION)
+    return _parse_tables(make_rule(release.params, codes), release.read_view("cliques"), release.read_view("marginals"))
 
 
-def read_published(db: Relations, manifest: Manifest, database: str | None) -> tuple[TablesRule, list[NoisyTable]]:
+def read_published(db: Relations, manifest: Manifest, database: str | None) -> Published:
     """Return the rule of an open release and its tables; ``UsageError`` if they are damaged."""
     with refuse_damaged():
         codes = read_codes(db, manifest.roles, table(PEOPLE, database))
-        rule = make_rule(Randomize.model_validate(manifest.parameters), codes)
         cliques = db.arrow(all_rows(table(CLIQUES, database)).order_by("clique"))
         cells = db.arrow(all_rows(table(MARGINALS, database)).order_by("clique", "cell"))
-        return rule, read_noisy_tables(cliques, cells, codes.table_names, rule.cell_counts, SUBSTITUTION)
+        return _parse_tables(make_rule(Randomize.model_validate(manifest.parameters), codes), cliques, cells)
+
+
+def _parse_tables(rule: TablesRule, cliques: pa.Table, cells: pa.Table) -> Published:
+    return rule, read_noisy_tables(cliques, cells, rule.codes.table_names, rule.cell_counts, SUBSTITUTION)
 
 
 def check_tables(release: TablesRelease) -> list[Check]:
