@@ -29,6 +29,8 @@ FEWEST, FEWEST_OF_FEW, FEW_RECORDS = 30, 10, 5_000  # records of a level, and wh
 BINS, LEVELS = 10, 14  # of a coarse column
 ROWS_OF_CELL = 12  # of a block, at least
 ROWS_TRIED = 40_000  # by which blocks are chosen
+ROWS_AT_ONCE = 4_000  # what is computed of them fits a cache
+SAFE = 300.0  # log-odds of which no exponential overflows
 
 Ints = NDArray[np.int32]
 
@@ -112,9 +114,9 @@ class FeatureMap:
         fewest = FEWEST if sizes.sum() >= FEW_RECORDS else FEWEST_OF_FEW
         self.coders = {name: ColumnCoder.from_column(column, sizes, fewest) for name, column in columns.items()}
         coarse = {name: coder.encode(columns[name])[2] for name, coder in self.coders.items()}
-        self.blocks = cover_pairs(coarse)
+        self.parts = cover_pairs(coarse)
         self.pairs: dict[tuple[str, str], tuple[int, Ints]] = {}
-        for pair in (pair for block in self.blocks for pair in block):
+        for pair in (pair for block in self.parts for pair in block):
             widths = [int(self.coders[name].coarse.max(initial=0)) + 1 for name in pair]
             records = np.bincount(coarse[pair[0]] * widths[1] + coarse[pair[1]], sizes, widths[0] * widths[1])
             self.pairs[pair] = widths[1], renumber_levels(np.flatnonzero(records >= fewest), len(records))
@@ -140,7 +142,7 @@ class FeatureMap:
             terms = [_plain_term(name, levels, coder.levels), _plain_term(f"{name} in bins", bins, coder.bins)]
             terms = [term for term in terms if term.levels]
             blocks.append((terms, [codes for term in terms for codes in term.codes]))
-        for block in self.blocks:
+        for block in self.parts:
             names = sorted({name for pair in block for name in pair})
             terms = [
                 Term(" x ".join(pair), numbers, width, (coarse[pair[0]], coarse[pair[1]]))
@@ -201,12 +203,24 @@ class Design:
 
     def probabilities(self, theta: Floats, offset: Floats) -> Floats:
         """Return p (rows, K) for theta (J, K) and the log-odds of a record without features (K,)."""
-        logits = self.cells @ (self.features @ theta)
-        logits += offset
-        logits -= logits.max(axis=1, keepdims=True)
-        np.exp(logits, out=logits)
-        logits /= logits.sum(axis=1, keepdims=True)
-        return np.asarray(logits)
+        effects = self.features @ theta
+        members = np.diff(self.cells.indptr).max(initial=0)
+        largest = members * np.abs(effects).max(initial=0) + np.abs(offset).max(initial=0)
+        found, ones = np.empty((self.cells.shape[0], len(offset))), np.ones(len(offset))
+        for begin, cells in self.parts:
+            logits = cells @ effects
+            logits += offset
+            if largest > SAFE:
+                logits -= logits.max(axis=1, keepdims=True)
+            np.exp(logits, out=logits)
+            np.divide(logits, (logits @ ones)[:, None], out=found[begin : begin + ROWS_AT_ONCE])
+        return found
+
+    @cached_property
+    def parts(self) -> list[tuple[int, Any]]:
+        """Return ``cells`` in parts of few rows, with the first row of each."""
+        begins = range(0, self.cells.shape[0], ROWS_AT_ONCE)
+        return [(begin, self.cells[begin : begin + ROWS_AT_ONCE]) for begin in begins]
 
     def sum_features(self, residuals: Floats) -> Floats:
         """Return Phi' residuals (J, K) of residuals (rows, K)."""
