@@ -64,11 +64,12 @@ class Bench:
         """A seed for each of so many runs."""
         return range(self.seed, self.seed + (1 if self.small else min(paper, self.most_runs or paper)))
 
-    def fit(self, release: privsql.Published) -> None:
-        """Fit the model of a bucketized release, if it can have one."""
+    def fit(self, release: privsql.Published) -> Path | None:
+        """Fit the model of a bucketized release; return its file, None if it can't have one."""
         if release.facts["mechanism"] == "bucketize":
             with suppress(privsql.InfeasibleError):
-                privsql.fit(release)
+                return privsql.fit(release).stored
+        return None
 
     def watch(self) -> Used:
         """Count from here which tables are opened."""
