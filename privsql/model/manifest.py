@@ -11,6 +11,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlglot import exp
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Hole
+    from privsql.model.records import Records
 
 # Estimates ------------------------------------------------------------------------------------------------------------
 # One row of an answer, whatever mechanism it comes from.
@@ -264,13 +266,13 @@ BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionEr
 
 @dataclass(frozen=True)
 class Check:
-    """A named check: a query for offending rows, or a function that lists what is wrong.
+    """A named check: a query for offending rows, or a function that lists what is wrong, or makes the query.
 
     ``compared``: what was compared, in words, once it has run.
     """
 
     name: str
-    query: exp.Query | Callable[[], list[str]]
+    query: exp.Query | Callable[[], list[str] | exp.Query]
     compared: Callable[[], str] | None = None
 
 
@@ -324,6 +326,8 @@ def _run_check(db: Relations | None, check: Check) -> CheckResult:
     if db is None or not isinstance(check.query, exp.Expr):
         try:
             wrong = check.query() if callable(check.query) else ["no database"]
+            if isinstance(wrong, exp.Query):
+                return _run_check(db, replace(check, query=wrong))
         except PrivsqlError as error:
             wrong = [f"can't be evaluated: {error}"]
         except BROKEN as error:
@@ -515,16 +519,38 @@ class CheckedRelease(Generic[P, F]):
             return self.roles.sa_columns(alias or None) if kind == "sa" else self.roles.qi_columns(alias or None)
         return self.view(hole)
 
-    def compare_source(self, role: str, view: str, weight: exp.Expr | None = None, *, fewer: bool = False) -> exp.Query:
-        """Return the query for combinations of columns (``qi`` or ``sa``) of which a table and the source have not
-        equally many; ``fewer``: of which the table has more.
+    def compare_values(self, weight: exp.Expr, *, fewer: bool = False) -> exp.Query:
+        """Return the query for sensitive values of which ST and the source have not equally many; ``fewer``: of which
+        ST has more.
         """
-        columns = self.roles.qi_columns() if role == "qi" else self.roles.sa_columns()
-        compare = exceeding_combinations if fewer else differing_combinations
-        source = count_combinations(temp_table("records"), columns)
-        return compare(columns, source, count_combinations(self.view(view), columns, weight))
+        columns, compare = self.roles.sa_columns(), exceeding_combinations if fewer else differing_combinations
+        source = count_combinations(temp_table("domain"), columns, column("records"))
+        return compare(columns, source, count_combinations(self.view("st"), columns, weight))
 
-    def list_checks(self, named: Mapping[str, exp.Query | Callable[[CheckedRelease[P, F]], list[str]]]) -> list[Check]:
+    def compare_people(
+        self, source: Records, view: str, *, fewer: bool = False
+    ) -> Callable[..., list[str] | exp.Query]:
+        """Return what compares quasi-identifiers of a table and the source in the same way: integers, if they are
+        equal, else by a query.
+        """
+        columns, compare = self.roles.qi_columns(), exceeding_combinations if fewer else differing_combinations
+        named = exp.select(*columns, exp.Literal.number(0)).from_(self.view(view))
+
+        def find_differences(_: object) -> list[str] | exp.Query:
+            pairs = source.packed.pair_rows(self.db, named) if source.packed is not None else None
+            if source.packed is not None and pairs is not None:
+                room = np.uint64(source.packed.room)
+                if np.array_equal(pairs >> room, source.packed.pair_values() >> room):
+                    return []
+            source.sort_records()
+            records = count_combinations(temp_table("records"), columns)
+            return compare(columns, records, count_combinations(self.view(view), columns))
+
+        return find_differences
+
+    def list_checks(
+        self, named: Mapping[str, exp.Query | Callable[[CheckedRelease[P, F]], list[str] | exp.Query]]
+    ) -> list[Check]:
         """Return checks by name: of a query for offending rows, or of a function that lists what is wrong."""
         return [Check(name, one if isinstance(one, exp.Query) else partial(one, self)) for name, one in named.items()]
 

@@ -205,6 +205,7 @@ MOST_VALUES = 2**17  # of a column
 UNPACKED = ("UUID",)  # types of which no two records have the same value, and Arrow looks none up
 JOINT = 2**16  # values of neighbouring columns, whose hashes are looked up at once
 PACKED = 24  # bytes for each record, while it is made and sorted
+NUMBER = 31  # bits of a number beside quasi-identifiers
 ABSENT = np.uint64(2**64 - 1)  # stands for a value that there is none of
 
 
@@ -284,6 +285,38 @@ class PackedRecords:
             tables.append((one.shift, by_rank))
         return iter(sorted(tables, key=lambda one: one[0]))
 
+    @property
+    def room(self) -> int:
+        """Return the bits for a number beside a record's quasi-identifiers."""
+        return min(BITS - self.columns[-1].shift, NUMBER)
+
+    def pair_values(self) -> Hashes:
+        """Return (n,) ascending: the records' quasi-identifiers, and right of them the ranks of their values."""
+        high = self.columns[-1].shift
+        pairs = (self.words & np.uint64(2**high - 1)) << np.uint64(self.room)
+        pairs |= self.words >> np.uint64(high)
+        pairs.sort()
+        return pairs
+
+    def pair_rows(self, db: Relations, rows: exp.Query) -> Hashes | None:
+        """Return rows (q0.., number) in the same way; None where no record has a value, or a number does not fit."""
+        parts = []
+        with db.stream_batches(rows, BATCH) as batches:
+            for batch in batches:
+                numbers = batch.columns[-1].to_numpy(zero_copy_only=False)
+                if batch.columns[-1].null_count or numbers.min(initial=0) < 0 or numbers.max(initial=0) >> self.room:
+                    return None
+                part = numbers.astype(np.uint64)
+                try:
+                    for one, values in zip(self.columns, batch.columns[:-1], strict=False):
+                        part |= one.place_values(values) << np.uint64(self.room)
+                except GuaranteeError:  # a value that no record has
+                    return None
+                parts.append(part)
+        pairs = np.concatenate([np.zeros(0, np.uint64), *parts])
+        pairs.sort()
+        return pairs
+
     def stream_groups(
         self, groups: NDArray[np.int32], codes: NDArray[np.int32] | None = None, values: pa.Table | None = None
     ) -> pa.RecordBatchReader | None:
@@ -358,6 +391,13 @@ def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Ha
             yield shift, joint
             shift, joint = begin, table
     yield shift, joint
+
+
+def count_pairs(pairs: Hashes, room: int) -> tuple[Ints, Ints, Ints]:
+    """Return of sorted pairs every different one, as both of its numbers, and how often it occurs: (k,) each."""
+    begins = np.flatnonzero(np.append(True, pairs[1:] != pairs[:-1]))
+    first, second = pairs[begins] >> np.uint64(room), extract_bits(pairs[begins], 0, 2**room)
+    return first.view(np.int64), second, np.diff(begins, append=len(pairs))
 
 
 def extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:

@@ -158,6 +158,7 @@ def attack(
                 explain_failures(target),
             ):
                 require_same_persons(manifest, records)
+                records.sort_records()
                 view = ReleaseView(beside.db, manifest, drawn, beside.database, source=True, within=near)
                 findings = adversaries.run_attacks(view, options.report)
         for other in others:

@@ -60,7 +60,7 @@ def open_session(options: Options | None = None) -> Iterator[EngineSession]:
 def open_release_with_source(
     target: Target, spec: Spec, manifest: Manifest, options: Options | None = None, *, key_file: Path | None = None
 ) -> Iterator[tuple[AttachedRelease, Records]]:
-    """Open a release in database ``release`` beside the sorted records of its source.
+    """Open a release in database ``release`` beside the records of its source.
 
     ``key_file``: holds the key that the release was made with, if that is not the ledger's. Raises ``UsageError`` if
     the specification is not for such a release.
@@ -71,7 +71,6 @@ def open_release_with_source(
         if manifest.mechanism != spec.mechanism.kind:
             kinds = f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}"
             raise UsageError(kinds)
-        source.sort_records()
         yield attach_release_tables(db, target), source
 
 

@@ -267,6 +267,7 @@ def _wrong_highest_certainty(release: BucketRelease) -> list[str]:
 def _check_fake_values(release: BucketRelease, source: Records, params: Bucketize) -> list[Check]:
     """Return checks of the listed values against the source's, where some are fake: more of each, as many real."""
     columns, records = release.roles.sa_columns(), temp_table("records")
+    source.sort_records()
     published = count_combinations(release.view("st"), columns, column("count"))
     missing = exceeding_combinations(columns, published, count_combinations(records, columns))
     unexplained = release.fill_query(
@@ -447,20 +448,23 @@ def source_checks(release: BucketRelease, source: Records, params: Bucketize) ->
         due = compute_bounds(release.db, source, params)
         checks["bounds on groups are those of the specification"] = lambda _: _differing_bounds(bounds, due)
     if not params.fake_values:
-        values = release.compare_source("sa", "st", column("count"), fewer=fewer)
-        checks["sensitive values are the source's"] = values
+        checks["sensitive values are the source's"] = release.compare_values(column("count"), fewer=fewer)
     return [
         *release.list_checks(checks),
         *(_check_fake_values(release, source, params) if params.fake_values else []),
-        *release.list_checks({"quasi-identifiers are the source's": release.compare_source("qi", "qit", fewer=fewer)}),
-        _joint_check(release, params),
+        *release.list_checks(
+            {"quasi-identifiers are the source's": release.compare_people(source, "qit", fewer=fewer)}
+        ),
+        _joint_check(release, source, params),
     ]
 
 
-def _joint_check(release: BucketRelease, params: Bucketize) -> Check:
+def _joint_check(release: BucketRelease, source: Records, params: Bucketize) -> Check:
     """Return the check that the source's records can lie in these buckets, quasi-identifiers and values together."""
     left_out = params.excess == "suppress"
-    once = cache(partial(compare_jointly, release.db, release.manifest, fakes=params.fake_values, left_out=left_out))
+    once = cache(
+        partial(compare_jointly, release.db, release.manifest, source, fakes=params.fake_values, left_out=left_out)
+    )
     name = "the buckets can have come from the source's records, quasi-identifiers and values together"
     return Check(name, lambda: once().wrong, lambda: once().compared)
 

@@ -126,9 +126,10 @@ def measured_bounds(release: CheckedRelease[Permute, PermuteFacts]) -> list[Veri
     ]
 
 
-def source_checks(release: CheckedRelease[Permute, PermuteFacts], _source: Records, _params: Permute) -> list[Check]:
+def source_checks(release: CheckedRelease[Permute, PermuteFacts], source: Records, _params: Permute) -> list[Check]:
     """Return the checks against the source, relation ``records``; who is held back is not in the release."""
     roles, held = release.roles, release.facts.held_back
+    source.sort_records()
     in_groups = release.fill_query(
         "verify/groups_true",
         records=temp_table("records"),
@@ -139,8 +140,8 @@ def source_checks(release: CheckedRelease[Permute, PermuteFacts], _source: Recor
     )
     return release.list_checks(
         {
-            "sensitive values are the source's": release.compare_source("sa", "st", column("count"), fewer=bool(held)),
-            "quasi-identifiers are the source's": release.compare_source("qi", "qit", fewer=bool(held)),
+            "sensitive values are the source's": release.compare_values(column("count"), fewer=bool(held)),
+            "quasi-identifiers are the source's": release.compare_people(source, "qit", fewer=bool(held)),
             **({} if held else {"records are in the groups of their values": in_groups}),
         }
     )

@@ -316,11 +316,12 @@ def source_checks(
 ) -> list[Check]:
     """Return the checks against the source, relation ``records``."""
     facts = release.facts
-    checks: dict[str, exp.Query | Callable[[CheckedRelease[Randomize, RandomizeFacts]], list[str]]] = {
+    source.sort_records()
+    checks: dict[str, Callable[[CheckedRelease[Randomize, RandomizeFacts]], list[str] | exp.Query]] = {
         "the partition is the specification's": lambda _: _wrong_partition(facts, source, params),
         "bound and retention of the whole table are as stated": lambda _: _wrong_whole_table(facts, source, params),
         "sensitive values and who is protected are the source's": partial(_wrong_values, source, params),
-        "quasi-identifiers are the source's": release.compare_source("qi", "perturbed"),
+        "quasi-identifiers are the source's": release.compare_people(source, "perturbed"),
         "the source's values fit the stated sub-tables": partial(_wrong_spread, source),
         f"perturbed frequencies agree with the stated matrices (chi-square, significance {SIGNIFICANCE:g})": (
             _wrong_frequencies

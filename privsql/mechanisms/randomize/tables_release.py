@@ -328,9 +328,9 @@ def refit_checks(release: TablesRelease) -> list[Check]:
     return checks.check_published(release, "tables", read_tables, {"weights are fitted to the tables": _wrong_fit})
 
 
-def source_checks(release: TablesRelease, source: Records, params: Randomize) -> list[Check]:  # noqa: ARG001
+def source_checks(release: TablesRelease, source: Records, _params: Randomize) -> list[Check]:
     """Return the check against the source: its quasi-identifiers. Of its values nothing can be checked."""
-    return release.list_checks({"quasi-identifiers are those of the source": release.compare_source("qi", PEOPLE)})
+    return release.list_checks({"quasi-identifiers are those of the source": release.compare_people(source, PEOPLE)})
 
 
 def _wrong_budget(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyTable]) -> list[str]:

@@ -78,6 +78,52 @@ def test_what_is_refused_is_impossible_and_one_row_of_each_kind_is_decided(recor
         assert refused != feasible
 
 
+def margins_of(source: Pairs, rows: Pairs, listed: Pairs) -> dict[str, MarginRows]:
+    """The rows of the three kinds of sums."""
+    found = {}
+    for name, pairs in zip(joints.KINDS, (source, rows, listed), strict=True):
+        counts = Counter(pairs)
+        first, second = np.array(sorted(counts), dtype=np.int64).T
+        n = np.array([counts[key] for key in sorted(counts)], dtype=np.int64)
+        found[name] = MarginRows(first, second, n, n)
+    return found
+
+
+@given(RECORDS, st.randoms(use_true_random=False))
+@settings(max_examples=share(300))
+def test_what_single_values_and_buckets_tell_is_taken_out(records: list[Record], dice: object) -> None:
+    """The rest is possible exactly if all is; a contradiction takes nothing out."""
+    rows, listed = [(q, g) for q, _, g in records], [(g, x) for _, x, g in records]
+    values = [x for _, x, _ in records]
+    dice.shuffle(values)  # type: ignore[attr-defined]
+    source = [(q, x) for (q, _), x in zip(rows, values, strict=True)]
+    rest, placed, known = joints._place_single(margins_of(source, rows, listed))
+    single = {q for q, _ in rows if 1 in (len({x for p, x in source if p == q}), len({g for p, g in rows if p == q}))}
+    others = [pair for pair in source if pair[0] not in single]
+    if not known:
+        assert not single or not possible(source, rows, listed)
+        return
+    assert known == len(records) - len(others)
+    left = [pair for pair in rows if pair[0] not in single]
+    open_ = rest["listed"]
+    due = zip(open_.first.tolist(), open_.second.tolist(), (open_.most - placed).tolist(), strict=True)
+    assert possible(others, left, [(g, x) for g, x, n in due for _ in range(n)]) == possible(source, rows, listed)
+
+
+def test_the_most_frequent_combinations_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 + 2 * 2 are within 5, 3 * 2 more are not: a bucket of 2 meets no combination with more than 2 values."""
+    monkeypatch.setattr(joints, "MOST", 5)
+    n = np.array([3, 1, 1, 1])
+    own = MarginRows(np.array([0, 1, 2, 2]), np.array([4, 4, 4, 5]), n, n)
+    lying = MarginRows(np.array([0, 0, 0, 1, 2, 2]), np.arange(6), *[np.ones(6, np.int64)] * 2)
+    joined, places = joints._join_frequent(own, lying, 2)
+    assert joined.first.tolist() == [1, 2, 2, joints.TOGETHER]
+    assert (joined.second.tolist(), joined.least.tolist()) == ([4, 4, 5, 4], [1, 1, 1, 3])
+    assert sorted(places.second[places.first == joints.TOGETHER].tolist()) == [0, 1, 2]
+    monkeypatch.setattr(joints, "MOST", 11)
+    assert joints._join_frequent(own, lying, 2) == (own, lying)
+
+
 def test_each_combination_is_looked_at_by_what_is_less() -> None:
     """One with a value more than its buckets list is looked at by their lists, all others by their own values."""
     n = np.ones(9, dtype=np.int64)
