@@ -352,7 +352,7 @@ class Suite(Generic[S]):
         reported.start_step("Attacking the release")
         steps = report_steps(reported, (one.attack(learnt) for one in self.adversaries), len(self.adversaries))
         findings = [finding for found in steps for finding in found]
-        reduced = view.manifest.persons is not None and view.manifest.persons.rule == "one"
+        reduced = view.manifest.persons is not None and view.manifest.persons.taken is not None
         return findings + (attack_by_choice(learnt.scene) if view.source and reduced and self.scene is not None else [])
 
     def _refuse_view(self, view: ReleaseView) -> S:

@@ -211,16 +211,20 @@ NOISE = (
     "alone: no record of the source is in it."
 )
 BOUND = (
-    "Whatever somebody knows of all other records, one record more or less changes the probability of everything that "
+    "Whatever somebody knows of all other {unit}s, one {unit} more or less changes the probability of everything that "
     "is published by a factor of at most e^epsilon, with epsilon = {epsilon}, which is {factor:.3g}. Who thought it as "
-    "likely as not that the record is in the table believes so with at most {most:.1%} afterwards."
+    "likely as not that the {unit} is in the table believes so with at most {most:.1%} afterwards."
+)
+SHARED = (
+    " A secret key chose at most {records} records of each person, whatever they hold. Noise is scaled by {records}: "
+    "each of them spends {share}."
 )
 UNLESS = (
     " That may fail with a probability of {delta:g} at most (delta). The noise is discrete Gaussian: the release is "
     "zero-concentrated differentially private with rho = {rho:.6g}."
 )
+MANY_RECORDS = "For a person with several records: that many times epsilon, unless one record of each person was taken."
 NOT = (
-    "For a person with several records: that many times epsilon, unless one record of each person was taken.",
     "Against what follows of a person from what is true of people in general: statistics are what is published.",
     "For several releases of the same records their epsilons add up.",
     "The names of columns, and of values where these were taken from the records, are not protected by the noise.",
@@ -233,37 +237,67 @@ def find_law(params: Any) -> NoiseLaw:
     return CONCENTRATED if getattr(params, "delta", 0) else PURE
 
 
-def total_budget(params: Any) -> Fraction:
-    """Return what all tables and choices spend together: epsilon, or the rho that (epsilon, delta) allows."""
+def person_budget(params: Any) -> Fraction:
+    """Return what a person spends, with all records that were taken: epsilon, or the rho that (epsilon, delta) allows.
+
+    Where one record of each person is taken at most, or persons are not known, it is that of a record.
+    """
     return concentrated_rho(params.epsilon, params.delta) if find_law(params).concentrated else params.epsilon
 
 
+def total_budget(params: Any) -> Fraction:
+    """Return what all tables and choices together spend on a record: epsilon / k, or rho / k^2, of k a person.
+
+    Neighbours that differ in k records are k steps apart: pure budgets add up, and the root of rho does (group privacy;
+    Bun, Steinke, TCC 2016, proposition 27). Noise is so scaled by k.
+    """
+    records = max_records(params)
+    return person_budget(params) / (records**2 if find_law(params).concentrated else records)
+
+
+def max_records(params: Any) -> int:
+    """Return how many records of a person are taken at most."""
+    return int(getattr(params, "max_records", 1))
+
+
+def protected_unit(params: Any) -> str:
+    """Return what is protected, in words: a record, or a person with several."""
+    records = max_records(params)
+    return "record" if records == 1 else f"person, of at most {records} records,"
+
+
 def format_epsilon(params: Any) -> str:
-    """Differential privacy, for one record added or removed."""
+    """Differential privacy, for one record, or one person with several, added or removed."""
     more = f", delta = {float(params.delta):g}" if find_law(params).concentrated else ""
-    return f"epsilon = {fraction_text(params.epsilon)}{more}"
+    persons = f" for persons of at most {max_records(params)} records" if max_records(params) > 1 else ""
+    return f"epsilon = {fraction_text(params.epsilon)}{more}{persons}"
 
 
 def explain_epsilon(params: Any) -> ReleasePromises:
     """Differential privacy, in sentences."""
     factor = e_to(float(params.epsilon))
     most = factor / (1 + factor)
-    bound = BOUND.format(epsilon=fraction_text(params.epsilon), factor=factor, most=most)
+    records = max_records(params)
+    unit = "record" if records == 1 else "person"
+    bound = BOUND.format(unit=unit, epsilon=fraction_text(params.epsilon), factor=factor, most=most)
     if find_law(params).concentrated:
-        rho = float(total_budget(params))
-        bound += UNLESS.format(delta=float(params.delta), rho=rho)
-    return ReleasePromises((NOISE, bound), NOT)
+        bound += UNLESS.format(delta=float(params.delta), rho=float(person_budget(params)))
+    if records > 1:
+        share = f"1/{records**2} of rho" if find_law(params).concentrated else f"1/{records} of epsilon"
+        return ReleasePromises((NOISE, bound + SHARED.format(records=records, share=share)), NOT)
+    return ReleasePromises((NOISE, bound), (MANY_RECORDS, *NOT))
 
 
 def list_epsilon_bound(release: CheckedRelease[Any, Any]) -> list[VerifiedBound]:
     """Return the budget, all of which is spent."""
     params = release.params
     epsilon = fraction_text(params.epsilon)
-    result = [VerifiedBound("one record, added or removed: epsilon", epsilon, epsilon, belief=False)]
+    unit = f"one {protected_unit(params)}".removesuffix(",")
+    result = [VerifiedBound(f"{unit}, added or removed: epsilon", epsilon, epsilon, belief=False)]
     if find_law(params).concentrated:
-        delta, rho = fraction_text(params.delta), fraction_text(total_budget(params))
+        delta, rho = fraction_text(params.delta), fraction_text(person_budget(params))
         result += [
-            VerifiedBound(f"one record, added or removed: {name}", one, one, belief=False)
+            VerifiedBound(f"{unit}, added or removed: {name}", one, one, belief=False)
             for name, one in (("delta", delta), ("rho", rho))
         ]
     return result
@@ -295,14 +329,16 @@ def wrong_facts(release: CheckedRelease[Any, Any], recomputed: Mapping[str, Any]
     expected = {**recomputed, "noise": "seed" if manifest.randomness == "seed" else "opendp"}
     pairs = [(name, getattr(facts, name), value) for name, value in expected.items()]
     wrong = [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
-    same = manifest.algorithm == release.params.algorithm
-    return wrong if same else [*wrong, f"algorithm {manifest.algorithm}"]
+    wrong += [] if manifest.algorithm == release.params.algorithm else [f"algorithm {manifest.algorithm}"]
+    stated = manifest.persons.taken if manifest.persons is not None else None
+    most = max_records(release.params)
+    return wrong if stated == most or (stated is None and most == 1) else [*wrong, f"persons: {manifest.persons}"]
 
 
 BY_EPSILON: contract.Composition = contract.BudgetComposition(
     lambda params: params.epsilon,
     lambda params: getattr(params, "delta", Fraction(0)),
-    lambda params: total_budget(params) if find_law(params).concentrated else None,
+    lambda params: person_budget(params) if find_law(params).concentrated else None,
 )
 
 
@@ -355,11 +391,13 @@ class PrivateAnswers(answer.Answers):
         """There is none."""
 
 
-def make_membership_finding(epsilon: Fraction, beliefs: Sequence[float], unit: str) -> Finding:
+def make_membership_finding(params: Mapping[str, Any], exponents: Sequence[float], unit: str) -> Finding:
     """Return what the adversary ``MEMBERSHIP`` comes to believe, beside e^epsilon/(1 + e^epsilon), which is promised.
 
-    ``beliefs``: that the record is in the table, given even odds before, about every ``unit``.
+    ``exponents``: about every ``unit``, the logarithm of how much likelier the release is with the person's records in
+    it; odds were even before.
     """
+    epsilon, beliefs = Fraction(params["epsilon"]), [1 / (1 + e_to(-one)) for one in exponents]
     if not beliefs:
         return Finding(MEMBERSHIP, KNOWS, promised=True, attacked=0, unit=unit)
     most = 1 / (1 + e_to(-float(epsilon)))

@@ -346,6 +346,18 @@ DELTA = (
 )
 
 
+MOST_RECORDS = 1_000
+
+
+def _is_one(value: object) -> bool:
+    return value == 1
+
+
+MaxRecords = Annotated[int, Field(ge=1, le=MOST_RECORDS, exclude_if=_is_one)]
+"""How many records of a person are taken at most, k: the budget is that of a person, and k records share it."""
+MAX_RECORDS = "Most records of a person (source.person), which share the budget: noise grows in proportion."
+
+
 class NoisyFacts(Protocol):
     """Facts that state where the noise is from."""
 

@@ -117,22 +117,35 @@ class History:
 
 
 class Persons(BaseModel):
-    """The rule for persons with several records: there are none, one of each is published, or all are.
+    """The rule for persons with several records: there are none, one or some of each are published, or all are.
 
-    In the last case ``several``: how many persons have several, and ``most``: how many records one has. In the second
-    one ``choice``: a one-way digest of the key that chose, so that its holder knows it again.
+    ``most``: how many records one has, or that are taken of one at most. Where all are published, ``several``: how many
+    persons have several. Where some are, ``choice``: a one-way digest of the key that chose, so that its holder knows
+    it again.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    rule: Literal["refuse", "one", "count"]
+    rule: Literal["refuse", "one", "some", "count"]
     several: int | None = Field(default=None, ge=0)
     most: int | None = Field(default=None, ge=0)
     choice: str | None = Field(default=None, exclude_if=lambda value: value is None)
 
+    @classmethod
+    def choose(cls, limit: int, choice: str) -> Persons:
+        """Return the rule that takes at most ``limit`` records of each."""
+        return cls(rule="one", choice=choice) if limit == 1 else cls(rule="some", most=limit, choice=choice)
+
+    @property
+    def taken(self) -> int | None:
+        """Return how many records of each a key has chosen at most; None where none did."""
+        return {"one": 1, "some": self.most}.get(self.rule)
+
     def __str__(self) -> str:
         if self.rule == "one":
             return "one record of each is published, which a secret key has chosen"
+        if self.rule == "some":
+            return f"at most {self.most} records of each are published, which a secret key has chosen"
         if self.rule == "refuse" or not self.several:
             return "each has one record"
         return (

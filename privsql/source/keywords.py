@@ -451,9 +451,10 @@ def _spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
     if manifest.groups:
         name = next(iter(manifest.groups))
         raise UsageError(f"column {name!r} holds groups, and the release does not list their values; give levels")
-    if manifest.persons is not None and manifest.persons.rule == "one":
+    if manifest.persons is not None and manifest.persons.taken is not None:
+        held = "one record" if manifest.persons.taken == 1 else "some records"
         raise UsageError(
-            "the release holds one record of each person and does not name the column of persons; give the "
+            f"the release holds {held} of each person and does not name the column of persons; give the "
             "specification, with source.person"
         )
     raw = {"columns": columns, "mechanism": params, "release": {"name": manifest.name}}

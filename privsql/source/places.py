@@ -447,13 +447,18 @@ class Source(SpecPart):
         min_length=1,
     )
     person: str | None = optional_key("Column that names persons, who may have several records.")
-    persons: Literal["refuse", "one", "count"] | None = optional_key(
-        "Persons with several records: refuse them, take one record of each, or count all (bounds are then of a "
-        "record). [default: refuse]"
+    persons: Literal["refuse", "one", "some", "count"] | None = optional_key(
+        "Persons with several records: refuse them, take one record of each, or some (at most mechanism.max_records), "
+        "or count all (bounds are then of a record). [default: refuse]"
     )
     name: str | None = optional_key(
         "Name of the source in the ledger. [default: its path, with its tables]", min_length=1
     )
+
+    @property
+    def chooses_records(self) -> bool:
+        """Return whether only one record of each person, or some, are published."""
+        return self.persons in ("one", "some")
 
     @field_validator("file", mode="before")
     @classmethod

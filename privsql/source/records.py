@@ -180,9 +180,10 @@ def prepare_sets(
     columns = [_resolve_column(known, name) for name in columns_.set_columns]
     kind = _item_type(columns[-1], is_list=columns_.items is not None)
     choice = choice or PersonChoice.from_key(system_key(), "")
-    persons = Persons(rule="one", choice=choice.reference) if source.person is not None else None
+    persons = Persons.choose(choice.limit, choice.reference) if source.person is not None else None
     if persons is not None:
-        table.reduce_persons(db, source, mounted, [(column(columns[0].name), columns[0].type)], exp.true(), choice)
+        published = [(column(columns[0].name), columns[0].type)]
+        table.reduce_persons(db, source, mounted, published, exp.true(), choice)
     records, suppressed = _make_baskets(db, columns_, columns, kind)
     occurring = fill("duckdb/items", {"baskets": temp_table("baskets")})
     labels = records_listed(db, universe, kind, occurring)
@@ -397,6 +398,8 @@ def prepare_records(
     ``EngineError`` for files that can't be read.
     """
     mechanism = spec.implementation
+    if spec.source.chooses_records:
+        choice = replace(choice or PersonChoice.from_key(system_key(), ""), limit=spec.record_limit)
     if isinstance(mechanism.shape, ItemSetShape):
         universe = mechanism.shape.universe(spec.mechanism)
         sets = prepare_sets(db, spec.source, spec.columns, universe, choice, determine_types(spec))

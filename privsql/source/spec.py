@@ -307,7 +307,7 @@ class Spec(SpecPart):
                 f"columns.nulls: {strict[0]!r} is sensitive, and NULL counts as a value that is not listed; "
                 "leaving out or refusing a record would reveal its value"
             )
-        if self.source.persons == "one":
+        if self.source.chooses_records:
             raise ValueError(
                 "source.persons: which record of a person is taken depends on its values; 'count' publishes all of "
                 "them, and r records of a person cost r times epsilon"
@@ -319,11 +319,7 @@ class Spec(SpecPart):
     def _require_composable(self) -> Spec:
         composition = self.implementation.composition
         private = isinstance(composition, BudgetComposition) and composition.unit == "presence"
-        if private and self.source.person is not None and self.source.persons != "one":
-            raise ValueError(
-                "source.persons: a differentially private release takes one record of each person, and does not refuse "
-                "what one record changes; say persons = 'one'"
-            )
+        self._require_limit(presence=private)
         if self.source.person is not None and fold_name(self.source.person) in map(fold_name, self.columns.names):
             raise ValueError("source.person: the column that names persons is never published; give it no other role")
         if self.source.person is not None and self.columns.item is not None:
@@ -338,6 +334,30 @@ class Spec(SpecPart):
         if self.source.kind == "spark" and self.release.order == "stream":
             raise ValueError("release.order: what lies in Spark has no order that a stream could follow; take portable")
         return self
+
+    def _require_limit(self, *, presence: bool) -> None:
+        """Raise ``ValueError`` unless persons and ``max_records`` fit; ``presence``: one record's must not show."""
+        several = self.record_limit > 1
+        if several and (self.source.person is None or self.source.persons != "some"):
+            raise ValueError(
+                f"mechanism.max_records = {self.record_limit}: it is of persons; name their column as source.person, "
+                "and say persons = 'some'"
+            )
+        if self.source.persons == "some" and not several:
+            raise ValueError(
+                "source.persons = 'some' needs mechanism.max_records above 1, of a private mechanism; it says how "
+                "many records of each person are taken"
+            )
+        if presence and self.source.person is not None and not self.source.chooses_records:
+            raise ValueError(
+                "source.persons: a differentially private release takes one record of each person, and does not refuse "
+                "what one record changes; say persons = 'one', or 'some' with mechanism.max_records"
+            )
+
+    @property
+    def record_limit(self) -> int:
+        """Return how many records of a person are published at most, where some are chosen."""
+        return int(getattr(self.mechanism, "max_records", 1))
 
     @model_validator(mode="after")
     def _require_file_for_schema(self) -> Spec:

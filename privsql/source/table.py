@@ -34,7 +34,7 @@ from privsql.engine.sqlfiles import (
     same_columns,
     temp_table,
 )
-from privsql.errors import UsageError
+from privsql.errors import GuaranteeError, UsageError
 from privsql.keyed_random import system_key
 from privsql.model.packing import (
     CountedSource,
@@ -403,7 +403,8 @@ Published = tuple[exp.Expr, str]  # how a column that is published is read, and 
 
 @dataclass(frozen=True)
 class PersonChoice:
-    """How one record of each person is chosen: a key, and (id, trace) of records in ``earlier`` releases.
+    """How one record of each person, or ``limit`` at most, are chosen: a key, and (id, trace) of records in ``earlier``
+    releases.
 
     The key follows from nothing that is published, and from no record: who could make it again would learn from which
     record was taken what the others are.
@@ -412,6 +413,7 @@ class PersonChoice:
     key: Key
     called: str
     earlier: pa.Table | None = None
+    limit: int = 1
 
     @classmethod
     def from_key(cls, key: Key, called: str, earlier: pa.Table | None = None) -> PersonChoice:
@@ -429,9 +431,9 @@ def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None)
 
     ``types``: finds those of columns that no record may decide.
     """
-    reduced = source.person is not None and source.persons == "one"
+    reduced = source.person is not None and source.chooses_records
     if reduced and source.counted_there:
-        raise UsageError(f"source.persons = 'one' needs DuckDB, and the source lies in {source.kind}")
+        raise UsageError(f"source.persons = '{source.persons}' needs DuckDB, and the source lies in {source.kind}")
     name = ALL_RECORDS if reduced else "source"
     db.mount(name, replace(source.origin, types=types))
     return temp_table(name)
@@ -473,10 +475,11 @@ def reduce_persons(
     keep: exp.Expr,
     choice: PersonChoice,
 ) -> None:
-    """Make ``source`` of one record of every person: of those that are kept, if any is, the one that ``choice`` takes.
+    """Make ``source`` of one record of every person, or of a few: of those that are kept, if any is, the ones that
+    ``choice`` takes.
 
-    A record that an earlier release holds comes first, then the one with the smallest hash by the choice's key, which
-    stands in a relation and never in a statement's text.
+    Records that an earlier release holds come first, then those with the smallest hashes by the choice's key, which
+    stands in a relation and never in a statement's text. Raises ``GuaranteeError`` if a person has more afterwards.
     """
     person, fields = _person_text(db, source, records), db.list_fields(records)
     texts = [injective_text(value.copy(), kind) for value, kind in published]
@@ -496,10 +499,14 @@ def reduce_persons(
         "earlier": exp.Literal.number(0) if name is None else _rank_earlier(db, name, published),
         "hash": db.hashed([word, injective_text(person.copy(), "VARCHAR"), *texts, copy]),
         **{name: quoted_identifier(place) for name, place in places.items()},
-        "first": column(places["place"]).eq(exp.Literal.number(1)),
+        "first": column(places["place"]) <= exp.Literal.number(choice.limit),
     }
-    db.create_table("source", fill("core/reduced", holes), title="Taking one record of each person")
+    db.create_table("source", fill("core/reduced", holes), title="Choosing records of each person")
     db.drop("secret", "chosen")
+    recount = fill("core/several", {"source": temp_table("source"), "person": person.copy(), "keep": exp.true()})
+    _, _, most, nulls = map(int, db.rows(recount)[0])
+    if max(most, nulls) > choice.limit:
+        raise GuaranteeError(f"a person has more than {choice.limit} records after the choice; nothing was published")
 
 
 def name_people(db: Warehouse, source: Source, reading: Reading) -> None:
@@ -560,7 +567,8 @@ def prepare_table(
 ) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
-    ``choice``: which record of each person is taken (None: by a fresh key); ``types``: as of ``mount_persons``.
+    ``choice``: which record of each person is taken (None: by a fresh key), or which few; ``types``: as of
+    ``mount_persons``.
     Raises ``UsageError`` for columns or NULL that can't be published, ``EngineError`` for files that can't be read.
     """
     mounted = mount_persons(db, source, types)
@@ -574,10 +582,10 @@ def prepare_table(
     )
     choice = choice or PersonChoice.from_key(system_key(), "")
     if columns.categories and source.person is not None:  # nothing about persons may be counted or refused
-        persons: Persons | None = Persons(rule="one", choice=choice.reference)
+        persons: Persons | None = Persons.choose(choice.limit, choice.reference)
     else:
         persons = count_persons(db, source, mounted, keep, choice)
-    if persons is not None and persons.rule == "one":
+    if persons is not None and persons.taken is not None:
         fields = (*roles.quasi_identifiers, *roles.sensitive)
         reduce_persons(db, source, mounted, [(sources[one.name], one.type) for one in fields], keep, choice)
         name_people(db, source, reading)

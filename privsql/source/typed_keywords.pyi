@@ -45,9 +45,9 @@ class Planning(TypedDict, total=False):
     """
     person: str
     """Column that names persons, who may have several records."""
-    persons: Literal["refuse", "one", "count"]
-    """Persons with several records: refuse them, take one record of each, or count all (bounds are then of a record).
-    [default: refuse]
+    persons: Literal["refuse", "one", "some", "count"]
+    """Persons with several records: refuse them, take one record of each, or some (at most mechanism.max_records), or
+    count all (bounds are then of a record). [default: refuse]
     """
     source_name: str
     """Name of the source in the ledger. [default: its path, with its tables]"""
@@ -185,6 +185,8 @@ class Planning(TypedDict, total=False):
     """Smallest number of different sensitive values in a group."""
     e: Number
     """Smallest range of a group: in the column's unit, or an interval such as '30 days'."""
+    max_records: int
+    """Most records of a person (source.person), which share the budget: noise grows in proportion. [default: 1]"""
     universe: Value
     """Possible items: a list, { query = 'SELECT ..' }, or data."""
     fan_out: int

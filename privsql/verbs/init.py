@@ -224,6 +224,9 @@ def _describe_source(source: dict[str, Any], chosen: ChosenRoles, *, reduced: bo
         section["person"] = chosen.person
         if reduced:
             section["persons"] = "one"
+            section.add(
+                tomlkit.comment('or persons = "some", and in [mechanism] max_records: as many of each share epsilon')
+            )
         else:
             section.add(tomlkit.comment("Some persons have several records. Choose one of each, or all with 'count':"))
             section.add(tomlkit.comment('persons = "one"'))

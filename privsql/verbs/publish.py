@@ -117,6 +117,8 @@ class Published:
         rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
         if facts["published"] is not None:
             rows.append(("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed"))
+        if self.spec.record_limit > 1:
+            rows.append(("promise", self.spec.implementation.promise(self.spec.mechanism)))
         rows += [*(self.stated.describe() if verbose else []), *self._ledger_lines()]
         if self.checks:
             rows.append(("checks", f"{len(self.checks)} of {len(self.checks)} hold"))

@@ -95,10 +95,11 @@ def require_same_roles(manifest: Manifest, source: Records) -> None:
 
 def require_same_persons(manifest: Manifest, source: Records) -> None:
     """Raise ``UsageError`` unless both hold the same record of each person, or neither is reduced: counts differ."""
-    rules = [one.rule if one is not None else None for one in (manifest.persons, source.persons)]
-    if (rules[0] == "one") != (rules[1] == "one"):
-        holds, other = ("the release", "source") if rules[0] == "one" else ("the source", "release")
-        raise UsageError(f"{holds} holds one record of each person, and the {other} does not; see source.persons")
+    taken = [one.taken if one is not None else None for one in (manifest.persons, source.persons)]
+    if taken[0] != taken[1]:
+        holds, other = ("the source", "release") if taken[0] is None else ("the release", "source")
+        records = "one record" if 1 in taken else "some records"
+        raise UsageError(f"{holds} holds {records} of each person, and the {other} does not; see source.persons")
     if not has_same_choice(manifest, source):
         raise UsageError(
             "the key that chose one record of each person is missing; give the release's ledger, or the key "

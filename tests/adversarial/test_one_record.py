@@ -57,6 +57,7 @@ CELLS_OF: dict[str, Any] = {"kind": "contingency", "algorithm": "diffpart"}
 VIEWS: dict[str, Any] = {"kind": "setvalued", "universe": ["ale", "figs"]}
 CASES: dict[str, tuple[pa.Schema, Any, dict[str, Any], dict[str, Any]]] = {
     "marginals": (CELLS, CELL, {"categories": [*DOMAINS]}, {"kind": "contingency", "domains": DOMAINS}),
+    "two of each": (CELLS, CELL, {"categories": [*PLAIN]}, {"kind": "contingency", "max_records": 2, "domains": PLAIN}),
     "cells": (CELLS, CELL, {"categories": [*PLAIN]}, CELLS_OF | {"domains": PLAIN}),
     "views": (LISTS, LIST, {"items": "goods"}, VIEWS),
     "sets": (LISTS, LIST, {"items": "goods"}, VIEWS | {"algorithm": "diffpart"}),
@@ -76,7 +77,7 @@ def asked(case: str, records: list[dict[str, Any]]) -> dict[str, Any]:
     schema, _, columns, mechanism = CASES[case]
     source: dict[str, Any] = {"frame": pa.Table.from_pylist(records, schema=schema)}
     if "person" in schema.names:
-        source |= {"person": "person", "persons": "one"}
+        source |= {"person": "person", "persons": "some" if "max_records" in mechanism else "one"}
     more = {"epsilon": 1, "allow_empty": True}
     return {"source": source, "columns": columns, "release": {"name": "r"}, "mechanism": mechanism | more}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import privsql
 from support.commands import fetched, manifest, refused, rows, run, specification, succeeded, tables, write
 from support.loops import each, rest_slow
+from support.tampering import changed, not_verified, parameter, stating
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +41,7 @@ def asked(folder: Path, kind: str, persons: str = "", file: str = "visits.parque
 
 
 @pytest.mark.slow
-@each("kind", list(MECHANISMS), few=1)
+@each("kind", [kind for kind in MECHANISMS if kind != "marginals"], few=1)
 def test_they_are_refused_unless_something_is_said_of_them(tmp_path: Path, kind: str) -> None:
     write(tmp_path / "visits.parquet", VISITS)
     for persons in ('person = "patient"', 'person = "Patient"\npersons = "refuse"'):
@@ -73,6 +75,90 @@ def test_one_record_of_each_whatever_the_order_of_the_rows(tmp_path: Path, kind:
     assert run("verify", tmp_path / "up.duckdb", "--source", other).code == (
         0 if kind == "marginals" else 1
     )  # tells nothing
+
+
+@pytest.fixture(scope="module")
+def two_of_each(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Marginals of at most two of the two or three records of each person."""
+    folder = tmp_path_factory.mktemp("two")
+    write(folder / "visits.parquet", VISITS)
+    spec = asked(folder, "marginals", 'person = "patient"\npersons = "some"')
+    text = (
+        spec.read_text("utf-8").replace("epsilon", "max_records = 2\nepsilon").replace(OFF, "\n[ledger]\nepsilon = 30")
+    )
+    spec.write_text(text, "utf-8")
+    succeeded("publish", spec)
+    return folder
+
+
+@pytest.mark.slow
+def test_two_records_of_each_share_the_budget_of_a_person(two_of_each: Path) -> None:
+    release, spec = two_of_each / "ill.duckdb", two_of_each / "ill.toml"
+    stated = manifest(release)
+    assert (stated["persons"]["rule"], stated["persons"]["most"]) == ("some", 2)
+    assert stated["parameters"]["max_records"] == 2
+    assert abs(stated["facts"]["estimated_records"] - 800) < 8  # of 900
+    spent = [Fraction(one) for (one,) in rows(release, "SELECT budget FROM privsql_cliques")]
+    assert sum(spent) == 10  # epsilon is 20
+    bounds = succeeded("verify", release, "--source", spec, "--json").json["bounds"]
+    assert [(one["value"], one["bound"]) for one in bounds] == [
+        ("one person, of at most 2 records, added or removed: epsilon", "20")
+    ]
+    for verb in ("plan", "inspect"):
+        assert "2 records" in " ".join(succeeded(verb, spec if verb == "plan" else release).out.split())
+    (finding,) = succeeded("attack", release, "--json").json["adversaries"]
+    assert (finding["unit"], finding["above"]) == ("persons", 0.0)
+    succeeded("publish", spec, "--to", two_of_each / "once.duckdb")  # with a ledger of this test's own
+    refused(run("publish", spec, "--to", two_of_each / "again.duckdb"), 3, "epsilon 20", "10 is left")
+
+
+@pytest.mark.slow
+@each("algorithm", ["views", "basic", "diffpart"], few=1)
+def test_item_sets_of_two_records_of_each(tmp_path: Path, algorithm: str) -> None:
+    lists = "SELECT i % 300 AS patient, ['a', CASE WHEN i % 2 = 0 THEN 'b' END] AS goods FROM range(900) t(i)"
+    write(tmp_path / "visits.parquet", lists)
+    mechanism = f'kind = "setvalued"\nalgorithm = "{algorithm}"\nmax_records = 2\nepsilon = 20\nuniverse = ["a", "b"]'
+    spec = specification(
+        tmp_path, source='file = "visits.parquet"\nperson = "patient"\npersons = "some"', columns='items = "goods"',
+        mechanism=mechanism + OFF, release='name = "shop"\nto = "shop.duckdb"', name="shop.toml",
+    )  # fmt: skip
+    succeeded("publish", spec)
+    release = tmp_path / "shop.duckdb"
+    succeeded("verify", release, "--source", spec)
+    assert abs(manifest(release)["facts"]["estimated_records"] - 600) < 8  # of 900
+    (finding,) = succeeded("attack", release, "--json").json["adversaries"]
+    assert finding["above"] == 0.0
+    (tmp_path / "other").mkdir()
+    not_verified(changed(release, tmp_path / "other", parameter("max_records", 1)))
+
+
+@pytest.mark.slow
+@each(
+    ("words", "change"),
+    [
+        ("spend epsilon", parameter("max_records", 3)),
+        ("facts are those", stating("persons", lambda one: one | {"most": 3})),
+        ("facts are those", stating("persons", lambda one: one | {"rule": "one", "most": None})),
+    ],
+)
+def test_another_number_of_records_is_found(two_of_each: Path, tmp_path: Path, words: str, change: Any) -> None:
+    done = not_verified(changed(two_of_each / "ill.duckdb", tmp_path, change))
+    assert words in done.out + done.err
+
+
+@each(
+    ("persons", "more", "words"),
+    [
+        ('person = "patient"\npersons = "one"', "max_records = 2", "persons = 'some'"),
+        ("", "max_records = 2", "source.person"),
+        ('person = "patient"\npersons = "some"', "", "mechanism.max_records"),
+        ('person = "patient"\npersons = "some"', "max_records = 0", "max_records"),
+    ],
+)
+def test_persons_and_the_number_of_records_have_to_fit(tmp_path: Path, persons: str, more: str, words: str) -> None:
+    spec = asked(tmp_path, "marginals", persons)
+    spec.write_text(spec.read_text("utf-8").replace("epsilon", f"{more}\nepsilon"), "utf-8")
+    refused(run("plan", spec), 2, words)
 
 
 @pytest.mark.slow

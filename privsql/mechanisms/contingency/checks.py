@@ -189,7 +189,7 @@ def _other_domains(source: Records, params: Contingency, release: MarginalReleas
 def make_rule(params: Contingency) -> TreeRule:
     """Return the public rule of a tree."""
     return TreeRule(
-        params.epsilon,
+        private.total_budget(params),
         holds_sets=False,
         passing=params.tau,
         passing_leaves=params.tau_cells,

@@ -192,7 +192,8 @@ def plan_tree(db: Relations, source: Records, params: Contingency) -> CellTreePl
     """Return what is known without looking at the records: values, expansions and the budget of the first one."""
     domains = read_tree_domains(db, source, params)
     height = domains.taxonomy.height[domains.taxonomy.roots]
-    first = expansion_shares(make_rule(params), params.epsilon / 2, int(height.sum()), several=len(height) > 1)
+    rule = make_rule(params)
+    first = expansion_shares(rule, rule.epsilon / 2, int(height.sum()), several=len(height) > 1)
     return CellTreePlan(
         epsilon=fraction_text(params.epsilon),
         values=sum(len(one.labels) for one in domains.columns),

@@ -15,10 +15,12 @@ from privsql.exact import as_fraction, fraction_text
 from privsql.model.parameters import (
     ALLOW_EMPTY,
     DELTA,
+    MAX_RECORDS,
     Delta,
     Epsilon,
     Exact,
     Facts,
+    MaxRecords,
     NoiseOrigin,
     Parameters,
     Positive,
@@ -209,6 +211,7 @@ class Contingency(Parameters):
         description="Privacy budget: one record changes a probability at most by the factor e^epsilon."
     )
     delta: Delta = Field(default=Fraction(0), description=DELTA)
+    max_records: MaxRecords = Field(default=1, description=MAX_RECORDS)
     domains: dict[str, Values] = Field(
         description="Possible values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cache, partial
-from math import exp as e_to
 from typing import TYPE_CHECKING, Any
 
 from scipy.special import ndtri
@@ -105,16 +104,18 @@ def attack_noisy_tables(view: ReleaseView, choices: float) -> list[Finding]:
     as likely; a choice with budget c is at most e^c times as likely, and those beside the tables e^``choices`` times.
     Gaussian noise of scale s has no such bound: all counts together make the tables e^L times as likely with L of mean
     rho and variance 2 rho, rho = sum of 1/(2 s^2), choices included; the belief is for the L that one in ``RARE`` has.
+    Of a person with k records that is k times as much, or k^2 times the rho.
     """
+    records = view.manifest.parameters.get("max_records", 1)
     rows = view.db.rows(fill("attack/tables", {"cliques": table(CLIQUES, view.database)}))
     spent = sum(float(Fraction(choice)) for _, choice in rows if choice)
     if Fraction(view.manifest.parameters.get("delta", "0")):
-        rho = choices + spent + sum(1 / (2 * float(width) ** 2) for width, _ in rows)
+        rho = records**2 * (choices + spent + sum(1 / (2 * float(width) ** 2) for width, _ in rows))
         exponent = rho + math.sqrt(2 * rho) * -float(ndtri(1 / RARE))
     else:
-        exponent = choices + spent + sum(1 / float(width) for width, _ in rows)
-    epsilon = Fraction(view.manifest.parameters["epsilon"])
-    return [make_membership_finding(epsilon, [1 / (1 + e_to(-exponent))] if rows else [], "records")]
+        exponent = records * (choices + spent + sum(1 / float(width) for width, _ in rows))
+    unit = "records" if records == 1 else "persons"
+    return [make_membership_finding(view.manifest.parameters, [exponent] if rows else [], unit)]
 
 
 # Trees ----------------------------------------------------------------------------------------------------------------

@@ -229,8 +229,8 @@ def attack_leaves(view: ReleaseView, unit: str) -> list[Finding]:
         chosen[int(each_part)] = float(Fraction(choice)) if choice else 0.0
         if leaf:
             leaves.append(int(each_part))
-    beliefs = (1 / (1 + np.exp(-exponents[leaves]))).tolist()
-    return [make_membership_finding(Fraction(view.manifest.parameters["epsilon"]), beliefs, unit)]
+    params = view.manifest.parameters
+    return [make_membership_finding(params, (params.get("max_records", 1) * exponents[leaves]).tolist(), unit)]
 
 
 def membership_adversary(unit: str) -> Adversary[AttackView]:

@@ -61,8 +61,8 @@ def make_rule(params: SetValued, taxonomy: Taxonomy) -> TreeRule:
     """
     nodes = int(taxonomy.inner[-1])
     return TreeRule(
-        params.epsilon, holds_sets=True, passing=params.tau / nodes, passing_leaves=params.tau_sets / nodes,
-        c1=params.c1, c2=params.c2,
+        private.total_budget(params), holds_sets=True, passing=params.tau / nodes,
+        passing_leaves=params.tau_sets / nodes, c1=params.c1, c2=params.c2,
     )  # fmt: skip
 
 

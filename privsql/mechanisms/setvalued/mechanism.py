@@ -112,7 +112,7 @@ def plan_tree(_: Relations, source: Records, params: SetValued) -> ItemSetTreePl
     """Return what is known without looking at the records: taxonomy, budgets and thresholds at the root."""
     taxonomy = items_taxonomy(len(source.labels), params)
     rule, root = make_rule(params, taxonomy), int(taxonomy.roots[0])
-    first = expansion_shares(rule, params.epsilon / 2, int(taxonomy.inner[root]), several=False)
+    first = expansion_shares(rule, rule.epsilon / 2, int(taxonomy.inner[root]), several=False)
     last = taxonomy.inner[root] == 1
     spent, branches = first.leaf if last else first.inner, rule.count_branches(int(taxonomy.degree[root]))
     return ItemSetTreePlan(

@@ -10,9 +10,11 @@ from pydantic import Field, model_validator
 from privsql.model.parameters import (
     ALLOW_EMPTY,
     DELTA,
+    MAX_RECORDS,
     Delta,
     Epsilon,
     Facts,
+    MaxRecords,
     NoiseOrigin,
     Parameters,
     Positive,
@@ -150,6 +152,7 @@ class SetValued(Parameters):
         description="Privacy budget: one record changes a probability at most by the factor e^epsilon."
     )
     delta: Delta = Field(default=Fraction(0), description=DELTA)
+    max_records: MaxRecords = Field(default=1, description=MAX_RECORDS)
     universe: Universe = Field(description="Possible items: a list, { query = 'SELECT ..' }, or data.")
     fan_out: int = Field(default=10, ge=2, le=LARGEST_FAN_OUT, description="Children of a node of the taxonomy.")
     c1: Positive | None = Field(default=None, description="Factor of the paper's threshold of item sets; with c2.")

@@ -415,7 +415,7 @@ class GroupLedger(Publication):
         if self.changes:
             counts = Counter(fate for _, fate in self.changes)
             fates = ", ".join(f"{number:,} {fate}" for fate, number in sorted(counts.items()))
-            one = self.request.spec.source.persons == "one"
+            one = self.request.spec.source.chooses_records
             why = "; persons = 'one' takes a record again only as long as it is there unchanged" if one else ""
             return f"{CHANGED}: {fates}{why}"
         last = (same or others)[-1]
@@ -617,7 +617,7 @@ def make_choice(
     ``otherwise``, or a fresh one.
     """
     spec, path = request.spec, request.path
-    if spec.source.persons != "one" or request.choice is not None:
+    if not spec.source.chooses_records or request.choice is not None:
         return request.choice
     key = request.key
     if key is None and path is not None and (publishing or key_of(path).exists()):
@@ -633,7 +633,7 @@ def repeat_choice(
 
     Else a choice by another key, whose reference is not what the manifest states. None where none was made.
     """
-    if spec.source.persons != "one":
+    if not spec.source.chooses_records:
         return None
     path = path_of(spec)
     keys = [read_key(key_path)] if key_path is not None else []

@@ -322,7 +322,7 @@ class Subjects:
         self._columns = [fold_name(name) for name in request.columns]
         self._key = get_secret(request.ledger_path)
         self.named = source.has_ids
-        self.follows = self.named and (chains or request.spec.source.persons == "one")
+        self.follows = self.named and (chains or request.spec.source.chooses_records)
         if source.known_by:
             bring_relation(db, source.db, "traces", source.query_names(follow=self.follows, values=chains))
         self._sketch = self._collect_sketch() or RecordSketch.collect([], 0)

@@ -207,6 +207,18 @@ def test_no_output_is_more_likely_than_e_to_the_epsilon(number: int) -> None:
 
 @pytest.mark.soak(part="outputs")
 @pytest.mark.usefixtures("two_units")
+@each("person", ["00", "03"])
+def test_persons_of_two_records_share_epsilon(person: str) -> None:
+    """Neighbours differ by a person, of one record or of two, in one cell or in two."""
+    some: dict[str, Any] = {"epsilon": "2", "pairs": "chosen", "max_records": 2}
+    others = (RECORDS[1],)
+    law, records = law_of(others, Halved, **some), [RECORDS[int(number)] for number in person]
+    assert math.exp(0.5) < worst_ratio(law, law_of((*others, records[0]), Halved, **some)) <= math.exp(1) * (1 + 1e-9)
+    assert math.exp(1) < worst_ratio(law, law_of((*others, *records), Halved, **some)) <= math.exp(2) * (1 + 1e-9)
+
+
+@pytest.mark.soak(part="outputs")
+@pytest.mark.usefixtures("two_units")
 def test_the_enumeration_would_find_choices_that_spend_too_much() -> None:
     law, other = (law_of(records, Careless, epsilon="2", pairs="chosen") for records in ((), (RECORDS[0],)))
     assert worst_ratio(law, other) > math.exp(2)

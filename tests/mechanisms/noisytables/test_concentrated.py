@@ -206,6 +206,18 @@ def test_no_divergence_exceeds_rho(pairs: str, sizes: tuple[int, ...], monkeypat
 
 
 @pytest.mark.slow
+@each("person", [(0, 0), (0, 3)])
+def test_persons_of_two_records_share_rho(person: tuple[int, int]) -> None:
+    epsilon, delta, some = Fraction(4), Fraction(1, 10**5), {"epsilon": "4", "pairs": "all", "max_records": 2}
+    rho, sizes = float(concentrated_rho(epsilon, delta)), (2, 2)
+    before = law_of((RECORDS[1],), Gaussian(1), sizes, **some)
+    after = law_of((RECORDS[1], *(RECORDS[number] for number in person)), Gaussian(1), sizes, **some)
+    for one, other in ((before, after), (after, before)):
+        parts = [divergence(one, other, alpha) / (alpha * rho) for alpha in (1.01, 2, 8, 30)]
+        assert 0.3 < max(parts) <= 1 + 1e-9
+
+
+@pytest.mark.slow
 def test_the_enumeration_would_find_a_leak() -> None:
     assert worst_part_of_rho(Careless, "all", (2, 2)) > 1
 
