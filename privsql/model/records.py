@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import DIALECT, Holes, canonical_value, column, fill, temp_table
-from privsql.errors import EngineError, UsageError
+from privsql.errors import EngineError, GuaranteeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,17 +103,27 @@ class History:
 
     ``releases``: how many of them a guarantee has to take in; ``fetch``: the records' groups in so many of the last
     ones; ``groups``: the group of every record in this release (n,), -1 where it waits, None where there are none.
+    ``setting``: what the search of an earlier release by the same request found, and then that of this one.
     """
 
     releases: int = 0
     fetch: Callable[[int], NDArray[np.int64]] | None = None
     groups: NDArray[np.integer[Any]] | None = None
+    setting: dict[str, Any] | None = None
 
     def earlier_groups(self, last: int, records: int) -> NDArray[np.int64]:
         """Group of each of so many ``records`` in the ``last`` releases (last, n), -1 where it was not in one."""
         if self.fetch is None or not last:
             return np.zeros((0, records), dtype=np.int64)
         return self.fetch(last)
+
+
+def stale_setting_error() -> GuaranteeError:
+    """Return the error for a setting of the ledger that does not fit the records of the same request."""
+    return GuaranteeError(
+        "the setting that the ledger holds of the same request does not fit these records; restore the ledger, or, if "
+        "nobody has received that release, run 'privsql ledger withdraw'"
+    )
 
 
 class Persons(BaseModel):

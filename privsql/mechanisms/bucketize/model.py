@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from privsql.errors import UsageError
+from privsql.mechanisms.bucketize.parameters import Proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from privsql.keyed_random import Shuffler
     from privsql.mechanisms.bucketize.beliefs import GroupBound
-    from privsql.mechanisms.bucketize.parameters import Proof
 
 # Families -------------------------------------------------------------------------------------------------------------
 # Families of bounded sets of values: one or two trees of sets that are nested or disjoint.
@@ -318,3 +319,22 @@ class Plan:
         if self.loss == self.lower_bound:
             return 0.0
         return float(Fraction(self.loss - self.lower_bound, max(1, self.lower_bound)))
+
+
+class StoredPlan(BaseModel):
+    """A plan in the ledger: (size, number) of buckets, and the ``allocation`` where a solver divided the records."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    buckets: tuple[tuple[PositiveInt, PositiveInt], ...]
+    lower_bound: NonNegativeInt
+    proof: Proof
+    allocation: tuple[tuple[NonNegativeInt, ...], ...] | None
+
+    @staticmethod
+    def from_plan(plan: Plan, problem: BucketProblem) -> StoredPlan:
+        """Return what has to be stored: without bounds on sets, records are divided in integers, alike everywhere."""
+        allocation = tuple(map(tuple, plan.allocation.tolist())) if problem.trees else None
+        return StoredPlan(
+            buckets=plan.setting.items, lower_bound=plan.lower_bound, proof=plan.proof, allocation=allocation
+        )

@@ -41,7 +41,7 @@ from privsql.mechanisms.contract import Alternative, AlternativeMeasure, Curve
 from privsql.model.records import ReleaseArrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -87,16 +87,22 @@ class ReleasePreview(NamedTuple):
 
 def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
     """Return the facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
-    preview = preview_release(db, source, params)
+    preview = preview_release(db, source, params, stored=source.history.setting)
     predicted = predict_release(source, preview, lambda: LabelledRecords.read(db, source)) if db.keeps_order else None
     figures = {} if predicted is None else {"learning_belief": predicted.belief, "count_error": predicted.error}
     remarks = _list_remarks(preview.facts, preview.problem, params)
     return BucketizePlan.join_parts(preview.facts, remarks=remarks, **figures)
 
 
-def preview_release(db: Relations, source: Records, params: Bucketize, effort: Effort = WHOLE) -> ReleasePreview:
-    """Return what counts and a trial layout tell; raises as ``search``."""
-    plan, problem = search(db, source, params)
+def preview_release(
+    db: Relations,
+    source: Records,
+    params: Bucketize,
+    effort: Effort = WHOLE,
+    stored: Mapping[str, object] | None = None,
+) -> ReleasePreview:
+    """Return what counts and a trial layout tell; ``stored`` and errors as of ``search``."""
+    plan, problem = search(db, source, params, stored)
     even = params.effective_layout in ("blocks", "round-robin")
     assignment = PlannedAssignment(plan, problem, even=even, fakes=bool(params.fake_values))
     facts = plan_facts(plan, problem, params, sum(source.counts))

@@ -25,6 +25,7 @@ from privsql.mechanisms.bucketize.estimator import (
 )
 from privsql.mechanisms.bucketize.informative import make_layout
 from privsql.mechanisms.bucketize.layout import Singles, runs_from_entries
+from privsql.mechanisms.bucketize.model import StoredPlan
 from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts, CertaintyFacts, FakeFacts
 from privsql.mechanisms.bucketize.search import search, spread_left_out
 from privsql.mechanisms.private import RankAssignment, RecordParts
@@ -216,7 +217,8 @@ class BucketListing:
 
 def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
-    plan, problem = search(db, source, params)
+    plan, problem = search(db, source, params, source.history.setting)
+    source.history.setting = StoredPlan.from_plan(plan, problem).model_dump(mode="json")
     together = (tuple((one.members, str(one.threshold)) for one in problem.bounds),) if problem.bounds else ()
     noise = key.random_generator("bucketize", plan.setting.items, tuple(source.counts), tuple(source.labels), *together)
     roles = source.roles

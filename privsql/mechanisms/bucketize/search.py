@@ -19,9 +19,10 @@ from privsql.mechanisms.bucketize import fakes, informative, optimal
 from privsql.mechanisms.bucketize.beliefs import Beliefs, compute_bounds, compute_thresholds, times_listed
 from privsql.mechanisms.bucketize.fakes import find_even_plan
 from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
-from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan, Setting
+from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan, Setting, StoredPlan
 from privsql.mechanisms.bucketize.optimal import Relaxation, best_two_size, search_optimum
 from privsql.mechanisms.bucketize.parameters import SureFacts
+from privsql.model.records import stale_setting_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -136,11 +137,34 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
         raise explain_infeasible(
             problem, algorithm, _make_plan_test(algorithm, solve), _count_unplaced(problem, algorithm)
         )
+    allocation, most = _divide_records(problem, algorithm, setting)
+    return require_valid_plan(problem, Plan(algorithm, setting, allocation, lower_bound, proof, most, lasted))
+
+
+def _divide_records(problem: BucketProblem, algorithm: str, setting: Setting) -> tuple[Ints, Ints | None]:
+    """Return the records by value and size (m, k) of a valid setting, and the most of each value in a bucket."""
     if algorithm == "informative":
-        allocation, most = informative.divide_records(problem, setting)
-        return require_valid_plan(problem, Plan(algorithm, setting, allocation, lower_bound, proof, most, lasted))
-    allocation = allocate_values(problem, setting).allocation
-    return require_valid_plan(problem, Plan(algorithm, setting, allocation, lower_bound, proof, seconds=lasted))
+        return informative.divide_records(problem, setting)
+    return allocate_values(problem, setting).allocation, None
+
+
+def restore_plan(problem: BucketProblem, algorithm: str, stored: Mapping[str, object]) -> Plan:
+    """Return the plan that an earlier search by the same request found, whichever solver found it.
+
+    ``GuaranteeError`` unless it passes the checks of a stated setting and of a search.
+    """
+    try:
+        known = StoredPlan.model_validate(stored)
+        setting = require_valid_setting(problem, Setting(known.buckets))
+        allocation, most = _divide_records(problem, algorithm, setting)
+        if known.allocation is not None:
+            allocation = np.array(known.allocation, dtype=np.int64)
+    except (InfeasibleError, ValueError) as error:
+        raise stale_setting_error() from error
+    plan = Plan(algorithm, setting, allocation, known.lower_bound, known.proof, most)
+    if plan.lower_bound > plan.loss or (plan.proof == "certificate" and plan.lower_bound < plan.loss):
+        raise stale_setting_error()
+    return require_valid_plan(problem, plan)
 
 
 def _count_unplaced(problem: BucketProblem, algorithm: str) -> int | None:
@@ -256,8 +280,13 @@ def spread_left_out(bids: Bids, left: Ints, counts: Ints, noise: Shuffler) -> Bi
 # From what a specification asks for to the plan and the problem that it solves.
 
 
-def search(db: Relations, domain: Records, params: Bucketize) -> tuple[Plan, BucketProblem]:
-    """The setting and what it is for; raises ``InfeasibleError``, and ``UsageError`` for a wrong threshold."""
+def search(
+    db: Relations, domain: Records, params: Bucketize, stored: Mapping[str, object] | None = None
+) -> tuple[Plan, BucketProblem]:
+    """The setting and what it is for; raises ``InfeasibleError``, and ``UsageError`` for a wrong threshold.
+
+    ``stored``: a ``StoredPlan`` of an earlier release by the same request, which takes the place of a search.
+    """
     values = compute_thresholds(db, domain, params.threshold) if domain.counts else ()
     counts = np.array(domain.counts, dtype=np.int64)
     left = counts_after_suppression(counts, values[0]) if params.excess == "suppress" and values else counts
@@ -279,6 +308,8 @@ def search(db: Relations, domain: Records, params: Bucketize) -> tuple[Plan, Buc
     stated = Setting.from_counts(params.stated_buckets) if params.setting is not None else None
 
     def plan_of(problem: BucketProblem) -> Plan:
+        if stored is not None:
+            return restore_plan(problem, params.algorithm, stored)
         return find_plan(problem, params.algorithm, stated=stated)
 
     if not params.fake_values or params.uneven_fakes == "state":

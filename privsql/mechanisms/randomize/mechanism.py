@@ -285,7 +285,7 @@ def describe_structure(db: Relations, _: Manifest) -> list[Structure]:
 def plan_release(_: Relations, source: Records, params: Randomize) -> RandomizePlan:
     """Return the facts of the partition, and for the publisher alone the partition itself."""
     problem = partition.state_problem(source.counts, source.labels, params)
-    solution = partition.find_partition(problem, params.algorithm, params.objective)
+    solution = partition.find_partition(problem, params.algorithm, params.objective, source.history.setting)
     subtables = partition.check_partition(problem, solution)
     facts = _state_facts(problem, solution, subtables)
     return RandomizePlan.join_parts(facts, partition=_list_subtables(solution, subtables, source.labels))
@@ -315,7 +315,8 @@ def _list_subtables(
 def publish_release(db: Relations, source: Records, params: Randomize, key: Key) -> RandomizeFacts:
     """Make ``perturbed`` and the tables of public parameters in database ``release``; returns the facts."""
     problem = partition.state_problem(source.counts, source.labels, params)
-    solution = partition.find_partition(problem, params.algorithm, params.objective)
+    solution = partition.find_partition(problem, params.algorithm, params.objective, source.history.setting)
+    source.history.setting = solution.as_setting()
     subtables = partition.check_partition(problem, solution)
     gammas = [str(subtable.gamma) for subtable in subtables]
     roles = source.roles

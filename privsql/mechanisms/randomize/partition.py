@@ -7,16 +7,17 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from math import log, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from privsql.errors import GuaranteeError, InfeasibleError
+from privsql.model.records import stale_setting_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.mechanisms.randomize.parameters import Randomize
 
@@ -144,7 +145,7 @@ class Partition:
     """``parts`` (k, m): records of every value in every sub-table; ``groups`` the initial groups they were made of.
 
     ``optimal``: whether no union of the initial groups has a smaller bound. ``united``: the initial groups (t_j, m) of
-    every sub-table; none of the whole table.
+    every sub-table; none of the whole table. ``labels`` (t,): the sub-table of every initial group.
     """
 
     parts: Ints
@@ -152,6 +153,11 @@ class Partition:
     groups: int
     optimal: bool
     united: tuple[Ints, ...] = ()
+    labels: tuple[int, ...] = ()
+
+    def as_setting(self) -> dict[str, Any]:
+        """Return what the ledger holds of the search."""
+        return {"labels": self.labels, "optimal": self.optimal}
 
 
 def amplification(rho1: Fraction, rho2: Fraction) -> Fraction:
@@ -486,20 +492,39 @@ def state_problem(counts: Sequence[int], labels: Sequence[str], params: Randomiz
     )
 
 
-def find_partition(problem: PartitionProblem, algorithm: str, objective: str = "bound") -> Partition:
-    """The partition of ``up`` (the whole table), ``pp`` or ``pp-paper``; its rows are sorted by size, largest first."""
+def find_partition(
+    problem: PartitionProblem, algorithm: str, objective: str = "bound", stored: Mapping[str, Any] | None = None
+) -> Partition:
+    """The partition of ``up`` (the whole table), ``pp`` or ``pp-paper``; its rows are sorted by size, largest first.
+
+    ``stored``: what an earlier search by the same request found (``Partition.as_setting``).
+    """
     whole = problem.counts[None]
     if algorithm == "up":
         return Partition(whole, _published_bound(problem, whole), 1, optimal=True)
     groups = initial_groups(problem.counts, problem.protected)
-    if algorithm == "pp-paper":
+    if stored is not None:
+        labels, optimal = _restore_labels(groups, stored)
+    elif algorithm == "pp-paper":
         labels, optimal = best_runs(problem, groups, paper_order(groups)), False
     else:
         labels, optimal = merge_groups(problem, groups, objective)
     parts = unite_groups(groups, labels)
     order = sorted(range(len(parts)), key=lambda j: (-int(parts[j].sum()), *(-parts[j]).tolist()))
     united = tuple(groups[labels == j] for j in order)
-    return Partition(parts[order], _published_bound(problem, parts), len(groups), optimal, united)
+    bound, names = _published_bound(problem, parts), tuple(labels.tolist())
+    return Partition(parts[order], bound, len(groups), optimal, united, names)
+
+
+def _restore_labels(groups: Ints, stored: Mapping[str, Any]) -> tuple[Labels, bool]:
+    """Return stored labels; ``GuaranteeError`` unless they give every group a sub-table, and none is empty."""
+    try:
+        labels, optimal = np.array(stored["labels"], dtype=np.int64), bool(stored["optimal"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise stale_setting_error() from error
+    if labels.shape != (len(groups),) or labels.min() < 0 or len(np.unique(labels)) != labels.max() + 1:
+        raise stale_setting_error()
+    return labels, optimal
 
 
 def _published_bound(problem: PartitionProblem, parts: Ints) -> float:

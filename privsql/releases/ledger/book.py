@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 # has come into place; ``withdrawn``: it was never distributed; ``cap``: the budget of a source; ``elsewhere``: the
 # releases of a source stand in another ledger.
 
-FORMAT = 4
+FORMAT = 5
 Event = tuple[str, dict[str, Any]]  # kind and what it says
-PRIVATE = ("rows", "content", "draft", "out", "numbering", "histograms")  # what no output shows
+PRIVATE = ("rows", "content", "setting", "draft", "out", "numbering", "histograms")  # what no output shows
 
 
 def list_published(columns: Mapping[str, Any]) -> tuple[str, ...]:
@@ -129,6 +129,7 @@ class LedgerEntry:
     rho: str | None = None  # what it spends if it is zero-concentrated differentially private
     withdrawn: bool = False
     content: dict[str, str] = field(default_factory=dict)  # a fingerprint of every table, where a repeat is the same
+    setting: dict[str, Any] | None = None  # what its search found, which a repeat takes
     replaces: int | None = None  # the release that lay at its target
     draft: str = ""  # the folder in which it grew, which is there as long as its process is
     out: bool = True  # whether it has come into place, as far as is known

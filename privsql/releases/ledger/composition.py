@@ -326,6 +326,8 @@ class GroupLedger(Publication):
             chain = select_entries(self.book.entries, self.findings.same)
             self.source.history.releases = len(chain)
             self.source.history.fetch = lambda last: self._fetch_earlier_groups(chain[-last:])
+        repeated = (one for one in reversed(self.book.live_entries) if one.setting is not None and self._is_repeat(one))
+        self.source.history.setting = next((one.setting for one in repeated), None)
         if self.findings.reason is not None:
             self.statements = [f"composition allowed by the publisher: {self.findings.reason}"]
         if self.findings.again is None:
@@ -453,7 +455,7 @@ class GroupLedger(Publication):
         """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""
         held, groups = facts.count_waiting(), self.source.history.groups
         fields: dict[str, Any] = {"digest": self.request.digest_target(path), "key": self.key.reference}
-        fields["content"] = self.content
+        fields |= {"content": self.content, "setting": self.source.history.setting}
         fields |= self.subjects.summary_fields | {
             "records": self.source.records - held,
             "fresh": self.findings.fresh - held,
@@ -483,8 +485,8 @@ class GroupLedger(Publication):
         again = select_entries(book.entries, (self.findings.again or 0,))
         if again and again[0].content != self.content:
             raise GuaranteeError(
-                f"{again[0].label} is of the same records, and differs from the earlier one (another version, or "
-                "a search that ran out of time); no guarantee covers both"
+                f"{again[0].label} is of the same records, and differs from the earlier one (another version); "
+                "no guarantee covers both"
             )
 
 
