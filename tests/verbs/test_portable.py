@@ -8,8 +8,8 @@ import pytest
 
 import support.firm
 from support.commands import refused, rows, run, specification, succeeded, tables, write
-from support.loops import each
-from support.mixed import MECHANISMS, PEOPLE, QI
+from support.loops import each, rest_slow
+from support.mixed import DIGESTS, MECHANISMS, PEOPLE, QI, digest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +41,14 @@ def test_the_same_release_whatever_order_the_source_lies_in(tmp_path: Path, kind
     succeeded("publish", spec, "--seed", 8, "--replace")
     first = "perturbed" if kind == "randomize" else "qit"
     assert found[0][first] != tables(tmp_path / "b.duckdb")[first]
+
+
+@pytest.mark.parametrize("kind", rest_slow(DIGESTS))
+def test_default_algorithms_make_the_release_that_every_engine_makes(tmp_path: Path, kind: str) -> None:
+    """Spark and Postgres are compared with the same digests where they are tested."""
+    write(tmp_path / "people.parquet", PEOPLE)
+    succeeded("publish", asked(tmp_path, kind, "r"), "--seed", 7)
+    assert digest(tables(tmp_path / "r.duckdb")) == DIGESTS[kind]
 
 
 @pytest.mark.soak(part="long")
