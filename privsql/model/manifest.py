@@ -142,7 +142,7 @@ MANIFEST = "privsql_manifest"
 PARAMETERS = "privsql_model"  # the table with the parameters of a model, where the manifest says ``modelled``
 COLUMNS = 1000  # that a release may have
 WHOLE = 2**63  # what whole numbers stay below
-FORMAT: Final = 2  # the format of releases; others are not read
+FORMAT: Final = 1  # the format of releases; development code wrote others, which are not read
 
 
 def _is_empty(value: object) -> bool:
@@ -154,7 +154,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[2]
+    format: Literal[1]
     privsql: Version
     duckdb: Version
     name: str = Field(min_length=1)
@@ -223,7 +223,9 @@ class Manifest(BaseModel):
             if any(len(set(labels)) < len(labels) for labels in manifest.orders.values()):
                 raise ValueError("an order names a label twice")
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
-            raise EngineError("its manifest is damaged") from error
+            raise EngineError(
+                "its manifest is damaged; if a development version of privsql wrote it, publish anew"
+            ) from error
         return manifest
 
 

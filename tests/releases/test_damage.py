@@ -478,9 +478,9 @@ def test_a_flipped_bit_of_a_folder(ward: Path, tmp_path: Path, name: str, seed: 
 def test_a_release_of_another_format_is_refused(place: Path) -> None:
     release = place / "ill.duckdb"
     with duckdb.connect(str(release)) as db:
-        db.execute(f"UPDATE privsql_manifest SET value = '{FORMAT - 1}' WHERE key = 'format'")
+        db.execute(f"UPDATE privsql_manifest SET value = '{FORMAT + 1}' WHERE key = 'format'")
     for command in (["verify", release], ["query", release, QUESTION], ["inspect", release]):
-        refused(run(*command), 4, f"format {FORMAT - 1}", f"reads format {FORMAT}", "publish anew")
+        refused(run(*command), 4, f"format {FORMAT + 1}", f"reads format {FORMAT}", "publish anew")
 
 
 # Locked ---

@@ -261,7 +261,7 @@ def test_a_damaged_ledger_stops_whoever_needs_it(statement: str, office: Office)
 def test_a_ledger_of_another_format_is_refused(office: Office) -> None:
     office.publish()
     with duckdb.connect(os.environ["PRIVSQL_LEDGER"]) as db:
-        db.execute("UPDATE events SET told = replace(told, '\"format\": 5', '\"format\": 2') WHERE kind = 'ledger'")
+        db.execute("UPDATE events SET told = replace(told, '\"format\": 1', '\"format\": 2') WHERE kind = 'ledger'")
     refused(run("ledger", office.spec()), 4, "is of format 2", "publish anew")
     refused(run(*office.arguments()), 4, "is of format 2", "publish anew")
 

@@ -85,6 +85,7 @@ def relative_errors(bench: Bench, spec: privsql.Spec, path: Path) -> dict[int, d
 
 Query = dict[str, list[int]]  # what each column of a query may be
 SELECTIVITY = 0.01  # expected, of a query
+NOTHING = -1  # stands for NULL
 COMPARED = 2  # queries of each number of attributes that privsql answers as well
 
 
@@ -96,8 +97,8 @@ class ReleaseSums:
         self.columns = [*spec.columns.quasi_identifiers, self.sensitive]
         with duckdb.connect() as db:
             db.execute(f"ATTACH '{spec.target}' AS release (READ_ONLY)")
-            self.source = db.execute(f"SELECT {', '.join(self.columns)} FROM '{path}'").fetchnumpy()
-            self.published = db.execute("SELECT * FROM release.qit").fetchnumpy()
+            self.source = _read_codes(db, f"SELECT {', '.join(self.columns)} FROM '{path}'")
+            self.published = _read_codes(db, "SELECT * FROM release.qit")
             values = db.execute(f"SELECT {self.sensitive} FROM release.privsql_values ORDER BY code").fetchnumpy()
             self.values = values[self.sensitive]
             listed = db.execute(LISTED.format(sensitive=self.sensitive)).fetchnumpy()
@@ -109,7 +110,7 @@ class ReleaseSums:
             shape = len(self.published["bid"]), len(self.values)
             self.weights = None if model is None else _read_model(db, model, shape)
         self.sizes, self.records = self.counts.sum(axis=1), self.counts.sum(axis=0)
-        self.domains = {name: np.unique(column) for name, column in self.source.items()}
+        self.domains = {name: np.unique(column[column != NOTHING]) for name, column in self.source.items()}
 
     def draw_query(self, attributes: int, draw: np.random.Generator) -> Query:
         """Return ceil(|A| s^(1/(qd+1))) random values of some attributes and of the sensitive one (Anatomy, 6)."""
@@ -153,7 +154,7 @@ class ReleaseSums:
     def _match(self, columns: dict[str, Array], query: Query, names: list[str]) -> Array:
         inside = np.ones(len(columns[names[0]]), dtype=bool)
         for name in names:
-            lookup = np.zeros(int(self.domains[name].max()) + 1, dtype=bool)
+            lookup = np.zeros(int(self.domains[name].max()) + 2, dtype=bool)  # the last is that of NULL
             lookup[query[name]] = True
             inside &= lookup[columns[name]]
         return inside
@@ -163,6 +164,13 @@ LISTED = """
 SELECT bid, code, count FROM release.st
 JOIN release.privsql_values AS v ON st.{sensitive} IS NOT DISTINCT FROM v.{sensitive}
 """
+
+
+def _read_codes(db: duckdb.DuckDBPyConnection, query: str) -> dict[str, Array]:
+    """Return the columns of a query, all of codes from 0 on."""
+    return {
+        name: np.ma.filled(column.astype(np.int64), NOTHING) for name, column in db.execute(query).fetchnumpy().items()
+    }
 
 
 def _read_model(db: duckdb.DuckDBPyConnection, model: Path, shape: tuple[int, int]) -> Any:

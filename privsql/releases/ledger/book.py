@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # has come into place; ``withdrawn``: it was never distributed; ``cap``: the budget of a source; ``elsewhere``: the
 # releases of a source stand in another ledger.
 
-FORMAT = 5
+FORMAT = 1  # development code wrote others, which are not read
 Event = tuple[str, dict[str, Any]]  # kind and what it says
 PRIVATE = ("rows", "content", "setting", "draft", "out", "numbering", "histograms")  # what no output shows
 
@@ -265,7 +265,9 @@ def replay_events(events: Sequence[Event]) -> Book:
                 case _:
                     raise ValueError(kind)
     except (KeyError, TypeError, ValueError) as error:
-        raise EngineError("the ledger is damaged") from error
+        raise EngineError(
+            "the ledger is damaged; if a development version of privsql wrote it, move it away and publish anew"
+        ) from error
     return Book(len(events), tuple(entries[number] for number in sorted(entries)), caps, elsewhere)
 
 
