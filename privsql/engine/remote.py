@@ -104,7 +104,7 @@ def stream_positions(bids: NDArray[Any]) -> pa.RecordBatchReader:
 
 TRANSLATED = frozenset({"encode", "decode", "regexp_replace"})  # how trees spell what an engine has its own words for
 ALIKE = frozenset(
-    {"Avg", "DPipe", "Length", "Lower", "Substring", "Trim"}
+    {"Avg", "BitwiseAnd", "BitwiseRightShift", "BitwiseXor", "DPipe", "Length", "Lower", "Substring", "Trim"}
 )  # outside the subset, and the same or made the same
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from privsql.engine.sqlfiles import (
 from privsql.errors import EngineError, GuaranteeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -129,8 +129,26 @@ def hash_columns(
 
     ``exact``: by texts that differ wherever values of a type do; else what is equal in other types is alike.
     """
+    db.register_arrow(SECRET, secret_word(key))
+    texts = _query_texts(db, values, source, keep, injective_text if exact else comparable_text)
+    with db.stream_batches(texts, BATCH) as batches:
+        for batch in batches:
+            hashes = np.zeros(batch.num_rows, dtype=np.uint64)
+            for place, one in enumerate(batch.columns):
+                hashes ^= place_hashes(one.to_numpy(zero_copy_only=False).astype(np.uint64), place)
+            yield scatter_bits(hashes)
+    db.drop(SECRET)
+
+
+def _query_texts(
+    db: Relations,
+    values: Sequence[tuple[exp.Expr, str]],
+    source: exp.Table,
+    keep: exp.Expr,
+    write: Callable[[exp.Expr, str], exp.Expr],
+) -> exp.Query:
+    """Return a query for H of every value of the records (h0, ..), while relation ``SECRET`` is there."""
     named = [(alias_as(value.copy(), f"v{i}"), kind) for i, (value, kind) in enumerate(values)]
-    write = injective_text if exact else comparable_text
     texts = [write(column(f"v{i}"), kind) for i, (_, kind) in enumerate(named)]
     holes: Holes = {
         "source": source,
@@ -139,14 +157,92 @@ def hash_columns(
         "secret": temp_table(SECRET),
         "keep": keep,
     }
-    db.register_arrow(SECRET, secret_word(key))
-    with db.stream_batches(fill("ledger/hashes", holes), BATCH) as batches:
-        for batch in batches:
-            hashes = np.zeros(batch.num_rows, dtype=np.uint64)
-            for place, one in enumerate(batch.columns):
-                hashes ^= place_hashes(one.to_numpy(zero_copy_only=False).astype(np.uint64), place)
-            yield scatter_bits(hashes)
-    db.drop(SECRET)
+    return fill("ledger/hashes", holes)
+
+
+# The same hashes in SQL, for engines whose rows are too many to come here. No engine multiplies modulo 2^64, so that a
+# number is two columns of 32 bits, and a product is made of those of 16 bits: nothing on the way exceeds 2^51.
+
+Halves = tuple["exp.Expr", "exp.Expr"]
+LOW, LOWEST, HALF = 2**32 - 1, 2**16 - 1, 2**16
+
+
+def query_hashes(db: Relations, values: Sequence[tuple[exp.Expr, str]], source: exp.Table, keep: exp.Expr) -> exp.Query:
+    """Return a query for the hashes of ``hash_columns``, (high, low) of 32 bits, while relation ``SECRET`` is there."""
+    names, placed = [f"h{i}" for i in range(len(values))], []
+    for place, name in enumerate(names):
+        high, low = divmod((place + 1) * GOLDEN % 2**BITS, 2**32)
+        sum_low = _mask(column(name), LOW) + low
+        sum_high = _mask(_shift_right(column(name), 32) + high + _shift_right(sum_low, 32), LOW)
+        placed += [alias_as(sum_high, f"{name}_high"), alias_as(_mask(sum_low, LOW), f"{name}_low")]
+    texts = _query_texts(db, values, source, keep, comparable_text)
+    scattered = scatter_in_sql(exp.select(*placed).from_(texts.subquery("r")), names)
+    halves: list[list[exp.Expr]] = [[column(f"{name}_{half}") for name in names] for half in ("high", "low")]
+    joint = [reduce(_xor, every) for every in halves]
+    whole = exp.select(*(alias_as(one, f"h_{half}") for one, half in zip(joint, ("high", "low"), strict=True)))
+    scattered = scatter_in_sql(whole.from_(scattered.subquery("r")), ["h"])
+    return exp.select(alias_as(column("h_high"), "high"), alias_as(column("h_low"), "low")).from_(
+        scattered.subquery("r")
+    )
+
+
+def sum_hashes(db: Relations, hashes: exp.Table) -> RecordSum:
+    """Return the sums of hashes (high, low)."""
+    named = [alias_as(column(half), f"{name}_{half}") for name in "hs" for half in ("high", "low")]
+    scattered = scatter_in_sql(exp.select(*named).from_(hashes), ["s"], ["h_high", "h_low"])
+    halves = [column(f"{name}_{half}", "r") for name in "hs" for half in ("high", "low")]
+    parts = [part for half in halves for part in (_shift_right(half, 16), _mask(half, LOWEST))]
+    sums: list[exp.Expr] = [exp.Coalesce(this=exp.Sum(this=one), expressions=[exp.Literal.number(0)]) for one in parts]
+    records, *totals = db.rows(fill("ledger/totals", {"hashes": scattered.subquery(), "sums": sums}))[0]
+    powers = [2**shift for shift in (48, 32, 16, 0)]
+    joined = [sum(int(one) * by for one, by in zip(totals[at : at + 4], powers, strict=True)) for at in (0, 4)]
+    return RecordSum(int(records), (joined[0] % 2**BITS, joined[1] % 2**BITS))
+
+
+def scatter_in_sql(rows: exp.Query, names: Sequence[str], carried: Sequence[str] = ()) -> exp.Query:
+    """Return ``scatter_bits`` of numbers in columns NAME_high and NAME_low; ``carried``: columns that stay."""
+    for _, factor in (*ROUNDS, (33, None)):
+        halves = {name: (column(f"{name}_high"), column(f"{name}_low")) for name in names}
+        shifted = {name: (high, _xor(low, _shift_right(high, 1))) for name, (high, low) in halves.items()}
+        made = {name: pair if factor is None else _multiply(pair, factor) for name, pair in shifted.items()}
+        named = [
+            alias_as(one, f"{name}_{half}")
+            for name, pair in made.items()
+            for one, half in zip(pair, ("high", "low"), strict=True)
+        ]
+        rows = exp.select(*map(column, carried), *named).from_(rows.subquery("r"))
+    return rows
+
+
+def _multiply(number: Halves, factor: int) -> Halves:
+    """Return a number times a constant, modulo 2^64."""
+    (high, low), (f_high, f_low) = number, divmod(factor, 2**32)
+    first = low * (f_low & LOWEST)
+    second = low * (f_low >> 16) + _shift_right(first, 16)
+    product = _mask(second, LOWEST) * HALF + _mask(first, LOWEST)
+    crossed = [
+        part
+        for one, by in ((low, f_high), (high, f_low))
+        for part in (one * (by & LOWEST), _mask(one, LOWEST) * (by >> 16) * HALF)
+    ]
+    return _mask(sum(crossed, _shift_right(second, 16)), LOW), product
+
+
+def _mask(number: exp.Expr, bits: int) -> exp.Expr:
+    return exp.paren(exp.BitwiseAnd(this=exp.paren(number.copy()), expression=exp.Literal.number(bits)))
+
+
+def _shift_right(number: exp.Expr, bits: int) -> exp.Expr:
+    return exp.paren(exp.BitwiseRightShift(this=exp.paren(number.copy()), expression=exp.Literal.number(bits)))
+
+
+def _xor(one: exp.Expr, other: exp.Expr) -> exp.Expr:
+    return exp.paren(exp.BitwiseXor(this=one.copy(), expression=other.copy()))
+
+
+def upper_bits(low: exp.Expr) -> exp.Expr:
+    """Return all bits of a half but the last one."""
+    return _shift_right(low, 1)
 
 
 # Binding --------------------------------------------------------------------------------------------------------------

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from math import exp
+from math import exp as e_to
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from sqlglot import exp
 
-from privsql.model.packing import scatter_bits
+from privsql.engine.open import open_scratch
+from privsql.engine.sqlfiles import column, temp_table
+from privsql.keyed_random import seed_key
+from privsql.model.packing import SECRET, hash_columns, query_hashes, scatter_bits, secret_word
 from privsql.releases.ledger import evidence
 from privsql.releases.ledger.evidence import (
     Agreement,
@@ -169,7 +174,7 @@ def test_the_bound_on_agreement_holds(population: str) -> None:
     one, two = POPULATIONS[population](rng, 40).reshape(2, -1)
     found = [agreement(one, rng.permutation(two)) for _ in range(2000)]
     for equal in {pairing.equal for pairing in found}:
-        bound = exp(Agreement("x", 20, equal, found[0].expected).log_chance)
+        bound = e_to(Agreement("x", 20, equal, found[0].expected).log_chance)
         assert np.mean([pairing.equal >= equal for pairing in found]) <= bound + 0.03
 
 
@@ -226,6 +231,23 @@ def sketch(values: NDArray[np.int64]) -> RecordSketch:
     """Of records that are alike if their numbers are, in several parts."""
     hashes = scatter_bits(values.astype(np.uint64))
     return RecordSketch.collect([(part, None) for part in np.array_split(hashes, 5)], len(values))
+
+
+@pytest.mark.parametrize(("exact", "sample"), [(2**20, 2**16), (100, 50), (100, 5000)])
+def test_an_engine_takes_the_same_sketch(monkeypatch: pytest.MonkeyPatch, exact: int, sample: int) -> None:
+    """All of the hashes, the smallest of many, and all of few that many records share."""
+    monkeypatch.setattr(evidence, "EXACT", exact)
+    monkeypatch.setattr(evidence, "SAMPLE", sample)
+    key, values = seed_key(3), [(column("a"), "BIGINT"), (column("b"), "VARCHAR")]
+    with open_scratch() as db:
+        texts = [None if i % 7 == 0 else f"x{i % 13}" for i in range(5000)]
+        db.register_arrow("source", pa.table({"a": [i * i % 41 for i in range(5000)], "b": texts}))
+        read = (temp_table("source"), column("a").neq(exp.Literal.number(5)))
+        here = RecordSketch.collect(((part, None) for part in hash_columns(db, values, *read, key)), 5000)
+        db.register_arrow(SECRET, secret_word(key))
+        there = RecordSketch.collect_there(db, query_hashes(db, values, *read))
+    assert there.summary == here.summary
+    assert there.as_table() == here.as_table()
 
 
 def compared(one: RecordSketch, other: RecordSketch) -> bool:

@@ -10,16 +10,27 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
+from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, column, comparable_text, fill, temp_table
-from privsql.model.packing import SECRET, RecordSum, hash_texts, key_word, keyed_digest, secret_word
+from privsql.model.packing import (
+    BATCH,
+    SECRET,
+    RecordSum,
+    hash_texts,
+    key_word,
+    keyed_digest,
+    secret_word,
+    sum_hashes,
+    upper_bits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from sqlglot import exp
 
+    from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.model.packing import PackedColumn
     from privsql.model.records import HashedRecords, Ints, Records
@@ -81,9 +92,33 @@ class RecordSketch:
             )
             if len(hashes) > most:
                 limit, hashes, counts = int(hashes[most]), hashes[:most], counts[:most]
+        return RecordSketch._summarize(total, hashes.astype(np.int64), counts, limit)
+
+    @staticmethod
+    def collect_there(db: Relations, hashed: exp.Query) -> RecordSketch:
+        """Collect hashes (high, low) where they are: what comes here is no longer than a sketch."""
+        db.create_table("record_hashes", hashed, title="Hashing the records")
+        hashes = temp_table("record_hashes")
+        total = sum_hashes(db, hashes)
+        most = total.records if total.records <= EXACT else SAMPLE
+        limit = WHOLE if most == total.records else min(WHOLE, 2 * WHOLE * most // total.records)
+        while True:
+            holes: Holes = {"hashes": hashes, "lower": upper_bits(column("low", "r"))}
+            holes |= {"limit": exp.Literal.number(limit - 1), "most": exp.Literal.number(most + 1)}
+            with db.stream_batches(fill("ledger/smallest", holes), BATCH) as rows:
+                found = rows.read_all()
+            if found.num_rows > most or limit == WHOLE:
+                break
+            limit = min(WHOLE, 16 * limit)  # few of the records are different
+        db.drop("record_hashes")
+        smallest, counts = (found[name].to_numpy() for name in ("hash", "records"))
+        limit = int(smallest[most]) if len(smallest) > most else WHOLE
+        return RecordSketch._summarize(total, smallest[:most], counts[:most], limit)
+
+    @staticmethod
+    def _summarize(total: RecordSum, hashes: Ints, counts: Ints, limit: int) -> RecordSketch:
         once, twice = _count_times(counts)
-        summary = RecordSummary(total.records, once, twice, total.fingerprint, limit)
-        return RecordSketch(hashes.astype(np.int64), counts, summary)
+        return RecordSketch(hashes, counts, RecordSummary(total.records, once, twice, total.fingerprint, limit))
 
     def as_table(self) -> pa.Table:
         """Return (hash, records)."""

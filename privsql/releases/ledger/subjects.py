@@ -20,7 +20,7 @@ from privsql.engine.sqlfiles import (
     normal_name,
     temp_table,
 )
-from privsql.model.packing import SECRET, keyed_digest, secret_word
+from privsql.model.packing import BATCH, SECRET, keyed_digest, query_hashes, secret_word
 from privsql.releases.ledger.book import (
     LEDGER,
     MARKS,
@@ -92,8 +92,9 @@ def bring_relation(db: EngineSession, there: Relations, name: str, query: exp.Qu
     if there is db:
         db.create_table(name, query, title=title)
         return
-    db.register_arrow("brought", there.arrow(query))
-    db.create_table(name, all_rows(temp_table("brought")), title=title)
+    with there.stream_batches(query, BATCH) as rows:
+        db.register_arrow("brought", rows)
+        db.create_table(name, all_rows(temp_table("brought")), title=title)
     db.drop("brought")
 
 
@@ -332,8 +333,19 @@ class Subjects:
 
     def _collect_sketch(self, columns: Sequence[str] | None = None) -> RecordSketch | None:
         """Collect the hashes of the records, by other columns of the source if these are given; None without such."""
-        hashed = self._source.hash_records(self._key, columns)
-        return None if hashed is None else RecordSketch.collect(hashed, self._source.records)
+        source = self._source
+        if source.db.keeps_order:
+            hashed = source.hash_records(self._key, columns)
+            return None if hashed is None else RecordSketch.collect(hashed, source.records)
+        names = [one.name for one in (*source.roles.quasi_identifiers, *source.roles.sensitive)]
+        values = list(source.values_of(names if columns is None else columns).values())
+        if columns is not None and len(values) < len(columns):
+            return None
+        source.db.register_arrow(SECRET, secret_word(self._key))
+        hashed_there = query_hashes(source.db, values, temp_table("source"), source.keep_predicate)
+        sketch = RecordSketch.collect_there(source.db, hashed_there)
+        source.db.drop(SECRET)
+        return sketch
 
     def write_records(self, number: int, assigned: exp.Table | exp.Subquery, bid: exp.Expr) -> None:
         """Add the records to the attached ledger; ``assigned``, ``bid``: as of ``write_subjects``."""
