@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 
 FRAME = "frame"  # the kind of what lies in memory
+ONE_MACHINE = 300_000_000  # records that one machine sorts in memory: 24 bytes for each (``packing.PACKED``) are 7.2 GB
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ class Origin:
     ``kind``: duckdb, parquet, csv, frame, or the engine that holds them; ``path``: the database, or what an engine
     beside DuckDB reads; ``relation``: a table or view; ``query``: a SELECT in its place, which calls files ``source``;
     ``address``: of an engine elsewhere, None for one of this machine's own; ``scan``: the files, if it is no database;
-    ``data``: the rows of what lies in memory, which a query calls ``source`` as well; ``opened``: the database, where a
-    caller has it open; ``types``: where no record may decide the type of a column, finds by folded name those that the
-    specification determines.
+    ``data``: the rows of what lies in memory, or a DataFrame of Spark, which a query calls ``source`` as well;
+    ``opened``: the database, where a caller has it open; ``types``: where no record may decide the type of a column,
+    finds by folded name those that the specification determines.
     """
 
     kind: str
@@ -86,7 +87,7 @@ class Origin:
     query: str | None = None
     address: str | None = field(default=None, repr=False)
     scan: Scan | None = None
-    data: pa.Table | None = field(default=None, repr=False, compare=False)
+    data: Any = field(default=None, repr=False, compare=False)
     opened: OpenDatabase | None = field(default=None, repr=False, compare=False)
     types: FindTypes | None = field(default=None, repr=False, compare=False)
 
@@ -194,8 +195,11 @@ class DetachedWarehouse(Warehouse, Protocol):
     def set_release_folder(self, folder: Path) -> None:
         """Write each table of database ``release`` from now on as a folder of Parquet files in ``folder``."""
 
-    def write_parquet_files(self, name: str) -> list[Path]:
-        """Return the rows of a relation as Parquet files on this machine."""
+    def require_unchanged(self) -> None:
+        """Raise ``GuaranteeError`` if files of the source are no longer those that were mounted."""
+
+    def write_parquet_files(self, origin: Origin) -> list[Path]:
+        """Return a source as Parquet files on this machine; ``EngineError`` for more than ``ONE_MACHINE`` records."""
 
 
 class Container(OrderedRelations, Protocol):

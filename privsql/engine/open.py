@@ -33,9 +33,8 @@ def open_engine(spill: Path, options: Options) -> EngineSession:
     """Return an empty session that spills to ``spill``."""
 
     def write_parquet(origin: Origin) -> list[Path]:
-        with open_spark(spill, options, remote=origin.address) as there:
-            there.mount("source", origin)
-            return there.write_parquet_files("source")
+        with open_spark(spill, options, origin) as there:
+            return there.write_parquet_files(origin)
 
     return DuckSession(Connection({**options.engine_settings(spill)}, options.report), write_parquet)
 
@@ -78,15 +77,15 @@ def open_locked(
 
 
 @contextmanager
-def open_spark(
-    spill: Path, options: Options, *, session: object | None = None, remote: str | None = None
-) -> Iterator[DetachedWarehouse]:
-    """Yield a publisher's source in Spark: in a session that is given, at a Spark Connect address, or on this machine.
+def open_spark(spill: Path, options: Options, origin: Origin | None = None) -> Iterator[DetachedWarehouse]:
+    """Yield Spark for a source: the session of a DataFrame, one of the options, at an address, or on this machine.
 
     ``spill``: a folder for what is made, which is used where the session's workers see the files of this machine.
     Raises ``EngineError`` where pyspark or Java is missing and ``UsageError`` for a session that can't be trusted.
     """
-    with _load_spark().open_warehouse(spill, options, session or options.session, remote) as warehouse:
+    session = options.session if origin is None or origin.data is None else origin.data.sparkSession
+    address = None if origin is None or session is not None else origin.address
+    with _load_spark().open_warehouse(spill, options, session, address) as warehouse:
         yield warehouse
 
 

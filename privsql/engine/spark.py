@@ -35,7 +35,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sqlglot import exp
 
 from privsql import system
-from privsql.engine.database import Options, SilentReporter
+from privsql.engine.database import ONE_MACHINE, Options, SilentReporter
 from privsql.engine.files import ROOM, Folder
 from privsql.engine.remote import (
     RemoteDialect,
@@ -47,7 +47,7 @@ from privsql.engine.remote import (
     widen_types,
 )
 from privsql.engine.sqlfiles import DIGITS, Field, all_rows, concat_texts, first_characters, one_select, temp_table
-from privsql.errors import EngineError, PrivsqlError, UsageError
+from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -170,6 +170,7 @@ STARTED = {
 }
 CALLED = re.compile(r'<_\w*RpcError.*?details = "([^"]*)"', re.DOTALL)
 CALLS = 5  # until an address is taken to be dead: waits of 50 ms to 13 s, 17 s in all
+TRIED = 64  # tasks that try whether workers see a folder: several for each of a few machines
 PER_CORE = 8  # partitions of a shuffle: Spark's own 200 are for many machines
 TALKER = "SQLQueryContextLogger"  # pyspark logs errors that it raises as well, with values of the data
 
@@ -267,12 +268,34 @@ def require_ansi_mode(session: SparkSession) -> SparkSession:
     raise EngineError("Spark's ANSI mode is off: overflows would become NULL, and checks would miss them")
 
 
-def is_local(session: SparkSession) -> bool:
-    """Return True if the session's workers see the files of this machine."""
+def shares_files(session: SparkSession, folder: Path) -> bool:
+    """Return True if what the session's workers write into a folder is there for this machine to read; they try it.
+
+    Workers that do not see the folder, or may not write into it, leave files out, or fail.
+    """
+    if is_local(session):
+        return True
+    probe = folder / "probe"
     try:
-        return str(session.sparkContext.master).startswith("local")
+        session.range(0, TRIED, 1, TRIED).write.parquet(file_address(probe))
+        return sum(int(pq.read_metadata(part).num_rows) for part in probe.glob("part-*.parquet")) == TRIED
+    except (PySparkException, Py4JError, OSError):
+        return False
+    finally:
+        shutil.rmtree(probe, ignore_errors=True)
+
+
+def is_local(session: SparkSession) -> bool:
+    """Return True if the session's workers are threads of this machine."""
+    try:
+        return str(session.sparkContext.master).startswith("local[")
     except (PySparkException, AttributeError):  # Spark Connect has no context
         return False
+
+
+def file_address(path: Path) -> str:
+    """Return the address of a file or folder, which Spark would look for in its default file system otherwise."""
+    return f"file://{path.absolute()}"
 
 
 def _configure_session(session: SparkSession) -> SparkSession:
@@ -319,7 +342,8 @@ def _root_cause(error: Py4JError) -> str:
 # ``Relations`` of ``privsql.engine.database`` over a session of Spark.
 #
 # Tables are stored: as a folder of Parquet in the spill folder if the workers see it, else in their own memory and on
-# their disks. A plan that is read twice would be computed twice. Rows of a stored table have no order.
+# their disks, where what is lost with a worker is an error. A plan that is read twice would be computed twice, and
+# might give other rows then. Rows of a stored table have no order.
 
 
 class SparkRelations(RemoteRelations):
@@ -405,22 +429,24 @@ class SparkRelations(RemoteRelations):
         for name in names:
             if name in self._made:
                 with suppress(UsageError), translate_spark_errors():
-                    if self._spill is None:
-                        self.session.table(self._session_name(name)).unpersist()
                     self.session.catalog.dropTempView(self._session_name(name))
                 self._forget(self._made.pop(name))
 
     def _store_frame(self, name: str, frame: DataFrame) -> None:
         if self._spill is None:
-            self._register_view(name, frame.persist(), None)  # what is made is the same however often: contents decide
+            self._register_view(name, frame.localCheckpoint(), None)
             return
         folder = self._write_frame(frame, self._spill)
-        self._register_view(name, self.session.read.schema(frame.schema).parquet(str(folder)), folder)
+        self._register_view(name, self._read_folder(folder, frame), folder)
+
+    def _read_folder(self, folder: Path, frame: DataFrame) -> DataFrame:
+        """Return the rows of a folder to which those of ``frame`` were written."""
+        return self.session.read.schema(frame.schema).parquet(file_address(folder))
 
     def _write_frame(self, frame: DataFrame, spill: Path) -> Path:
         """Return the folder to which the rows were written: its files lie in their order."""
         folder = spill / f"spark-{self.number}-{next(self._folders)}"
-        frame.write.parquet(str(folder))
+        frame.write.parquet(file_address(folder))
         return folder
 
     def _register_view(self, name: str, frame: DataFrame, folder: Path | None) -> None:
@@ -464,7 +490,7 @@ class SparkRelease(SparkRelations):
         self.tables = frozenset(tables)
         with translate_spark_errors():
             for name, parts in tables.items():
-                self._register_view(f"{INSIDE}{name}", session.read.parquet(*map(str, parts)), None)
+                self._register_view(f"{INSIDE}{name}", session.read.parquet(*map(file_address, parts)), None)
 
 
 def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) -> SparkRelease:
@@ -475,6 +501,8 @@ def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) ->
 # Warehouse ------------------------------------------------------------------------------------------------------------
 # A publisher's source in Spark, and the tables of a release as Spark writes them: folders of Parquet, in order.
 
+FETCHED = 5_000_000  # records in one message to the driver: at 200 bytes the 1 GB that Spark allows by default
+UNSEEN = "its workers do not see the release's folder, so the rows pass this machine's memory"
 PLAIN = "UTF8_BINARY"  # the collation of bytes
 FIRST = "part-00000.parquet"
 WRITTEN = {"compression": "zstd"}
@@ -485,33 +513,45 @@ class SparkWarehouse(SparkRelations):
 
     def __init__(self, session: SparkSession, here: Path, options: Options | None = None) -> None:
         """Use a session; ``here``: a folder for files that are fetched, and stored where workers see it."""
-        super().__init__(session, here if is_local(session) else None, options)
+        super().__init__(session, here if shares_files(session, here) else None, options)
         self._here = here
         self._release: Path | None = None
         self._shown: list[str] = []  # names that stand in the session itself
+        self._files: dict[Path, set[tuple[str, int, int]]] = {}  # of the source, as they were when it was mounted
 
     def mount(self, name: str, origin: Origin) -> None:
-        """Make the publisher's table readable as ``name``; a query is Spark's SQL, and is stored."""
+        """Make the publisher's table readable as ``name``; all but files is stored, since it might change meanwhile."""
+        frame = self._open_origin(origin)
+        with translate_spark_errors():
+            if origin.path is not None and origin.query is None:
+                self._register_view(name, frame, None)
+            else:
+                self._store_frame(name, frame)
+
+    def _open_origin(self, origin: Origin) -> DataFrame:
+        frame: DataFrame | None = origin.data
         with translate_spark_errors():
             if origin.path is not None:
-                if not origin.path.exists():
-                    raise EngineError(f"{origin.path}: no such file")
-                self._register_view("file", self.session.read.parquet(str(origin.path)), None)
+                self._files = {origin.path: list_files(origin.path)}
+                frame = self.session.read.parquet(file_address(origin.path))
             if origin.query is not None:
                 text = one_select(origin.query, SPARK)
-                if origin.path is not None:
-                    self._called_source()
-                self._store_frame(name, self.session.sql(text))
-            elif origin.relation is not None:
-                self._register_view(name, self.session.table(origin.relation), None)
-            else:
-                self._register_view(name, self.session.table(self._session_name("file")), None)
+                if frame is not None:
+                    self._called_source(frame)
+                return self.session.sql(text)
+            return self.session.table(origin.relation or "") if frame is None else frame
 
-    def _called_source(self) -> None:
-        """Let a query call the file ``source``; ``UsageError`` where the session knows something else by that name."""
+    def require_unchanged(self) -> None:
+        for path, known in self._files.items():
+            changed = sorted(name for name, _, _ in known ^ list_files(path))
+            if changed:
+                raise GuaranteeError(f"{changed[0]} changed while it was read; nothing written")
+
+    def _called_source(self, frame: DataFrame) -> None:
+        """Let a query call a table ``source``; ``UsageError`` where the session knows something else by that name."""
         if self.session.catalog.tableExists("source"):
             raise UsageError("the Spark session has a table 'source', which the query could mean; drop it")
-        self.session.table(self._session_name("file")).createTempView("source")
+        frame.createTempView("source")
         self._shown.append("source")
 
     def close(self) -> None:
@@ -542,6 +582,8 @@ class SparkWarehouse(SparkRelations):
 
     def set_release_folder(self, folder: Path) -> None:
         self._release = folder
+        if self._spill is None:
+            self._refuse_more(self._frame(all_rows(temp_table("source"))), FETCHED, UNSEEN)
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as a temporary table, or as a table of the release, rows in its order."""
@@ -554,17 +596,27 @@ class SparkWarehouse(SparkRelations):
         with translate_spark_errors():
             frame = self._frame(query)
             if self._spill is None:
-                frame = frame.persist()
+                frame = frame.localCheckpoint()
             self._write_parts(frame, target)
             if self._spill is not None:
-                frame = self.session.read.schema(frame.schema).parquet(str(target))
+                frame = self._read_folder(target, frame)
             self._register_view(f"{INSIDE}{name}", frame, None)
 
-    def write_parquet_files(self, name: str) -> list[Path]:
-        folder = self._here / f"brought-{name}"
+    def write_parquet_files(self, origin: Origin) -> list[Path]:
+        folder, frame = self._here / "brought", self._open_origin(origin)
+        self._refuse_more(frame, ONE_MACHINE, "they are copied to this machine for this")
+        if self._spill is None:
+            self._refuse_more(frame, FETCHED, UNSEEN)
         with translate_spark_errors():
-            self._write_parts(self._frame(all_rows(temp_table(name))), folder)
+            self._write_parts(frame, folder)
         return sorted(folder.iterdir())
+
+    def _refuse_more(self, frame: DataFrame, most: int, why: str) -> None:
+        """Raise ``EngineError`` for more than ``most`` records, before anything is made of them."""
+        with translate_spark_errors():
+            records = frame.count()
+        if records > most:
+            raise EngineError(f"the source has {records:,} records, and {why}, which works for up to {most:,}")
 
     def _write_parts(self, frame: DataFrame, folder: Path) -> None:
         """Write rows, in their order, as a folder of Parquet files of this machine's.
@@ -572,12 +624,20 @@ class SparkWarehouse(SparkRelations):
         Where workers do not see it, the rows come over as Arrow, all at once.
         """
         if self._spill is not None:
-            frame.write.options(**WRITTEN).parquet(str(folder))
+            frame.write.options(**WRITTEN).parquet(file_address(folder))
             only_parts(folder)
             return
         folder.mkdir()
         rows = frame.toArrow().replace_schema_metadata(None)
         pq.write_table(rows, folder / FIRST, store_schema=False, **WRITTEN)
+
+
+def list_files(path: Path) -> set[tuple[str, int, int]]:
+    """Return the name, size and time of a file, or of all files in a folder; ``EngineError`` if there is none."""
+    if not path.exists():
+        raise EngineError(f"{path}: no such file")
+    stats = [(one, one.stat()) for one in (path.rglob("*") if path.is_dir() else (path,)) if one.is_file()]
+    return {(str(one), stat.st_size, stat.st_mtime_ns) for one, stat in stats}
 
 
 def only_parts(folder: Path) -> None:

@@ -98,8 +98,8 @@ class Csv(BaseModel):
 
 
 # Frames ---------------------------------------------------------------------------------------------------------------
-# A table in Python's memory as a source: of pandas, Polars, DuckDB, Arrow, or any library with Arrow streams
-# (``__arrow_c_stream__``).
+# A table in Python as a source: of pandas, Polars, DuckDB, Arrow, or any library with Arrow streams
+# (``__arrow_c_stream__``), which lies in memory; or of pyspark, which stays in its session.
 #
 # Its columns are converted to Arrow, so that the same rows give the same release. Missing values of pandas (None, NaN,
 # NaT, NA) become NULL; NaN in any other table is a number. Categories become their labels, and points in time
@@ -111,27 +111,39 @@ STREAM, ARRAY = "__arrow_c_stream__", "__arrow_c_array__"
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A table that a caller handed over.
+    """A table that a caller handed over; one of pyspark is not read here.
 
     ``left_out``: why some columns can't be read; ``remarks``: warnings, with the name of the column; ``index``: names
     of pandas' index, which are no columns.
     """
 
-    table: pa.Table = field(repr=False)
+    table: Any = field(repr=False)  # of Arrow, or of pyspark
     left_out: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[tuple[str | None, str], ...] = ()
     index: tuple[str, ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Frame) and (self.table is other.table or self.table.equals(other.table))
+        if not isinstance(other, Frame) or self.in_spark or other.in_spark:
+            return isinstance(other, Frame) and self.table is other.table
+        return bool(self.table.equals(other.table))
 
     def __hash__(self) -> int:
-        return hash(tuple(self.table.column_names))
+        return hash(tuple(self.column_names))
+
+    @property
+    def in_spark(self) -> bool:
+        """Return whether the rows lie in a session of Spark."""
+        return is_of_spark(self.table)
+
+    @property
+    def column_names(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(self.table.columns if self.in_spark else self.table.column_names)
 
     @property
     def known_as(self) -> str:
         """Return the name of a table without one: its columns."""
-        return ",".join(sorted(self.table.column_names))
+        return ",".join(sorted(self.column_names))
 
     def list_remarks(self, names: Iterable[str], *, queried: bool) -> list[str]:
         """Return the warnings on columns that are published; ``queried``: on all, since a query may read any."""
@@ -144,7 +156,7 @@ class Frame:
         if not queried:
             index = dict.fromkeys(self.index, "is of the index, which is no column; df.reset_index() makes it one")
         wrong = {fold_name(name): why for name, why in (index | dict(self.left_out)).items()}
-        for name in self.table.column_names:
+        for name in self.column_names:
             wrong.pop(fold_name(name), None)
         for name in names:
             if fold_name(name) in wrong:
@@ -157,6 +169,11 @@ def is_table(value: object) -> bool:
         return isinstance(value, Frame)
     home = type(value).__module__.partition(".")[0]
     return hasattr(value, STREAM) or hasattr(value, ARRAY) or home in ("pandas", "polars", "pyarrow", "duckdb")
+
+
+def is_of_spark(value: object) -> bool:
+    """Return whether a value is a DataFrame of pyspark, which has an Arrow stream too: of all rows, to the driver."""
+    return type(value).__module__.startswith("pyspark.sql.") and type(value).__name__ == "DataFrame"
 
 
 def as_frame(value: object) -> Frame:
@@ -173,9 +190,21 @@ def as_frame(value: object) -> Frame:
         raise UsageError("a pandas Series is one column; give a DataFrame, such as series.to_frame()")
     if kind == "polars.LazyFrame":
         raise UsageError("a polars LazyFrame has no rows yet; call .collect()")
+    if kind == "pyspark.DataFrame":
+        return _frame_from_spark(value)
     if not (hasattr(value, STREAM) or hasattr(value, ARRAY)):
         raise UsageError(f"{kind} is not a table; give a DataFrame, or anything with {STREAM}")
     return _frame_from_arrow(value, kind)
+
+
+def _frame_from_spark(value: Any) -> Frame:
+    """Return a DataFrame of Spark as it is."""
+    if not is_of_spark(value):
+        raise UsageError("a DataFrame of pyspark.pandas would come to the driver; give its .to_spark()")
+    if value.isStreaming:
+        raise UsageError("a streaming DataFrame of Spark has no end; write it to a table, and publish that")
+    _require_distinct_names(value.columns)
+    return Frame(value)
 
 
 def _frame_from_arrow(value: Any, kind: str) -> Frame:
@@ -490,8 +519,6 @@ class Source(SpecPart):
             return self._require_one_file()
         if self.table or self.query or self.engine != "duckdb":
             raise ValueError(f"{self.kind} has its own table and query, and no engine")
-        if self.spark is not None and self.id:
-            raise ValueError("records of spark have no id")
         return self
 
     @property
@@ -507,9 +534,9 @@ class Source(SpecPart):
     def _require_one_file(self) -> Source:
         if self.engine == "spark":
             parquet = len(self.files) == 1 and files.kind_of(self.files[0]) == "parquet"
-            others = self.options or self.union_by_name or self.hive_partitioning or self.id
+            others = self.options or self.union_by_name or self.hive_partitioning
             if not parquet or others or self.reader not in (None, "parquet"):
-                raise ValueError("engine = 'spark' reads a Parquet file or a folder of them, without id")
+                raise ValueError("engine = 'spark' reads a Parquet file or a folder of them")
         elif self.database is not None and (self.table is None) == (self.query is None):
             raise ValueError("a database needs either table or query")
         elif self.files and self.table:
@@ -552,7 +579,7 @@ class Source(SpecPart):
     @property
     def kind(self) -> str:
         """Return ``duckdb`` (a database file), ``parquet``, ``csv``, .. or the engine that holds the records."""
-        if self.spark is not None or self.engine == "spark":
+        if self.spark is not None or self.engine == "spark" or (self.frame is not None and self.frame.in_spark):
             return "spark"
         for kind in ("postgres", "mysql", "ducklake", FRAME):
             if getattr(self, kind) is not None:
@@ -590,7 +617,7 @@ class Source(SpecPart):
         if there is not None:
             return Origin(self.kind, None, there.table, there.query, there.address)
         if self.frame is not None:
-            return Origin(FRAME, None, None, self.query, data=self.frame.table)
+            return Origin(self.kind, None, None, self.query, data=self.frame.table)
         if self.database is not None:
             return Origin(self.kind, self.database, self.table, self.query, opened=self.opened)
         options = self.options.duckdb_options if self.options is not None else {}

@@ -417,7 +417,7 @@ def prepare_records(
     has_ids = "id" in names and not isinstance(mechanism.composition, BudgetComposition)
     if has_ids:
         require_ids(db, spec.source, names["id"], records.keep_predicate)
-    return replace(records, known_by=names, has_ids=has_ids)
+    return replace(records, known_by=names, has_ids=has_ids and db.keeps_order)  # else they are names and no more
 
 
 def determine_types(spec: Spec) -> FindTypes | None:

@@ -26,7 +26,14 @@ from pydantic_core import PydanticCustomError
 from privsql.calls import PathLike, as_exact_data, as_path, at_home
 from privsql.engine.files import fold_name, is_files, url_scheme
 from privsql.errors import EngineError, UsageError, suggest_file, suggest_name
-from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, Shape, TableShape
+from privsql.mechanisms.contract import (
+    BudgetComposition,
+    CategoricalShape,
+    GroupComposition,
+    ItemSetShape,
+    Shape,
+    TableShape,
+)
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.model.parameters import WORDS, Bins, NullPolicy, Order, Parameters, Positive, Wording
 from privsql.source.places import WHEREVER, Source, SpecPart, is_table, join_base, optional_key
@@ -331,6 +338,11 @@ class Spec(SpecPart):
             )
         if isinstance(composition, BudgetComposition) and self.release.order is not None:
             raise ValueError("release.order: a differentially private release places no records; leave it out")
+        if self.source.kind == "spark" and self.source.id is not None and isinstance(composition, GroupComposition):
+            raise ValueError(
+                "source.id: DuckDB alone follows records from release to release; for a release of what lies in Spark "
+                "leave out id, or name persons"
+            )
         if self.source.kind == "spark" and self.release.order == "stream":
             raise ValueError("release.order: what lies in Spark has no order that a stream could follow; take portable")
         return self

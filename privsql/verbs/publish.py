@@ -348,6 +348,7 @@ def _publish_tables(publication: Publication, draft: Draft, key: Key) -> Facts:
     there, parts = cast("DetachedWarehouse", source.db), draft.parquet_folder
     there.set_release_folder(parts)
     facts = spec.implementation.publish(there, source, spec.mechanism, key)
+    there.require_unchanged()
     keep = db.create_view if spec.format == "parquet" else db.create_table
     for folder in sorted(parts.iterdir()):
         keep(folder.stem, db.scan_files(sorted(folder.iterdir()), "parquet"), into="release")

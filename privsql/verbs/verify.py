@@ -83,7 +83,7 @@ def source_session(spec: Spec, db: EngineSession, spill: Path, options: Options)
     if spec.source.kind != "spark" or isinstance(spec.implementation.composition, BudgetComposition):
         yield db
         return
-    with open_spark(spill, options, remote=spec.source.origin.address) as there:
+    with open_spark(spill, options, spec.source.origin) as there:
         yield there
 
 

@@ -228,15 +228,15 @@ def test_a_session_that_is_given_must_be_one_to_trust(db: SparkRelations, tmp_pa
         ("spark.sql.session.timeZone", "Europe/Berlin", "UTC"),
     ):
         session.conf.set(name, wrong)
-        with pytest.raises(UsageError, match=f"{name} = {wrong}"), opened(tmp_path, Options(), session=session):
+        with pytest.raises(UsageError, match=f"{name} = {wrong}"), opened(tmp_path, Options(session=session)):
             pass
         session.conf.set(name, right)
-    with opened(tmp_path, Options(), session=session) as given:
+    with opened(tmp_path, Options(session=session)) as given:
         given.create_from_sql("own", "SELECT count(*) AS n FROM mine")
         assert given.rows(all_rows(temp_table("own"))) == [(3,)]
         assert len(session.catalog.listTables()) == 2
     assert [one.name for one in session.catalog.listTables()] == ["mine"]
-    with pytest.raises(UsageError, match="str is not a Spark session"), opened(tmp_path, Options(), session="x"):
+    with pytest.raises(UsageError, match="str is not a Spark session"), opened(tmp_path, Options(session="x")):
         pass
 
 

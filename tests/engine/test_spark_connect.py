@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import privsql
-from privsql.engine.database import Options
+from privsql.engine.database import Options, Origin
 from privsql.engine.open import open_spark as opened
 from privsql.errors import EngineError
 from privsql.keyed_random import seed_key
@@ -92,6 +92,6 @@ def test_an_address_where_nobody_answers(tmp_path: Path, monkeypatch: pytest.Mon
     from privsql.engine import spark
 
     monkeypatch.setattr(spark, "CALLS", 0)
-    dead = opened(tmp_path, Options(), remote="sc://127.0.0.1:9/;token=secret")
+    dead = opened(tmp_path, Options(), Origin("spark", address="sc://127.0.0.1:9/;token=secret"))
     with pytest.raises(EngineError, match=r"^sc://127.0.0.1:9: failed to connect"), dead:
         pass

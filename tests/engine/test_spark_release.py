@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlglot import exp
 
 import privsql
-from privsql.engine.database import Options
+from privsql.engine.database import Options, Origin
 from privsql.engine.files import ROOM
+from privsql.engine.open import open_spark
+from privsql.engine.sqlfiles import temp_table
 from privsql.errors import PrivsqlError, UsageError
 from privsql.keyed_random import seed_key
 from support import engines
@@ -144,6 +148,132 @@ def test_the_ledger_knows_what_spark_has_published(tmp_path: Path) -> None:
     assert "no guarantee covers both" in done.err
 
 
+def test_a_dataframe_stays_in_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the size of the table is fetched, and the release is that of a file with these rows."""
+    people = write(tmp_path / "people.parquet", PEOPLE)
+    frame = engines.session().read.parquet(str(people))
+    fetched = []
+    real = type(frame).toArrow
+
+    def watched(self: Any) -> Any:
+        fetched.append(real(self).num_rows)
+        return real(self)
+
+    def pulled(*_: object) -> None:
+        raise AssertionError("all rows came over")
+
+    monkeypatch.setattr(type(frame), "toArrow", watched)
+    for name in ("__arrow_c_stream__", "toPandas", "collect"):
+        monkeypatch.setattr(type(frame), name, pulled, raising=False)
+    names = ["age", "sex", "seen", "at", "part", "odd"]
+    how: Any = {"quasi_identifiers": names, "sensitive": "disease", "threshold": "2*f + 0.1", "algorithm": "multi-size"}
+    how |= {"name": "r", "order": "portable", "format": "parquet", "seed": 7}
+    privsql.publish(frame, to=tmp_path / "there", ledger_database=tmp_path / "there.ledger", **how)
+    privsql.publish(people, to=tmp_path / "here", ledger_database=tmp_path / "here.ledger", **how)
+    assert tables(tmp_path / "there") == tables(tmp_path / "here")
+    assert max(fetched) < 1200 / 4
+    assert privsql.verify(tmp_path / "there", frame).ok
+    how |= {"query": "SELECT * FROM source WHERE age > 30", "ledger_off": True}
+    assert privsql.plan(frame, **{name: one for name, one in how.items() if name != "seed"}).facts["records"] < 1200
+    assert not [one for one in engines.session().catalog.listTables() if one.isTemporary]
+
+
+def test_tables_of_spark_that_are_refused(tmp_path: Path) -> None:
+    session = engines.session()
+    twice = session.sql("SELECT 1 AS a, 2 AS A")
+    streaming = session.readStream.format("rate").load()
+    for frame, why in ((twice, "differ only in case"), (streaming, "has no end")):
+        with pytest.raises(UsageError, match=why):
+            privsql.publish(frame, to=tmp_path / "r", sensitive="a", quasi_identifiers=["A"])
+    frame = type("DataFrame", (), {"__module__": "pyspark.pandas.frame", "__arrow_c_stream__": None})()
+    with pytest.raises(UsageError, match="to_spark"):
+        privsql.plan(frame, sensitive="a", quasi_identifiers=["b"])
+
+
+def test_ids_of_what_lies_in_spark(tmp_path: Path) -> None:
+    """They are names: the ledger knows the people again, whatever their values are, and permute follows nobody."""
+    named = "'x' || md5(CAST(row_number() OVER () AS VARCHAR)) AS id"
+    write(tmp_path / "people.parquet", f"SELECT {named}, * FROM ({PEOPLE})")
+    write(tmp_path / "older.parquet", f"SELECT * REPLACE (age + 1 AS age) FROM '{tmp_path}/people.parquet'")
+    for name, engine, code in (("people", "spark", 0), ("older", "duckdb", 1), ("older", "spark", 1)):
+        source = f'file = "{name}.parquet"\nengine = "{engine}"\nid = "id"'
+        spec = asked(tmp_path, engine, "multi-size", f"{name}-{engine}", source)
+        spec.write_text(spec.read_text().replace(OFF, '[ledger]\ndatabase = "ledger.duckdb"'))
+        done = run("publish", spec)
+        assert done.code == code, done.err
+        assert code == 0 or "ids are here" in done.err
+    spec = asked(tmp_path, "spark", "permute", "p", 'file = "people.parquet"\nengine = "spark"\nid = "id"')
+    refused(run("publish", spec), 2, "source.id")
+    spec = asked(tmp_path, "spark", "multi-size", "q", 'file = "people.parquet"\nengine = "spark"\nid = "sex"')
+    spec.write_text(spec.read_text().replace(OFF, '[ledger]\ndatabase = "ledger.duckdb"'))
+    refused(run("publish", spec), 2, "needs a unique id")
+
+
+def test_files_that_change_meanwhile_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from privsql.engine import spark
+
+    (tmp_path / "people").mkdir()
+    for part in range(2):
+        write(tmp_path / "people" / f"part-{part}.parquet", f"SELECT * FROM ({PEOPLE}) WHERE salary % 2 = {part}")
+    real = spark.SparkWarehouse.set_release_folder
+
+    def meanwhile(self: Any, folder: Path) -> None:
+        real(self, folder)
+        os.utime(tmp_path / "people" / "part-1.parquet")
+
+    monkeypatch.setattr(spark.SparkWarehouse, "set_release_folder", meanwhile)
+    spec = asked(tmp_path, "spark", "permute", "r", 'file = "people"\nengine = "spark"')
+    refused(run("publish", spec), 1, "part-1.parquet changed while it was read")
+    assert not (tmp_path / "r").exists()
+
+
+def test_tables_are_read_once(tmp_path: Path) -> None:
+    """What becomes of a table after it was mounted decides nothing."""
+    people = write(tmp_path / "people.parquet", PEOPLE)
+    session = engines.session()
+    session.read.parquet(str(people)).createOrReplaceTempView("people")
+    with open_spark(tmp_path / "spill", Options(session=session)) as there:
+        there.mount("source", Origin("spark", relation="people"))
+        session.range(3).createOrReplaceTempView("people")
+        people.unlink()
+        assert there.rows(exp.select("count(*)").from_(temp_table("source"))) == [(1200,)]
+        there.require_unchanged()
+
+
+def test_what_one_machine_does_not_take_is_an_error_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from privsql.engine import spark
+
+    write(tmp_path / "people.parquet", PEOPLE)
+    succeeded("publish", asked(tmp_path, "duckdb", "permute", "r"), "--seed", 7)
+    spec = asked(tmp_path, "spark", "permute", "there")
+    private = specification(
+        tmp_path,
+        source='file = "people.parquet"\nengine = "spark"',
+        columns='categories = ["disease", "odd"]',
+        mechanism=f'kind = "contingency"\nepsilon = 1\ndomains = {{ disease = "data", odd = "data" }}\n{OFF}',
+        name="private.toml",
+    )
+    monkeypatch.setattr(spark, "ONE_MACHINE", 1000)
+    verbs = [(verb, tmp_path / "r", "--source", spec) for verb in ("verify", "attack", "evaluate")]
+    for arguments in (*verbs, ("publish", private)):
+        refused(run(*arguments), 4, "has 1,200 records, and they are copied to this machine for this, which works for")
+
+
+def test_workers_that_do_not_see_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made stays with them; the tables come over, if they are small."""
+    from privsql.engine import spark
+
+    write(tmp_path / "people.parquet", PEOPLE)
+    for engine in ("duckdb", "spark"):
+        succeeded("publish", asked(tmp_path, engine, "randomize", engine), "--seed", 7)
+        monkeypatch.setattr(spark, "shares_files", lambda *_: False)
+    assert tables(tmp_path / "spark") == tables(tmp_path / "duckdb")
+    monkeypatch.setattr(spark, "FETCHED", 1000)
+    spec = asked(tmp_path, "spark", "randomize", "more")
+    refused(run("publish", spec), 4, "1,200 records, and its workers do not see")
+    assert not (tmp_path / "more").exists()
+
+
 def contents(folder: Path) -> list[bytes]:
     """What the files in a folder hold, however deep."""
     return [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
@@ -174,7 +304,6 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
             2,
             "overflow",
         ),
-        ('engine = "spark"', 'engine = "spark"\nid = "salary"', 2, "without id"),
     ):
         broken = tmp_path / "broken.toml"
         broken.write_text(spec.read_text().replace(old, new), encoding="utf-8")

@@ -1,0 +1,238 @@
+"""Releases that a cluster makes: a standalone master with two workers, and a driver that could not hold the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import privsql
+from privsql.engine.open import open_scratch
+from support import engines
+from support.commands import write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow  # seven Javas start
+ROWS = 100_000
+PATIENCE = 240.0  # seconds in which something has to happen
+PEOPLE = """
+SELECT 'p' || md5(CAST(i AS VARCHAR)) AS id, CAST(18 + hash(i) % 70 AS INTEGER) AS age,
+  CAST(10000 + hash(i + 1) % 5000 AS INTEGER) AS zip, hash(i + 2) % 2 = 0 AS sex,
+  CASE WHEN i % 10 < {share} THEN 'v0' ELSE 'v' || hash(i + 3) % 12 END AS disease,
+  CAST(hash(i + 4) % 500 AS INTEGER) AS salary
+FROM range({rows}) AS t(i)
+"""
+BUCKETIZE = {"sensitive": "disease", "algorithm": "two-size", "threshold": "f + 0.2"}
+MECHANISMS: dict[str, dict[str, Any]] = {
+    "bucketize": BUCKETIZE,
+    "randomize": {"sensitive": "disease", "kind": "randomize", "algorithm": "pp", "rho1": "1/5", "rho2": "1/2"},
+    "permute": {"sensitive": "salary", "kind": "permute", "k": 4, "e": 20},
+}
+DRIVER = """
+import json, os, sys, time
+from pyspark.sql import SparkSession
+import privsql
+from privsql.engine import spark
+
+asked = json.loads(sys.argv[1])
+session = SparkSession.builder.config(map=asked["settings"]).getOrCreate()
+if asked["stops"]:
+    real = spark.only_parts
+    def waiting(folder):
+        real(folder)
+        open(asked["stops"], "w").close()
+        time.sleep(1000)
+    spark.only_parts = waiting
+people = session.read.parquet(asked["people"])
+for to, how in asked["releases"].items():
+    begun = time.monotonic()
+    made = privsql.publish(people, name="r", to=to, quasi_identifiers=["age", "zip", "sex"], seed=7, **how)
+    print(to, round(time.monotonic() - begun, 1), len(made.checks), flush=True)
+session.stop()
+"""
+
+
+class Cluster:
+    """A standalone master with two workers on this machine, for drivers of 512 MB."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.processes = folder, []
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.address = f"spark://127.0.0.1:{free.getsockname()[1]}"
+        port = self.address.rpartition(":")[2]
+        self._start("master.Master", "--port", port)
+        for number in range(2):
+            more = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"worker{number}"))
+            self._start("worker.Worker", *more, self.address)
+        self._wait_for_workers()
+
+    def _start(self, role: str, *arguments: str) -> None:
+        command = [
+            str(engines.home() / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{role}",
+            "--host",
+            "127.0.0.1",
+        ]
+        with (self.folder / "cluster.log").open("a") as log:
+            settings = os.environ | {"SPARK_HOME": str(engines.home()), "SPARK_DAEMON_MEMORY": "256m"}
+            made = subprocess.Popen(
+                [*command, "--webui-port", "0", *arguments],
+                stdout=log,
+                stderr=log,
+                env=settings,
+                start_new_session=True,
+            )
+        self.processes.append(made)
+
+    def _wait_for_workers(self) -> None:
+        wait_until(lambda: (self.folder / "cluster.log").read_text().count("Successfully registered with master") == 2)
+
+    def start_driver(self, people: Path, releases: dict[str, Any], stops: Path | None = None, **more: str) -> Any:
+        """Start the publication of releases, by their targets; it waits after the first table, if it ``stops``."""
+        settings = {
+            "spark.master": self.address,
+            "spark.driver.memory": "512m",
+            "spark.driver.maxResultSize": "1m",
+            "spark.executor.memory": "640m",
+            "spark.executor.cores": "1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "4",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+        } | more
+        asked = {"settings": settings, "people": str(people), "releases": releases, "stops": str(stops or "")}
+        log = (self.folder / "driver.log").open("a")
+        command = [sys.executable, "-c", DRIVER, json.dumps(asked)]
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def publish(self, people: Path, releases: dict[str, Any], **more: str) -> None:
+        """Publish releases, by their targets."""
+        code = self.start_driver(people, releases, **more).wait()
+        assert code == 0, (self.folder / "driver.log").read_text()[-3000:]
+
+    def kill_executor(self) -> None:
+        """Kill an executor of these workers."""
+        listed = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout
+        pairs = [tuple(map(int, line.split())) for line in listed.splitlines()[1:]]
+        workers = {process.pid for process in self.processes[1:]}
+        os.kill(next(pid for pid, parent in pairs if parent in workers), signal.SIGKILL)
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in self.processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def wait_until(happens: Any) -> None:
+    """Wait until something happens."""
+    until = time.monotonic() + PATIENCE
+    while not happens():
+        assert time.monotonic() < until, "it took too long"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if reason := engines.without_spark():
+        pytest.skip(reason)
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield made
+    made.close()
+
+
+def differing(one: Path, other: Path) -> int:
+    """How many rows, with their places, only one of two releases has."""
+    with open_scratch() as db:
+        rows = 0
+        for path in sorted(one.glob("*.parquet")):
+            if path.stem == "privsql_manifest":
+                continue
+            sides = []
+            for folder in (one, other):
+                place = folder / path.name
+                parts = sorted(place.glob("*.parquet")) if place.is_dir() else [place]
+                listed = ", ".join(f"'{part}'" for part in parts)
+                sides.append(f"(SELECT row_number() OVER () AS number, * FROM read_parquet([{listed}]))")
+            for left, right in (sides, sides[::-1]):
+                ((found,),) = db.connection.rows(f"SELECT count(*) FROM (FROM {left} EXCEPT ALL FROM {right})")
+                rows += int(found)
+    return rows
+
+
+def test_tables_are_written_by_workers(tmp_path: Path, cluster: Cluster) -> None:
+    """Each mechanism, with a result of at most 1 MB to the driver: the release that DuckDB makes of the file."""
+    people = write(tmp_path / "people.parquet", PEOPLE.format(rows=ROWS, share=3))
+    releases: dict[str, Any] = {}
+    for kind, how in MECHANISMS.items():
+        named = {} if kind == "permute" else {"id": "id"}
+        releases[str(tmp_path / kind)] = {**how, **named, "ledger_database": str(tmp_path / f"{kind}.ledger")}
+    cluster.publish(people, releases)
+    for kind, how in MECHANISMS.items():
+        more: dict[str, Any] = {"format": "parquet", "order": "portable", "name": "r", "ledger_off": True, "seed": 7}
+        here = tmp_path / f"{kind}-here"
+        privsql.publish(people, to=here, quasi_identifiers=["age", "zip", "sex"], **how, **more)
+        assert differing(here, tmp_path / kind) == 0
+        assert privsql.verify(tmp_path / kind).ok
+        assert (tmp_path / kind / f"{'perturbed' if kind == 'randomize' else 'qit'}.parquet").is_dir()
+
+
+def test_a_driver_that_is_killed_leaves_no_release(tmp_path: Path, cluster: Cluster) -> None:
+    people = write(tmp_path / "people.parquet", PEOPLE.format(rows=1000, share=3))
+    target = tmp_path / "r"
+    how = {**BUCKETIZE, "ledger_off": True}
+    driver = cluster.start_driver(people, {str(target): how}, stops=tmp_path / "stopped")
+    wait_until((tmp_path / "stopped").exists)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    assert any(tmp_path.glob(".r.draft-*/release/*.parquet/part-*.parquet"))  # written, and no release
+    assert not target.exists()
+    cluster.publish(people, {str(target): how})
+    assert privsql.verify(target).ok
+    assert not any(tmp_path.glob(".r.draft-*"))
+
+
+@pytest.mark.soak(part="spark")
+@pytest.mark.parametrize("rows", [10**6, 5 * 10**6])
+def test_a_cluster_in_trouble_makes_the_same_release(tmp_path: Path, cluster: Cluster, rows: int) -> None:
+    """A driver of 512 MB, 60 % of one value, an executor killed in the middle, and tasks that run twice."""
+    people = write(tmp_path / "people.parquet", PEOPLE.format(rows=rows, share=6))
+    how = {"sensitive": "disease", "algorithm": "two-size", "threshold": "f + 0.1"}
+    (tmp_path / "events").mkdir()
+    (tmp_path / "troubled").mkdir()
+    hurried = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.multiplier": "1.01",
+        "spark.speculation.quantile": "0.3",
+        "spark.sql.shuffle.partitions": "16",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": (tmp_path / "events").as_uri(),
+    }
+    target = tmp_path / "troubled" / "r"
+    driver = cluster.start_driver(people, {str(target): {**how, "ledger_off": True}}, **hurried)
+    wait_until(lambda: any((tmp_path / "troubled").glob(".r.draft-*/spill/spark-*/_temporary/0/task_*")))
+    cluster.kill_executor()
+    assert driver.wait() == 0, (cluster.folder / "driver.log").read_text()[-3000:]
+    (events,) = (path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file())
+    ended = [json.loads(line) for line in events.splitlines() if line.startswith('{"Event":"SparkListenerTaskEnd"')]
+    print(rows, "records,", len(ended), "tasks,", sum(one["Task Info"]["Speculative"] for one in ended), "again")
+    assert any(one["Task Info"]["Speculative"] for one in ended)
+    assert '"SparkListenerExecutorRemoved"' in events
+    more: dict[str, Any] = {"format": "parquet", "order": "portable", "name": "r", "ledger_off": True, "seed": 7}
+    privsql.publish(people, to=tmp_path / "here", quasi_identifiers=["age", "zip", "sex"], **how, **more)
+    assert differing(tmp_path / "here", target) == 0
+    assert privsql.verify(target).ok
