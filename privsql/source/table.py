@@ -403,8 +403,7 @@ Published = tuple[exp.Expr, str]  # how a column that is published is read, and 
 
 @dataclass(frozen=True)
 class PersonChoice:
-    """How one record of each person, or ``limit`` at most, are chosen: a key, and (id, trace) of records in ``earlier``
-    releases.
+    """How ``limit`` records of each person are chosen: a key, and (id, trace) of records in ``earlier`` releases.
 
     The key follows from nothing that is published, and from no record: who could make it again would learn from which
     record was taken what the others are.
@@ -431,11 +430,9 @@ def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None)
 
     ``types``: finds those of columns that no record may decide.
     """
-    reduced = source.person is not None and source.chooses_records
-    if reduced and source.counted_there:
+    if source.chooses_records and source.counted_there:
         raise UsageError(f"source.persons = '{source.persons}' needs DuckDB, and the source lies in {source.kind}")
-    name = ALL_RECORDS if reduced else "source"
-    db.mount(name, replace(source.origin, types=types))
+    db.mount(name := ALL_RECORDS if source.chooses_records else "source", replace(source.origin, types=types))
     return temp_table(name)
 
 
@@ -450,13 +447,11 @@ def count_persons(
         return None
     person = _person_text(db, source, records)
     rule = source.persons or "refuse"
-    every = exp.true() if rule == "one" else keep
-    holes: Holes = {"source": records, "person": person, "keep": every}
+    holes: Holes = {"source": records, "person": person, "keep": exp.true() if rule == "one" else keep}
     persons, several, most, nulls = map(int, db.rows(fill("core/several", holes))[0])
     if nulls:
-        raise UsageError(
-            f"source.person is NULL in {nulls:,} records, so these belong to nobody; leave them out in source.query"
-        )
+        why = f"source.person is NULL in {nulls:,} records, so these belong to nobody"
+        raise UsageError(f"{why}; leave them out in source.query")
     if rule == "refuse" and several:
         raise UsageError(
             f"{several:,} of {persons:,} persons have several records, up to {most:,}, and a release protects "
@@ -475,8 +470,7 @@ def reduce_persons(
     keep: exp.Expr,
     choice: PersonChoice,
 ) -> None:
-    """Make ``source`` of one record of every person, or of a few: of those that are kept, if any is, the ones that
-    ``choice`` takes.
+    """Make ``source`` of one or some records of every person: of those that are kept, if any is, what ``choice`` takes.
 
     Records that an earlier release holds come first, then those with the smallest hashes by the choice's key, which
     stands in a relation and never in a statement's text. Raises ``GuaranteeError`` if a person has more afterwards.
@@ -503,10 +497,9 @@ def reduce_persons(
     }
     db.create_table("source", fill("core/reduced", holes), title="Choosing records of each person")
     db.drop("secret", "chosen")
-    recount = fill("core/several", {"source": temp_table("source"), "person": person.copy(), "keep": exp.true()})
-    _, _, most, nulls = map(int, db.rows(recount)[0])
-    if max(most, nulls) > choice.limit:
-        raise GuaranteeError(f"a person has more than {choice.limit} records after the choice; nothing was published")
+    holes = {"source": temp_table("source"), "person": person.copy(), "keep": exp.true()}
+    if max(map(int, db.rows(fill("core/several", holes))[0][2:])) > choice.limit:
+        raise GuaranteeError(f"a person has more than {choice.limit} records after the choice")
 
 
 def name_people(db: Warehouse, source: Source, reading: Reading) -> None:
@@ -567,8 +560,7 @@ def prepare_table(
 ) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
-    ``choice``: which record of each person is taken (None: by a fresh key), or which few; ``types``: as of
-    ``mount_persons``.
+    ``choice``: which record of each person is taken (None: by a fresh key); ``types``: as of ``mount_persons``.
     Raises ``UsageError`` for columns or NULL that can't be published, ``EngineError`` for files that can't be read.
     """
     mounted = mount_persons(db, source, types)
