@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
+from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 from sqlglot import exp
 
 from privsql.answers.channel import LARGE, Channel, observe_counts, reconstruct
@@ -158,6 +158,7 @@ Flags = NDArray[np.bool_]
 BITS = 24
 ONE = 1 << BITS
 ENOUGH = 1e-5  # how far off a sum may be that integers make good
+MARGIN = ONE >> 10  # from 0 and from 2^BITS, of entries that take what rounding leaves open
 
 
 def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints | None:
@@ -185,8 +186,9 @@ def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Int
 def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints:
     """Integers near ``chances`` times 2^BITS with exact sums.
 
-    What rounding leaves open in a row is spread over its entries; what it leaves open of a kind goes to another kind
-    within a row, along a tree of kinds that stand next to each other somewhere.
+    What rounding leaves open in a row is spread over its entries; what it leaves open of a kind goes to another kind,
+    along a tree of kinds that stand next to each other often, and is spread over all rows in which they do: one entry
+    that took all of it would be less certain to be fake than any chance says.
     """
     integers = np.floor(chances * ONE).astype(np.int64)
     lengths = entries.lengths[0]
@@ -194,32 +196,42 @@ def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: I
     each, more = np.divmod(of_rows * ONE - entries.sum_amounts(integers)[0].astype(np.int64), np.maximum(lengths, 1))
     integers += each[entries.rows] + (place < more[entries.rows])
     left = of_kinds * ONE - entries.sum_amounts(integers)[1].astype(np.int64)
-    for kind, other, at, there in _spanning_tree(entries):
-        integers[at] += left[kind]
-        integers[there] -= left[kind]
+    for kind, other, ends, others in _spanning_tree(entries, integers):
+        portion, rest = divmod(int(left[kind]), len(ends))
+        moved = portion + (np.arange(len(ends)) < rest)
+        integers[ends] += moved
+        integers[others] -= moved
         left[other] += left[kind]
         left[kind] = 0
     return integers
 
 
-def _spanning_tree(entries: Entries) -> list[tuple[int, int, int, int]]:
-    """(kind, its parent, an entry of each in one row), leaves first."""
-    number = entries.shape[1]
+def _spanning_tree(entries: Entries, integers: Ints) -> list[tuple[int, int, Ints, Ints]]:
+    """(kind, its parent, entries of the kind, those of its parent beside them in a row), leaves first.
+
+    Entries whose chance is nearly 0 or 1 are left out where two kinds have others.
+    """
+    number, loose = entries.shape[1], (integers >= MARGIN) & (integers <= ONE - MARGIN)
     neighbours = np.flatnonzero(entries.rows[1:] == entries.rows[:-1])
-    one, two = entries.kinds[neighbours], entries.kinds[neighbours + 1]
-    keys, first = np.unique(np.minimum(one, two) * number + np.maximum(one, two), return_index=True)
-    low, high = np.divmod(keys, number)
-    graph = csr_array((np.ones(len(keys)), (low, high)), shape=(number, number))
-    meets = {(a, b): int(neighbours[at]) for a, b, at in zip(low.tolist(), high.tolist(), first.tolist(), strict=True)}
-    _, component = connected_components(graph, directed=False)
+    low, high = (order(entries.kinds[neighbours], entries.kinds[neighbours + 1]) for order in (np.minimum, np.maximum))
+    keys, place = np.unique(low * number + high, return_inverse=True)
+    wide = loose[neighbours] & loose[neighbours + 1]
+    often = np.bincount(place, wide, len(keys))
+    wide |= often[place] == 0
+    neighbours, place = neighbours[wide], place[wide]
+    pairs = np.split(neighbours[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
+    graph = csr_array((1 / (1 + often), np.divmod(keys, number)), shape=(number, number))
+    tree = minimum_spanning_tree(graph)
+    _, component = connected_components(tree, directed=False)
     edges = []
     for root in np.unique(component, return_index=True)[1].tolist():
-        order, parents = breadth_first_order(graph, root, directed=False)
+        order, parents = breadth_first_order(tree, root, directed=False)
         for kind in order[:0:-1].tolist():
             other = int(parents[kind])
-            at = meets[min(kind, other), max(kind, other)]
-            pair = (at, at + 1) if entries.kinds[at] == kind else (at + 1, at)
-            edges.append((kind, other, *pair))
+            key = np.searchsorted(keys, min(kind, other) * number + max(kind, other))
+            at = pairs[key]
+            is_first = entries.kinds[at] == kind
+            edges.append((kind, other, np.where(is_first, at, at + 1), np.where(is_first, at + 1, at)))
     return edges
 
 
@@ -303,13 +315,13 @@ TRIES, LAYOUT_TRIES = 10, 2  # lists that leave no exact choice of fakes are lai
 @dataclass(frozen=True)
 class HiddenValues:
     """``bids`` (n,): for each value in turn the buckets of its records in uniformly random order; ``fake_bids``,
-    ``fake_codes`` (sigma B,): the fakes; ``highest``: the largest probability of a listed value to be real.
+    ``fake_codes`` (sigma B,): the fakes; ``highest``: the largest probability of a listed value to be real, exactly.
     """
 
     bids: Bids
     fake_bids: Ints
     fake_codes: Ints
-    highest: float
+    highest: Fraction
 
 
 def plan_lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
@@ -350,7 +362,7 @@ def _shuffle_buckets(bids: Bids, setting: Setting, noise: Shuffler) -> Bids:
 
 def _draw_fakes(
     bids: Bids, codes: Ints, counts: Ints, setting: Setting, sigma: int, noise: Shuffler
-) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.bool_]], float] | None:
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.bool_]], Fraction] | None:
     """Which entries (E,) are fake, and the largest probability of one to be real; None if no choice is exact."""
     order = noise.permutation(len(bids))
     order = order[np.argsort(bids[order], kind="stable")]
@@ -364,7 +376,7 @@ def _draw_fakes(
         return None
     fake = np.empty(len(bids), dtype=bool)
     fake[order] = choose_entries(entries, chances, noise)
-    return fake, 1 - int(chances.min()) / ONE
+    return fake, 1 - Fraction(int(chances.min()), ONE)
 
 
 def _fake_chances(entries: Entries, real: Floats, counts: Ints) -> Floats:
@@ -399,7 +411,7 @@ def certainty_facts(counts: Ints, listed: Ints, labels: Sequence[str], setting: 
     return FakeFacts(fake_values=sigma, real=real, certainty=certainty, uneven=uneven)
 
 
-def round_up(probability: float) -> float:
+def round_up(probability: Fraction) -> float:
     """To four digits, never below; 1 only for what is certain."""
     return ceil(probability * DIGITS) / DIGITS
 

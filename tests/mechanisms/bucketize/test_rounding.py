@@ -102,14 +102,17 @@ def test_weights_and_choices_sum_to_what_is_given(seed: int, kinds: int, number:
     assert chosen[found == ONE].all()
 
 
-def test_weights_are_near_what_was_asked_for() -> None:
-    """Where chances fit their sums already they are kept, to the last bits, whatever rounding leaves open."""
-    rows = [list(row) for row in itertools.combinations(range(7), 3)] * 4
+@pytest.mark.parametrize("times", [4, 1000])
+def test_weights_are_near_what_was_asked_for(times: int) -> None:
+    """Where chances fit their sums already they are kept, to the last bits, whatever rounding leaves open.
+
+    However many entries there are, none takes all that is left of a value: a release states the highest of the chances.
+    """
+    rows = [list(row) for row in itertools.combinations(range(7), 3)] * times
     one = entries(rows)
-    found = make_weights(one, np.full(len(one.rows), 1 / 3), np.full(140, 1), np.full(7, 20))
+    found = make_weights(one, np.full(len(one.rows), 1 / 3), np.full(35 * times, 1), np.full(7, 5 * times))
     assert found is not None
-    assert np.abs(found / ONE - 1 / 3).max() < 2**-10
-    assert np.median(np.abs(found / ONE - 1 / 3)) < 2 ** -(BITS - 2)
+    assert np.abs(found / ONE - 1 / 3).max() < 2 ** -(BITS - 3)
 
 
 def test_what_has_no_choice_is_fixed_and_what_is_impossible_is_none() -> None:
