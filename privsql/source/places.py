@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -24,7 +25,7 @@ from pydantic.json_schema import SkipJsonSchema
 from privsql.calls import at_home
 from privsql.engine import files
 from privsql.engine.database import FRAME, OpenDatabase, Origin, Scan
-from privsql.engine.files import fold_name
+from privsql.engine.files import fold_name, temporary_folder
 from privsql.errors import PrivsqlError, UsageError
 from privsql.source.targets import DATABASES
 
@@ -104,7 +105,11 @@ class Csv(BaseModel):
 # Its columns are converted to Arrow, so that the same rows give the same release. Missing values of pandas (None, NaN,
 # NaT, NA) become NULL; NaN in any other table is a number. Categories become their labels, and points in time
 # microseconds where nothing is lost. The table is read once, when it is handed over; later changes have no effect.
+# A stream is read batch by batch, and what is long does not stay in memory: it lies in a private file that has no name
+# any more, which the system removes with the process.
 
+HELD = 2**28  # bytes of a stream that stay in memory
+TYPMOD = 4  # that Postgres adds to precision and scale of a numeric type
 READ = ("arrow.uuid", "arrow.json")  # extensions of Arrow that the engine knows
 STREAM, ARRAY = "__arrow_c_stream__", "__arrow_c_array__"
 
@@ -214,7 +219,7 @@ def _frame_from_arrow(value: Any, kind: str) -> Frame:
 
     try:
         with translate_errors():  # a query of the engine's is run now
-            table = pa.table(value) if hasattr(value, STREAM) else pa.Table.from_batches([pa.record_batch(value)])
+            table = _read_stream(value) if hasattr(value, STREAM) else pa.Table.from_batches([pa.record_batch(value)])
     except (PrivsqlError, pa.ArrowException, OSError, TypeError, ValueError) as error:
         why = str(error).partition(" Detail: ")[0]  # of what a stream's maker did, its traceback
         raise UsageError(f"{kind} can't be read as a table: {why}") from error
@@ -223,7 +228,56 @@ def _frame_from_arrow(value: Any, kind: str) -> Frame:
         raise UsageError(
             "the stream has no rows, or was read before; a stream can be read once, so pass its read_all()"
         )
-    return _make_frame(table.column_names, table.columns, {}, [])
+    columns = [_cast_numeric(field, column) for field, column in zip(table.schema, table.columns, strict=True)]
+    return _make_frame(table.column_names, columns, {}, [])
+
+
+def _read_stream(value: Any) -> pa.Table:
+    """Return the rows of a stream: those beyond ``HELD`` bytes lie on disk, mapped into memory."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if isinstance(value, pa.Table) or type(value).__module__.startswith("polars."):  # in memory already
+        return pa.table(value)
+    batched = getattr(value, "to_pyarrow_batches", None)  # of Ibis, whose stream is a whole table
+    reader = pa.RecordBatchReader.from_stream(value) if batched is None else batched()
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in reader:
+        held.append(batch)
+        size += batch.nbytes
+        if size > HELD and os.name == "posix":
+            return _map_batches(reader.schema, chain(held, reader))
+    return pa.Table.from_batches(held, reader.schema)
+
+
+def _map_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Write batches to a private file, map it into memory and take its name away."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    with temporary_folder() as folder:
+        path = str(folder / "rows.arrow")
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        return pa.ipc.open_stream(pa.memory_map(path)).read_all()
+
+
+def _cast_numeric(field: pa.Field, column: Any) -> Any:
+    """Convert the texts in which ADBC brings Postgres' ``numeric(p, s)``; without p and s they stay as they are."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    digits = int((field.metadata or {}).get(b"POSTGRESQL:typmod", -1)) - TYPMOD
+    if not _is_numeric(field.type) or digits < 0:
+        return column
+    try:
+        return column.cast(pa.string()).cast(pa.decimal128(digits >> 16, digits & 0x7FF))
+    except (pa.ArrowInvalid, ValueError):  # NaN, or more digits than the engine has
+        return column
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    """Return whether a type is ``numeric`` as ADBC's driver for Postgres names it."""
+    return getattr(kind, "extension_name", "") == "arrow.opaque" and kind.type_name == "numeric"
 
 
 def _frame_from_pandas(df: pd.DataFrame) -> Frame:
@@ -314,6 +368,8 @@ def _make_frame(
             readable[name] = column
         else:
             left_out[name] = f"has the type {column.type} of Arrow, which can't be read"
+            if _is_numeric(column.type):
+                left_out[name] = "is numeric without digits, or holds NaN; cast it in the query, as in x::numeric(9, 2)"
     lost = [(None, f"column {name!r} {why}; it is left out") for name, why in left_out.items()]
     return Frame(pa.table(readable), left_out, (*remarks, *lost))
 

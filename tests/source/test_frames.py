@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -15,6 +16,7 @@ import pytest
 
 import privsql
 from privsql import UsageError
+from privsql.source import places
 from privsql.source.places import as_frame
 from privsql.source.records import is_same_source, known_as
 from support.commands import tables
@@ -191,19 +193,19 @@ def levels() -> pd.DataFrame:
     ("given", "words"),
     [
         (pd.DataFrame([[1, 2]]), "column 0 has a name that is not text"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "'a' stands twice"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "'a' appears twice"),
         (pd.DataFrame([[1, 2]], columns=["a", "A"]), "'a' and 'A' differ only in case"),
         (pd.DataFrame([[1, 2]], columns=["a", ""]), "has a name that is not text"),
-        (levels(), "has a name of several levels"),
+        (levels(), "has a name with several levels"),
         (pd.DataFrame(), "has no columns"),
         (pd.Series([1, 2]), "a pandas Series is one column"),
         (pa.table({"a": [1]}).select([]), "has no columns"),
-        (pa.Table.from_arrays([[1], [2]], ["a", "a"]), "'a' stands twice"),
-        ([1, 2], "list is no table"),
+        (pa.Table.from_arrays([[1], [2]], ["a", "a"]), "'a' appears twice"),
+        ([1, 2], "list is not a table"),
         (iter([1]), "is not a table"),
-        (7, "int is no table"),
-        (None, "NoneType is no table"),
-        (pd.DataFrame, "DataFrame is a class of tables"),
+        (7, "int is not a table"),
+        (None, "publish needs a source"),
+        (pd.DataFrame, "DataFrame is a class, not a table"),
     ],
 )
 def test_what_is_no_table_is_refused(given: Any, words: str) -> None:
@@ -341,3 +343,71 @@ def test_init_proposes_for_a_table_and_load_takes_one(tmp_path: Path) -> None:
     assert privsql.load(path, source="other.csv").source.path == Path("other.csv").absolute()
     assert (spec.columns.sensitive, spec.source.id) == (("disease",), "person")
     assert privsql.plan(spec).facts["loss"] > 0
+
+
+# Streams --------------------------------------------------------------------------------------------------------------
+
+
+class Lazy:
+    """What any library may hand over: batches that are made as they are read."""
+
+    def __init__(self, batches: int, rows: int) -> None:
+        self.made, self._batches, self._rows = 0, batches, rows
+
+    def reader(self) -> pa.RecordBatchReader:
+        schema = pa.schema({"age": pa.int64(), "disease": pa.string()})
+        return pa.RecordBatchReader.from_batches(schema, self._make())
+
+    def _make(self) -> Iterator[pa.RecordBatch]:
+        for batch in range(self._batches):
+            self.made += 1
+            numbers = range(batch * self._rows, (batch + 1) * self._rows)
+            values = {"age": [i % 60 for i in numbers], "disease": [f"d{i % 7}" for i in numbers]}
+            yield pa.record_batch(values)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+
+class Expression(Lazy):
+    """As a table of Ibis, whose stream would be a whole table."""
+
+    def to_pyarrow_batches(self) -> pa.RecordBatchReader:
+        return self.reader()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        pytest.fail("the whole table was asked for")
+
+
+@pytest.mark.parametrize("library", [Lazy, Expression])
+def test_a_long_stream_is_read_once_and_does_not_stay_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: type[Lazy]
+) -> None:
+    """It lies in a file without a name, and holds the same rows."""
+    monkeypatch.setattr(places, "HELD", 2**14)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lazy, before = library(50, 200), pa.total_allocated_bytes()
+    frame = as_frame(lazy)
+    assert lazy.made == 50
+    assert frame.table.nbytes > 10**5 > pa.total_allocated_bytes() - before
+    assert list(tmp_path.iterdir()) == []
+    assert frame.table.equals(library(50, 200).reader().read_all())
+
+
+def test_numeric_of_postgres_has_the_digits_of_its_column() -> None:
+    """ADBC brings texts; no record decides the type. Without digits, or with NaN, the column is refused by name."""
+    kind = pa.opaque(pa.string(), "numeric", "PostgreSQL")
+
+    def column(digits: int, *values: str | None) -> Any:
+        field = pa.field("pay", kind, metadata={"POSTGRESQL:type": "numeric", "POSTGRESQL:typmod": str(digits)})
+        schema = pa.schema([field, pa.field("disease", pa.string())])
+        stored = pa.ExtensionArray.from_storage(kind, pa.array(values, pa.string()))
+        return pa.table([stored, pa.array(["flu"] * len(values))], schema=schema).to_reader()
+
+    fits = (9 << 16) + 2 + 4
+    frame = as_frame(column(fits, "1.50", "-1234567.89", None))
+    assert frame.table["pay"].type == pa.decimal128(9, 2)
+    assert frame.table["pay"].to_pylist() == [Decimal("1.50"), Decimal("-1234567.89"), None]
+    for digits, value in ((-1, "1.5"), (fits, "NaN"), ((60 << 16) + 2 + 4, "1.50")):
+        with pytest.raises(UsageError, match=r"column 'pay' is numeric without digits.*pay|x::numeric\(9, 2\)"):
+            privsql.publish(column(digits, value), quasi_identifiers="pay", to="r.duckdb", **ASKED)
