@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import (
@@ -326,6 +325,8 @@ class PackedColumn:
     def place_values(self, values: pa.Array) -> Hashes:
         """Return the ranks of values, shifted to their place; ``GuaranteeError`` for one that was not there before."""
         if self._placed is None or values.null_count:
+            import pyarrow.compute as pc  # noqa: PLC0415 (takes longer than all other modules of its size)
+
             ranks = pc.index_in(values, value_set=self.values)
             if ranks.null_count:
                 raise source_changed_error()

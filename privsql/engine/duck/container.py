@@ -243,7 +243,7 @@ class DuckContainer(DuckRelations):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._attached: dict[Path, str] = {}  # each once
-        self._made: set[str] = set()  # databases whose files are new, so that nobody else has written to them
+        self._made: set[Path] = set()  # files that are new, so that nobody else has written to them
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
         is_new = not read_only and not path.exists()
@@ -255,7 +255,7 @@ class DuckContainer(DuckRelations):
             self.connection.run(f"ATTACH {quote_text(path)} AS {quote_identifier(name)}{mode}")
         self._attached[path.resolve()] = name
         if is_new:
-            self._made.add(name)
+            self._made.add(path.resolve())
 
     def attached_name(self, path: Path) -> str | None:
         return self._attached.get(path.resolve())
@@ -286,7 +286,6 @@ class DuckContainer(DuckRelations):
 
     def _forget_database(self, name: str) -> None:
         self._attached = {path: called for path, called in self._attached.items() if called != name}
-        self._made.discard(name)
 
     def distrust_statistics(self) -> None:
         self.connection.run(f"SET disabled_optimizers = {quote_text(','.join(BELIEVING))}")
@@ -322,7 +321,8 @@ class DuckContainer(DuckRelations):
 
     def _fetch_objects(self, database: str) -> list[tuple[Any, ...]]:
         """Return (kind, name, SQL, schema) of what a database holds; privsql puts no functions into new files."""
-        return self.connection.rows(_objects_query(database, functions=database not in self._made))
+        is_made = any(called == database and path in self._made for path, called in self._attached.items())
+        return self.connection.rows(_objects_query(database, functions=not is_made))
 
     def create_schema(self, name: str, *, into: str) -> None:
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(into)}.{quote_identifier(name)}")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 from sqlglot import exp
 
 from privsql.answers.channel import LARGE, Channel, observe_counts, reconstruct
@@ -220,12 +219,12 @@ def _spanning_tree(entries: Entries, integers: Ints) -> list[tuple[int, int, Int
     wide |= often[place] == 0
     neighbours, place = neighbours[wide], place[wide]
     pairs = np.split(neighbours[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
-    graph = csr_array((1 / (1 + often), np.divmod(keys, number)), shape=(number, number))
-    tree = minimum_spanning_tree(graph)
-    _, component = connected_components(tree, directed=False)
+    graph = scipy.sparse.csr_array((1 / (1 + often), np.divmod(keys, number)), shape=(number, number))
+    tree = scipy.sparse.csgraph.minimum_spanning_tree(graph)
+    _, component = scipy.sparse.csgraph.connected_components(tree, directed=False)
     edges = []
     for root in np.unique(component, return_index=True)[1].tolist():
-        order, parents = breadth_first_order(tree, root, directed=False)
+        order, parents = scipy.sparse.csgraph.breadth_first_order(tree, root, directed=False)
         for kind in order[:0:-1].tolist():
             other = int(parents[kind])
             key = np.searchsorted(keys, min(kind, other) * number + max(kind, other))
@@ -285,8 +284,8 @@ def _walk_trails(one: Ints, two: Ints, noise: Shuffler) -> Flags:
     joined = np.empty(len(kinds), dtype=np.int64)
     joined[order[0::2]], joined[order[1::2]] = order[1::2], order[0::2]
     across = np.arange(len(kinds)) ^ 1
-    follow = csr_array((np.ones(len(kinds)), joined[across], np.arange(len(kinds) + 1)))
-    number, cycle = connected_components(follow)
+    follow = scipy.sparse.csr_array((np.ones(len(kinds)), joined[across], np.arange(len(kinds) + 1)))
+    number, cycle = scipy.sparse.csgraph.connected_components(follow)
     coins = noise.integers(0, 2, number).astype(bool)
     other = cycle[across]
     return np.asarray(np.where(cycle < other, coins[cycle], ~coins[other]))[0::2]

@@ -342,6 +342,8 @@ def _drop_known(
 
 def _infeasible_slices(sums: dict[str, MarginSums], low: Ints, high: Ints) -> tuple[dict[str, Ints], bool]:
     """Kinds of slices that are no feasible transport; none where too much is open, or sums are not known exactly."""
+    if not len(low):
+        return {}, True
     if len(low) > OPEN or any((one.least != one.most).any() for one in sums.values()):
         return {}, False
     due = {name: replace(one, least=one.least - one.add_up(low)) for name, one in sums.items()}
