@@ -532,9 +532,7 @@ class CheckedRelease(Generic[P, F]):
     def compare_people(
         self, source: Records, view: str, *, fewer: bool = False
     ) -> Callable[..., list[str] | exp.Query]:
-        """Return what compares quasi-identifiers of a table and the source in the same way: integers, if they are
-        equal, else by a query.
-        """
+        """Return what compares quasi-identifiers of a table in the same way: equal as integers, else by a query."""
         columns, compare = self.roles.qi_columns(), exceeding_combinations if fewer else differing_combinations
         named = exp.select(*columns, exp.Literal.number(0)).from_(self.view(view))
 
