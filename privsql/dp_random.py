@@ -79,9 +79,10 @@ SEARCH = 120  # steps for alpha
 
 @dataclass(frozen=True)
 class NoiseLaw:
-    """The noise of counts of sensitivity 1 that spend a budget each, and of choices among scores of sensitivity 1.
+    """The noise of tables that spend a budget each, and of choices among scores of sensitivity 1.
 
-    ``moved``: in how many counts of a table neighbours differ: two where one value is substituted.
+    ``moved``: how much of a table neighbours change, in all: a count is 1, two where one value is substituted; a sum of
+    amounts the largest of them.
     """
 
     concentrated: bool
@@ -89,11 +90,16 @@ class NoiseLaw:
 
     def scale(self, budget: Fraction) -> float:
         """Return the least double with which noise spends at most the budget: 1/epsilon, or 1/sqrt(2 rho)."""
-        return _sigma_of(budget) if self.concentrated else noise_scale(budget / self.moved)
+        part = self.unit_budget(budget)
+        return _sigma_of(part) if self.concentrated else noise_scale(part)
 
     def variance(self, budget: Fraction) -> float:
         """Return the variance of a count's noise."""
-        return _gaussian_variance(self.scale(budget)) if self.concentrated else variance_of(budget / self.moved)
+        return _gaussian_variance(self.scale(budget)) if self.concentrated else variance_of(self.unit_budget(budget))
+
+    def unit_budget(self, budget: Fraction) -> Fraction:
+        """Return the budget of noise for a change by 1 that hides one by ``moved``: epsilon / moved, rho / moved^2."""
+        return budget / (self.moved**2 if self.concentrated else self.moved)
 
     def mean_noise(self, budget: Fraction) -> Fraction:
         """Return the mean absolute noise of a count, nearly: the scale, or sqrt(2/pi) sigma."""

@@ -525,7 +525,7 @@ class Answers(ABC):
     """The published table whose rows are records, or stand for some."""
     values: ClassVar[str] = "privsql_values"
     """The table of all that the sensitive columns can be."""
-    measures: ClassVar[frozenset[str]]
+    measures: frozenset[str]
     """Which of sum, avg, min and max of the sensitive column it tells, with certain bounds."""
 
     def __init__(self, db: Relations, manifest: Manifest) -> None:

@@ -382,9 +382,15 @@ class PrivateAnswers(answer.Answers):
         """Take the analyst's SQL apart; ``UsageError`` for all but numbers of records."""
         statement = super().parse_sql(sql, lookups)
         for one in statement.calls:
-            if one.measure.kind != "count":
-                raise UsageError(f"{one.written}: the release answers counts only; use COUNT(*)")
+            if one.measure.kind != "count" and one.measure.column not in self.measured_columns:
+                of = f"SUM and AVG are of {', '.join(self.measured_columns)}" if self.measured_columns else ""
+                raise UsageError(f"{one.written}: {of or 'the release answers counts only; use COUNT(*)'}")
         return statement
+
+    @property
+    def measured_columns(self) -> tuple[str, ...]:
+        """Return the columns whose sums are published."""
+        return ()
 
     @property
     def channel(self) -> None:

@@ -205,6 +205,8 @@ class Planning(TypedDict, total=False):
     """Publish even if most is noise: uninformative tables, or a tree with more pruned than kept."""
     domains: Mapping[str, Value]
     """Possible values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."""
+    measures: Names
+    """Columns in bins whose SUM and AVG are measured; values are clamped to the ends of the bins."""
     pairs: Literal["auto", "all", "chosen"]
     """Measured pairs of columns: all, or those that others predict worst. auto, all, chosen. [default: auto]"""
     max_cells: int

@@ -6,6 +6,7 @@ The checks rest on the published tables alone: exact fractions, integers and SQL
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,20 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import column
+from privsql.engine.sqlfiles import column, table
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.contingency import domains
+from privsql.mechanisms.contingency.domains import UNITS
 from privsql.mechanisms.contingency.marginals import (
+    SUMS,
     Rule,
+    SummedTable,
     codes_of,
     domains_table,
     mean_total_variation,
     read_domains,
+    read_sums,
 )
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
@@ -34,6 +39,7 @@ from privsql.model.manifest import in_order
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from privsql.attacks.scene import ReleaseView
     from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, TreeFacts
     from privsql.mechanisms.dp.checks import TreeCheck
     from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy
@@ -66,6 +72,7 @@ class PublishedMarginals:
 
     rule: Rule
     tables: list[NoisyTable]
+    sums: list[SummedTable]
 
     @cached_property
     def model(self) -> Model:
@@ -77,7 +84,7 @@ def marginal_checks(release: MarginalRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     named: dict[str, MarginalCheck] = {
         "tables and choices spend epsilon together": lambda release, found: checks.wrong_total_budget(
-            release, found.tables
+            release, found.tables, sum((one.table.budget for one in found.sums), start=Fraction(0))
         ),
         "tables are those of the public rule": lambda _, found: checks.differ_from_due(
             found.tables, found.rule.due_tables(found.tables)
@@ -89,7 +96,7 @@ def marginal_checks(release: MarginalRelease) -> list[Check]:
     }
     return [
         *checks.check_published(release, "tables", _read_marginals, named),
-        *release.check_orders(TABLE_ORDERS),
+        *release.check_orders(TABLE_ORDERS | {"sums": ["number"]}),
         *release.list_checks(
             {
                 "rows of domains lie in order": in_order(release.view("domains"), ["place", "code"], strict=False),
@@ -111,7 +118,8 @@ def _read_marginals(release: MarginalRelease) -> tuple[PublishedMarginals]:
     tables = read_noisy_tables(
         release.read_view("cliques"), release.read_view("marginals"), names, sizes, private.find_law(release.params)
     )
-    return (PublishedMarginals(Rule(release.params, names, sizes), tables),)
+    rule = Rule(release.params, names, sizes)
+    return (PublishedMarginals(rule, tables, read_sums(release.read_view("sums"), rule)),)
 
 
 def _wrong_domains(release: MarginalRelease, published: PublishedMarginals) -> list[str]:
@@ -174,6 +182,13 @@ def count_tables(rule: Rule, tables: Sequence[NoisyTable]) -> dict[str, int]:
 def rounded_total(model: Model) -> float:
     """The number of records, as the manifest states it."""
     return round(model.total, 1)
+
+
+def spent_on_sums(view: ReleaseView) -> float:
+    """Return what the noise of all sums spends on a record: ``UNITS`` / scale, or its square / 2 of Gaussian noise."""
+    scales = [float(one) for (one,) in view.db.rows(exp.select("scale").from_(table(SUMS, view.database)))]
+    concentrated = Fraction(view.manifest.parameters.get("delta", "0")) > 0
+    return sum((UNITS / one) ** 2 / 2 if concentrated else UNITS / one for one in scales)
 
 
 def _other_domains(source: Records, params: Contingency, release: MarginalRelease) -> list[str]:

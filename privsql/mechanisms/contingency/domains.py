@@ -106,7 +106,8 @@ class ContingencyColumn:
     """A column: its ``field``, the m ``values`` in its own type and their texts (``labels``), or the edges of m bins.
 
     Their last value is ``other_value``, which follows the bins too. ``inner``, ``parents``: the inner nodes of a stated
-    taxonomy and the parent of every node; None where none is.
+    taxonomy and the parent of every node; None where none is. ``measured``: sums of it are measured, and values
+    outside of the bins are clamped to their ends; else they are others, as NULL and NaN always are.
     """
 
     field: Field
@@ -115,6 +116,7 @@ class ContingencyColumn:
     edges: tuple[Fraction, ...] = ()
     inner: tuple[str, ...] = ()
     parents: Ints | None = None
+    measured: bool = False
 
     def __len__(self) -> int:
         """How many values or bins there are."""
@@ -176,7 +178,7 @@ def _read_column(db: Relations, field: Field, key: str, params: Contingency) -> 
     if domain.bins is not None:
         if not is_number(field.type):
             raise UsageError(f"mechanism.domains.{field.name}: bins are of numbers; the column is {field.type}")
-        return ContingencyColumn(field, None, (), domain.bins)
+        return ContingencyColumn(field, None, (), domain.bins, measured=params.is_measured(field.name))
     if domain.taxonomy is not None:
         values, inner, parents = parse_taxonomy(_read_taxonomy_pairs(db, domain.taxonomy, field.name), field.name)
         domain = Values(items=tuple(values))
@@ -207,13 +209,22 @@ def _read_taxonomy_pairs(db: Relations, query: str, name: str) -> list[tuple[str
     return rows
 
 
-def read_coded_cells(db: Relations, source: Records, columns: Sequence[ContingencyColumn]) -> tuple[Ints, Ints]:
-    """The source's n different cells, (n, d), and the records of each; no record is outside of all cells."""
+UNITS = 10**6  # of a measured value: parts of the distance between the ends of its bins
+
+
+def read_coded_cells(db: Relations, source: Records, columns: Sequence[ContingencyColumn]) -> tuple[Ints, Ints, Ints]:
+    """The source's n different cells, (n, d), the records of each, and its measured values, (n, ..), in ``UNITS``.
+
+    No record is outside of all cells.
+    """
     roles = source.roles
     texts = [alias_as(exp.cast(column(key), "VARCHAR"), key) for key in roles.sa_keys]
     rows = db.arrow(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": texts}))
     codes = [_encode_values(rows[key].combine_chunks(), one) for key, one in zip(roles.sa_keys, columns, strict=True)]
-    return np.stack(codes, axis=1), rows["records"].to_numpy().astype(np.int64)
+    pairs = zip(roles.sa_keys, columns, strict=True)
+    units = [_clamp_to_units(rows[key].combine_chunks(), one) for key, one in pairs if one.measured]
+    records = rows["records"].to_numpy().astype(np.int64)
+    return np.stack(codes, axis=1), records, np.stack(units, axis=1) if units else np.zeros((len(rows), 0), np.int64)
 
 
 def _encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
@@ -222,9 +233,19 @@ def _encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
     if one.edges:
         numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
         result = np.searchsorted([float(edge) for edge in one.edges], numbers, side="right") - 1
+        if one.measured:
+            result = np.where(np.isnan(numbers), other, result.clip(0, other - 1))
         return np.where((result >= 0) & (result < other), result, other).astype(np.int64)
     places = pc.index_in(texts, value_set=pa.array(one.labels[:-1], pa.string()))
     return np.asarray(places.fill_null(other)).astype(np.int64)
+
+
+def _clamp_to_units(texts: pa.Array, one: ContingencyColumn) -> Ints:
+    """How far every value lies above the first edge, in ``UNITS`` of the distance to the last; 0 for NULL and NaN."""
+    low, high = float(one.edges[0]), float(one.edges[-1])
+    numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
+    share = np.nan_to_num((np.clip(numbers, low, high) - low) / (high - low))
+    return np.asarray(np.rint(share * UNITS).clip(0, UNITS), dtype=np.int64)
 
 
 # Taxonomies of all columns ---

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
@@ -18,9 +18,17 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Holes, Roles, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
+from privsql.mechanisms.contingency.domains import UNITS
 from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number, is_whole
 from privsql.mechanisms.contract import Proposal
-from privsql.mechanisms.dp.noisy_tables import Model, budget_weight, divide_budget, measure_table, strongest_pairs
+from privsql.mechanisms.dp.noisy_tables import (
+    Model,
+    NoisyTable,
+    budget_weight,
+    divide_budget,
+    measure_table,
+    strongest_pairs,
+)
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES
 from privsql.mechanisms.private import RECORD, find_law, total_budget, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
     from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.contingency.domains import ContingencyColumn
     from privsql.mechanisms.contract import ProfiledSource
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
     from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records
 
@@ -49,12 +57,15 @@ if TYPE_CHECKING:
 # can pay for. The unit is what would pay for 5/2 d (1/4 / ratio)^(1/3) pairs. A twentieth of it is spent on each
 # choice; a pair with its choice takes as many units as the square root of its cells beside that of the median pair,
 # between a quarter and two, and the last one all that is left. (Shares and rounds were tried on census tables.)
+# Where sums are measured they take a fifth of the budget first, in equal parts for the measured columns: of each the
+# total, that by every column, and that by the workload, which share as tables of counts do.
 
 TOTAL, WORKLOAD, CHOOSING = Fraction(1, 100), Fraction(7, 10), Fraction(1, 20)
 SINGLES = Fraction(1, 8), Fraction(1, 3)  # of the budget, at least and at most
 STEEP, ROUNDS = Fraction(2), Fraction(5, 2)
 PRICES = Fraction(1, 4), Fraction(2)  # of a unit, at least and at most
 DIGITS = 10**4  # to which roots are rounded down
+SUMMED = Fraction(1, 5)  # of the budget, where sums are measured
 Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choosing them spent
 
 
@@ -110,6 +121,19 @@ class Rule:
         return find_law(self.params)
 
     @property
+    def counts_budget(self) -> Fraction:
+        """Return what all counts and choices spend: all but what sums do."""
+        return total_budget(self.params) * (1 - SUMMED if self.params.measures else 1)
+
+    def due_sums(self) -> list[tuple[int, Clique, Fraction]]:
+        """Return the tables of sums: the measured column, the columns of the table, and what it spends."""
+        cliques: list[Clique] = [(), *((i,) for i in range(len(self.sizes))), *self.workload_cliques]
+        measured = [place for place, name in enumerate(self.names) if self.params.is_measured(name)]
+        each = total_budget(self.params) * SUMMED / max(1, len(measured))
+        parts = divide_budget(each, [budget_weight(self.count_cells(one)) for one in cliques])
+        return [(place, *one) for place in measured for one in zip(cliques, parts, strict=True)]
+
+    @property
     def workload_cliques(self) -> list[Clique]:
         """The declared cliques, each once, in order."""
         places = {fold_name(name): place for place, name in enumerate(self.names)}
@@ -126,7 +150,7 @@ class Rule:
 
     def first_table(self) -> list[Due]:
         """The count of all records; nothing where there is one column, whose table tells it."""
-        return [((), TOTAL * total_budget(self.params), None)] if len(self.sizes) > 1 else []
+        return [((), TOTAL * self.counts_budget, None)] if len(self.sizes) > 1 else []
 
     def fixed_tables(self, records: Fraction) -> list[Due]:
         """Return what is measured next, whatever it tells: the columns, and the workload; ``records``: noisy.
@@ -134,7 +158,7 @@ class Rule:
         Raises ``UsageError`` where these have more cells than are allowed.
         """
         columns: list[Clique] = [(i,) for i in range(len(self.sizes))]
-        workload, budget = self.workload_cliques, total_budget(self.params)
+        workload, budget = self.workload_cliques, self.counts_budget
         if sum(map(self.count_cells, [*columns, *workload])) > self.params.max_cells:
             raise UsageError(
                 f"the columns and the workload have {sum(map(self.count_cells, [*columns, *workload])):,} cells, "
@@ -151,12 +175,12 @@ class Rule:
     def _columns_share(self, records: Fraction) -> Fraction:
         """The columns' share of the budget."""
         number = len(self.sizes)
-        noise = Fraction(sum(self.sizes), number) * self.law.mean_noise(total_budget(self.params) / number)
+        noise = Fraction(sum(self.sizes), number) * self.law.mean_noise(self.counts_budget / number)
         return min(max(STEEP * _square_root(noise / max(records, Fraction(1))), SINGLES[0]), SINGLES[1])
 
     def remaining_tables(self, fixed: Sequence[NoisyTable]) -> list[Due] | Rounds:
         """The pairs, or how some of them are chosen; ``fixed``: what ``fixed`` asked for, measured."""
-        left = total_budget(self.params) - sum((one.budget for one in fixed), start=Fraction(0))
+        left = self.counts_budget - sum((one.budget for one in fixed), start=Fraction(0))
         if not self.candidate_pairs:
             return []
         cells = [self.count_cells(one) for one in self.candidate_pairs]
@@ -249,10 +273,9 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise)
 
     def count_exactly(clique: Clique) -> Ints:
         shape = tuple(rule.sizes[i] for i in clique)
-        if not clique:
-            return np.array(records.sum(), dtype=np.int64)
-        flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), shape)
-        counted = np.bincount(flat, weights=records, minlength=rule.count_cells(clique))  # exact: below 2^53
+        counted = np.bincount(
+            _flat_cells(codes, clique, shape), weights=records, minlength=rule.count_cells(clique)
+        )  # exact: below 2^53
         return counted.astype(np.int64).reshape(shape)
 
     def measure(clique: Clique, spent: Fraction, choice: Fraction | None = None) -> NoisyTable:
@@ -283,6 +306,75 @@ def _choose_worst_pair(
     return cliques[noise.choose_best(scores, choice, monotonic=False)]
 
 
+# Sums -----------------------------------------------------------------------------------------------------------------
+# Tables of sums of measured columns, and back. A record adds what its value lies above the first edge of the bins, in
+# ``UNITS`` of the distance to the last edge, to one cell of each table: at most ``UNITS``, which noise is scaled by.
+
+SUMS = "privsql_sums"
+
+
+@dataclass(frozen=True)
+class SummedTable:
+    """The noisy sums of a measured column, at place ``measure``, by other columns: in ``UNITS``, not in records."""
+
+    measure: int
+    table: NoisyTable
+
+
+def measure_sums(codes: Ints, records: Ints, units: Ints, rule: Rule, noise: TableNoise) -> list[SummedTable]:
+    """All tables of sums; ``units``: (n, measured columns) of a record of each of the n different cells."""
+    law, measured = replace(rule.law, moved=UNITS), list(dict.fromkeys(place for place, _, _ in rule.due_sums()))
+    result = []
+    for place, clique, spent in rule.due_sums():
+        shape = tuple(rule.sizes[i] for i in clique)
+        exact = np.zeros(shape, dtype=np.int64)
+        np.add.at(exact.reshape(-1), _flat_cells(codes, clique, shape), records * units[:, measured.index(place)])
+        result.append(SummedTable(place, measure_table(clique, exact, spent, noise, law=law)))
+    return result
+
+
+def _flat_cells(codes: Ints, clique: Clique, shape: tuple[int, ...]) -> Ints:
+    """The cell of a table, row by row, of all records."""
+    if not clique:
+        return np.zeros(len(codes), dtype=np.int64)
+    return np.ravel_multi_index(tuple(codes[:, i] for i in clique), shape)
+
+
+def write_sums(db: Relations, sums: Sequence[SummedTable], names: Sequence[str]) -> None:
+    """``privsql_sums``: by ``number`` the ``measure`` and the ``columns`` of a table, what it spent, its noise,
+    and its ``sums``, row by row over the columns.
+    """
+    tables = [one.table for one in sums]
+    arrays = {
+        "number": pa.array(range(len(sums)), pa.int32()),
+        "measure": pa.array([names[one.measure] for one in sums], pa.string()),
+        "columns": pa.array([[names[i] for i in one.columns] for one in tables], pa.list_(pa.string())),
+        "budget": pa.array([fraction_text(one.budget) for one in tables], pa.string()),
+        "scale": pa.array([one.law.scale(one.budget) for one in tables], pa.float64()),
+        "sums": pa.array([one.counts.reshape(-1).tolist() for one in tables], pa.list_(pa.int64())),
+    }
+    write_release_table(db, SUMS, pa.table(arrays))
+
+
+def read_sums(rows: pa.Table, rule: Rule) -> list[SummedTable]:
+    """The tables of sums; ``ValueError`` unless these are due, with every cell and the scale of the budget."""
+    due, law, listed = rule.due_sums(), replace(rule.law, moved=UNITS), rows.to_pylist()
+    stated = [(row["number"], row["measure"], row["columns"], row["budget"], row["scale"]) for row in listed]
+    expected = [
+        (number, rule.names[place], [rule.names[i] for i in clique], fraction_text(spent), law.scale(spent))
+        for number, (place, clique, spent) in enumerate(due)
+    ]
+    if stated != expected:
+        raise ValueError("the tables of sums are not those that are due")
+    result = []
+    for row, (place, clique, spent) in zip(listed, due, strict=True):
+        if len(row["sums"]) != rule.count_cells(clique) or None in row["sums"]:
+            raise ValueError("sums of cells are missing")
+        cells = np.array(row["sums"], dtype=np.int64).reshape([rule.sizes[i] for i in clique])
+        result.append(SummedTable(place, NoisyTable(clique, spent, cells, None, law)))
+    return result
+
+
 # Tables ---------------------------------------------------------------------------------------------------------------
 # The tables of a release of marginals and its view: columns, and what the answers need of them.
 
@@ -293,6 +385,12 @@ TABLES = {
     **NOISY_TABLES,
     DOMAINS: ReleaseTable(("place INTEGER", "code INTEGER", "value VARCHAR", "share DOUBLE")),
     ROWS: ReleaseTable((SENSITIVE, "weight DOUBLE")),
+    SUMS: ReleaseTable(
+        (
+            *("number INTEGER", "measure VARCHAR", "columns VARCHAR[]", "budget VARCHAR", "scale DOUBLE"),
+            "sums BIGINT[]",
+        )
+    ),
 }
 
 

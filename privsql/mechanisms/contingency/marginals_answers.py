@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -15,15 +16,16 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from privsql.answers.answer import FIRST, LAST, TURNED, read_constant
-from privsql.answers.estimate import count_interval
+from privsql.answers.estimate import count_interval, student_quantile
+from privsql.answers.question import Measure
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, column, fill, table
+from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, column, fill, is_null, table
 from privsql.errors import UsageError
 from privsql.mechanisms import private
-from privsql.mechanisms.contingency.domains import Point, as_sql_number
-from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, read_domains
+from privsql.mechanisms.contingency.domains import UNITS, Point, as_sql_number
+from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, SUMS, Rule, read_domains, read_sums
 from privsql.mechanisms.contingency.parameters import Contingency, is_whole
-from privsql.mechanisms.dp.noisy_tables import Model
+from privsql.mechanisms.dp.noisy_tables import Model, fit_squares
 from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, CellSums, SumEstimator, read_noisy_tables
 from privsql.mechanisms.private import refuse_damaged
 from privsql.model.manifest import Estimate, same_nan
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, LeastSquares, Reals
+    from privsql.model.manifest import Manifest, RestsOn
 
 # Parts ----------------------------------------------------------------------------------------------------------------
 # The parts of bins that a question tells apart, each with its share of the bin.
@@ -449,6 +452,10 @@ FORMULA = (
     "estimate = sum over the cells that meet the condition of the table of largest entropy that agrees with the noisy "
     "tables: combined by least squares, shrunk towards what smaller tables make likely, non-negative"
 )
+SUMMED = (
+    "sum = lower end * number of values + the least-squares estimate, from noisy sums, of what values lie above it; "
+    "mean = sum / number of values; values are clamped to the ends of the column's bins, and NULL is none"
+)
 DEGREES = 8.0  # of freedom of an interval that rests on the model: how much to doubt is itself estimated
 
 
@@ -463,9 +470,22 @@ class MarginalAnswers(private.PrivateAnswers):
         """The columns that are published in bins of more values than stand for them."""
         return frozenset(self.known_columns.fields[place].name for place in self.known_columns.coarse_columns)
 
+    def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
+        super().__init__(db, manifest, database)
+        self.measures = frozenset(("sum", "avg") if self.measured_columns else ())
+
     @cached_property
     def _params(self) -> Contingency:
         return Contingency.model_validate(self._manifest.parameters)
+
+    @property
+    def measured_columns(self) -> tuple[str, ...]:
+        """Return the columns whose sums are published."""
+        return tuple(one.name for one in self._manifest.sensitive if self._params.is_measured(one.name))
+
+    def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:  # noqa: ARG002
+        """Return that every figure has an interval, sums too."""
+        return "interval"
 
     @cached_property
     def known_columns(self) -> KnownColumns:
@@ -510,10 +530,13 @@ class MarginalAnswers(private.PrivateAnswers):
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
-        return self._split_question(query).statement(), self.formulas[estimator]
+        formula = self.formulas[estimator] if query.measure.kind == "count" else SUMMED
+        return self._split_question(query).statement(), formula
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that a value of the columns can have."""
+        if query.measure.kind != "count":
+            return self._answer_amounts(query, confidence)
         groups, sums = self._split_question(query).read_sums(self._db)
         degrees = DEGREES if len(sums.columns) > 1 and estimator != "baseline" else np.inf
         estimates = self._estimate_sums(sums, estimator)
@@ -523,6 +546,56 @@ class MarginalAnswers(private.PrivateAnswers):
         ends = (zip(*self._estimate_sums(sums.round_weights(up=up), estimator), strict=True) for up in (False, True))
         bounded = zip(rows, *ends, strict=True)
         return [_estimate_between(row, low, high, confidence, degrees) for row, low, high in bounded]
+
+    # Sums and means ---
+
+    @cached_property
+    def _measured_sums(self) -> dict[int, LeastSquares]:
+        """The least-squares estimate of all sums of each measured column, by its place."""
+        rows, sizes = self._read_table(SUMS, "number"), self.known_columns.sizes
+        with refuse_damaged():
+            names = tuple(field.name for field in self._manifest.sensitive)
+            sums = read_sums(rows, Rule(self._params, names, sizes))
+        places = dict.fromkeys(one.measure for one in sums)
+        return {place: fit_squares([one.table for one in sums if one.measure == place], sizes) for place in places}
+
+    def _answer_amounts(self, query: CountQuery, confidence: float) -> list[Estimate]:
+        """The rows of a sum or mean: lower N + S, or lower + S / N, of N values whose excess over ``lower`` is S.
+
+        The errors of S and N are independent. ``UsageError`` for what no table of sums tells without a model.
+        """
+        name = str(query.measure.column)
+        place = [field.name for field in self._manifest.sensitive].index(name)
+        groups, sums = self._split_question(query).read_sums(self._db)
+        squares = self._measured_sums[place]
+        if sums.classes or not sums.is_whole:
+            raise UsageError(f"SUM and AVG of {name} are of listed values and whole bins; no part of a bin is added up")
+        if not squares.is_measured(sums.columns):
+            listed = ", ".join(repr(self._manifest.sensitive[i].name) for i in sums.columns)
+            raise UsageError(
+                f"SUM and AVG of {name} are measured by single columns and by the workload; ask by one column, or "
+                f"publish with [{listed}] in mechanism.workload"
+            )
+        known = {**query.filters, "sa": [*query.filters["sa"], exp.not_(is_null(column(name)))]}
+        counted = replace(query, measure=Measure(), filters=known)
+        keys, counts = self._split_question(counted).read_sums(self._db)
+        numbers = dict(zip(keys, zip(*self.sum_estimator.estimate_sums(counts), strict=True), strict=True))
+        amounts = zip(
+            sums.sum_table(squares.estimate_table(sums.columns)), sums.weight_arrays(squares.sizes), strict=True
+        )
+        ends = [float(edge) for edge in self.known_edges(name)]
+        scale, result = (ends[-1] - ends[0]) / UNITS, []
+        for group, (amount, weights) in zip(groups, amounts, strict=True):
+            excess = Uncertain(max(amount, 0.0) * scale, squares.sum_variance(sums.columns, weights) * scale**2)
+            number = Uncertain(*numbers.get(group, (0.0, 0.0)))
+            make = estimate_sum if query.measure.kind == "sum" else estimate_mean
+            result.append(make(group, excess, number, (ends[0], ends[-1]), confidence))
+        return result
+
+    def known_edges(self, name: str) -> tuple[Fraction, ...]:
+        """The edges of a measured column's bins."""
+        values = self._params.domain(name)
+        return values.bins if values is not None and values.bins is not None else ()
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
         """Errors of different tables are drawn and bounded in ways of their own."""
@@ -553,6 +626,39 @@ class MarginalAnswers(private.PrivateAnswers):
         if not squares.is_measured(sums.columns):
             return result, np.full(sums.number, np.inf)
         return result, np.array([squares.sum_variance(sums.columns, one) for one in sums.weight_arrays(squares.sizes)])
+
+
+@dataclass(frozen=True)
+class Uncertain:
+    """A figure and the variance of its error."""
+
+    mean: float
+    variance: float
+
+
+def estimate_sum(
+    group: tuple[Any, ...], excess: Uncertain, number: Uncertain, ends: tuple[float, float], confidence: float
+) -> Estimate:
+    """A sum of ``number`` values, whose ``excess`` over the first of the ``ends`` is known; normal errors."""
+    low, high = ends
+    value = low * number.mean + excess.mean
+    error = math.sqrt(excess.variance + low**2 * number.variance)
+    reach = float(student_quantile((1 - confidence) / 2, np.inf)) * error
+    least, most = (0.0 if low >= 0 else -np.inf), (0.0 if high <= 0 else np.inf)
+    return Estimate(group, min(value, most), error, max(value - reach, least), min(value + reach, most))
+
+
+def estimate_mean(
+    group: tuple[Any, ...], excess: Uncertain, number: Uncertain, ends: tuple[float, float], confidence: float
+) -> Estimate:
+    """A mean by the delta method; where there may be no value, anything between the ``ends``, say their middle."""
+    low, high = ends
+    quantile = float(student_quantile((1 - confidence) / 2, np.inf))
+    if number.mean - quantile * math.sqrt(number.variance) < 1:
+        return Estimate(group, (low + high) / 2, None, low, high)
+    mean = min(low + excess.mean / number.mean, high)
+    error = math.sqrt(excess.variance + (mean - low) ** 2 * number.variance) / number.mean
+    return Estimate(group, mean, error, max(mean - quantile * error, low), min(mean + quantile * error, high))
 
 
 def _make_estimate(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
 from privsql.answers.answer import ESTIMATORS
 from privsql.answers.question import select_terms
@@ -26,10 +27,12 @@ from privsql.mechanisms.contingency.checks import (
     marginal_checks,
     marginal_source_checks,
     rounded_total,
+    spent_on_sums,
     tree_checks,
     tree_source_checks,
 )
 from privsql.mechanisms.contingency.domains import (
+    UNITS,
     evaluate_answers,
     read_coded_cells,
     read_columns,
@@ -37,15 +40,18 @@ from privsql.mechanisms.contingency.domains import (
 )
 from privsql.mechanisms.contingency.marginals import (
     DOMAINS,
+    SUMS,
     Due,
     Rule,
     domains_table,
     marginal_view,
     mean_total_variation,
     measure_marginals,
+    measure_sums,
     propose_marginals,
     synthesize_rows,
     write_rows,
+    write_sums,
 )
 from privsql.mechanisms.contingency.marginals_answers import MarginalAnswers
 from privsql.mechanisms.contingency.parameters import (
@@ -72,12 +78,10 @@ from privsql.mechanisms.dp.diffpart_release import (
 from privsql.mechanisms.dp.noisy_tables import Model
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure, write_noisy_tables
 from privsql.mechanisms.private import RECORD, PrivateMechanism, write_release_table
-from privsql.model.manifest import SENSITIVE, ReleaseTable, same_nan
+from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure, same_nan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from sqlglot import exp
 
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
@@ -87,7 +91,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.dp.diffpart import PartitionTree
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
-    from privsql.model.manifest import Estimate, Manifest
+    from privsql.model.manifest import Estimate, Manifest, Structure
     from privsql.model.records import Records
 
 # Marginals ------------------------------------------------------------------------------------------------------------
@@ -118,11 +122,14 @@ def publish_marginals(db: Relations, source: Records, params: Contingency, key: 
     columns = read_columns(db, source, params)
     rule = _make_rule(columns, params)
     noise = table_noise_for(key, rule.law)
-    measured = measure_marginals(*read_coded_cells(db, source, columns), rule, noise)
+    codes, records, units = read_coded_cells(db, source, columns)
+    measured = measure_marginals(codes, records, rule, noise)
+    sums = measure_sums(codes, records, units, rule, noise)
     _require_information(rule, measured)
     model = Model(measured, rule.sizes)
     synthetic = synthesize_rows(model, key.random_generator("marginals", fraction_text(params.epsilon)))
     write_noisy_tables(db, measured, rule.names)
+    write_sums(db, sums, rule.names)
     write_release_table(db, DOMAINS, domains_table(columns))
     write_rows(db, source.roles.sensitive, columns, synthetic)
     return MarginalFacts(
@@ -161,6 +168,28 @@ def _make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> Rul
     return Rule(params, tuple(one.field.name for one in columns), tuple(map(len, columns)))
 
 
+def _describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:
+    """Every table of counts, and what was added up."""
+    result, params = tables_structure(db, manifest), Contingency.model_validate(manifest.parameters)
+    ends = {name: values.bins for name in params.measures if (values := params.domain(name)) and values.bins}
+    rows = db.rows(exp.select("measure", "columns", "budget", "scale").from_(table(SUMS)).order_by("number"))
+    lines = [
+        (measure, " \u00d7 ".join(columns) or "all records", budget, float(f"{noise:.4g}"))
+        for measure, columns, budget, scale in rows
+        for noise in [float(scale) / UNITS * (1 if params.delta else 2**0.5) * _width(params, measure)]
+    ]
+    clamped = "; ".join(f"{name} to [{float(bins[0]):g}, {float(bins[-1]):g}]" for name, bins in ends.items())
+    sentence = f"Values were clamped, {clamped}, and added up; noise was added to every sum."
+    head = ("sum of", "by", "rho" if params.delta else "epsilon", "standard deviation of the noise")
+    return [*result, make_structure("The noisy sums", sentence, head, lines)] if lines else result
+
+
+def _width(params: Contingency, name: str) -> float:
+    """How far the ends of a measured column's bins lie from each other."""
+    values = params.domain(name)
+    return float(values.bins[-1] - values.bins[0]) if values is not None and values.bins else 0.0
+
+
 MARGINAL_MECHANISM = PrivateMechanism(
     parameters=Contingency,
     facts=MarginalFacts,
@@ -175,8 +204,8 @@ MARGINAL_MECHANISM = PrivateMechanism(
     source_checks=marginal_source_checks,
     answers=MarginalAnswers,
     evaluate=evaluate_answers,
-    adversaries=Suite(adversaries=(noisy_tables_adversary(),)),
-    structure=tables_structure,
+    adversaries=Suite(adversaries=(noisy_tables_adversary(spent_on_sums),)),
+    structure=_describe_tables,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
     propose=propose_marginals,
 )
@@ -221,7 +250,7 @@ def publish_tree(db: Relations, source: Records, params: Contingency, key: Key) 
     """Make the tables of a release in database ``release``; returns the facts."""
     noise = noise_for(key)
     domains, rule = read_tree_domains(db, source, params), make_rule(params)
-    codes, records = read_coded_cells(db, source, domains.columns)
+    codes, records, _ = read_coded_cells(db, source, domains.columns)
     first = [int(domains.taxonomy.values(number)[0]) for number in range(len(domains.columns))]
     cells = Cells(records, codes + np.array(first), domains.taxonomy)
     choose = key.random_generator("contingency", fraction_text(params.epsilon))

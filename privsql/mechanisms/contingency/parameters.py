@@ -35,7 +35,7 @@ MOST_BINS = 10_000
 NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen
 WITHIN = 64  # whole numbers that stand for a bin, at most
 OWN = {
-    "marginals": {"workload", "pairs", "max_cells", "delta"},
+    "marginals": {"workload", "measures", "pairs", "max_cells", "delta"},
     "diffpart": {"fan_out", "choice", "score", "tau", "tau_cells"},
 }
 
@@ -91,6 +91,10 @@ class Values(Universe):
         if edges is not None and (not 2 <= len(edges) <= MOST_BINS + 1 or any(a >= b for a, b in pairwise(edges))):
             raise ValueError("bins need two edges or more, each above the one before it")
         return edges
+
+
+def _is_empty(value: tuple[str, ...]) -> bool:
+    return not value
 
 
 class CellTreePlan(Facts):
@@ -218,6 +222,11 @@ class Contingency(Parameters):
     workload: tuple[tuple[str, ...], ...] = Field(
         default=(), description="Columns whose joint table should be precise: [['sex', 'job', 'age'], ..]."
     )
+    measures: tuple[str, ...] = Field(
+        default=(),
+        exclude_if=_is_empty,
+        description="Columns in bins whose SUM and AVG are measured; values are clamped to the ends of the bins.",
+    )
     pairs: Literal["auto", "all", "chosen"] = Field(
         default="auto", description="Measured pairs of columns: all, or those that others predict worst."
     )
@@ -261,7 +270,17 @@ class Contingency(Parameters):
                 raise ValueError(f"workload {list(columns)}: name two or more different columns")
             if strange := [name for name in columns if self.domain(name) is None]:
                 raise ValueError(f"workload: {strange[0]!r} is not a column of domains")
+        for name in self.measures:
+            values = self.domain(name)
+            if values is None or values.bins is None:
+                raise ValueError(f"measures: {name!r} needs bins in domains, such as {{ bins = [0, 100000] }}")
+        if len(set(map(fold_name, self.measures))) < len(self.measures):
+            raise ValueError("measures: a column appears twice")
         return self
+
+    def is_measured(self, name: str) -> bool:
+        """Return whether sums of a column are measured."""
+        return fold_name(name) in map(fold_name, self.measures)
 
     def domain(self, name: str) -> Values | None:
         """The values of a column; None where they are not stated."""

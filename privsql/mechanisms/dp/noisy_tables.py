@@ -59,7 +59,7 @@ def measure_table(
     law: NoiseLaw = PURE,
 ) -> NoisyTable:
     """The table of true ``counts`` with noise, drawn as one vector."""
-    noisy = noise.add_noise(counts.reshape(-1), budget / law.moved).reshape(counts.shape)
+    noisy = noise.add_noise(counts.reshape(-1), law.unit_budget(budget)).reshape(counts.shape)
     return NoisyTable(columns, budget, noisy, choice, law)
 
 
