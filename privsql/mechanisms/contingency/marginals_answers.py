@@ -23,7 +23,7 @@ from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, 
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.contingency.domains import UNITS, Point, as_sql_number
-from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, SUMS, Rule, read_domains, read_sums
+from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, SUMS, Rule, read_domains, read_sums, synthesize_rows
 from privsql.mechanisms.contingency.parameters import Contingency, is_whole
 from privsql.mechanisms.dp.noisy_tables import Model, fit_squares
 from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, CellSums, SumEstimator, read_noisy_tables
@@ -517,7 +517,7 @@ class MarginalAnswers(private.PrivateAnswers):
         names, sizes = [field.name for field in self._manifest.sensitive], self.known_columns.sizes
         with refuse_damaged():
             tables = read_noisy_tables(cliques, marginals, names, sizes, private.find_law(self._params))
-            return SumEstimator(Model(tables, sizes))
+            return SumEstimator(Model(tables, sizes), synthesize_rows)
 
     def _read_table(self, name: str, *order: str) -> pa.Table:
         rows = all_rows(table(name, self._database))

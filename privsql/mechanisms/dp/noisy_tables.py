@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
-from math import comb, isqrt, prod, sqrt
+from math import isqrt, prod, sqrt
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -282,18 +282,6 @@ class LeastSquares:
             self.interactions[tau][1] * square / others for tau, square, others in parts if tau in self.interactions
         )
 
-    def draw_errors(self, columns: Clique, noise: np.random.Generator) -> LeastSquares:
-        """Draw noise of some columns and all interactions among them, as the variances have it."""
-        among = [tau for tau, _, _ in self._blocks(columns) if tau in self.interactions]
-        drawn = {
-            tau: (
-                sqrt(self.interactions[tau][1]) * noise.standard_normal(self.interactions[tau][0].shape),
-                self.interactions[tau][1],
-            )
-            for tau in among
-        }
-        return LeastSquares(self.sizes, drawn)
-
     @property
     def total(self) -> float:
         """The estimated number of records."""
@@ -333,13 +321,12 @@ def fit_squares(tables: Iterable[NoisyTable], sizes: Sequence[int]) -> LeastSqua
 # make of it, along the tree of those with most mutual information (for these themselves, independence); the table of
 # least squares is shrunk towards that (``shrinkage``), a pair that was never measured is just that. Larger tables that
 # were measured are shrunk towards what their pairs make of them. Any other table has the largest entropy among those
-# that agree with all of these. Errors are drawn, too: tables as the published ones might have come out as well.
+# that agree with all of these.
 
 FIT, AGAIN = 10, 5  # rounds of proportional fitting: of a table, and of one that is nearly right
 LARGE = 4_000_000  # cells of a pair, beyond which nothing is made of others
 MOST_PAIR_CELLS = 20_000_000  # cells of all pairs, of which those that were not measured are left out beyond
 POSSIBLE = 1e-6  # records that no cell is without, so that every sum can be made up for
-BEYOND, STEEP = 1 / 2, (0.03, 0.06)  # of the pairs' b: what three columns deviate from their pairs; b itself
 
 
 NO_CLASSES: Classes = MappingProxyType({})
@@ -357,7 +344,7 @@ class Model:
     """Tables that are estimated from the noisy ones. ``sizes``: the number of values of every column."""
 
     def __init__(self, tables: Sequence[NoisyTable], sizes: Sequence[int]) -> None:
-        self.sizes = tuple(sizes)
+        self.sizes, self.tables = tuple(sizes), tuple(tables)
         self.squares = fit_squares(tables, sizes)
         self.total = max(self.squares.total, 0.0)
         self.measured = {one.columns for one in tables}
@@ -375,7 +362,7 @@ class Model:
         if known:
             self.prior = self._fit_beliefs(known, expected)
             result = {pair: self._agreeing_pair(pair) for pair in known}
-            expected |= {pair: table for pair, table in self._chain_pairs(result).items() if pair in expected}
+            expected |= {pair: table for pair, table in self.chain_pairs(result).items() if pair in expected}
             self.prior = self._fit_beliefs(known, expected)
             result = {pair: self._agreeing_pair(pair) for pair in known}
         return self._with_larger(Tables(self.singles, {pair: result.get(pair, expected[pair]) for pair in pairs}))
@@ -419,6 +406,17 @@ class Model:
             return self.beliefs.get(clique)
         return self.prior.believe_unmeasured(table)
 
+    def table_kind(self, columns: Clique) -> int:
+        """Return what is known of a table: 0 of one column, 1 inside a measured one, else its columns, at most 4."""
+        if len(columns) < 2:
+            return 0
+        return 1 if any(set(columns) <= set(one) for one in self.measured) else min(len(columns), 4)
+
+    def cell_noise(self, columns: Clique) -> float:
+        """Return the variance of the noise of a cell of the least-squares table."""
+        shape = tuple(self.sizes[i] for i in columns)
+        return self.squares.sum_variance(columns, np.eye(1, prod(shape)).reshape(shape))
+
     def _believed_column(self, place: int) -> Reals:
         """The table of a column, shrunk towards equally many records of every value, as far as it is noise."""
         observed = self._observe_table((place,), np.full(self.sizes[place], self.total / self.sizes[place]))
@@ -443,9 +441,7 @@ class Model:
         return np.outer(first, second) / max(self.total, 1.0)
 
     def _observe_table(self, clique: Clique, expected: Reals) -> ObservedTable:
-        cell = np.zeros(expected.shape)
-        cell[(0,) * cell.ndim] = 1.0
-        return ObservedTable(self.squares.estimate_table(clique), expected, self.squares.sum_variance(clique, cell))
+        return ObservedTable(self.squares.estimate_table(clique), expected, self.cell_noise(clique))
 
     def _fit_beliefs(self, cliques: Sequence[Clique], expected: Mapping[Clique, Reals]) -> TablePrior:
         observed = {clique: self._observe_table(clique, expected[clique]) for clique in cliques}
@@ -462,7 +458,7 @@ class Model:
     def _to_singles(self, table: Reals, singles: Sequence[Reals]) -> Reals:
         return rake_table(table + POSSIBLE, [((axis,), one) for axis, one in enumerate(singles)], AGAIN)
 
-    def _chain_pairs(self, pairs: Mapping[Clique, Reals]) -> dict[Clique, Reals]:
+    def chain_pairs(self, pairs: Mapping[Clique, Reals]) -> dict[Clique, Reals]:
         """Return what the tree of the strongest pairs makes of all others."""
         tree = strongest_pairs(pairs, len(self.sizes))
         result: dict[Clique, Reals] = {}
@@ -491,43 +487,6 @@ class Model:
             possible = nearest_nonnegative(self.beliefs[clique].mean, self.total) + POSSIBLE
             larger[clique] = rake_table(possible, self._known_margins(Tables(agreeing.singles, larger), clique), AGAIN)
         return Tables(agreeing.singles, larger)
-
-    # Errors ---
-
-    def draw_replicate(self, columns: Clique, noise: np.random.Generator, classes: Classes = NO_CLASSES) -> Reals:
-        """The table of some columns as it might be: drawn from what is believed of those inside it."""
-        errors, published = self.squares.draw_errors(columns, noise), self.agreeing_tables
-        singles = {i: self._draw_table(self.singles[i], (i,), errors, noise) for i in columns}
-        if len(columns) == 1:
-            return merge_values(singles[columns[0]], columns, classes)
-        drawn: dict[Clique, Reals] = {}
-        for clique in sorted((one for one in published.larger if set(one) <= set(columns)), key=len):
-            table = self._draw_table(published.larger[clique], clique, errors, noise)
-            if len(clique) == 2:
-                drawn[clique] = self._to_singles(table, [singles[i] for i in clique])
-            else:
-                drawn[clique] = rake_table(table, self._known_margins(Tables((), drawn), clique), AGAIN)
-        return self._table_from(Tables((), drawn), columns, classes)
-
-    def _draw_table(self, table: Reals, clique: Clique, errors: LeastSquares, noise: np.random.Generator) -> Reals:
-        """A table as it might be: its noise as far as that was believed, and doubt."""
-        belief = self.table_belief(clique)
-        if belief is None:
-            return table
-        known = belief.factor * errors.estimate_table(clique) if belief.factor.any() else 0.0
-        doubt = np.sqrt(belief.doubt) * noise.standard_normal(table.shape)
-        return np.maximum(table + known + doubt, 0.0) + POSSIBLE
-
-    def variance_beyond_pairs(self, columns: int) -> float:
-        """Relative variance of cells of three columns and more around what their pairs make of them.
-
-        b/2 of three columns: what real tables deviate, beyond a sample around a smooth table (measured on census
-        tables: a quarter of what pairs deviate from independence, in ranges a half; where noise hides what pairs do, or
-        few of them decide it, b is what it is in most). Of more columns all triples among them may deviate in the same
-        direction, so the standard deviation grows with their number.
-        """
-        steep = float(np.clip(self.prior.moments[1], *STEEP)) if self.agreeing_tables.larger else 0.0
-        return BEYOND * steep * comb(columns, 3) ** 2
 
 
 def merge_values(table: Reals, columns: Clique, classes: Classes) -> Reals:

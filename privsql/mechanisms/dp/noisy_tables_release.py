@@ -4,39 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache
-from itertools import combinations, pairwise
+from functools import cached_property, lru_cache
+from itertools import chain, combinations, pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import ndtr
 
-from privsql.dp_random import PURE, NoiseLaw, deviation_of
+from privsql.answers.bucket_model import fit_gamma
+from privsql.dp_random import PURE, NoiseLaw, SeededGaussian, SeededNoise, deviation_of
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.exact import fraction_text
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp.noisy_tables import NO_CLASSES, POSSIBLE, NoisyTable, merge_values
+from privsql.mechanisms.dp.noisy_tables import POSSIBLE, Model, NoisyTable, measure_table, merge_values
 from privsql.mechanisms.private import write_release_table
 from privsql.model.manifest import ReleaseTable, Structure
 from privsql.model.manifest import make_structure as part
 from privsql.model.parameters import LARGEST_EPSILON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from privsql.engine.database import Relations
-    from privsql.mechanisms.dp.noisy_tables import Classes, Clique, Ints, Model, Reals
+    from privsql.mechanisms.dp.noisy_tables import Classes, Clique, Ints, Reals
     from privsql.model.manifest import Manifest
+
+    RowMaker = Callable[[Model, np.random.Generator], tuple[Ints, Reals]]
 
 # Figures --------------------------------------------------------------------------------------------------------------
 # Sums over cells of a model's tables, each with the variance of its error.
-
-MANY, ALL = 48, 200  # tables that are drawn; sums up to which each is worked out by itself
-CELLS = 800_000  # of drawn tables that are held at once
-TOGETHER, BEYOND = 0.8, 1.4  # of pairs, and of more columns: from 0, where cells deviate independently, to 2, where all
-# do so in one direction; fitted to census tables
 
 
 @dataclass(frozen=True)
@@ -83,148 +80,338 @@ def sum_by_group(sums: CellSums, values: Reals) -> Reals:
     return result
 
 
-def error_above_zero(mean: Reals, error: Reals) -> Reals:
-    """How far max(x, 0) lies from ``mean`` >= 0, by the root of the mean square, where x is N(mean, error^2).
+# Errors of sums ---
+#
+# What is known of an error before anything is rehearsed. With u the part of a cell of a smaller table that a sum takes,
+# and s^2 the variance of that cell (noise as far as it was believed, and doubt), a smaller table adds
+#
+#     sum (u s)^2 + max((sum u (g - x))^2 - 3 sum (u (1 - S))^2 sigma^2, 0),
+#
+# the second part where the sum of least squares g lies further from the model's x than noise explains. A sum over all
+# values of a column does not deviate from smaller tables: each column of a pair takes off the share of the records that
+# the sum's values of it have. Three columns and more deviate as a sample does, too.
 
-    With u = mean / error it is error^2 (Phi(u) - u phi(u) + u^2 Phi(-u)): half of error^2 at 0.
+DENSE = 2_000_000  # sums by group and cell that are made in one array
+BEYOND_NOISE = 3.0  # variances
+FLOOR = 1e-3, 1e-6  # of a variance: records, and of all records
+
+
+@dataclass(frozen=True)
+class SumErrors:
+    """G sums, their ``variance`` as far as it is known without a rehearsal, and the ``features`` that its error is
+    regressed on (G, 6): 1, log S, log^2 S / 10, log(V/S), log(1 + W/V), where W is the variance if all cells deviated
+    together, and the logarithm of the share that is left out.
     """
-    u = np.divide(mean, error, out=np.full_like(mean, np.inf), where=error > 0)
-    near = np.where(np.isfinite(u), u, 0.0)
-    density = np.exp(-(near**2) / 2) / np.sqrt(2 * np.pi)
-    square = ndtr(near) - near * density + near**2 * ndtr(-near)
-    return np.asarray(error * np.sqrt(np.where(np.isfinite(u), square, 1.0)))
+
+    sums: Reals
+    variance: Reals
+    features: Reals
+
+
+def _sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]]:
+    """The different keys below ``size``, ascending, and the sums of values by key."""
+    if size <= DENSE:
+        places = np.flatnonzero(np.bincount(keys, minlength=size))
+        return places, [np.asarray(np.bincount(keys, one, size)[places], dtype=np.float64) for one in values]
+    places, at = np.unique(keys, return_inverse=True)
+    return places, [np.asarray(np.bincount(at, one), dtype=np.float64) for one in values]
 
 
 class SumEstimator:
-    """Estimates from a model. Errors are drawn once for each set of columns, from a fixed seed: answers don't vary."""
+    """Estimates from a model. What their errors are is rehearsed once, from a fixed seed: answers don't vary.
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    ``make_rows``: returns rows of codes and their weights, which fit a model.
+    """
+
+    def __init__(self, model: Model, make_rows: RowMaker) -> None:
+        self.model, self.make_rows = model, make_rows
         self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.fitted_table)
-        self._drawn: Callable[[Clique], Reals] = lru_cache(maxsize=4)(self._draws)
+        self._squares: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.squares.estimate_table)
+
+    @cached_property
+    def coefficients(self) -> dict[int, ErrorScale]:
+        """What the rehearsal makes of errors, by kind of table."""
+        return rehearse_sums(self)
 
     def estimate_sums(self, sums: CellSums) -> tuple[Reals, Reals]:
         """The sums and the variances of their errors, (G,) each."""
+        errors = self.expect_errors(sums)
+        kind = self.model.table_kind(sums.columns)
+        scale = self.coefficients.get(kind) if kind else None
+        return errors.sums, errors.variance if scale is None else scale.scale_variance(errors)
+
+    def expect_errors(self, sums: CellSums) -> SumErrors:
+        """The sums, and what is known of their errors."""
         table = self.model.fitted_table(sums.columns, sums.classes) if sums.classes else self._whole(sums.columns)
-        return sums.sum_table(table), self._sum_variances(sums, table)
+        codes = np.unravel_index(sums.cell, table.shape)
+        mass = sums.weight * table.reshape(-1)[sums.cell]
+        shares = [self._column_shares(column, sums.classes) for column in sums.columns]
+        left = [self._share_left_out(sums, one, code) for one, code in zip(shares, codes, strict=True)]
+        result, variance, whole = sum_by_group(sums, mass), np.zeros(sums.number), np.zeros(sums.number)
+        for axes in chain.from_iterable(combinations(range(table.ndim), k + 1) for k in range(table.ndim)):
+            own = table.sum(axis=tuple(axis for axis in range(table.ndim) if axis not in axes))
+            within = np.ravel_multi_index(tuple(codes[axis] for axis in axes), own.shape)
+            inside = own.reshape(-1)[within]
+            others = [shares[axis][codes[axis]] for axis in range(table.ndim) if axis not in axes]
+            part = np.divide(mass, inside, out=sums.weight * np.prod(others, axis=0), where=inside > 0)
+            added = self._errors_within(sums, tuple(sums.columns[axis] for axis in axes), own, within, part)
+            left_out = np.prod([left[axis] for axis in axes], axis=0) if len(axes) > 1 else np.ones(sums.number)
+            variance, whole = variance + added[0] * left_out, whole + added[1] * left_out
+        rest = np.prod(left, axis=0)
+        variance += (result * rest if table.ndim > 2 else 0.0) + FLOOR[0] + FLOOR[1] * self.model.total
+        size = np.log(np.maximum(result, 1.0))
+        features = (
+            np.ones_like(size),
+            size,
+            size**2 / 10,
+            np.log(variance / np.maximum(result, 1.0)),
+            np.log1p(whole / variance),
+            np.log(np.maximum(rest, 1e-3)),
+        )
+        return SumErrors(result, variance, np.stack(features, axis=1))
 
-    def _sum_variances(self, sums: CellSums, table: Reals) -> Reals:
-        if len(sums.columns) <= 2 and sums.number <= ALL and not sums.classes:
-            return np.array(
-                [self._exact_variance(sums.columns, weights) for weights in sums.weight_arrays(self.model.sizes)]
-            )
-        errors = self._draws(sums.columns, sums.classes) if sums.classes else self._drawn(sums.columns)
-        drawn = np.stack([sums.sum_table(one) for one in errors])
-        result: Reals = ((drawn - sums.sum_table(table)) ** 2).mean(axis=0)
-        if len(sums.columns) > 2:
-            result = np.maximum(result, self._of_pairs(sums, table)) + self._of_nobody(sums, table)
-            result += self._variance_beyond_pairs(sums, table)
-        return result
-
-    def _exact_variance(self, columns: Clique, weights: Reals) -> float:
-        """Variance of one sum over a table of at most two columns.
-
-        Of a pair the sums along its columns are those of the singles, of a column that of all values the total; what
-        remains of the weights meets the noise as far as it was believed, and the doubt: between that of cells that
-        deviate each for itself and that of cells that do so together, as neighbours do.
-        """
-        squares, belief = self.model.squares, self.model.table_belief(columns)
+    def _errors_within(
+        self, sums: CellSums, columns: Clique, own: Reals, within: Ints, part: Reals
+    ) -> tuple[Reals, Reals]:
+        """Variances that one table inside adds: of cells each by itself, and of all together; 0 for none of a model."""
+        belief = self.model.table_belief(columns)
         if belief is None:
-            return squares.sum_variance(columns, weights)
-        shares = [self.model.singles[i] / max(self.model.total, 1.0) for i in columns]
+            return np.zeros(sums.number), np.zeros(sums.number)
+        noise, classes = self.model.cell_noise(columns), sums.classes
+        square = belief.factor**2 * noise + belief.doubt
+        if len(columns) == 1:  # how much to believe was told by so many cells
+            square = np.maximum(np.minimum(square * (1 + 2 / len(square)), noise), square)
+        error = np.sqrt(merge_values(square, columns, classes)).reshape(-1)
+        places, (taken,) = _sum_places(sums.group * own.size + within, sums.number * own.size, part)
+        group, cell = np.divmod(places, own.size)
+
+        def add(values: Reals) -> Reals:
+            return np.asarray(np.bincount(group, values, sums.number), dtype=np.float64)
+
+        alone, whole = add((taken * error[cell]) ** 2), add(taken * error[cell]) ** 2
+        if columns in self.model.measured:
+            far = (merge_values(self._squares(columns), columns, classes) - own).reshape(-1)
+            unbelieved = merge_values((1 - belief.factor) ** 2 * noise, columns, classes).reshape(-1)
+            beyond = add(np.minimum(taken, 1) * far[cell]) ** 2
+            beyond -= (BEYOND_NOISE if len(columns) > 1 else 1.0) * add(np.minimum(taken, 1) ** 2 * unbelieved[cell])
         if len(columns) == 1:
-            mean = float(weights @ shares[0])
-            smaller, rest = mean**2 * squares.interactions[()][1], weights - mean
-        else:
-            rows, among = weights @ shares[1], shares[0] @ weights
-            mean = float(shares[0] @ rows)
-            smaller = self._exact_variance(columns[:1], rows) + self._exact_variance(columns[1:], among - mean)
-            rest = weights - rows[:, None] - among + mean
-        each = np.abs(rest) * np.sqrt(belief.doubt)
-        doubt = float(np.linalg.norm(each) ** (2 - TOGETHER) * each.sum() ** TOGETHER)
-        noise = squares.sum_variance(columns, belief.factor * rest) if belief.factor.any() else 0.0
-        return smaller + noise + doubt
+            doubt = add(taken**2 * merge_values(belief.doubt, columns, classes)[cell])
+            return self._column_errors(columns, alone, whole, add(taken)) + np.maximum(beyond - doubt, 0.0), whole
+        if columns in self.model.measured:
+            alone += np.maximum(beyond, 0.0)
+        return alone, whole
 
-    def _draws(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        noise = seed_key(0).random_generator("errors", *columns)  # nothing is secret: everything here is published
-        first = self.model.draw_replicate(columns, noise, classes)
-        number = max(8, min(MANY, CELLS // max(1, first.size)))
-        return np.stack([first, *(self.model.draw_replicate(columns, noise, classes) for _ in range(number - 1))])
+    def _column_errors(self, columns: Clique, alone: Reals, whole: Reals, taken: Reals) -> Reals:
+        """Variances of sums over one column: what sums over all of its values do not have is taken off."""
+        number, interactions = self.model.sizes[columns[0]], self.model.squares.interactions
+        return np.maximum(alone - whole / number, 0.0) + interactions[()][1] * (taken / number) ** 2
 
-    def _of_pairs(self, sums: CellSums, table: Reals) -> Reals:
-        """Return the variance that pairs of columns add to sums over tables of more, each cell by that of its pair.
+    def _column_shares(self, column: int, classes: Classes) -> Reals:
+        return merge_values(self.model.singles[column], (column,), classes) / max(self.model.total, 1.0)
 
-        Tables that are drawn are few, and of a cell that a pair has next to nobody in most of them say nothing.
-        """
-        mass = sums.weight * table.reshape(-1)[sums.cell]
-        codes = np.unravel_index(sums.cell, table.shape)
-        result = np.zeros(sums.number)
-        for first, second in combinations(range(len(sums.columns)), 2):
-            pair = sums.columns[first], sums.columns[second]
-            axes = tuple(axis for axis in range(table.ndim) if axis not in (first, second))
-            within = np.ravel_multi_index((codes[first], codes[second]), (table.shape[first], table.shape[second]))
-            own = table.sum(axis=axes).reshape(-1)[within]
-            error = np.sqrt(merge_values(self._cell_variances(pair), pair, sums.classes)).reshape(-1)[within]
-            part = np.divide(mass * error_above_zero(own, error), own, out=np.zeros_like(mass), where=own > 0)
-            place, at = np.unique(sums.group * (table.shape[first] * table.shape[second]) + within, return_inverse=True)
-            each = np.bincount(at, weights=part)
-            of = place // (table.shape[first] * table.shape[second])
-            alone, whole = (np.bincount(of, weights=one, minlength=sums.number) for one in (each**2, each))
-            steep = np.sqrt(alone) ** (2 - TOGETHER) * whole**TOGETHER
-            result += steep * self._share_left_out(sums, codes, (first, second))
-        return result
+    def _share_left_out(self, sums: CellSums, shares: Reals, codes: Ints) -> Reals:
+        """The share of the records whose values of a column no cell of a sum has."""
+        places, _ = _sum_places(sums.group * len(shares) + codes, sums.number * len(shares))
+        group, code = np.divmod(places, len(shares))
+        return np.maximum(1 - np.bincount(group, shares[code], sums.number), 0.0)
 
-    def _of_nobody(self, sums: CellSums, table: Reals) -> Reals:
-        """Return the variance of values that are estimated to be nobody's, shared out by the other columns alone."""
-        codes, result = np.unravel_index(sums.cell, table.shape), np.zeros(sums.number)
-        total = max(self.model.total, 1.0)
-        singles = [
-            merge_values(self.model.singles[each_column], (each_column,), sums.classes) for each_column in sums.columns
-        ]
-        shares = np.array([single[code] / total for single, code in zip(singles, codes, strict=True)])
-        for place, each_column in enumerate(sums.columns):
-            size = self.model.sizes[each_column]
-            noise = self.model.squares.sum_variance((each_column,), np.eye(1, size)[0])
-            error = np.sqrt(merge_values(np.full(size, noise), (each_column,), sums.classes))
-            nobody = np.where(singles[place] <= POSSIBLE, error_above_zero(np.zeros_like(error), error), 0.0)[
-                codes[place]
-            ]
-            part = sum_by_group(sums, sums.weight * nobody * np.delete(shares, place, axis=0).prod(axis=0))
-            result += part**2
-        return result
 
-    def _cell_variances(self, pair: Clique) -> Reals:
-        """Variance of every cell of a pair: noise as far as it was believed, and doubt."""
-        belief, shape = self.model.table_belief(pair), tuple(self.model.sizes[i] for i in pair)
-        cell = np.zeros(shape)
-        cell[0, 0] = 1.0
-        noise = self.model.squares.sum_variance(pair, cell)
-        return np.full(shape, noise) if belief is None else belief.factor**2 * noise + belief.doubt
+# Rehearsal ------------------------------------------------------------------------------------------------------------
+# A table is drawn from the model, measured again with noise of the same laws, and a model is fitted to that. How far
+# answers lie from the drawn table's is regressed on what is known of their errors, by kind of table: inside a measured
+# table, a pair that was not measured, three columns, more. Sums over one column have the variance that is known.
+# No record is looked at.
+#
+# Records are drawn as the published rows are, and differ from the model by random effects of bins of columns:
+# - of every measured pair, as far as its bins lie from the model's beyond their noise: what shrinkage took off;
+# - of pairs that were not measured: of a variance that is ``NOT_MEASURED`` on average, or how far measured pairs lie
+#   from what the tree of the strongest pairs makes of them, if that is more. Few pairs have most of it (in census
+#   tables, too), so it is exponential;
+# - of threes: an eighth of that variance. (On three census tables threes deviate from their pairs by 1/50 to 1/10 of
+#   it.) Nothing that is published says how threes deviate: this ratio is an assumption.
 
-    def _share_left_out(self, sums: CellSums, codes: Sequence[Ints], axes: Sequence[int]) -> Reals:
-        """A sum over all values of a column does not deviate: the product over columns of what is left out of each."""
-        result = np.ones(sums.number)
-        for place in axes:
-            column = sums.columns[place]
-            met = np.unique(np.stack([sums.group, codes[place]]), axis=1)
-            single = merge_values(self.model.singles[column], (column,), sums.classes)
-            share = single[met[1]] / max(self.model.total, 1.0)
-            result *= np.maximum(1 - np.bincount(met[0], weights=share, minlength=sums.number), 0.0)
-        return result
+DRAWN_TABLES, SUBSETS, ASKED = 4, 5, 25  # tables drawn; sets of columns of each kind; questions of each, twice
+BINS, MOST_ASKED_CELLS, LARGEST = 11, 4_000, 200_000
+NOT_MEASURED, OF_THREES, TYPICAL, MOST, MOST_EFFECT = 0.3, 1 / 8, (0.05, 0.3), 0.3, 3.0
+POOLED = 0.3  # of a pair's own strength, which the one of all pairs has beside it
+BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
+FEWEST_IN_BAND, TRIMMED = 100, 0.998
 
-    def _variance_beyond_pairs(self, sums: CellSums, table: Reals) -> Reals:
-        """Return what three columns and more deviate from their pairs, whose own sums don't change by it.
 
-        mu, as a sample does, and ``Model.beyond`` of mu^2, where neighbouring cells deviate together to a part: between
-        the sum of squares and the square of the sum. A sum over all values of a column does not deviate, so each column
-        takes off the share of the records that the sum's values of it have.
-        """
-        mass = sums.weight * table.reshape(-1)[sums.cell]
-        steep = self.model.variance_beyond_pairs(len(sums.columns))
-        alone, whole = np.sqrt(sum_by_group(sums, mass**2)), sum_by_group(sums, mass)
-        result = sum_by_group(sums, sums.weight * mass) + steep * alone ** (2 - BEYOND) * whole**BEYOND
-        codes = np.unravel_index(sums.cell, table.shape)
-        return result * self._share_left_out(sums, codes, range(len(sums.columns)))
+@dataclass(frozen=True)
+class ErrorScale:
+    """By how much errors exceed what is known of them: exp(features beta), features within ``limits`` (2, 6)."""
+
+    beta: Reals
+    limits: Reals
+
+    def scale_variance(self, errors: SumErrors) -> Reals:
+        """Variances of errors."""
+        return np.asarray(errors.variance * np.exp(np.clip(errors.features, *self.limits) @ self.beta))
+
+
+def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int) -> Reals:
+    """Return beta of E[amounts] = exp(features beta), by the likelihood of gamma variables.
+
+    ``amounts`` (n,): squared errors, each beside a variance; the first of ``features`` (n, p) is 1. beta makes the
+    interval of the worst band of true answers with at least so many hold what it should.
+    """
+    basis, change = np.linalg.qr(features)  # terms that go together would hold up the regression
+    scale = np.sign(change[0, 0]) * len(features) ** 0.5
+    basis, change = basis * scale, change / scale
+    beta = np.linalg.solve(change, fit_gamma(basis, amounts))
+    z, band = np.sqrt(amounts / np.exp(features @ beta)), np.searchsorted(BANDS, truth, side="right")
+    widest = [np.quantile(z[band == one], CONFIDENCE) for one in range(6) if (band == one).sum() >= fewest]
+    beta[0] += 2 * np.log(max(1.0, max(widest, default=0) / QUANTILE))
+    return np.asarray(beta)
+
+
+def measure_again(
+    tables: Sequence[NoisyTable], count: Callable[[Clique], Reals], draw: np.random.Generator
+) -> list[NoisyTable]:
+    """Return tables of other counts, measured with noise of the same laws; seeded, for what is published already."""
+    laplace, gaussian = SeededNoise(draw), SeededGaussian(draw)
+    return [
+        measure_table(
+            one.columns,
+            np.rint(count(one.columns)).astype(np.int64),
+            one.budget,
+            gaussian if one.law.concentrated else laplace,
+            one.choice,
+            one.law,
+        )
+        for one in tables
+    ]
+
+
+def rehearse_sums(estimator: SumEstimator) -> dict[int, ErrorScale]:
+    """Return by kind of table by how much errors exceed what is known of them."""
+    model, draw = estimator.model, seed_key(0).random_generator("rehearsal")
+    codes, weights = estimator.make_rows(model, draw)
+    if not len(codes) or model.total < 1:
+        return {}
+    binned = np.stack([bins[codes[:, i]] for i, bins in enumerate(_bin_values(model))], axis=1)
+    strengths = effect_strengths(model)
+    found: dict[int, list[tuple[SumErrors, Reals]]] = {}
+    for _ in range(DRAWN_TABLES):
+        asked = _draw_subsets(model, draw)
+        drawn = draw.poisson(_move_weights(model, binned, weights, asked, strengths, draw)).astype(np.float64)
+        if not drawn.any():
+            continue
+
+        def count(clique: Clique, drawn: Reals = drawn) -> Reals:
+            shape = tuple(model.sizes[i] for i in clique)
+            flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), shape) if clique else np.zeros_like(drawn)
+            return np.bincount(flat.astype(np.int64), drawn, prod(shape)).astype(np.float64).reshape(shape)
+
+        again = SumEstimator(Model(measure_again(model.tables, count, draw), model.sizes), estimator.make_rows)
+        for columns in asked:
+            at = codes[draw.choice(len(codes), ASKED, p=drawn / drawn.sum())]
+            sums = _draw_questions(columns, model.sizes, at, draw)
+            pair = again.expect_errors(sums), sums.sum_table(count(columns))
+            found.setdefault(model.table_kind(columns), []).append(pair)
+    return {kind: _fit_scale(answers) for kind, answers in found.items()}
+
+
+def _fit_scale(answers: Sequence[tuple[SumErrors, Reals]]) -> ErrorScale:
+    features = np.concatenate([one.features for one, _ in answers])
+    truth = np.concatenate([true for _, true in answers])
+    amounts = np.concatenate([(one.sums - true) ** 2 / one.variance for one, true in answers])
+    amounts = np.minimum(amounts, np.quantile(amounts, TRIMMED)) + np.finfo(float).tiny
+    limits = np.quantile(features, [1 - TRIMMED, TRIMMED], axis=0)
+    return ErrorScale(regress_errors(np.clip(features, *limits), amounts, truth, FEWEST_IN_BAND), limits)
+
+
+def _bin_values(model: Model) -> list[Ints]:
+    """By column the bin of each value: at most ``BINS`` of about as many records."""
+    result = []
+    for single in model.singles:
+        middle = (np.cumsum(single) - single / 2) / max(float(single.sum()), POSSIBLE)
+        many = len(single) > BINS
+        result.append(np.minimum((middle * BINS).astype(np.int64), BINS - 1) if many else np.arange(len(single)))
+    return result
+
+
+def effect_strengths(model: Model) -> tuple[float, dict[Clique, float]]:
+    """Return how far measured pairs lie from what the strongest others make of them, and how far each was shrunk.
+
+    Both as variances of relative effects: the mean of (y - mu)^2 less noise by that of mu^2, weighted by precision.
+    """
+    bins = [np.eye(BINS)[one] for one in _bin_values(model)]
+    measured = {pair: table for pair, table in model.pair_tables.items() if pair in model.measured}
+    chained, beyond, within = model.chain_pairs(measured), [], {}
+    for pair, fitted in measured.items():
+        observed, noise = model.squares.estimate_table(pair), model.cell_noise(pair)
+        if pair in chained:
+            beyond.append(_relative_moments(observed, chained[pair], noise + chained[pair]))
+        factor, classes = model.beliefs[pair].factor, dict(zip(pair, (bins[i] for i in pair), strict=True))
+        binned = (merge_values(one, pair, classes) for one in (observed, fitted, (1 - factor) ** 2 * noise))
+        within[pair] = _relative_moments(*binned)
+    above, below = np.sum(beyond, axis=0) if beyond else (0.0, 0.0)
+    total = np.sum([*within.values()], axis=0) if within else np.zeros(2)
+    pooled = POOLED * total[0] / max(total[1], POSSIBLE)
+    return float(above / max(below, POSSIBLE)), {
+        pair: float(np.clip((one / max(other, POSSIBLE) + pooled) / (1 + POOLED), 0.0, MOST))
+        for pair, (one, other) in within.items()
+    }
+
+
+def _relative_moments(observed: Reals, expected: Reals, noise: Reals) -> tuple[float, float]:
+    weight = (expected / (noise + (0.1 * expected) ** 2 + POSSIBLE)) ** 2
+    return float((weight * ((observed - expected) ** 2 - noise)).sum()), float((weight * expected**2).sum())
+
+
+def _move_weights(
+    model: Model,
+    binned: Ints,
+    weights: Reals,
+    asked: Sequence[Clique],
+    strengths: tuple[float, Mapping[Clique, float]],
+    draw: np.random.Generator,
+) -> Reals:
+    """Weights of rows with random effects: of all pairs, and of the threes that are asked for and were not measured."""
+    beyond, within = strengths
+    variances: dict[Clique, float] = {
+        pair: within[pair] if pair in within else draw.exponential(max(NOT_MEASURED, min(beyond, MOST)))
+        for pair in combinations(range(len(model.sizes)), 2)
+    }
+    threes = {three for one in asked for three in combinations(one, 3)}
+    variances |= {
+        three: OF_THREES * float(np.clip(beyond, *TYPICAL)) for three in sorted(threes) if model.table_kind(three) != 1
+    }
+    far = np.zeros(len(weights))
+    for clique, variance in variances.items():
+        far += draw.normal(0, variance**0.5, (BINS,) * len(clique))[tuple(binned[:, i] for i in clique)]
+    result: Reals = weights * np.exp(np.clip(far, -MOST_EFFECT, MOST_EFFECT))
+    return result * (model.total / max(float(result.sum()), POSSIBLE))
+
+
+def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
+    """Columns that are asked for together: some of each kind of table."""
+    number = len(model.sizes)
+    result: set[Clique] = set()
+    measured = sorted(one for one in model.measured if len(one) > 1)
+    for known in (measured, [one for one in combinations(range(number), 2) if one not in model.measured]):
+        small = [one for one in known if prod(model.sizes[i] for i in one) <= LARGEST]
+        result |= {small[k] for k in draw.permutation(len(small))[:SUBSETS].tolist()}
+    for wide in (3, 4):
+        for _ in range(4 * SUBSETS if number >= wide else 0):
+            one = tuple(sorted(draw.choice(number, wide, replace=False).tolist()))
+            if sum(len(each) == wide for each in result) < SUBSETS and prod(model.sizes[i] for i in one) <= LARGEST:
+                result.add(one)
+    return sorted(result, key=lambda one: (len(one), one))
+
+
+def _draw_questions(columns: Clique, sizes: Sequence[int], at: Ints, draw: np.random.Generator) -> CellSums:
+    """Questions for the values of some rows (n, d), and for as many ranges of values of all columns."""
+    cells = [np.array([np.ravel_multi_index(tuple(row[list(columns)]), [sizes[i] for i in columns])]) for row in at]
+    for _ in at:
+        ends = [np.sort(draw.integers(0, sizes[i], 2)) for i in columns]
+        grid = np.ix_(*(np.arange(low, high + 1) for low, high in ends))
+        if prod(len(one.reshape(-1)) for one in grid) <= MOST_ASKED_CELLS:
+            cells.append(np.ravel_multi_index(grid, [sizes[i] for i in columns]).reshape(-1))
+    group = np.repeat(np.arange(len(cells)), [len(one) for one in cells])
+    return CellSums(columns, np.concatenate(cells), group, np.ones(len(group)), len(cells))
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.answers.bucket_model import fit_gamma
 from privsql.answers.softmax import Schedule, Term, fit_softmax, join_blocks, renumber_levels, start_fit
-from privsql.dp_random import SUBSTITUTION, SeededNoise
+from privsql.dp_random import SUBSTITUTION
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp.noisy_tables import NoisyTable, fit_moments, measure_table
+from privsql.mechanisms.dp.noisy_tables_release import measure_again, regress_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -415,8 +415,6 @@ def _sum_cells(weights: Floats, sizes: Ints, cells: Ints, size: int) -> Floats:
 
 CONDITIONS, ATTRIBUTES, SETS, LEAST_SHARE = 150, 3, 10, 0.002
 MOST_EXCESS = 4.0
-BANDS = (1, 50, 200, 1_000, 5_000)
-CONFIDENCE, QUANTILE = 0.95, 1.96
 
 
 def interval_features(members: Floats, count: Floats, variance: Floats, records: int) -> Floats:
@@ -434,13 +432,13 @@ def rehearse(model: TablesModel, tables: Sequence[NoisyTable]) -> list[list[floa
     draw = seed_key(0).random_generator("rehearsal")
     rule, codes = model.rule, model.rule.codes
     drawn = draw_values(model, {k for one in tables for k in one.columns}, draw)
-    noise, again = SeededNoise(draw), []
-    for one in tables:
-        (k,) = one.columns
-        counts = _sum_cells(drawn / codes.sizes[:, None], codes.sizes, codes.tables[k].cells, codes.tables[k].size)
-        exact = np.rint(counts).astype(np.int64).ravel()
-        again.append(measure_table(one.columns, exact, one.budget, noise, one.choice, one.law))
-    weights = fit_tables(again, rule, model, AGAIN).weights
+    shares = drawn / codes.sizes[:, None]
+
+    def count(columns: tuple[int, ...]) -> Floats:
+        table = codes.tables[columns[0]]
+        return _sum_cells(shares, codes.sizes, table.cells, table.size).ravel()
+
+    weights = fit_tables(measure_again(tables, count, draw), rule, model, AGAIN).weights
     found: list[list[Floats]] = [[], []]
     for _ in range(CONDITIONS):
         chosen = draw.choice(len(codes.names), draw.integers(1, min(ATTRIBUTES, len(codes.names)) + 1), replace=False)
@@ -481,13 +479,8 @@ def _regress_errors(answers: Sequence[Floats], records: int) -> list[float]:
     if len(use) < FEWEST:
         return [0.0] * 5
     features = interval_features(members[use], count[use], variance[use], records)
-    basis, change = np.linalg.qr(features)  # terms that go together would hold up the regression
-    basis, change = basis * np.sign(change[0, 0]) * len(use) ** 0.5, change * np.sign(change[0, 0]) / len(use) ** 0.5
     amounts = (count - truth)[use] ** 2 / variance[use]
-    beta = np.linalg.solve(change, fit_gamma(basis, amounts))
-    z, band = np.sqrt(amounts / np.exp(features @ beta)), np.searchsorted(BANDS, truth[use], side="right")
-    widest = [np.quantile(z[band == one], CONFIDENCE) for one in range(6) if (band == one).sum() >= FEWEST]
-    beta[0] += 2 * np.log(max(1.0, max(widest, default=0) / QUANTILE))
+    beta = regress_errors(features, amounts, truth[use], FEWEST)
     return [round(float(one), 6) for one in beta]
 
 
