@@ -130,7 +130,7 @@ class SumEstimator:
 
     @cached_property
     def coefficients(self) -> dict[int, ErrorScale]:
-        """What the rehearsal makes of errors, by kind of table."""
+        """By kind of table the scale of errors that a rehearsal finds."""
         return rehearse_sums(self)
 
     def estimate_sums(self, sums: CellSums) -> tuple[Reals, Reals]:
@@ -171,7 +171,7 @@ class SumEstimator:
         return SumErrors(result, variance, np.stack(features, axis=1))
 
     def _errors_within(
-        self, sums: CellSums, columns: Clique, own: Reals, within: Ints, part: Reals
+        self, sums: CellSums, columns: Clique, smaller: Reals, within: Ints, part: Reals
     ) -> tuple[Reals, Reals]:
         """Variances that one table inside adds: of cells each by itself, and of all together; 0 for none of a model."""
         belief = self.model.table_belief(columns)
@@ -182,24 +182,23 @@ class SumEstimator:
         if len(columns) == 1:  # how much to believe was told by so many cells
             square = np.maximum(np.minimum(square * (1 + 2 / len(square)), noise), square)
         error = np.sqrt(merge_values(square, columns, classes)).reshape(-1)
-        places, (taken,) = _sum_places(sums.group * own.size + within, sums.number * own.size, part)
-        group, cell = np.divmod(places, own.size)
+        places, (taken,) = _sum_places(sums.group * smaller.size + within, sums.number * smaller.size, part)
+        group, cell = np.divmod(places, smaller.size)
 
         def add(values: Reals) -> Reals:
             return np.asarray(np.bincount(group, values, sums.number), dtype=np.float64)
 
         alone, whole = add((taken * error[cell]) ** 2), add(taken * error[cell]) ** 2
-        if columns in self.model.measured:
-            far = (merge_values(self._squares(columns), columns, classes) - own).reshape(-1)
-            unbelieved = merge_values((1 - belief.factor) ** 2 * noise, columns, classes).reshape(-1)
-            beyond = add(np.minimum(taken, 1) * far[cell]) ** 2
-            beyond -= (BEYOND_NOISE if len(columns) > 1 else 1.0) * add(np.minimum(taken, 1) ** 2 * unbelieved[cell])
-        if len(columns) == 1:
-            doubt = add(taken**2 * merge_values(belief.doubt, columns, classes)[cell])
-            return self._column_errors(columns, alone, whole, add(taken)) + np.maximum(beyond - doubt, 0.0), whole
-        if columns in self.model.measured:
-            alone += np.maximum(beyond, 0.0)
-        return alone, whole
+        if columns not in self.model.beliefs:
+            return alone, whole
+        far = (merge_values(self._squares(columns), columns, classes) - smaller).reshape(-1)
+        unbelieved = merge_values((1 - belief.factor) ** 2 * noise, columns, classes).reshape(-1)
+        limited = np.minimum(taken, 1)
+        beyond, doubt = add(limited * far[cell]) ** 2, add(limited**2 * unbelieved[cell])
+        if len(columns) > 1:
+            return alone + np.maximum(beyond - BEYOND_NOISE * doubt, 0.0), whole
+        doubt += add(taken**2 * merge_values(belief.doubt, columns, classes)[cell])
+        return self._column_errors(columns, alone, whole, add(taken)) + np.maximum(beyond - doubt, 0.0), whole
 
     def _column_errors(self, columns: Clique, alone: Reals, whole: Reals, taken: Reals) -> Reals:
         """Variances of sums over one column: what sums over all of its values do not have is taken off."""
@@ -365,7 +364,7 @@ def _move_weights(
     model: Model,
     binned: Ints,
     weights: Reals,
-    asked: Sequence[Clique],
+    subsets: Sequence[Clique],
     strengths: tuple[float, Mapping[Clique, float]],
     draw: np.random.Generator,
 ) -> Reals:
@@ -375,7 +374,7 @@ def _move_weights(
         pair: within[pair] if pair in within else draw.exponential(max(NOT_MEASURED, min(beyond, MOST)))
         for pair in combinations(range(len(model.sizes)), 2)
     }
-    threes = {three for one in asked for three in combinations(one, 3)}
+    threes = {three for one in subsets for three in combinations(one, 3)}
     variances |= {
         three: OF_THREES * float(np.clip(beyond, *TYPICAL)) for three in sorted(threes) if model.table_kind(three) != 1
     }
