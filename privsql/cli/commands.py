@@ -59,6 +59,9 @@ def publish(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="For tests only: a public seed; the release says so.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing release.")] = False,
+    repeat: Annotated[
+        bool, typer.Option("--repeat", help="Replace an existing release only by the same again.")
+    ] = False,
     allow_composition: Annotated[
         bool, typer.Option("--allow-composition", help="Publish the same people again without a guarantee.")
     ] = False,
@@ -69,7 +72,9 @@ def publish(
 ) -> CommandOutcome:
     """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
     spec, key = read_specification(ctx, source), _release_key(key_file, seed)
-    done = api.publish(spec, key=key, replace=replace, allow_composition=allow_composition, fit=fit, options=options)
+    done = api.publish(
+        spec, key=key, replace=replace, repeat=repeat, allow_composition=allow_composition, fit=fit, options=options
+    )
     return CommandOutcome(done.as_json, lambda: printing.print_release(done, verbose=verbose), warnings=done.warnings)
 
 

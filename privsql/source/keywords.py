@@ -58,8 +58,8 @@ BY_ARGUMENT = {("source", key) for key in ("database", "file", "postgres", "mysq
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",)}  # others: as the key is
 TAKEN = (
-    "source", "seed", "key_file", "replace", "allow_composition", "fit", "verbose", "memory_limit", "threads", "json",
-    "help",
+    "source", "seed", "key_file", "replace", "repeat", "allow_composition", "fit", "verbose", "memory_limit", "threads",
+    "json", "help",
 )  # fmt: skip
 KIND, ALGORITHM = "kind", "algorithm"
 NEEDED = {TableShape: ("sensitive", "quasi_identifiers"), ItemSetShape: ("items",), CategoricalShape: ("categories",)}

@@ -18,6 +18,7 @@ from privsql.engine.files import fold_name, temporary_folder
 from privsql.engine.open import is_database, log_of, open_engine
 from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
+from privsql.mechanisms.contract import BudgetComposition
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest
 from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, view_script
 from privsql.releases.draft import Draft, digest_release, is_occupied, private_folder, sweep_drafts
@@ -171,7 +172,15 @@ def describe_cap(cap: str | None) -> str:
 # Publish --------------------------------------------------------------------------------------------------------------
 # ``publish`` and ``plan``: from a specification to a release that has passed its checks.
 
-PUBLISH_KEYWORDS = ("key", "key_file", "seed", "replace", "allow_composition", "fit")  # keywords of publish alone
+PUBLISH_KEYWORDS = (
+    "key",
+    "key_file",
+    "seed",
+    "replace",
+    "repeat",
+    "allow_composition",
+    "fit",
+)  # keywords of publish alone
 
 
 def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Published:
@@ -188,8 +197,9 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
     fresh from the operating system where there is no ledger); the same key and the same records give the same release.
     ``key_file`` holds one, ``seed`` makes one for tests. Subjects that the ledger knows are only published again if a
     guarantee covers both, or if ``allow_composition``, which the release says. ``replace``: a release that is there is
-    replaced. ``fit``: fit a model and store its parameters in the release, which takes as long as ``fit``. Raises
-    ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
+    replaced, and withdrawn in the ledger; ``repeat``: only by the same release again, or one that a guarantee covers
+    beside it, as a job needs it that may run twice. ``fit``: fit a model and store its parameters in the release, which
+    takes as long as ``fit``. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
     refuse_unknown_keywords(how, (*list_keywords(), *RUNNING, *PUBLISH_KEYWORDS), "publish")
     publish_keywords = {name: value for name, value in how.items() if name in PUBLISH_KEYWORDS}
@@ -198,7 +208,13 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
     key = _release_key(publish_keywords)
     with options_from(rest, "publish") as options:
         return publish_spec(
-            PublicationRequest(meant, None, key, bool(publish_keywords.get("allow_composition"))),
+            PublicationRequest(
+                meant,
+                None,
+                key,
+                bool(publish_keywords.get("allow_composition")),
+                repeat=bool(publish_keywords.get("repeat")),
+            ),
             options,
             replace=bool(publish_keywords.get("replace")),
             fit=bool(publish_keywords.get("fit")),
@@ -227,9 +243,11 @@ def publish_spec(
     spec = request.spec
     clock, target = time.monotonic(), spec.target
     replay_target_wal(target)
-    _require_writable(spec, replace=replace)
+    _require_repeatable(request, replace=replace)
+    over = replace or request.repeat
+    _require_writable(spec, replace=over)
     with (
-        (Draft if target.schema is None else SchemaDraft)(target, replace=replace) as draft,
+        (Draft if target.schema is None else SchemaDraft)(target, replace=over) as draft,
         open_engine(draft.spill_folder, options) as db,
         source_session(spec, db, draft.spill_folder, options) as there,
     ):
@@ -237,6 +255,10 @@ def publish_spec(
         request = dataclasses.replace(request, path=prepare_ledger(db, spec), replaces=replaces)
         publication = _prepare_publication(db, there, request, publishing=True)
         publication.require_covered()
+        if request.repeat and replaces is not None and not publication.repeats:
+            raise GuaranteeError(
+                f"{target} holds another release, so --repeat does not replace it; --replace withdraws it"
+            )
         try:
             made = _make_release(publication, draft, options if fit else None)
         except InfeasibleError:
@@ -398,6 +420,14 @@ def _require_writable(spec: Spec, *, replace: bool) -> None:
         if isinstance(error, EngineError | OSError) and is_database(target.file):  # it may well be one
             raise EngineError(f"{target}: can't be read, so it is not replaced: {error}") from error
         raise UsageError(f"{target} is not a release of privsql; it is not replaced") from error
+
+
+def _require_repeatable(request: PublicationRequest, *, replace: bool) -> None:
+    """Raise ``UsageError`` for a repeat of what is drawn afresh, and for two ways of replacing."""
+    if request.repeat and isinstance(request.spec.implementation.composition, BudgetComposition):
+        raise UsageError("--repeat: a differentially private release is drawn afresh, so none is the same again")
+    if request.repeat and replace:
+        raise UsageError("give --repeat or --replace, not both")
 
 
 def _require_release(target: Target) -> None:

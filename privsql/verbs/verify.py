@@ -535,17 +535,19 @@ def run_tests(
     *,
     record: bool = False,
     attach: Sequence[PathLike] | PathLike = (),
+    connection: object | None = None,
 ) -> Tested:
     """Put the queries of files to a release and compare the answers with what the files expect.
 
-    ``record``: write answers that differ into the files; a refusal stays a difference. Raises ``UsageError`` for a file
+    ``record``: write answers that differ into the files; a refusal stays a difference. ``connection``: an open one of
+    DuckDB's, in whose database ``release`` is a schema. Raises ``UsageError`` for a file
     in another form.
     """
     paths = as_paths(files, "files")
     records = [(path, list(read_records(path))) for path in paths]
     if not any(listed for _, listed in records):
         raise UsageError("the files have no query; write one below a line 'query estimate'")
-    with Release(release, attach) as opened:
+    with Release(release, attach, connection=connection) as opened:
         results = [[run_record(opened, one) for one in listed] for _, listed in records]
     if record:
         results = [_record_results(path, listed) for path, listed in zip(paths, results, strict=True)]

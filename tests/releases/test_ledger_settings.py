@@ -1,4 +1,4 @@
-"""The ledger holds what the search of a release found: the same request gives the same release by any solver."""
+"""The same request gives the same release: by any solver, and in a job that runs twice."""
 
 from __future__ import annotations
 
@@ -127,3 +127,36 @@ def test_records_are_divided_as_they_were_where_a_solver_did_it() -> None:
     assert again.allocation.tolist() == moved.tolist() != plan.allocation.tolist()
     with pytest.raises(GuaranteeError, match="not all placed"):
         restore_plan(problem, "setting", stored | {"allocation": (moved + 1).tolist()})
+
+
+# Repeats --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_job_that_runs_twice_gives_the_same_release_or_stops(tmp_path: Path) -> None:
+    """Changed people, a changed request or a release that the ledger does not know stop it; what is there stays."""
+    first = publish(tmp_path, "optimal", "r", "--repeat")
+    assert publish(tmp_path, "optimal", "r", "--repeat") == first
+    spec, release = tmp_path / "r.toml", tmp_path / "r.duckdb"
+    entries = succeeded("ledger", spec, "--json").json["releases"]
+    assert [entry["withdrawn"] for entry in entries] == [True, False]
+    for flags in (("--seed", 8), ("--seed", 7, "--threshold", "1/2")):
+        refused(run("publish", spec, "--repeat", *flags), 1, "release 2", "no guarantee covers both")
+    write(tmp_path / "people.parquet", PEOPLE.format(n=402))
+    refused(run("publish", spec, "--repeat", "--seed", 7), 1, "release 2", "no guarantee covers both")
+    elsewhere = run("publish", spec, "--repeat", "--seed", 7, "--ledger-database", tmp_path / "other.duckdb")
+    refused(elsewhere, 2, "are recorded in")
+    assert tables(release) == first
+    succeeded("publish", spec, "--replace", "--seed", 7)
+
+
+def test_a_repeat_needs_a_ledger_and_no_fresh_noise(tmp_path: Path) -> None:
+    publish(tmp_path, "optimal", "r", ledger="off = true")
+    refused(run("publish", tmp_path / "r.toml", "--repeat", "--seed", 7), 1, "holds another release", "--replace")
+    refused(run("publish", tmp_path / "r.toml", "--repeat", "--replace"), 2, "not both")
+    private = specification(
+        tmp_path,
+        columns='categories = ["sex"]',
+        mechanism='kind = "contingency"\nepsilon = 1\ndomains = { sex = "data" }',
+    )
+    refused(run("publish", private, "--repeat"), 2, "drawn afresh")

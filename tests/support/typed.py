@@ -43,6 +43,8 @@ class Publishing(Planning, total=False):
     """For tests only: a public seed; the release says so."""
     replace: bool
     """Replace an existing release."""
+    repeat: bool
+    """Replace an existing release only by the same again."""
     allow_composition: bool
     """Publish the same subjects again where no guarantee covers it."""
     fit: bool

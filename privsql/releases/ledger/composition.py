@@ -352,6 +352,11 @@ class GroupLedger(Publication):
         """Return the publisher's key, or one derived from records and request, which repeats the release."""
         return self.request.key or self._derive_key()
 
+    @property
+    def repeats(self) -> bool:
+        """Return whether an earlier release is repeated, or covered together with this one."""
+        return self.findings.chain or self.findings.again is not None
+
     def _derive_key(self) -> Key:
         rows = self.subjects.rows
         request_text = json.dumps(extract_request(self.request.plain_spec), sort_keys=True)
@@ -368,7 +373,8 @@ class GroupLedger(Publication):
 
     def _assess_groups(self, book: Book) -> LedgerFindings:
         """Return what it says by the releases that compose by groups."""
-        live = [entry for entry in book.live_entries if entry.epsilon is None and entry != self.replaced]
+        replaced = None if self.request.repeat else self.replaced
+        live = [entry for entry in book.live_entries if entry.epsilon is None and entry != replaced]
         self.verdicts = self.subjects.judge_entries(live)
         alike = [entry for entry in live if self.verdicts[entry.number].is_same]
         same = [entry for entry in alike if entry.is_of(self.request.source_names)]

@@ -127,7 +127,8 @@ class PublicationRequest:
     """A publication: where its ledger lies (None: nowhere), its key if its publisher names one, and what it may do.
 
     ``allow``: no guarantee need cover it and what was published before; ``replaces``: digest of the release at its
-    target; ``choice``: how one record of each person is chosen, if that is decided elsewhere.
+    target; ``choice``: how one record of each person is chosen, if that is decided elsewhere; ``repeat``: what it
+    replaces counts as distributed.
     """
 
     spec: Spec
@@ -136,6 +137,7 @@ class PublicationRequest:
     allow: bool = False
     replaces: str | None = None
     choice: PersonChoice | None = None
+    repeat: bool = False
 
     @property
     def ledger_path(self) -> Path:
@@ -244,6 +246,11 @@ class Publication(ABC):
         """
         is_repeatable = self.request.key is not None or self.source.order != "stream"
         return is_repeatable and not isinstance(self.request.spec.implementation.composition, BudgetComposition)
+
+    @property
+    def repeats(self) -> bool:
+        """Return whether the ledger knows an earlier release beside which this one reveals nothing new."""
+        return False
 
     @abstractmethod
     def compare_earlier(self) -> None:
