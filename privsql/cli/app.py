@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 ReleaseFile = Annotated[
-    Path, typer.Argument(metavar="RELEASE", help="A release: a DuckDB file or a folder of Parquet files.")
+    str,
+    typer.Argument(
+        metavar="RELEASE", help="A release: a DuckDB file, a folder of Parquet files, or a schema (DATABASE::SCHEMA)."
+    ),
 ]
 Memory = Annotated[
     str | None, typer.Option("--memory-limit", help="Memory for the engine, such as 2GB; the rest is spilled to disk.")

@@ -32,6 +32,7 @@ from privsql.cli.app import (
 from privsql.engine.database import Options
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.registry import PACKAGES
+from privsql.source.targets import as_target
 from privsql.system import PICTURES
 
 if TYPE_CHECKING:
@@ -301,7 +302,8 @@ def synthesize(
 @register_command(epilog="privsql serve occ_release.duckdb --open")
 def serve(
     releases: Annotated[
-        list[Path], typer.Argument(metavar="RELEASE...", help="Releases: DuckDB files or folders of Parquet files.")
+        list[str],
+        typer.Argument(metavar="RELEASE...", help="Releases: DuckDB files, folders of Parquet files, or schemas."),
     ],
     options: Options,
     host: Annotated[
@@ -336,7 +338,7 @@ def serve(
     """Serve a web page for queries without SQL, or SQL clients. Answers are those of privsql query."""
 
     def started(address: str) -> None:
-        names = [str(path) for path in releases]
+        names = [str(as_target(one)) for one in releases]
         line = f"serving {', '.join(names)} at {address} (Ctrl-C ends it)"
         print_result(as_json, lambda: {"address": address, "releases": names}, lambda: printing.print_line(line))
 
@@ -473,7 +475,7 @@ def attack(
         ),
     ] = None,
     against: Annotated[
-        list[Path] | None, typer.Option(metavar="RELEASE", help="Another release of the same people; repeatable.")
+        list[str] | None, typer.Option(metavar="RELEASE", help="Another release of the same people; repeatable.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the records known to an adversary.")] = 1,
     within: Annotated[
@@ -534,7 +536,7 @@ def verify(
     release: ReleaseFile,
     options: Options,
     more: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RELEASE]...", help="More releases for --against.")
+        list[str] | None, typer.Argument(metavar="[RELEASE]...", help="More releases for --against.")
     ] = None,
     source: Annotated[
         Path | None,
@@ -543,7 +545,7 @@ def verify(
         ),
     ] = None,
     against: Annotated[
-        list[Path] | None, typer.Option(metavar="RELEASE...", help="Earlier releases of the same people.")
+        list[str] | None, typer.Option(metavar="RELEASE...", help="Earlier releases of the same people.")
     ] = None,
     database: Annotated[
         Path | None,
@@ -564,12 +566,13 @@ def verify(
     which records.
     """
     if more and not against:
-        raise UsageError(f"{more[0]}: verify takes one release; list others after --against")
+        raise UsageError(f"{as_target(more[0])}: verify takes one release; list others after --against")
     keys: dict[str, Any] = {"database": database, "key_file": key_file, "copy_to": copy_to, "options": options}
     spec = load_source(source) if source else None
     outcome = api.verify(release, spec, against=[*(against or ()), *(more or ())], **keys)
     code = 0 if outcome.ok else 1
-    return CommandOutcome(outcome.as_json, lambda: printing.print_verified(release, outcome, verbose=verbose), code)
+    place = str(as_target(release))
+    return CommandOutcome(outcome.as_json, lambda: printing.print_verified(place, outcome, verbose=verbose), code)
 
 
 ledgers = typer.Typer(

@@ -124,7 +124,7 @@ def print_release(done: Published, *, verbose: bool) -> None:
         print_published(done)
         return
     get_console().print(make_pairs(done.list_lines(verbose=False)))
-    print_line(f"wrote {done.release}")
+    print_line(f"wrote {done.target}")
 
 
 def print_published(done: Published) -> None:
@@ -139,10 +139,10 @@ def print_published(done: Published) -> None:
     if len(rows) > MOST_ROWS:
         print_line(f"and {len(rows) - MOST_ROWS:,} more (--json lists all)")
     if done.release:
-        print_line(f"wrote {done.release}")
+        print_line(f"wrote {done.target}")
 
 
-def print_verified(release: Path, outcome: Verified, *, verbose: bool) -> None:
+def print_verified(release: str, outcome: Verified, *, verbose: bool) -> None:
     """Print the summary and the checks that do not hold; with ``verbose`` every check, figure and bound."""
     if outcome.recomputed:
         print_summary(outcome.recomputed.summary)

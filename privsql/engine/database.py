@@ -12,7 +12,8 @@ Three of the protocols, because three things can lie in different places:
 * ``Warehouse``  the publisher's source as well;
 * ``Container``  the files that releases and ledgers are, which are always DuckDB's.
 
-A ``Sink`` is a database that takes releases as schemas; an ``OpenDatabase`` is one that a caller has open.
+A ``Sink`` is a database that takes releases as schemas. A ``ReleaseDatabase`` is one that is no file of its own: a
+server's, or an ``OpenDatabase``, which a caller has open.
 
 ``OrderedRelations`` are those of DuckDB, whose rows have numbers: its fast order of records needs them.
 
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 
     FindTypes = Callable[["Relations"], Mapping[str, str | None]]
     """The type of each column by its folded name; None: that which all of its values have."""
+    ReadContents = Callable[
+        ["Container", tuple[str, str]], tuple[Mapping[str, Sequence[tuple[str, str]]], Sequence["ViewDefinition"]]
+    ]
+    """The tables (columns with their types) and views that a manifest in (database, schema) states."""
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rich.progress import Progress
@@ -284,22 +289,30 @@ class Sink(Protocol):
         """Yield a session, and the name under which the database is attached to it."""
 
 
-class OpenDatabase(Sink, Protocol):
-    """A database that a caller has open in this process, reached by a further connection to the same instance.
+class ReleaseDatabase(Sink, Protocol):
+    """A database that is reached otherwise than by attaching a file.
 
-    ``file``: None for one in memory. Uncommitted rows and temporary tables are of the caller's connection alone.
+    ``file``: of what a caller has open; None for one in memory or of a server.
     """
 
     file: Path | None
 
-    def renew(self) -> OpenDatabase:
+    def renew(self) -> Self:
         """Return the database without the copies that were made of it."""
 
-    def copy_schema(self, name: str, having: str) -> tuple[Path, list[tuple[str, str, str]]]:
+    def copy_schema(self, name: str, having: str, read: ReadContents) -> tuple[Path, list[tuple[str, str, str]]]:
         """Return a file with the tables of a schema as they are at the first call, and (kind, name, definition) of all.
 
-        The file goes with this object. ``UsageError`` if there is no such schema, or no table ``having`` in it.
+        The file goes with this object. ``read``: says what the manifest in table ``having`` of the copy states, where
+        the types and views of the copy follow from that. ``UsageError`` if there is no such schema or table.
         """
+
+
+class OpenDatabase(ReleaseDatabase, Protocol):
+    """A database that a caller has open in this process, reached by a further connection to the same instance.
+
+    Uncommitted rows and temporary tables are of the caller's connection alone.
+    """
 
     def stream_rows(self, origin: Origin) -> AbstractContextManager[tuple[pa.RecordBatchReader, list[Field]]]:
         """Yield the rows of a table or query, and its columns; what Arrow has no type for is text."""

@@ -17,14 +17,22 @@ from privsql.engine.duck.files import SQLiteFile
 from privsql.engine.duck.warehouse import DuckSession, find_open_database, unique_name
 from privsql.engine.files import explain_disguise, sniff_kind, temporary_folder
 from privsql.errors import EngineError, suggest_file
-from privsql.system import SPARK
+from privsql.system import POSTGRES, SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
 
-    from privsql.engine.database import Container, DetachedWarehouse, EngineSession, LockedSession, Origin, Relations
+    from privsql.engine.database import (
+        Container,
+        DetachedWarehouse,
+        EngineSession,
+        LockedSession,
+        Origin,
+        Relations,
+        ReleaseDatabase,
+    )
 
 __all__ = ["find_open_database", "log_of", "translate_errors", "unique_name"]  # beside the functions of this module
 
@@ -57,6 +65,18 @@ class FileSink:
             db.attach(self._file, "house", read_only=False)
             yield db, "house"
             db.detach("house")
+
+
+def find_server_database(address: str, label: str) -> ReleaseDatabase:
+    """Return a Postgres database that takes releases as schemas; messages call it ``label``.
+
+    Raises ``EngineError`` where the extra is missing.
+    """
+    try:
+        from privsql.engine.postgres import PostgresDatabase  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        raise POSTGRES.missing_error() from error
+    return PostgresDatabase(address, label)
 
 
 @contextmanager

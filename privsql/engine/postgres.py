@@ -1,7 +1,8 @@
-"""Postgres 15 or later, through ADBC (the extra ``privsql[postgres]``): its dialect, relations and sessions."""
+"""Postgres 15 or later, through ADBC (the extra ``privsql[postgres]``): its dialect, relations, and releases in it."""
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -10,22 +11,44 @@ import pyarrow as pa
 from adbc_driver_postgresql import dbapi
 from sqlglot import exp
 
+from privsql.engine.duck.connection import Connection
+from privsql.engine.duck.container import CopiedSchemas, DuckContainer
+from privsql.engine.files import fold_name
 from privsql.engine.remote import (
+    BATCH,
     RemoteDialect,
     RemoteRelations,
     as_arrow_table,
     as_plain_batches,
+    as_tuples,
     call_function,
     parse_numbers,
     temporary_name,
     widen_types,
 )
-from privsql.engine.sqlfiles import DIGITS, Field, all_rows, concat_texts, first_characters, one_select, table
+from privsql.engine.sqlfiles import (
+    DIALECT,
+    DIGITS,
+    Field,
+    alias_as,
+    all_rows,
+    column,
+    concat_texts,
+    first_characters,
+    one_select,
+    qualify_tables,
+    render_sql,
+    table,
+    temp_table,
+)
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from privsql.engine.database import ReadContents, ViewDefinition
 
 # Dialect --------------------------------------------------------------------------------------------------------------
 # Postgres' own SQL, its hashes, and its types by privsql's names.
@@ -90,27 +113,33 @@ def _type_name(field: pa.Field) -> str:
 #
 # An address may hold a password. Only libpq gets it, and of libpq's errors only the server's own answer is passed on.
 
+SOURCE_URI = "source.postgres.uri"
 MISTAKES = (adbc_driver_manager.ProgrammingError, adbc_driver_manager.DataError)
 
 
 class PostgresServer:
     """One session, with texts in UTC."""
 
-    def __init__(self, address: str, *, read_only: bool = False) -> None:
-        """Connect; ``read_only``: all is read as it was at one moment, and nothing can be written."""
+    def __init__(self, address: str, label: str = SOURCE_URI, *begin: str) -> None:
+        """Connect; ``label``: of the address in messages; ``begin``: statements that come first."""
         try:
             self._connection = dbapi.connect(address, autocommit=True)
         except adbc_driver_manager.Error as error:
-            why = str(error).partition("FATAL:")[2].strip().split("\n")[0] or "no server answers at source.postgres.uri"
+            why = str(error).partition("FATAL:")[2].strip().split("\n")[0] or f"no server answers at {label}"
             raise EngineError(f"Postgres: {why}") from None  # the text may quote the address
-        self.run_statement("SET TimeZone = 'UTC'")
-        self.run_statement("SET standard_conforming_strings = on")
-        if read_only:
-            self.run_statement("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            for statement in ("SET TimeZone = 'UTC'", "SET standard_conforming_strings = on", *begin):
+                self.run_statement(statement)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """End the session, and with it all that is temporary."""
-        with suppress(RuntimeError), translate_postgres_errors():  # a stream that nobody has read to its end
+        with (
+            suppress(RuntimeError, EngineError),
+            translate_postgres_errors(),
+        ):  # a stream that is not read, or no server
             self._connection.close()
 
     def run_statement(self, sql: str) -> None:
@@ -118,13 +147,31 @@ class PostgresServer:
         with translate_postgres_errors(), self._connection.cursor() as cursor:
             cursor.execute(sql)
 
-    def ingest_table(self, name: str, data: pa.Table, place: str) -> None:
-        """Make a temporary table ``name``, written ``place`` in SQL; decimals keep their width."""
+    @contextmanager
+    def in_transaction(self, mode: str = "", end: str = "COMMIT") -> Iterator[None]:
+        """Make all changes inside or none; ``mode``: of the transaction; ``end``: COMMIT, or ROLLBACK to make none."""
+        self.run_statement(f"BEGIN {mode}")
+        try:
+            yield
+        except BaseException:
+            with suppress(EngineError, UsageError):  # there may be no connection to roll back, and the server then does
+                self.run_statement("ROLLBACK")
+            raise
+        self.run_statement(end)
+
+    def ingest_table(
+        self, name: str, data: pa.Table | pa.RecordBatchReader, place: str, schema: str | None = None
+    ) -> None:
+        """Make a table ``name``, written ``place`` in SQL; decimals keep their width.
+
+        ``schema``: in which it is made; None for a temporary one.
+        """
+        fields = data.schema
         with translate_postgres_errors(), self._connection.cursor() as cursor:
-            cursor.adbc_ingest(name, data, mode="create", temporary=True)
-            for number, kind in enumerate(data.schema.types):
+            cursor.adbc_ingest(name, data, mode="create", db_schema_name=schema, temporary=schema is None)
+            for number, kind in enumerate(fields.types):
                 if pa.types.is_decimal(kind):
-                    column = exp.to_identifier(data.column_names[number], quoted=True).sql(POSTGRES)
+                    column = exp.to_identifier(fields.names[number], quoted=True).sql(POSTGRES)
                     cursor.execute(f"ALTER TABLE {place} ALTER {column} TYPE numeric({kind.precision}, {kind.scale})")
 
     def fetch_schema(self, sql: str) -> pa.Schema:
@@ -245,4 +292,242 @@ def open_postgres(address: str, relation: str | None, query: str | None) -> Post
     """Return a publisher's table or view by its dotted name, or what a SELECT yields; the session writes nothing."""
     named = all_rows(exp.to_table(relation, dialect=POSTGRES)).sql(POSTGRES) if relation else ""
     source = named or one_select(query or "", POSTGRES)
-    return PostgresRelations(PostgresServer(address, read_only=True), source)
+    server = PostgresServer(address, SOURCE_URI, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # of one moment
+    return PostgresRelations(server, source)
+
+
+# Releases -------------------------------------------------------------------------------------------------------------
+# ``ReleaseDatabase`` of ``privsql.engine.database``: schemas of a server, each written in one transaction.
+#
+# What is written is read again and compared before the transaction ends. To open a release is to copy its tables, as
+# they are at one moment, into a file of this machine. Postgres lacks some types: those of a copy are the ones that the
+# manifest states. Rows are read in the order in which they lie, which is that in which they were written.
+
+STAGE, COPY = "server", "copy"  # the databases of a session: what was read again, and the file of a copy
+STATED = "privsql_stated"  # a temporary view
+PLAINLY = ("SET search_path = pg_catalog", "SET row_security = off")  # a policy would hide rows without a word
+LONGEST_NAME = 63  # bytes; the server cuts the rest off
+STORED = {
+    "TINYINT": "SMALLINT", "UTINYINT": "SMALLINT", "USMALLINT": "INTEGER", "UINTEGER": "BIGINT",
+    "UBIGINT": "DECIMAL(20,0)", "HUGEINT": "DECIMAL(38,0)", "TIMESTAMP_S": "TIMESTAMP", "TIMESTAMP_MS": "TIMESTAMP",
+    "UUID": "VARCHAR",
+}  # fmt: skip
+AS_TEXT = re.compile(r"DECIMAL|UUID|UBIGINT|HUGEINT")  # types whose values come as text
+NANOSECONDS = "TIMESTAMP_NS"
+Objects = list[tuple[str, str, str]]
+
+
+class PostgresSchemas(DuckContainer):
+    """A session of DuckDB beside one of a server, whose schemas are those of database ``STAGE``."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        super().__init__(Connection())
+        self.server = server
+        self.create_database(STAGE)
+
+    def close(self) -> None:
+        super().close()
+        self.server.close()
+
+    def list_schemas(self, database: str) -> list[str]:
+        if database != STAGE:
+            return super().list_schemas(database)
+        named = exp.select("CAST(nspname AS TEXT)").from_("pg_namespace")
+        return [name for (name,) in as_tuples(self.server.arrow(named.sql(POSTGRES)))]
+
+    def list_objects(self, database: str, schema: str | None = None) -> Objects:
+        if database != STAGE or schema is None:
+            return super().list_objects(database, schema)
+        holder = exp.EQ(this=exp.column("nspname", "n"), expression=exp.Literal.string(schema))
+        inside = (
+            exp.select(
+                "coalesce(CASE c.relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' END, i.type) AS kind",
+                "coalesce(CAST(c.relname AS TEXT), i.identity) AS name",
+                "CASE c.relkind WHEN 'v' THEN pg_get_viewdef(c.oid) ELSE '' END AS text",
+            )
+            .from_("pg_depend AS d")
+            .join("pg_namespace AS n", on="d.refclassid = n.tableoid AND d.refobjid = n.oid")
+            .join(
+                "LATERAL pg_identify_object(d.classid, d.objid, d.objsubid) AS i", join_type="cross", dialect=POSTGRES
+            )
+            .join("pg_class AS c", on="d.classid = c.tableoid AND d.objid = c.oid", join_type="left")
+            .where(holder.copy(), "i.type <> 'default acl'")
+        )
+        comments = (
+            exp.select("'comment'", "CAST(c.relname AS TEXT) || coalesce('.' || a.attname, '')", "description")
+            .from_("pg_description AS d")
+            .join("pg_class AS c", on="d.classoid = c.tableoid AND d.objoid = c.oid")
+            .join("pg_namespace AS n", on="c.relnamespace = n.oid")
+            .join(
+                "pg_attribute AS a", on="a.attrelid = c.oid AND a.attnum = objsubid AND objsubid > 0", join_type="left"
+            )
+            .where(holder)
+        )
+        rows = self.server.arrow(exp.union(inside, comments, distinct=False).sql(POSTGRES))
+        return sorted((kind, name, text) for kind, name, text in as_tuples(rows))
+
+    @contextmanager
+    def replace_tables(
+        self,
+        database: str,
+        place: tuple[str, str],
+        tables: Sequence[str],
+        views: Sequence[ViewDefinition],
+        former: Sequence[tuple[str, str]] = (),
+    ) -> Iterator[None]:
+        schema, server = place[1], self.server
+        fields = {name: self.list_fields(table(name, database)) for name in tables}
+        _require_short(
+            [schema, *tables, *(view.name for view in views), *(f.name for one in fields.values() for f in one)]
+        )
+        with server.in_transaction():
+            lock = call_function("pg_advisory_xact_lock", call_function("hashtext", exp.Literal.string(schema)))
+            server.arrow(exp.select(exp.cast(lock, "TEXT")).sql(POSTGRES))  # of two at once the second one looks later
+            if schema not in self.list_schemas(STAGE):
+                server.run_statement(f"CREATE SCHEMA {exp.to_identifier(schema, quoted=True).sql(POSTGRES)}")
+            for kind, name in sorted(former, reverse=True):  # views before their tables
+                server.run_statement(f"DROP {kind} {_write_name(name, schema)}")
+            for kind, name, _ in self.list_objects(STAGE, schema):
+                raise UsageError(f"there is {kind} {name!r}")
+            self.create_schema(schema, into=STAGE)
+            for name, columns in fields.items():
+                self._send_table(database, schema, name, columns)
+                self.fetch_table(schema, name, columns, into=STAGE)
+            for view in views:
+                server.run_statement(f"CREATE VIEW {_write_name(view.name, schema)} AS {_write_view(view, schema)}")
+                comment = exp.Literal.string(view.comment).sql(POSTGRES)
+                server.run_statement(f"COMMENT ON VIEW {_write_name(view.name, schema)} IS {comment}")
+            yield
+
+    def _send_table(self, database: str, schema: str, name: str, columns: Sequence[Field]) -> None:
+        """Copy a table into a schema of the server."""
+        if any(NANOSECONDS in one.type for one in columns):
+            raise UsageError(f"Postgres has no type for {NANOSECONDS} in table {name!r}; cast it in source.query")
+        query, place = exp.select(*map(_send_column, columns)).from_(table(name, database)), _write_name(name, schema)
+        with self.stream_batches(query, BATCH) as rows:
+            self.server.ingest_table(name, rows, place, schema)
+        for one in columns:
+            if "UUID" in one.type:
+                shown, kind = column(one.name).sql(POSTGRES), one.type.lower()
+                self.server.run_statement(f"ALTER TABLE {place} ALTER {shown} TYPE {kind} USING {shown}::{kind}")
+
+    def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
+        """Copy a table of the server into the same schema of an attached database, in these types."""
+        read = exp.select(*map(_fetch_column, columns)).from_(exp.table_(name, schema, quoted=True)).order_by("ctid")
+        with self.server.stream_batches(read.sql(POSTGRES)) as batches:
+            self.register_arrow("fetched", as_plain_batches(batches, BATCH, translate_postgres_errors))
+            values = [
+                alias_as(exp.cast(column(one.name), exp.DataType.build(one.type, dialect=DIALECT)), one.name)
+                for one in columns
+            ]
+            typed = render_sql(exp.select(*values).from_(temp_table("fetched")))
+            self.connection.run(f"CREATE TABLE {render_sql(table(name, into, schema))} AS {typed}")
+            self.drop("fetched")
+
+    def list_columns(self, schema: str, name: str) -> list[Field]:
+        """Return the columns of a table of the server."""
+        return read_fields(self.server.fetch_schema(all_rows(exp.table_(name, schema, quoted=True)).sql(POSTGRES)))
+
+    def state_view(self, schema: str, view: ViewDefinition) -> str:
+        """Return the definition of a view as the server writes it down, in a transaction that is rolled back."""
+        self.server.run_statement(f"CREATE TEMP VIEW {STATED} AS {_write_view(view, schema)}")
+        written = call_function(
+            "pg_get_viewdef", exp.cast(exp.Literal.string(STATED), exp.DataType.build("regclass", udt=True))
+        )
+        text = as_tuples(self.server.arrow(exp.select(written).sql(POSTGRES)))[0][0]
+        self.server.run_statement(f"DROP VIEW {STATED}")
+        return str(text)
+
+
+class PostgresDatabase(CopiedSchemas):
+    """A database of a server; each call connects on its own."""
+
+    file: Path | None = None
+
+    def __init__(self, address: str, label: str) -> None:
+        super().__init__()
+        self._address, self._label = address, label
+
+    def renew(self) -> PostgresDatabase:
+        return PostgresDatabase(self._address, self._label)
+
+    @contextmanager
+    def open_for_writing(self) -> Iterator[tuple[PostgresSchemas, str]]:
+        with PostgresSchemas(PostgresServer(self._address, self._label, *PLAINLY)) as db:
+            yield db, STAGE
+
+    def _copy_tables(self, schema: str, having: str, read: ReadContents, file: Path) -> Objects:
+        with self.open_for_writing() as (db, _):
+            db.attach(file, COPY, read_only=False)
+            with db.server.in_transaction("ISOLATION LEVEL REPEATABLE READ", "ROLLBACK"):
+                alike = [one for one in db.list_schemas(STAGE) if fold_name(one) == fold_name(schema)]
+                if not alike:
+                    raise UsageError(f"there is no schema {schema!r}")
+                objects = _copy_release(db, schema if schema in alike else alike[0], having, read)
+            db.detach(COPY)
+        return objects
+
+
+def _copy_release(db: PostgresSchemas, schema: str, having: str, read: ReadContents) -> Objects:
+    """Copy the stated tables of a schema, and its views where they are the stated ones; return all of its objects.
+
+    Those that were copied have the definitions of the copy.
+    """
+    present = {(kind, name): text for kind, name, text in db.list_objects(STAGE, schema)}
+    if ("table", having) not in present:
+        raise UsageError(f"schema {schema!r} has no table {having!r}")
+    columns = db.list_columns(schema, having)
+    if not all(one.is_published for one in columns):
+        raise UsageError(f"table {having!r} has a column of another type")
+    db.create_schema(schema, into=COPY)
+    db.fetch_table(schema, having, columns, into=COPY)
+    tables, views = read(db, (COPY, schema))
+    for name in [name for name in tables if name != having and ("table", name) in present]:
+        stated = [Field(*one) for one in tables[name]]
+        strange = {one.name for one in db.list_columns(schema, name)} - {one.name for one in stated}
+        present |= {("column", f"{name}.{one}"): "" for one in strange}
+        db.fetch_table(schema, name, stated, into=COPY)
+    if all(("table", name) in present for name in tables):  # which the views read
+        same = [one for one in views if present.get(("view", one.name)) == db.state_view(schema, one)]
+        db.define_views(same, into=COPY, schema=schema)
+    copied = {(kind, name): text for kind, name, text in db.list_objects(COPY, schema) if kind != "comment"}
+    return sorted((*one, text) for one, text in (present | {one: copied[one] for one in copied}).items())
+
+
+def _require_short(names: Iterable[str]) -> None:
+    """Raise ``UsageError`` for a name that the server would cut."""
+    for name in names:
+        if len(name.encode()) > LONGEST_NAME:
+            raise UsageError(f"Postgres takes names of at most {LONGEST_NAME} bytes, and {name!r} is longer")
+
+
+def _write_name(name: str, schema: str) -> str:
+    return exp.table_(name, schema, quoted=True).sql(POSTGRES)
+
+
+def _write_view(view: ViewDefinition, schema: str) -> str:
+    """Return the SELECT of a view over the tables of a schema, in the server's SQL."""
+    query = qualify_tables(view.query, schema)
+    for one in query.find_all(exp.Table):
+        if one.catalog:
+            one.set("db", one.args["catalog"])
+            one.set("catalog", None)
+    return ENGINE.render_sql(query, lambda _: None)
+
+
+def _send_column(one: Field) -> exp.Expr:
+    """Return a column in a type of the server's."""
+    kind = one.type.removesuffix("[]")
+    stored = STORED.get(kind, kind) + one.type[len(kind) :]
+    value = column(one.name)
+    return (
+        value
+        if stored == one.type
+        else alias_as(exp.cast(value, exp.DataType.build(stored, dialect=DIALECT)), one.name)
+    )
+
+
+def _fetch_column(one: Field) -> exp.Expr:
+    """Return a column as it comes over: what Arrow has no type for, as text."""
+    kind = "TEXT[]" if one.is_list else "TEXT"
+    return alias_as(exp.cast(column(one.name), kind), one.name) if AS_TEXT.match(one.type) else column(one.name)

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from privsql.engine import parquet, sqlfiles
-from privsql.engine.open import log_of
+from privsql.engine.open import log_of, open_locked
 from privsql.engine.sqlfiles import Field, all_rows, column, fill, table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError, suggest_file
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import MANIFEST, PARAMETERS, Check, CheckResult, Manifest, run_checks
-from privsql.releases.draft import MAIN, find_schema, sweep_drafts
+from privsql.releases.draft import HOLDER, MAIN, digest_schema, find_schema, sweep_drafts
+from privsql.source.targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from privsql.engine.database import Container, ViewDefinition
     from privsql.engine.parquet import ParquetLayout
     from privsql.engine.sqlfiles import Holes
     from privsql.mechanisms.contract import Columns, Mechanism
-    from privsql.source.targets import Target
 
 # Attached releases ----------------------------------------------------------------------------------------------------
 # A release whose tables an engine can read, with its manifest and the mechanism that made it.
@@ -191,7 +192,7 @@ def locate_release(target: Target) -> StoredRelease:
     sweep_drafts(target)
     if target.opened is not None and target.schema is not None:
         try:
-            place, objects = target.opened.copy_schema(target.schema, MANIFEST)
+            place, objects = target.opened.copy_schema(target.schema, MANIFEST, _read_contents)
         except UsageError as error:
             raise UsageError(f"{target} is not a release of privsql: {error}") from error
         return StoredRelease(target, place, objects=objects)
@@ -216,6 +217,22 @@ def locate_release(target: Target) -> StoredRelease:
             may_change = f"{log} lies beside it and may change what it holds; close the release where it is open"
             raise GuaranteeError(f"{target}: {may_change}")
     return StoredRelease(target, place)
+
+
+def digest_release(target: Target) -> str:
+    """Return SHA-256 of a release: of its file, of the files of its folder in order, or of a schema's tables."""
+    place, schema = target.file, target.schema
+    if schema is not None:
+        if target.opened is not None:
+            target = replace(target, opened=target.opened.renew())  # as it is now; the copy goes with this object
+            place = locate_release(target).place
+        with open_locked({HOLDER: place.resolve()}, home=HOLDER) as db:
+            return digest_schema(db, HOLDER, find_schema(db, HOLDER, schema) or schema)
+    hasher = hashlib.sha256()
+    for path in sorted(one for one in place.rglob("*.parquet") if one.is_file()) if place.is_dir() else [place]:
+        with path.open("rb") as content:
+            hasher.update(hashlib.file_digest(content, "sha256").digest())
+    return hasher.hexdigest()
 
 
 def _scan_folder(target: Target, place: Path) -> StoredRelease:
@@ -461,6 +478,12 @@ def _read_manifest(db: Container, stored: StoredRelease, place: tuple[str, str],
     if mechanism.states_counts and None in (manifest.records, manifest.published, manifest.suppressed):
         raise EngineError("its manifest does not state how many records are published")
     return release
+
+
+def _read_contents(db: Container, place: tuple[str, str]) -> tuple[Columns, Sequence[ViewDefinition]]:
+    """Return what the manifest in (database, schema) states: the columns of all tables, and the views."""
+    release = _read_manifest(db, StoredRelease(Target(Path(MANIFEST), place[1]), Path(MANIFEST)), place, place[0])
+    return release.stated_tables, release.views
 
 
 def _find_numbers_beyond(release: AttachedRelease) -> list[str]:

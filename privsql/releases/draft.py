@@ -127,7 +127,7 @@ def _draft_prefix(target: Target) -> str:
 
 def _draft_folder(target: Target) -> Path:
     """Return the folder of its drafts: beside it, where it is a file."""
-    return Path(tempfile.gettempdir()) if target.in_memory else target.path.parent
+    return Path(tempfile.gettempdir()) if target.has_no_file else target.path.parent
 
 
 def sweep_drafts(target: Target) -> None:
@@ -160,7 +160,7 @@ def _flush_path(path: Path) -> None:
 
 
 # Identity -------------------------------------------------------------------------------------------------------------
-# Check whether a target is occupied, and compute the digest that identifies a release.
+# Check whether a target is occupied, and compute the digest that identifies a release in a schema.
 
 MAIN = "main"  # the schema of a file that is a release
 HOLDER = "holder"  # the database as which a file is attached of which a schema is meant
@@ -181,23 +181,8 @@ def is_occupied(target: Target) -> bool:
 
 def find_schema(db: Container, database: str, name: str) -> str | None:
     """Return the schema of an attached database that the engine takes ``name`` for; None if there is none."""
-    return next((one for one in [MAIN, *db.list_schemas(database)] if fold_name(one) == fold_name(name)), None)
-
-
-def digest_release(release: Target) -> str:
-    """Return SHA-256 of a release: of its file, of the files of its folder in order, or of a schema's tables."""
-    place = release.file
-    if release.opened is not None and release.schema is not None:
-        with release.sink.open_for_writing() as (db, database):
-            return digest_schema(db, database, find_schema(db, database, release.schema) or release.schema)
-    if release.schema is not None:
-        with open_locked({HOLDER: place.resolve()}, home=HOLDER) as db:
-            return digest_schema(db, HOLDER, find_schema(db, HOLDER, release.schema) or release.schema)
-    hasher = hashlib.sha256()
-    for path in sorted(one for one in place.rglob("*.parquet") if one.is_file()) if place.is_dir() else [place]:
-        with path.open("rb") as content:
-            hasher.update(hashlib.file_digest(content, "sha256").digest())
-    return hasher.hexdigest()
+    listed = [MAIN, *db.list_schemas(database)]
+    return name if name in listed else next((one for one in listed if fold_name(one) == fold_name(name)), None)
 
 
 def digest_schema(db: Container, database: str, schema: str) -> str:

@@ -32,7 +32,7 @@ from privsql.source.spec import (
     load,
     redirect_spec,
 )
-from privsql.source.targets import MEMORY, open_database, require_file_name
+from privsql.source.targets import MEMORY, ServerAddress, open_database, require_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -229,7 +229,8 @@ def adjust_spec(spec: Spec, overrides: Mapping[str, Any], way: InputStyle) -> Sp
         if new
     }
     changed = Spec.model_validate(dict(spec) | parts) if parts else spec
-    return redirect_spec(changed, as_path(require_file_name(to)) if to else None, form, schema)
+    place = require_file_name(to) if to else None
+    return redirect_spec(changed, place if isinstance(place, ServerAddress | None) else as_path(place), form, schema)
 
 
 def _collect_changes(spec: Spec, present: Mapping[str, Any], way: InputStyle) -> dict[str, dict[str, Any]]:
@@ -247,7 +248,9 @@ def _collect_changes(spec: Spec, present: Mapping[str, Any], way: InputStyle) ->
 
 def _dump_stated(part: BaseModel) -> dict[str, Any]:
     """Return the keys of a section that its publisher wrote, as a specification holds them."""
-    return part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    stated = part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    to = getattr(part, "to", None)
+    return stated | ({"to": to} if isinstance(to, ServerAddress) else {})  # with its password
 
 
 def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way: InputStyle) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 from pydantic import (
     BeforeValidator,
     Field,
+    InstanceOf,
+    PlainSerializer,
     SerializeAsAny,
     ValidationError,
     WithJsonSchema,
@@ -21,6 +23,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from privsql.calls import PathLike, as_exact_data, as_path, at_home
@@ -37,7 +40,15 @@ from privsql.mechanisms.contract import (
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.model.parameters import WORDS, Bins, NullPolicy, Order, Parameters, Positive, Wording
 from privsql.source.places import WHEREVER, Source, SpecPart, is_table, join_base, optional_key
-from privsql.source.targets import SchemaName, Target, open_database, require_file_name, target_in
+from privsql.source.targets import (
+    SchemaName,
+    ServerAddress,
+    Target,
+    open_database,
+    require_file_name,
+    target_at,
+    target_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -213,15 +224,22 @@ def _wording_key(description: str) -> Any:
     return optional_key(description, max_length=WORDS, exclude_if=lambda text: text is None)
 
 
+Destination = Annotated[
+    Path | SkipJsonSchema[InstanceOf[ServerAddress]],
+    BeforeValidator(require_file_name),
+    PlainSerializer(str, when_used="json"),
+]
+
+
 class ReleaseSection(SpecPart):
     """The release's name (that of its view) and target, and what its report says of it in the publisher's words."""
 
     name: str | None = optional_key("Name of the release; its views are called NAME_weighted and the like.")
-    to: Annotated[Path, BeforeValidator(require_file_name)] | None = optional_key(
-        "File or folder to write the release to."
+    to: Destination | None = optional_key(
+        "File or folder to write the release to; with a schema also a Postgres database, postgresql://user@host/database."
     )
     schema_: SchemaName | None = optional_key(
-        "Schema of database file ``to`` that becomes the release. The rest of that file is no part of the release, so "
+        "Schema of database ``to`` that becomes the release. The rest of that file is no part of the release, so "
         "do not hand the file out. [default: the whole file]",
         alias="schema",
     )
@@ -375,6 +393,8 @@ class Spec(SpecPart):
     def _require_file_for_schema(self) -> Spec:
         if self.release.schema_ is not None and self.format != "duckdb":
             raise ValueError(f"release.schema: a release in {self.format} has none; leave out one of schema and format")
+        if self.release.schema_ is None and isinstance(self.release.to, ServerAddress):
+            raise ValueError("release.schema: a release in a Postgres database is a schema of it; name one")
         return self
 
     @model_validator(mode="wrap")
@@ -404,12 +424,14 @@ class Spec(SpecPart):
 
     @property
     def target(self) -> Target:
-        """Return the file or folder that becomes the release, or the schema of a file."""
+        """Return the file or folder that becomes the release, or the schema of a file or a server."""
         ending = ".duckdb" if self.format == "duckdb" else ""
-        opened = self.release.opened
+        opened, to = self.release.opened, self.release.to
         if opened is not None and self.release.schema_ is not None:
             return target_in(opened, self.release.schema_)
-        return Target(self.release.to or Path(f"{self.name}_release{ending}"), self.release.schema_)
+        if isinstance(to, ServerAddress):
+            return target_at(to, self.release.schema_ or "")
+        return Target(to or Path(f"{self.name}_release{ending}"), self.release.schema_)
 
     @property
     def implementation(self) -> Mechanism[Any]:
@@ -427,7 +449,7 @@ def _require_same_names(categories: Iterable[str], domains: Iterable[str]) -> No
             raise ValueError(f"mechanism.domains.{label} is not one of columns.categories")
 
 
-def redirect_spec(spec: Spec, to: Path | None, form: str | None, schema: str | None = None) -> Spec:
+def redirect_spec(spec: Spec, to: Path | ServerAddress | None, form: str | None, schema: str | None = None) -> Spec:
     """Return the specification with another target, format or schema."""
     if to is None and form is None and schema is None:
         return spec
@@ -435,7 +457,8 @@ def redirect_spec(spec: Spec, to: Path | None, form: str | None, schema: str | N
         raise UsageError(f"--format {form!r} is not one of 'duckdb', 'parquet'")
     release = spec.release
     if form is not None and form != spec.format:
-        default = release.to.with_suffix("" if form == "parquet" else ".duckdb") if release.to else None
+        ending = "" if form == "parquet" else ".duckdb"
+        default = release.to.with_suffix(ending) if isinstance(release.to, Path) else release.to
         release = release.model_copy(update={"format": form, "to": default})
     if to is not None:
         release = release.model_copy(update={"to": to})
@@ -456,7 +479,8 @@ def bind_connection(spec: Spec, connection: object | None) -> Spec:
         return spec
     database, to = spec.source.database, spec.release.to if spec.release.states_target else None
     source = spec.source.opened or (open_database(connection, database) if database is not None else None)
-    release = open_database(connection, to) if spec.release.schema_ is not None else None
+    in_schema = spec.release.schema_ is not None
+    release = open_database(connection, to) if in_schema and not isinstance(to, ServerAddress) else None
     if source is None and release is None:
         raise UsageError("connection: neither the source nor the release lies in it; give table or query, or schema")
     parts = {"source": spec.source.with_open_database(source), "release": spec.release.with_open_database(release)}
@@ -577,7 +601,9 @@ def build(
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from error
     there = spec.source.with_base(base)
-    release = spec.release.model_copy(update={"to": join_base(base, spec.target.file)})
+    release, to = spec.release, spec.release.to
+    if not isinstance(to, ServerAddress):
+        release = release.model_copy(update={"to": join_base(base, spec.target.file)})
     if not spec.release.states_target:
         release.model_fields_set.discard("to")
     ledger = spec.ledger

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from pydantic import AfterValidator
 
@@ -17,7 +18,7 @@ from privsql.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from privsql.engine.database import OpenDatabase, Sink
+    from privsql.engine.database import OpenDatabase, ReleaseDatabase, Sink
 
 # Targets --------------------------------------------------------------------------------------------------------------
 # A file, a folder, or a schema of a database that holds other things as well.
@@ -27,7 +28,13 @@ DATABASES = (".db", ".duckdb", ".ddb", ".sqlite", ".sqlite3")
 MEMORY = "memory"  # the name of a database that is no file
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash too, as a path has it
 TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-PLACES = "a release is a file (NAME.duckdb), a folder (format = 'parquet') or a schema of a DuckDB file (FILE::SCHEMA)"
+PLACES = (
+    "a release is a file (NAME.duckdb), a folder (format = 'parquet'), or a schema of a DuckDB file (FILE::SCHEMA) or "
+    "of a Postgres database (postgresql://HOST/DATABASE::SCHEMA)"
+)
+SERVER = re.compile(r"postgres(ql)?:/+")
+COLLAPSED = re.compile(r"(postgres(?:ql)?):/(?!/)")  # an address that was a path once
+PUBLIC_PARTS = ("dbname", "host", "port", "user")  # of an address, behind its question mark
 TAKEN = ("main", "temp", "pg_catalog", "information_schema")  # schemas that are every database's own
 
 
@@ -42,13 +49,41 @@ def _require_schema_name(name: str) -> str:
 SchemaName = Annotated[str, AfterValidator(_require_schema_name)]
 
 
+class ServerAddress:
+    """The address of a Postgres database. Its text names the place; only ``secret`` has the password."""
+
+    def __init__(self, text: str) -> None:
+        """Raise ``UsageError`` for what is no address."""
+        self.secret = COLLAPSED.sub(r"\1://", text)
+        try:
+            parts = urlsplit(self.secret)
+        except ValueError as error:
+            raise UsageError("the address of a Postgres database is no URL; quote its parts") from error
+        login, at, host = parts.netloc.rpartition("@")
+        query = urlencode([one for one in parse_qsl(parts.query) if one[0] in PUBLIC_PARTS], safe="/:")
+        self._label = f"postgresql://{login.partition(':')[0]}{at}{host}{parts.path}{query and '?'}{query}"
+
+    def __str__(self) -> str:
+        return self._label
+
+    def __repr__(self) -> str:
+        return f"<ServerAddress {self._label}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ServerAddress) and self.secret == other.secret
+
+    def __hash__(self) -> int:
+        return hash(self.secret)
+
+
 @dataclass(frozen=True)
 class Target:
     """A file or folder, or a schema of a database file, that is a release or becomes one."""
 
     file: Path
     schema: str | None = None
-    opened: OpenDatabase | None = field(default=None, compare=False, repr=False)  # the database, where a caller has it
+    opened: ReleaseDatabase | None = field(default=None, compare=False, repr=False)  # a server's, or a caller's
+    address: ServerAddress | None = None  # of a server, of which ``file`` is no more than the name
 
     @classmethod
     def parse(cls, path: Path) -> Target:
@@ -69,11 +104,11 @@ class Target:
 
     def resolve(self) -> Target:
         """Return the target without links and relative parts."""
-        return self if self.in_memory else replace(self, file=self.file.resolve())
+        return self if self.has_no_file else replace(self, file=self.file.resolve())
 
     @property
-    def in_memory(self) -> bool:
-        """Return whether it is a schema of a database in memory, of which no other process knows."""
+    def has_no_file(self) -> bool:
+        """Return whether it is a schema of a database in memory, of which no other process knows, or of a server."""
         return self.opened is not None and self.opened.file is None
 
     @property
@@ -84,7 +119,7 @@ class Target:
         return self.opened or FileSink(self.file)
 
     def __str__(self) -> str:
-        return str(self.path)
+        return str(self.path) if self.address is None else f"{self.address}{MARK}{self.schema}"
 
     __fspath__ = __str__
 
@@ -93,12 +128,19 @@ def as_target(release: PathLike, connection: object | None = None) -> Target:
     """Return the target of a release that a caller hands over; ``UsageError`` for what is no path.
 
     ``connection``: open in this process; the release is a schema of its database, by its name or ``FILE::SCHEMA``.
+    A schema of a server is ``ADDRESS::SCHEMA``.
     """
     if isinstance(release, Target):
         return release
     target = getattr(release, "target", None)
     if isinstance(target, Target):
         return target if target.opened is None else replace(target, opened=target.opened.renew())  # as it is now
+    text = os.fspath(release) if isinstance(release, str | os.PathLike) else ""
+    if isinstance(text, str) and SERVER.match(text):
+        address, mark, schema = text.rpartition(MARK)
+        if not mark or set("/@]") & set(schema):  # what such a part is of an address
+            raise UsageError("release: write the schema behind the address: postgresql://HOST/DATABASE::SCHEMA")
+        return target_at(ServerAddress(address), schema)
     if connection is not None:
         return _find_in_connection(release, connection)
     refuse_address(release, "release")
@@ -135,6 +177,13 @@ def target_in(opened: OpenDatabase, schema: str) -> Target:
     return Target(opened.file or Path(MEMORY), schema, opened)
 
 
+def target_at(address: ServerAddress, schema: str) -> Target:
+    """Return the schema of a server's database; nothing is asked of the server."""
+    from privsql.engine.open import find_server_database  # noqa: PLC0415 (who reads a specification does not wait)
+
+    return Target(Path(str(address)), schema, find_server_database(address.secret, str(address)), address)
+
+
 def refuse_address(place: object, what: str) -> None:
     """Raise ``UsageError`` for an address, which would be taken for a file of that name; it may hold a password."""
     text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
@@ -143,9 +192,14 @@ def refuse_address(place: object, what: str) -> None:
 
 
 def require_file_name(place: Any) -> Any:
-    """Return where a release is to be written; ``UsageError`` for an address, and for what is written as a table."""
-    refuse_address(place, "release.to")
+    """Return where a release is to be written, the address of a Postgres database as such.
+
+    ``UsageError`` for any other address, and for what is written as a table.
+    """
     text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
+    if isinstance(text, str) and SERVER.match(text):
+        return ServerAddress(text)
+    refuse_address(place, "release.to")
     is_named = isinstance(text, str) and TABLE_NAME.fullmatch(text) is not None
     if is_named and Path(text).suffix.lower() not in (*DATABASES, ".parquet") and not os.path.lexists(text):
         raise UsageError(

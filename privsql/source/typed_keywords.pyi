@@ -78,10 +78,10 @@ class Planning(TypedDict, total=False):
     name: str
     """Name of the release; its views are called NAME_weighted and the like."""
     to: PathLike
-    """File or folder to write the release to."""
+    """File or folder to write the release to; with a schema also a Postgres database, postgresql://user@host/database."""
     schema: str
-    """Schema of database file ``to`` that becomes the release. The rest of that file is no part of the release, so do
-    not hand the file out. [default: the whole file]
+    """Schema of database ``to`` that becomes the release. The rest of that file is no part of the release, so do not
+    hand the file out. [default: the whole file]
     """
     format: Literal["duckdb", "parquet"]
     """duckdb (one file) or parquet (a folder). [default: duckdb; for tables of Spark parquet]"""

@@ -21,7 +21,8 @@ from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.contract import BudgetComposition, ProfiledSource, TableShape
 from privsql.mechanisms.registry import get_mechanism
-from privsql.releases.draft import digest_release, is_occupied
+from privsql.releases.contents import digest_release
+from privsql.releases.draft import is_occupied
 from privsql.releases.ledger.book import open_for_reading, open_for_writing, sum_epsilons, write_events
 from privsql.releases.ledger.composition import require_ledger, require_names
 from privsql.releases.opened import Release, explain_failures
@@ -358,7 +359,7 @@ def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> Le
     """
     path, named = (
         require_ledger(None, as_optional_path(database, "database")),
-        str(release if isinstance(release, int) else as_path(release)),
+        str(release if isinstance(release, int | str) else as_path(release)),
     )
     with open_scratch() as db, open_for_writing(db, path) as book:
         entry = _find_entry(book, named)
@@ -379,7 +380,8 @@ def _find_entry(book: Book, release: str) -> LedgerEntry:
         numbered = [entry for entry in book.live_entries if release.isdecimal() and entry.number == int(release)]
         alike = numbered if release.isdecimal() else there
     if not alike:
-        raise UsageError(f"{release} is not a current release of the ledger;  'privsql ledger' lists them")
+        place = release if release.isdecimal() else target
+        raise UsageError(f"{place} is not a current release of the ledger; 'privsql ledger' lists them")
     return alike[-1]
 
 

@@ -20,8 +20,8 @@ from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.contract import BudgetComposition
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest
-from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, view_script
-from privsql.releases.draft import Draft, digest_release, is_occupied, private_folder, sweep_drafts
+from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, digest_release, view_script
+from privsql.releases.draft import Draft, is_occupied, private_folder, sweep_drafts
 from privsql.releases.fitted import (
     ModelParameters,
     NumberedRecords,
@@ -140,11 +140,11 @@ class Published:
         return rows
 
     def __repr__(self) -> str:
-        what = f"release={str(self.release)!r}" if self.release is not None else "a plan"
+        what = f"release={str(self.target)!r}" if self.release is not None else "a plan"
         return f"<Published {what}: {self.facts['mechanism']}, {self.facts['algorithm']}>"
 
     def _repr_html_(self) -> str:
-        title = "Plan: nothing is written" if self.release is None else f"Release {self.release}"
+        title = "Plan: nothing is written" if self.release is None else f"Release {self.target}"
         warned = (f"warning: {one}" for one in self.warnings)
         head, *rows = self.stated.tabulate() or [()]
         parts = markup.html_table(head, rows)
@@ -153,7 +153,7 @@ class Published:
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
         return {
-            "release": str(self.release) if self.release else None,
+            "release": str(self.target) if self.release else None,
             **self.facts,
             "ledger": self.ledger,
             "checks": [check.as_json() for check in self.checks],
@@ -483,7 +483,7 @@ def _table_warnings(spec: Spec) -> list[str]:
 
 def _place_warnings(spec: Spec) -> list[str]:
     """Warn of a database that holds other things as well."""
-    if spec.release.schema_ is None or spec.target.in_memory:
+    if spec.release.schema_ is None or spec.target.has_no_file:
         return []
     file = spec.target.file
     shares_file = spec.source.database is not None and overlaps_source(spec.source, Target(file))

@@ -20,8 +20,7 @@ from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.mechanisms.contract import ItemSetShape, TableShape
 from privsql.pages.rendering import Report, TruthComparison, UsageSnippets, VerifiedFacts
 from privsql.pages.report import require_page_target, write_page
-from privsql.releases.contents import ENDING, create_view, locate_release, view_of_parquet
-from privsql.releases.draft import digest_release
+from privsql.releases.contents import ENDING, create_view, digest_release, locate_release, view_of_parquet
 from privsql.releases.opened import Release, explain_failures, open_release
 from privsql.releases.statements import ReleaseSummary, describe_manifest
 from privsql.source.keywords import spec_from_manifest

@@ -20,8 +20,8 @@ from privsql.engine.sqlfiles import temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.mechanisms.contract import BudgetComposition, CrossReleaseChecks, GroupComposition, LedgerRelease
 from privsql.model.manifest import Check, run_checks
-from privsql.releases.contents import LEFTOVERS, admit_release, check_statistics, locate_release
-from privsql.releases.draft import HOLDER, digest_release
+from privsql.releases.contents import LEFTOVERS, admit_release, check_statistics, digest_release, locate_release
+from privsql.releases.draft import HOLDER
 from privsql.releases.ledger.book import known_values, open_for_reading, subjects_query
 from privsql.releases.ledger.composition import repeat_choice, require_ledger
 from privsql.releases.opened import RELEASE, Release, attach_release, open_releases, refuse_target, write_copy

@@ -17,7 +17,7 @@ import pytest
 import privsql
 from privsql.engine.open import log_of
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError
-from privsql.releases.draft import digest_release
+from privsql.releases.contents import digest_release
 from privsql.releases.ledger import book
 from privsql.source.targets import Target
 from support.commands import manifest, refused, run, specification, succeeded, write

@@ -15,7 +15,8 @@ import privsql
 from privsql import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.engine.duck.connection import Connection
 from privsql.engine.duck.warehouse import DuckOpenDatabase
-from privsql.releases.draft import digest_release, is_occupied
+from privsql.releases.contents import digest_release
+from privsql.releases.draft import is_occupied
 from privsql.releases.opened import SchemaDraft
 from privsql.source.targets import Target, as_target
 from support.commands import MANIFEST

@@ -14,8 +14,8 @@ import pytest
 
 import privsql
 from privsql import EngineError, GuaranteeError, UsageError
-from privsql.releases.contents import LEFTOVERS
-from privsql.releases.draft import digest_release, is_occupied
+from privsql.releases.contents import LEFTOVERS, digest_release
+from privsql.releases.draft import is_occupied
 from privsql.releases.statements import SCHEMA_NOTE
 from privsql.source.targets import Target
 from support.commands import MANIFEST, held_open, left_over, refused, run, succeeded, write

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -14,7 +17,7 @@ from sqlglot import exp
 
 from privsql import system
 from privsql.engine.duck.connection import MOST, VERSION, Connection, ResultCache, name_file_in_errors, one_select
-from privsql.engine.files import url_scheme
+from privsql.engine.files import ROOM, Folder, url_scheme
 from privsql.engine.sqlfiles import (
     DIALECT,
     DIGITS,
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from threading import Event
 
-    from privsql.engine.database import Options, ViewDefinition
+    from privsql.engine.database import Options, ReadContents, ViewDefinition
     from privsql.engine.duck.connection import Settings
     from privsql.engine.sqlfiles import Holes
 
@@ -372,6 +375,25 @@ class DuckContainer(DuckRelations):
 
     def engine_version(self) -> str:
         return VERSION
+
+
+class CopiedSchemas(ABC):
+    """Schemas of a database that is no file of its own, each copied once."""
+
+    def __init__(self) -> None:
+        self._copies: dict[str, tuple[Path, list[tuple[str, str, str]]]] = {}
+
+    def copy_schema(self, name: str, having: str, read: ReadContents) -> tuple[Path, list[tuple[str, str, str]]]:
+        if name not in self._copies:
+            folder = Folder(ROOM, Path(tempfile.gettempdir()), masked=False)
+            weakref.finalize(self, folder.remove)
+            file = folder.path / "copy.duckdb"
+            self._copies[name] = file, self._copy_tables(name, having, read, file)
+        return self._copies[name]
+
+    @abstractmethod
+    def _copy_tables(self, schema: str, having: str, read: ReadContents, file: Path) -> list[tuple[str, str, str]]:
+        """Copy a schema into a new file; return all of its objects."""
 
 
 def log_of(path: Path) -> Path:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
-import weakref
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,9 +17,9 @@ from sqlglot.errors import SqlglotError
 from privsql import system
 from privsql.engine.database import FRAME
 from privsql.engine.duck.connection import Connection, name_file_in_errors, one_select, translate_duck_errors
-from privsql.engine.duck.container import DuckContainer, quote_identifier, reader_call
+from privsql.engine.duck.container import CopiedSchemas, DuckContainer, quote_identifier, reader_call
 from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach_server, scan_call, scan_texts, type_columns
-from privsql.engine.files import ROOM, Folder, fold_name, redact_secrets, sniff_kind
+from privsql.engine.files import fold_name, redact_secrets, sniff_kind
 from privsql.engine.sqlfiles import DIALECT, PREFIX, alias_as, all_rows, column, fill, render_sql, table, temp_table
 from privsql.engine.sqlfiles import one_select as one_select_of
 from privsql.errors import EngineError, PrivsqlError, UsageError
@@ -29,7 +27,7 @@ from privsql.errors import EngineError, PrivsqlError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from privsql.engine.database import OpenDatabase, Origin, Scan
+    from privsql.engine.database import OpenDatabase, Origin, ReadContents, Scan
     from privsql.engine.postgres import PostgresRelations
     from privsql.engine.sqlfiles import Field
 
@@ -328,12 +326,12 @@ class DuckBorrowed(DuckContainer):
         super().close()
 
 
-class DuckOpenDatabase:
+class DuckOpenDatabase(CopiedSchemas):
     """A database of a caller's connection."""
 
     def __init__(self, caller: duckdb.DuckDBPyConnection, name: str, file: Path | None) -> None:
+        super().__init__()
         self._caller, self._name, self.file = caller, name, file
-        self._copies: dict[str, tuple[Path, list[tuple[str, str, str]]]] = {}
 
     def renew(self) -> DuckOpenDatabase:
         return DuckOpenDatabase(self._caller, self._name, self.file)
@@ -343,15 +341,7 @@ class DuckOpenDatabase:
         with DuckBorrowed(self._caller) as db:
             yield db, self._name
 
-    def copy_schema(self, name: str, having: str) -> tuple[Path, list[tuple[str, str, str]]]:
-        if name not in self._copies:
-            folder = Folder(ROOM, Path(tempfile.gettempdir()), masked=False)
-            weakref.finalize(self, folder.remove)
-            file = folder.path / "copy.duckdb"
-            self._copies[name] = file, self._copy_tables(name, having, file)
-        return self._copies[name]
-
-    def _copy_tables(self, schema: str, having: str, file: Path) -> list[tuple[str, str, str]]:
+    def _copy_tables(self, schema: str, having: str, read: ReadContents, file: Path) -> list[tuple[str, str, str]]:  # noqa: ARG002
         with DuckBorrowed(self._caller) as db:
             into = unique_name("copy")
             db.attach(file, into, read_only=False)

@@ -19,7 +19,7 @@ from privsql.errors import EngineError, GuaranteeError, InfeasibleError, UsageEr
 from privsql.exact import fraction_text
 from privsql.keyed_random import key_file, system_key
 from privsql.mechanisms.contract import BudgetComposition, GroupComposition, Unit
-from privsql.releases.draft import digest_release
+from privsql.releases.contents import digest_release
 from privsql.releases.ledger.book import (
     SUBJECTS,
     VARIABLE,

@@ -18,7 +18,8 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import column, table
 from privsql.errors import PrivsqlError
 from privsql.mechanisms.contract import BudgetComposition
-from privsql.releases.draft import MAIN, digest_release, is_occupied, sweep_drafts
+from privsql.releases.contents import digest_release
+from privsql.releases.draft import MAIN, is_occupied, sweep_drafts
 from privsql.releases.ledger.book import (
     LedgerEntry,
     find_promised_person,
