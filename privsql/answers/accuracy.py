@@ -223,7 +223,7 @@ def draw_workload(db: OrderedRelations, roles: Roles, name: str, workload: Workl
         file_questions = from_file(workload.file)
         return file_questions, len(file_questions)
     if not roles.quasi_identifiers and workload.kind != "random":
-        raise UsageError(f"workload {workload.kind!r} needs quasi-identifiers; take --workload random, or a file")
+        raise UsageError(f"workload {workload.kind!r} needs quasi-identifiers; take the workload random, or a file")
     if workload.kind == "random":
         shape = (workload.query_count, workload.attributes, workload.selectivity)
         return draw_random(db, roles, name, shape, workload.query_generator), workload.query_count
@@ -286,7 +286,7 @@ def _draw_conditions(db: OrderedRelations, roles: Roles, number: int, noise: np.
         number -= 1
         if not number:
             return
-    raise UsageError(f"too few conditions select more than {LEAST_SHARE:.1%} of the records; take --workload random")
+    raise UsageError(f"too few conditions select more than {LEAST_SHARE:.1%} of the records; take the workload random")
 
 
 def draw_random(

@@ -382,7 +382,7 @@ def read_lookup(join: exp.Join, lookups: Lookups | None) -> QueryTable:
             raise UsageError(f"JOIN ON {as_written(part)} is not supported; use equality of columns")
     names, alias = tuple(part.name for part in target.parts), target.alias_or_name
     if lookups is None:
-        raise UsageError(f"JOIN: there is no lookup table {'.'.join(names)!r}; attach it with --attach")
+        raise UsageError(f"JOIN: there is no lookup table {'.'.join(names)!r}; attach the file that has it")
     table, columns = lookups.find_table(names)
     lookup = Lookup(table, names, alias, (), columns, keeps_unmatched=join.side == "LEFT")
     return QueryTable(alias, {fold_name(title): title for title in columns}, lookup)

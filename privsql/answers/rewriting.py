@@ -366,7 +366,7 @@ class Rewriter:
         for part in (*parts, *group_items(query)):
             check_kinds("subquery", part, aggregates=True)
         if self.lookups is None:
-            raise UsageError(f"there is no table {tables[0].name!r} here; attach it with --attach")
+            raise UsageError(f"there is no table {tables[0].name!r} here; attach the file that has it")
         return self._limited(self.lookups.read_rows(query.copy()), query)
 
     def _answer(self, query: exp.Select, known: Queries) -> list[tuple[Any, ...]]:

@@ -230,7 +230,7 @@ def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
     """
     first, second = releases.manifests
     if first.roles != second.roles:
-        raise UsageError("--against: the releases have other columns")
+        raise UsageError("against: the releases have other columns")
     db, databases = releases.db, releases.databases
     roles = first.roles
     quasi = exp.select(*roles.qi_in(), *roles.by_qi.select_columns("bid"))

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from privsql._version import __version__
-from privsql.cli.printing import escape_controls
+from privsql.cli.printing import escape_controls, spell_keywords
 from privsql.engine.database import Options, open_reporter
 from privsql.errors import EngineError, InfeasibleError, PrivsqlError
 from privsql.mechanisms.registry import PACKAGES
@@ -211,7 +211,7 @@ def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_
     """Print an error and return its exit code; ``by_flags``: keys of specifications are spelled as flags."""
     if isinstance(error, OSError):
         error = EngineError(f"{error.filename or 'standard output'}: {error.strerror}")
-    text, details = str(error), error.details if isinstance(error, InfeasibleError) else {}
+    text, details = spell_keywords(str(error)), error.details if isinstance(error, InfeasibleError) else {}
     if by_flags and (keywords := sys.modules.get("privsql.source.keywords")):
         text = keywords.spell_as_flags(text)
     if isinstance(error, typer.TyperException):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from decimal import Decimal
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
@@ -40,11 +41,25 @@ STYLES = {"promised": "green", "beyond the promise": "yellow"}  # of a summary's
 WIDE = 140  # columns of a table that is written to a file
 CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\t"), ord("\n")}
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
+KEYWORDS = (  # that errors of Python mark: replace=True, to=..
+    "allow_certain", "allow_composition", "allow_empty", "allow_host", "categorical", "certificate", "changed",
+    "database", "key_file", "ledger_database", "open", "postgres", "query", "replace", "sensitive", "table", "to",
+)  # fmt: skip
+KEYWORD = re.compile(rf"\b({'|'.join(KEYWORDS)})=(?:True\b|\.\.)")
 
 
 def escape_controls(text: object) -> str:
     """Escape control characters, so that a stranger's release can't steer the terminal."""
     return str(text).translate(ESCAPED)
+
+
+def spell_keywords(message: str) -> str:
+    """Return an error, which names keywords of Python, with flags of the command line.
+
+    >>> spell_keywords("release.duckdb exists; give replace=True, or name another file with to=..")
+    'release.duckdb exists; give --replace, or name another file with --to'
+    """
+    return KEYWORD.sub(lambda keyword: "--" + keyword[1].replace("_", "-"), message)
 
 
 @cache
@@ -413,7 +428,7 @@ def print_algorithms(alternatives: Alternatives) -> None:
     get_wide_console().print(rows)
     for row in alternatives.rows:
         if row.refused is not None:
-            print_line(f"{row.algorithm}: {row.refused}")
+            print_line(f"{row.algorithm}: {spell_keywords(row.refused)}")
     print_line(alternatives.advice)
 
 
@@ -447,7 +462,7 @@ def print_comparison(comparison: Comparison) -> None:
     if comparison:
         get_wide_console().print(rows)
     for refused in comparison.refused:
-        print_line(f"{refused.name}: {refused.reason}")
+        print_line(f"{refused.name}: {spell_keywords(refused.reason)}")
     if comparison:
         print_line("mean relative error by size of the true answer; covered: true answers within the bounds")
 

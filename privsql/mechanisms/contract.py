@@ -103,17 +103,17 @@ class Curve(Alternatives):
         return plot.draw_picture(plot.chart_curve, self.points)
 
 
-def refuse_comparison(why: str, flag: str = "--algorithms") -> Callable[..., NoReturn]:
+def refuse_comparison(why: str, verb: str = "algorithms") -> Callable[..., NoReturn]:
     """Of a mechanism whose algorithms, or thresholds, are not to be compared: ``UsageError``, which says why."""
 
     def refuse_call(*_: object) -> NoReturn:
-        raise UsageError(f"{flag}: {why}")
+        raise UsageError(f"{verb}: {why}")
 
     return refuse_call
 
 
 NO_CURVE = refuse_comparison(
-    "this mechanism has no threshold of beliefs; 'privsql compare' publishes and measures", "--curve"
+    "this mechanism has no threshold of beliefs; 'privsql compare' publishes and measures", "curve"
 )
 
 

@@ -347,7 +347,7 @@ WIDE = 400  # characters of a cell
 def require_page_target(target: Path) -> None:
     """Raise ``UsageError`` for a wrong name of a page, ``EngineError`` without the extra that draws it."""
     if target.suffix.lower() not in ENDINGS:
-        raise UsageError(f"--to {target}: a page ends in .html")
+        raise UsageError(f"{target}: the name of a page ends in .html")
     PAGES.require_installed()
     PICTURES.require_installed()
 

@@ -110,7 +110,7 @@ class AttachedLookups:
         matches = [one for one in self._known if one.answers_to(names)]
         if not matches:
             known = ", ".join(one.label for one in self._known) or "none is attached"
-            raise UsageError(f"JOIN: there is no lookup table {written!r} ({known}); attach it with --attach")
+            raise UsageError(f"JOIN: there is no lookup table {written!r} ({known}); attach the file that has it")
         if len(matches) > 1:
             files = ", ".join(str(one.path) for one in matches)
             raise UsageError(f"JOIN: {written!r} is in {files}; write the file's name before it")

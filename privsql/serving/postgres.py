@@ -606,7 +606,7 @@ def load_certificate(path: Path) -> ssl.SSLContext:
     try:
         context.load_cert_chain(path)
     except (OSError, ValueError) as error:
-        raise UsageError(f"--certificate {path}: not a PEM file with a certificate and its key") from error
+        raise UsageError(f"{path}: not a PEM file with a certificate and its key") from error
     return context
 
 
@@ -655,7 +655,7 @@ def serve_clients(
     """
     others = not ip_address(listener.socket.getsockname()[0]).is_loopback
     if others and certificate is None:
-        raise UsageError(f"--host {listener.host}: clients on other machines need TLS; add --certificate FILE")
+        raise UsageError(f"host {listener.host}: clients on other machines need TLS; give certificate=..")
     with open_server(pools, queue, options) as server:
         server.secret = ScramSecret(listener.token) if listener.token else None
         server.tls, server.required = load_certificate(certificate) if certificate else None, others

@@ -80,7 +80,7 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError) as error:
-        raise UsageError(f"--host {host}: this machine has no such address") from error
+        raise UsageError(f"host {host}: this machine has no such address") from error
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)  # the former on Windows alone
@@ -98,13 +98,13 @@ def _parse_host_name(name: str) -> str:
     """Return a name as ``Host`` has it; ``UsageError`` for one that ``Host`` can't hold."""
     host = name.strip().removesuffix(".").lower()
     if not (is_ip_address(host) or NAME.fullmatch(host)):
-        raise UsageError(f"--allow-host {name}: give a bare host name, such as stats.example.org")
+        raise UsageError(f"{name!r} is no name of a host; give a bare host name, such as stats.example.org")
     return host
 
 
 def _describe_failure(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is in use; give another one, or --port 0 for a free one"
+        return f"port {port} of {host} is in use; give another one, or 0 for any free one"
     return f"can't listen at port {port} of {host}: {error.strerror}"
 
 

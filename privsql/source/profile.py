@@ -222,7 +222,7 @@ def choose_roles(
             mechanism = get_mechanism(_find_numeric_kind())
             remarks.append(
                 f"{sensitive.name} has {sensitive.different:,} different numbers: {mechanism.kind} publishes them as "
-                "they are; for categories make bins in source.query; if they are codes, say --categorical"
+                "they are; for categories make bins in source.query; if they are codes, tell init so (categorical)"
             )
         size = sensitive.different, sensitive.filled
         different = {Field(sensitive.name, sensitive.type): sensitive.different}
@@ -304,9 +304,7 @@ def _choose_list(fields: Iterable[Field], wanted: str | None) -> ChosenRoles:
     lists = [field.name for field in fields if field.is_list]
     chosen = [name for name in lists if wanted is None or fold_name(name) == fold_name(wanted)]
     if len(chosen) != 1:
-        known = (
-            f"it has {', '.join(lists)}; choose with --sensitive" if lists else "name record and item columns yourself"
-        )
+        known = f"it has {', '.join(lists)}; choose sensitive=.." if lists else "name record and item columns yourself"
         raise UsageError(f"{'no' if not chosen else 'more than one'} list column to publish; {known}")
     return ChosenRoles({"items": chosen[0]}, ())
 
@@ -396,7 +394,6 @@ def _choose_sensitive(profiles: list[Profile], wanted: str | None, *, numeric: b
             )
             raise UsageError(f"no column can be sensitive: none {what} and names neither records nor people")
         names = [p.name for p in candidates]
-        raise UsageError(
-            f"no column looks sensitive by its name; choose one with --sensitive: {_join_first(names, ', ', OFFERED)}"
-        )
+        listed = _join_first(names, ", ", OFFERED)
+        raise UsageError(f"no column looks sensitive by its name; choose one with sensitive=.., of {listed}")
     return min(named, key=lambda p: (p.different > 200 and not numeric, len(p.name), -p.different))

@@ -454,7 +454,7 @@ def redirect_spec(spec: Spec, to: Path | ServerAddress | None, form: str | None,
     if to is None and form is None and schema is None:
         return spec
     if form is not None and form not in ("duckdb", "parquet"):
-        raise UsageError(f"--format {form!r} is not one of 'duckdb', 'parquet'")
+        raise UsageError(f"format {form!r} is not one of 'duckdb', 'parquet'")
     release = spec.release
     if form is not None and form != spec.format:
         ending = "" if form == "parquet" else ".duckdb"

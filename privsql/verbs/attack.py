@@ -174,7 +174,7 @@ def _combine_releases(targets: tuple[Target, Target]) -> list[Finding]:
         combining = [adversary for adversary in first if adversary in second]
         if not combining:
             kinds = " and ".join(dict.fromkeys(manifest.mechanism for manifest in manifests))
-            raise UsageError(f"--against: no adversary combines releases made by {kinds}")
+            raise UsageError(f"against: no adversary combines releases made by {kinds}")
         several = ReleaseSeries(db, manifests, ("r0", "r1"), [one.path.name for one in targets])
         return [finding for adversary in combining for finding in adversary(several)]
 
@@ -447,9 +447,9 @@ def infer(
     who meet it. ``seed`` repeats a simulation, with Laplace noise in doubles; without one the noise is OpenDP's, and
     drawn afresh. Raises ``UsageError`` for conditions that are not supported or that nobody meets.
     """
-    each = as_exact_number(epsilon, "--epsilon")
+    each = as_exact_number(epsilon, "epsilon")
     if each <= 0:
-        raise UsageError(f"--epsilon {epsilon} must be above 0")
+        raise UsageError(f"epsilon {epsilon} must be above 0")
     chosen = None if seed is None else as_whole_number(seed, "seed", None)
     with options_from(how, infer) as options:
         spec, number_of = as_spec(source), as_whole_number(draws, "draws")

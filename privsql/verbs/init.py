@@ -79,7 +79,7 @@ def init(  # noqa: PLR0913 (a keyword for every flag)
     if kind is not None:
         get_mechanism(kind)
     if query is not None and tables:
-        raise UsageError("give --table or --query, not both")
+        raise UsageError("give table=.. or query=.., not both")
     with options_from(how, init) as options:
         if is_table(source):
             return _propose_spec("the table", {"frame": as_frame(source)}, {"query": query}, wanted, options)
@@ -181,7 +181,7 @@ def _join_tables(name: str, tables: Sequence[str], options: Options) -> str:
         why = (
             f"both have {', '.join(sorted(others))}" if others else "they share no column that names records or persons"
         )
-        raise UsageError(f"{name}: tables {' and '.join(tables)}: {why}; write the join as --query")
+        raise UsageError(f"{name}: tables {' and '.join(tables)}: {why}; write the join as query=..")
     joined = exp.select(exp.Star()).from_(exp.to_table(tables[0], dialect=DIALECT))
     for one in tables[1:]:
         joined = joined.join(exp.to_table(one, dialect=DIALECT), using=[quoted_identifier(key) for key in keys])
@@ -251,7 +251,7 @@ def _only_table(path: Path) -> str:
     names = list_tables(path)
     if len(names) != 1:
         held = ", ".join(names) or "no table"
-        ways = "choose one with --table, join several (--table a --table b), or give --query"
+        ways = "choose one or several to join with table=.., or give query=.."
         raise UsageError(f"{path} holds {held}" + (f"; {ways}" if names else ""))
     return names[0]
 
@@ -265,7 +265,7 @@ def itemsets(release: PathLike, *, top: int = 20, estimator: str = BEST) -> list
 
     Raises ``UsageError`` for a release of another kind.
     """
-    top, target = as_whole_number(top, "--top"), as_target(release)
+    top, target = as_whole_number(top, "top"), as_target(release)
     with Release(target) as opened, explain_failures(target):
         return opened.answers.list_frequent(top, opened.answers.choose_estimator(estimator))
 

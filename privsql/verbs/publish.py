@@ -413,7 +413,7 @@ def _require_writable(spec: Spec, *, replace: bool) -> None:
     if not is_occupied(target):
         return
     if not replace:
-        raise UsageError(f"{target} exists; give --replace to publish over it")
+        raise UsageError(f"{target} exists; give replace=True to publish over it")
     try:
         _require_release(target)
     except (PrivsqlError, OSError) as error:
@@ -616,7 +616,7 @@ def fit(
         stated = stated or state_parameters(attached.manifest.name, digest, model)
         stored = store_model(arrays, model, stated, records.name())
         if stored is None and file is None:
-            raise UsageError("the cache is switched off (PRIVSQL_CACHE); give --to")
+            raise UsageError("the cache is switched off (PRIVSQL_CACHE); give to=..")
         if file is not None:
             stated.write(file)
         if rows_file is not None:

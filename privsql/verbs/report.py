@@ -279,9 +279,9 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
     """
     SERVING.require_installed()
     if postgres is None and certificate is not None:
-        raise UsageError("--certificate is for --postgres; the page speaks HTTP")
+        raise UsageError("certificate=.. is for postgres=..; the page speaks HTTP")
     if postgres is not None and (open or allow_host):
-        raise UsageError("--open and --allow-host are for the page; leave them out with --postgres")
+        raise UsageError("open=True and allow_host=.. are for the page; leave them out with postgres=..")
     from privsql.serving import postgres as clients  # noqa: PLC0415 (an extra)
     from privsql.serving import server  # noqa: PLC0415 (an extra)
     from privsql.serving.guard import QueryQueue, open_pools  # noqa: PLC0415 (takes long to import)
@@ -312,7 +312,7 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
                     )
                     return
                 if open and listener.token is not None:
-                    raise UsageError("--open would show the token in the list of processes; open the address yourself")
+                    raise UsageError("open=True would show the token in the process list; open the address yourself")
                 server.run_server(served, listener, queue, begun, verified=verify)
 
 

@@ -126,7 +126,7 @@ def attach_release_tables(db: EngineSession, target: Target) -> AttachedRelease:
 # Verify ---------------------------------------------------------------------------------------------------------------
 
 UNCHECKED = (
-    "which record of each person is published was not checked, since the key that chose is missing (--key-file, or "
+    "which record of each person is published was not checked, since the key that chose is missing (in a key file, or "
     "the ledger), nor what follows from that; persons were matched to what is published"
 )
 
@@ -322,7 +322,7 @@ def _comparison_rule(release: AttachedRelease) -> CrossReleaseChecks:
     """Return the checks of several releases; ``UsageError`` where no guarantee covers several."""
     composition = release.mechanism.composition
     if not isinstance(composition, GroupComposition):
-        raise UsageError(f"--against: no guarantee covers several releases made by {release.mechanism.kind}")
+        raise UsageError(f"against: no guarantee covers several releases made by {release.mechanism.kind}")
     return composition.together
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import shlex
@@ -15,6 +16,7 @@ from pydantic import Field
 from privsql import load
 from privsql.cli import commands
 from privsql.cli.app import app
+from privsql.cli.printing import KEYWORDS, spell_keywords
 from privsql.errors import UsageError
 from privsql.mechanisms import registry
 from privsql.model.parameters import Parameters
@@ -254,3 +256,20 @@ def test_the_flags_that_the_page_on_papers_gives_beside_a_file_are_read(shelf: P
             )
             read += 1
     assert read >= 15
+
+
+def test_errors_name_keywords_and_the_command_line_spells_them() -> None:
+    """Python's errors name no flag; each keyword that they mark is one that the command line turns into a flag."""
+    raised = [
+        (path, text.value)
+        for path in (ROOT / "privsql").rglob("*.py")
+        if path.parent.name != "cli"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Raise)
+        for text in ast.walk(node)
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
+    ]
+    assert [(path.name, text) for path, text in raised if re.search(r"(?<!\S)--[a-z]", text)] == []
+    marked = {name for _, text in raised for name in re.findall(r"\b(\w+)=(?:True\b|\.\.)", text)}
+    assert {"replace", "allow_composition"} <= marked <= set(KEYWORDS)
+    assert spell_keywords("give replace=True, to=.. or max=True") == "give --replace, --to or max=True"

@@ -151,7 +151,7 @@ def test_a_page_and_a_file_of_a_specification(tmp_path: Path) -> None:
             assert list(pools) == ["house-released"]
     assert privsql.verify(f"{file}::released", spec).ok  # closed: the same notation, without a connection
     assert digest_release(Target(file, "released")) == privsql.ledger()[0].digest
-    with pytest.raises(UsageError, match="exists; give --replace"):
+    with pytest.raises(UsageError, match="exists; give replace=True"):
         privsql.publish(spec, seed=2)
     assert str(done.release) == f"{file}::released"
 
@@ -163,7 +163,7 @@ def test_a_page_and_a_file_of_a_specification(tmp_path: Path) -> None:
         ({"table": "nowhere"}, "there is no table 'nowhere'"),
         ({"query": "SELECT 1; DROP TABLE people", "table": None}, "must be one SELECT"),
         ({"schema": "main"}, "exists in every database"),
-        ({"schema": "other"}, "exists; give --replace"),
+        ({"schema": "other"}, "exists; give replace=True"),
         ({"schema": "other", "replace": True}, "not a release of privsql"),
         ({"sensitive": "wide"}, "cast it in source.query"),
         ({"connection": "warehouse.duckdb"}, "is no connection of DuckDB's"),

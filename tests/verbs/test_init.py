@@ -195,7 +195,7 @@ def test_codes_are_categories_where_the_publisher_says_so(tmp_path: Path) -> Non
 def test_row_numbers_are_not_offered_as_sensitive(tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.parquet", "SELECT i AS rownames, i % 7 AS a, i % 3 AS b FROM range(60) t(i)")
     done = run("init", rows, "--kind", "permute")
-    refused(done, 2, "choose one with --sensitive: a, b")
+    refused(done, 2, "choose one with --sensitive, of a, b")
     alone = write(tmp_path / "alone.parquet", "SELECT i AS rownames FROM range(60) t(i)")
     refused(run("init", alone, "--kind", "permute"), 2, "no column can be sensitive: none is a number")
 
@@ -352,7 +352,7 @@ def test_several_tables_are_joined_by_what_names_people(tmp_path: Path) -> None:
     assert spec["source"]["person"] == "patient_id"
     assert spec["columns"] == {"quasi_identifiers": ["age"], "sensitive": "diagnosis"}
     refused(run("init", place, "--table", "patients", "--table", "wards"), 2, "write the join as --query")
-    refused(run("init", place), 2, "join several (--table a --table b), or give --query")
+    refused(run("init", place), 2, "choose one or several to join with --table, or give --query")
     query = "SELECT age, diagnosis FROM patients JOIN visits USING (patient_id)"
     assert tomllib.loads(succeeded("init", place, "--query", query).out)["source"]["query"] == query
     refused(run("init", place, "--query", query, "--table", "visits"), 2, "not both")

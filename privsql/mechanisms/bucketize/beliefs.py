@@ -204,7 +204,7 @@ def explain_certainty(certain: Mapping[str, int]) -> str:
     return (
         f"some values would be certain: {', '.join(examples)}{more}; take a threshold below 1, larger buckets, or "
         "a bound for one of several columns ([mechanism.components]); to allow them, write their threshold as 1 or "
-        "give --allow-certain (allow_certain = true)"
+        "give allow_certain=True"
     )
 
 

@@ -385,7 +385,7 @@ def predict_thresholds(
     """Yield the multiples of the stated threshold by ``factors``; ``UsageError`` if a query or buckets state it."""
     rule, read = params.threshold.default, cache(lambda: LabelledRecords.read(db, source))
     if rule is None or params.setting is not None:
-        raise UsageError("--curve: give one threshold, such as '8*f + 0.02', in place of a query or a setting")
+        raise UsageError("curve: give one threshold, such as '8*f + 0.02', in place of a query or a setting")
 
     def predict(preview: ReleasePreview) -> PredictedModel | None:
         return predict_release(source, preview, read, effort) if db.keeps_order else None

@@ -154,8 +154,8 @@ def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
         raise InfeasibleError(
             f"the tables would be noise: a column's own table errs by about {float(noise):,.0f} records on "
             f"average, more than there are; {values} has {most:,} values. A larger epsilon, fewer values or wider "
-            "bins would help, and --allow-empty (allow_empty = true) publishes it anyway; epsilon "
-            f"{fraction_text(rule.params.epsilon)} was drawn and is spent"
+            "bins would help, and allow_empty=True publishes it anyway; "
+            f"epsilon {fraction_text(rule.params.epsilon)} was drawn and is spent"
         )
 
 

@@ -684,8 +684,7 @@ def require_remaining(tree: PartitionTree, params: Any, what: str, helps: str) -
         return
     found = f"the {number:,} {what}s that were kept hold {remaining:,} of about {total:,} records"
     raise InfeasibleError(
-        f"{found if number else f'no {what} was kept'}; a larger epsilon or {helps} would keep more, and --allow-empty "
-        f"(allow_empty = true) publishes it anyway; epsilon {fraction_text(params.epsilon)} was drawn and is "
-        "spent",
+        f"{found if number else f'no {what} was kept'}; a larger epsilon or {helps} would keep more, and "
+        f"allow_empty=True publishes it anyway; epsilon {fraction_text(params.epsilon)} was drawn and is spent",
         {"kept_records": remaining, "kept": number, "pruned_records": total - remaining},
     )

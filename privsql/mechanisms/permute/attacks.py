@@ -287,7 +287,7 @@ def _parse_distance(value: str) -> Extent:
     try:
         return parse_extent(value)
     except ValueError as error:
-        raise UsageError(f"--within: {error}") from error
+        raise UsageError(f"within: {error}") from error
 
 
 def farthest_within(units: list[int], width: int) -> list[int]:

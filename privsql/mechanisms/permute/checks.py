@@ -162,9 +162,7 @@ def comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
     first = manifests[0]
     for name, manifest in zip(names, manifests, strict=True):
         if manifest.mechanism != first.mechanism:
-            raise UsageError(
-                f"{name} is made by {manifest.mechanism}; --against compares releases of {first.mechanism}"
-            )
+            raise UsageError(f"against: {name} is made by {manifest.mechanism}, the other release by {first.mechanism}")
         if manifest.roles != first.roles:
             raise UsageError(
                 f"{name} has other columns than {names[0]}: {manifest.roles.explain_difference(first.roles)}"

@@ -365,9 +365,7 @@ def _require_information(fitted: ParitySquares, params: SetValued) -> None:
         raise InfeasibleError(
             f"the counts would be noise: that of the records with an item has a standard error of {alone.mean():,.0f} "
             f"on average, where there are about {total:,.0f} records; a larger epsilon or fewer items would help, and "
-            "--allow-empty (allow_empty = true) publishes it anyway; epsilon "
-            f"{fraction_text(params.epsilon)} was drawn "
-            "and is spent"
+            f"allow_empty=True publishes it anyway; epsilon {fraction_text(params.epsilon)} was drawn and is spent"
         )
 
 

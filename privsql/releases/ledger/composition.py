@@ -107,7 +107,7 @@ def explain_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], *, allow
         raise GuaranteeError(UNBOUNDED.format(label=last.label, number=last.number))
     said = [BESIDE[frozenset({one.unit, unit})].format(label=one.label) for one in crossing]
     if said and not allow:
-        raise GuaranteeError(f"{said[-1]}; --allow-composition publishes anyway, and says so in the release")
+        raise GuaranteeError(f"{said[-1]}; allow_composition=True publishes anyway, and says so in the release")
     return [f"composition allowed by the publisher: {one}" for one in said]
 
 
@@ -282,7 +282,7 @@ class BudgetLedger(Publication):
 CHANGED = "records of earlier releases may not change"
 GROWN = (
     "a release of the new records alone is safe, with a source.query that leaves out those of earlier releases; "
-    "'privsql plan SPEC --changed FILE' writes the ids of records that changed to a file of your own; "
+    "plan with changed=.. writes the ids of changed records to a file of your own; "
 )
 
 
@@ -343,7 +343,7 @@ class GroupLedger(Publication):
             last = max(self.findings.same)
             safe = GROWN if self.findings.reason.startswith(CHANGED) else ""
             raise GuaranteeError(
-                f"{self.findings.reason}; {safe}--allow-composition publishes anyway, and says so in the "
+                f"{self.findings.reason}; {safe}allow_composition=True publishes anyway, and says so in the "
                 f"release; if nobody has received that one, run 'privsql ledger withdraw {last}'"
             )
 
@@ -577,8 +577,8 @@ def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
     names = known_as(spec.source)
     if ledger != path:
         raise UsageError(
-            f"releases of {join_names(names)} are recorded in {ledger}; use --ledger-database {ledger} "
-            f"(ledger.database), or set {VARIABLE} to it"
+            f"releases of {join_names(names)} are recorded in {ledger}; set ledger.database, "
+            f"ledger_database=.. or {VARIABLE} to it"
         )
     named = spec.ledger is not None and spec.ledger.database is not None
     user = default_path() if not named or is_default_writable() else path
@@ -604,7 +604,7 @@ def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: b
     if exists and not path.exists():
         raise UsageError(
             f"there is no ledger yet; the first release will make {path}. If releases are recorded in another "
-            f"one, give --database or set {VARIABLE}"
+            f"one, give database=.. or set {VARIABLE}"
         )
     return path
 

@@ -122,9 +122,9 @@ def test_a_curve_has_each_threshold_as_its_own_plan_predicts_it() -> None:
         assert figures == sorted(figures, reverse=not rising), key
     refused_rows = [row for row in found.rows if row.refused is not None]
     assert all("threshold" in row.refused for row in refused_rows)
-    with pytest.raises(api.UsageError, match="--curve: give one threshold"):
+    with pytest.raises(api.UsageError, match="curve: give one threshold"):
         api.curve(people, **keywords, threshold={"query": "SELECT job, 0.5 FROM source"}, ledger_off=True)
-    with pytest.raises(api.UsageError, match="--curve"):
+    with pytest.raises(api.UsageError, match="curve: this mechanism"):
         api.curve(people, **keywords, kind="randomize", rho1="1/3", rho2="2/3", ledger_off=True)
 
 

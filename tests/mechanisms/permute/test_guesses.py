@@ -119,7 +119,7 @@ def test_tables_that_do_not_agree_are_not_attacked(paid: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_distance_that_is_none_is_refused(paid: Path) -> None:
-    refused(run("attack", release_in(paid), "--within", "far"), 2, "--within", "'far'")
+    refused(run("attack", release_in(paid), "--within", "far"), 2, "within", "'far'")
     refused(run("attack", release_in(paid), "--within", "3 days"), 2, "days")
 
 
