@@ -305,6 +305,7 @@ def open_postgres(address: str, relation: str | None, query: str | None) -> Post
 
 STAGE, COPY = "server", "copy"  # the databases of a session: what was read again, and the file of a copy
 STATED = "privsql_stated"  # a temporary view
+SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ WRITE"  # for the temporary view, also where reading is the default
 PLAINLY = ("SET search_path = pg_catalog", "SET row_security = off")  # a policy would hide rows without a word
 LONGEST_NAME = 63  # bytes; the server cuts the rest off
 STORED = {
@@ -380,7 +381,7 @@ class PostgresSchemas(DuckContainer):
         _require_short(
             [schema, *tables, *(view.name for view in views), *(f.name for one in fields.values() for f in one)]
         )
-        with server.in_transaction():
+        with server.in_transaction("ISOLATION LEVEL READ COMMITTED"):
             lock = call_function("pg_advisory_xact_lock", call_function("hashtext", exp.Literal.string(schema)))
             server.arrow(exp.select(exp.cast(lock, "TEXT")).sql(POSTGRES))  # of two at once the second one looks later
             if schema not in self.list_schemas(STAGE):
@@ -459,7 +460,7 @@ class PostgresDatabase(CopiedSchemas):
     def _copy_tables(self, schema: str, having: str, read: ReadContents, file: Path) -> Objects:
         with self.open_for_writing() as (db, _):
             db.attach(file, COPY, read_only=False)
-            with db.server.in_transaction("ISOLATION LEVEL REPEATABLE READ", "ROLLBACK"):
+            with db.server.in_transaction(SNAPSHOT, "ROLLBACK"):
                 alike = [one for one in db.list_schemas(STAGE) if fold_name(one) == fold_name(schema)]
                 if not alike:
                     raise UsageError(f"there is no schema {schema!r}")

@@ -6,7 +6,6 @@ import hashlib
 import shlex
 import sys
 import webbrowser
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from sqlglot import exp
@@ -24,7 +23,7 @@ from privsql.releases.contents import ENDING, create_view, digest_release, locat
 from privsql.releases.opened import Release, explain_failures, open_release
 from privsql.releases.statements import ReleaseSummary, describe_manifest
 from privsql.source.keywords import spec_from_manifest
-from privsql.source.targets import Target, as_target, as_targets
+from privsql.source.targets import MARK, Target, as_target, as_targets
 from privsql.system import SERVING
 from privsql.verbs.attack import (
     as_literal,
@@ -59,6 +58,7 @@ __all__ = ["Report", "report"]
 # Lines to copy that query a release: in a shell, in Python, and in DuckDB without privsql.
 
 FILE, FOLDER, SCHEMA = "release.duckdb", "release", "released"  # how the release is called in the lines
+SERVER = "postgresql://HOST/DATABASE"
 LEGIBLE = 100  # characters of a value
 QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
 
@@ -69,7 +69,8 @@ def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
     if location.is_folder:
         name, form = FOLDER, "folder"
     elif location.target.schema is not None:
-        name, form = str(Target(Path(FILE), SCHEMA)), "schema"
+        place = FILE if location.target.address is None else SERVER
+        name, form = f"{place}{MARK}{SCHEMA}", "schema"
     groups, condition = _example_question(release)
     query = as_sql(build_count_query(release, groups, condition))
     quoted = shlex.quote(query) if QUOTING & set(query) else f'"{query}"'

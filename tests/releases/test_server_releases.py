@@ -286,6 +286,8 @@ def test_what_is_allowed_there(ward: Path, server: PostgresServer, schema: str) 
             pytest.raises(UsageError, match="permission denied for database"),
         ):
             draft.commit(ward / "ill.duckdb")
+        server.run_statement("ALTER ROLE reader SET default_transaction_read_only = on")
+        assert privsql.query(f"{address('reader')}::{schema}", QUESTION).rows == expected
         server.run_statement(f"ALTER TABLE {named}.qit ENABLE ROW LEVEL SECURITY")
         with pytest.raises(UsageError, match="row-level security"):
             privsql.query(f"{address('reader')}::{schema}", QUESTION)
