@@ -220,6 +220,7 @@ def test_a_specification_keeps_its_address(ward: Path, tmp_path: Path, schema: s
     ],
 )
 def test_what_an_address_shows(text: str, label: str) -> None:
+    pytest.importorskip("adbc_driver_postgresql")
     target = as_target(f"{text}::released")
     assert (str(target), target.schema) == (f"{label}::released", "released")
     assert "pw" not in repr(target)
