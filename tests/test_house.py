@@ -13,6 +13,7 @@ import sys
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
+from privsql.engine.database import SERVERS, SPARK
 from privsql.mechanisms.registry import PACKAGES, get_mechanism, get_parameters
 from support.places import ROOT
 
@@ -140,6 +141,26 @@ def test_only_the_door_knows_an_engine() -> None:
         if module not in inside and module != "engine.open"
     ]
     wrong += [f"{module} -> {name}" for module in MODULES if module not in inside for name in outer(module) & ENGINES]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_kind_of_engine_is_named_outside_the_engine() -> None:
+    """What a kind means for others is in its ``EngineTraits``; values of keys (``Literal``) are words of publishers."""
+    wrong = []
+    for module in MODULES:
+        if room(module) in ("engine", "serving", "cli") or "." not in module:  # these speak a protocol, or of flags
+            continue
+        keys = {
+            id(part)
+            for node in nodes(module)
+            if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal"
+            for part in ast.walk(node)
+        }
+        wrong += [
+            f"{module}:{node.lineno}: {node.value}"
+            for node in nodes(module)
+            if isinstance(node, ast.Constant) and node.value in (SPARK, *SERVERS) and id(node) not in keys
+        ]
     assert not wrong, "\n".join(wrong)
 
 

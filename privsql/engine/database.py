@@ -57,7 +57,31 @@ if TYPE_CHECKING:
 
 
 FRAME = "frame"  # the kind of what lies in memory
+HERE, SPARK, POSTGRES = "duckdb", "spark", "postgres"
+SERVERS = (POSTGRES, "mysql", "ducklake")  # kinds of sources that have an address
 ONE_MACHINE = 300_000_000  # records that one machine sorts in memory: 24 bytes for each (``packing.PACKED``) are 7.2 GB
+
+
+@dataclass(frozen=True)
+class EngineTraits:
+    """The differences between engines that packages above need to know, for the one that holds a source.
+
+    ``title``: for messages; ``dialect``: of its SQL, by sqlglot's names; ``own_schema``: of tables that name none;
+    ``counts``: records are counted where they lie; ``assigns``: they also get their buckets there, without an order of
+    rows, and the tables of the release are written there as folders of Parquet.
+    """
+
+    title: str = "DuckDB"
+    dialect: str = HERE
+    own_schema: str = "main"
+    counts: bool = False
+    assigns: bool = False
+
+
+TRAITS = {
+    SPARK: EngineTraits("Spark", SPARK, "default", counts=True, assigns=True),
+    POSTGRES: EngineTraits("Postgres", POSTGRES, "public", counts=True),
+}  # by kinds of sources; DuckDB reads all others
 
 
 @dataclass(frozen=True)

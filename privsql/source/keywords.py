@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
 
 from privsql.calls import PathLike, as_exact_data, as_path, at_home, refuse_unknown_keywords
-from privsql.engine.database import RUNNING
+from privsql.engine.database import FRAME, RUNNING, SERVERS
 from privsql.engine.files import WILD, find_files, redact_secrets, url_scheme
 from privsql.errors import EngineError, UsageError, suggest_file
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
@@ -54,7 +54,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "release": ReleaseSection,
     "ledger": Ledger,
 }
-BY_ARGUMENT = {("source", key) for key in ("database", "file", "postgres", "mysql", "ducklake", "frame")}  # no flags
+BY_ARGUMENT = {("source", key) for key in ("database", "file", *SERVERS, FRAME)}  # no flags
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": ("--qi",)}  # others: as the key is
 TAKEN = (

@@ -24,7 +24,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from privsql.calls import at_home
 from privsql.engine import files
-from privsql.engine.database import FRAME, OpenDatabase, Origin, Scan
+from privsql.engine.database import FRAME, HERE, SERVERS, SPARK, TRAITS, EngineTraits, OpenDatabase, Origin, Scan
 from privsql.engine.files import fold_name, temporary_folder
 from privsql.errors import PrivsqlError, UsageError
 from privsql.source.targets import DATABASES
@@ -573,7 +573,7 @@ class Source(SpecPart):
             raise ValueError("reader, options, union_by_name and hive_partitioning say how file is read")
         if not external:
             return self._require_one_file()
-        if self.table or self.query or self.engine != "duckdb":
+        if self.table or self.query or self.engine != HERE:
             raise ValueError(f"{self.kind} has its own table and query, and no engine")
         return self
 
@@ -583,16 +583,16 @@ class Source(SpecPart):
 
     def _require_frame_alone(self) -> Source:
         others = {name for name in self.model_fields_set if getattr(self, name)} - {"frame", *WHEREVER}
-        if others - ({"engine"} if self.engine == "duckdb" else set()):
+        if others - ({"engine"} if self.engine == HERE else set()):
             raise ValueError(f"a Python table can't be combined with {', '.join(sorted(others))}")
         return self
 
     def _require_one_file(self) -> Source:
-        if self.engine == "spark":
+        if self.engine != HERE:
             parquet = len(self.files) == 1 and files.kind_of(self.files[0]) == "parquet"
             others = self.options or self.union_by_name or self.hive_partitioning
             if not parquet or others or self.reader not in (None, "parquet"):
-                raise ValueError("engine = 'spark' reads a Parquet file or a folder of them")
+                raise ValueError(f"engine = {self.engine!r} reads a Parquet file or a folder of them")
         elif self.database is not None and (self.table is None) == (self.query is None):
             raise ValueError("a database needs either table or query")
         elif self.files and self.table:
@@ -635,17 +635,17 @@ class Source(SpecPart):
     @property
     def kind(self) -> str:
         """Return ``duckdb`` (a database file), ``parquet``, ``csv``, .. or the engine that holds the records."""
-        if self.spark is not None or self.engine == "spark" or (self.frame is not None and self.frame.in_spark):
-            return "spark"
-        for kind in ("postgres", "mysql", "ducklake", FRAME):
+        if self.spark is not None or self.engine != HERE or (self.frame is not None and self.frame.in_spark):
+            return SPARK
+        for kind in (*SERVERS, FRAME):
             if getattr(self, kind) is not None:
                 return kind
-        return "duckdb" if self.database is not None else self.reader or files.kind_of(self.files[0]) or "csv"
+        return HERE if self.database is not None else self.reader or files.kind_of(self.files[0]) or "csv"
 
     @property
-    def counted_there(self) -> bool:
-        """Return whether another engine than DuckDB counts the records, where they lie."""
-        return self.kind in ("spark", "postgres")
+    def traits(self) -> EngineTraits:
+        """Return what its engine can do."""
+        return TRAITS.get(self.kind, EngineTraits())
 
     @property
     def relation(self) -> str | None:

@@ -240,8 +240,6 @@ def _make_baskets(db: Warehouse, spec_columns: Columns, columns: Sequence[Field]
 WITHIN = ":"  # between a database and its table
 PYTHON = f"python{WITHIN}"  # before the columns of a table in memory
 SHOWN_CHARACTERS = 120  # characters of a name in a message
-OWN_SCHEMA = {"duckdb": "main", "spark": "default", "postgres": "public"}  # of tables that name none
-DIALECTS = {"spark": "spark", "postgres": "postgres", "mysql": "duckdb", "ducklake": "duckdb", "duckdb": "duckdb"}
 
 
 def known_as(source: Source) -> tuple[str, ...]:
@@ -260,7 +258,7 @@ def known_as(source: Source) -> tuple[str, ...]:
     if source.opened is not None and source.opened.file is None:
         path = MEMORY
     elif source.spark is not None:
-        path = f"spark{WITHIN}{(source.spark.remote or '').partition('/;')[0]}"
+        path = f"{source.kind}{WITHIN}{(source.spark.remote or '').partition('/;')[0]}"
     elif source.external_relation is not None:
         path = source.kind  # its address may hold secrets
     return tuple(sorted({f"{path}{WITHIN}{table}" for table in _list_tables(source)})) or (path,)
@@ -333,24 +331,25 @@ def _list_tables(source: Source) -> list[str]:
     from sqlglot import exp  # noqa: PLC0415
     from sqlglot.errors import SqlglotError  # noqa: PLC0415
 
-    dialect = DIALECTS[source.kind]
+    traits = source.traits
+    dialect = traits.dialect
     try:
         if source.relation is not None:
-            return [_table_name(exp.to_table(source.relation, dialect=dialect), dialect)]
+            return [_table_name(exp.to_table(source.relation, dialect=dialect), traits.own_schema)]
         query = sqlglot.parse_one(source.origin.query or "", dialect=dialect)
     except SqlglotError:
         return []
     ctes = {fold_name(one.alias) for one in query.find_all(exp.CTE)}
     return [
-        _table_name(one, dialect)
+        _table_name(one, traits.own_schema)
         for one in query.find_all(exp.Table)
         if one.name and not (fold_name(one.name) in ctes and not one.db)
     ]
 
 
-def _table_name(table: exp.Table, dialect: str) -> str:
+def _table_name(table: exp.Table, own_schema: str) -> str:
     schema = fold_name(table.db)
-    return fold_name(table.name) if schema in ("", OWN_SCHEMA[dialect]) else f"{schema}.{fold_name(table.name)}"
+    return fold_name(table.name) if schema in ("", own_schema) else f"{schema}.{fold_name(table.name)}"
 
 
 # Naming ---------------------------------------------------------------------------------------------------------------

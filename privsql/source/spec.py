@@ -356,13 +356,16 @@ class Spec(SpecPart):
             )
         if isinstance(composition, BudgetComposition) and self.release.order is not None:
             raise ValueError("release.order: a differentially private release places no records; leave it out")
-        if self.source.kind == "spark" and self.source.id is not None and isinstance(composition, GroupComposition):
+        there = self.source.traits
+        if there.assigns and self.source.id is not None and isinstance(composition, GroupComposition):
             raise ValueError(
-                "source.id: DuckDB alone follows records from release to release; for a release of what lies in Spark "
-                "leave out id, or name persons"
+                "source.id: DuckDB alone follows records from release to release; for a release of what lies in "
+                f"{there.title} leave out id, or name persons"
             )
-        if self.source.kind == "spark" and self.release.order == "stream":
-            raise ValueError("release.order: what lies in Spark has no order that a stream could follow; take portable")
+        if there.assigns and self.release.order == "stream":
+            raise ValueError(
+                f"release.order: what lies in {there.title} has no order that a stream could follow; take portable"
+            )
         return self
 
     def _require_limit(self, *, presence: bool) -> None:
@@ -414,13 +417,13 @@ class Spec(SpecPart):
     @property
     def format(self) -> Literal["duckdb", "parquet"]:
         """Return the release's format, by default one that suits the source."""
-        file = self.source.kind != "spark" or self.release.schema_ is not None
+        file = not self.source.traits.assigns or self.release.schema_ is not None
         return self.release.format or ("duckdb" if file else "parquet")
 
     @property
     def order(self) -> Order:
         """Return the order of records, by default one that the source's engine can do."""
-        return self.release.order or ("portable" if self.source.kind == "spark" else "stream")
+        return self.release.order or ("portable" if self.source.traits.assigns else "stream")
 
     @property
     def target(self) -> Target:

@@ -430,7 +430,7 @@ def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None)
 
     ``types``: finds those of columns that no record may decide.
     """
-    if source.chooses_records and source.counted_there:
+    if source.chooses_records and source.traits.counts:
         raise UsageError(f"source.persons = '{source.persons}' needs DuckDB, and the source lies in {source.kind}")
     db.mount(name := ALL_RECORDS if source.chooses_records else "source", replace(source.origin, types=types))
     return temp_table(name)
@@ -606,7 +606,7 @@ def prepare_table(
 def _refuse_calendar(source: Source, columns: Columns) -> None:
     """``UsageError`` for months and prefixes of a source that another engine counts: engines differ in them."""
     name = next((name for name, bins in columns.bins.items() if bins.unit or bins.prefix), None)
-    if name is not None and source.counted_there:
+    if name is not None and source.traits.counts:
         raise UsageError(
             f"columns.bins: column {name!r}: {columns.bins[name]} need DuckDB, and the source lies in "
             f"{source.kind}; make them in its query"

@@ -80,7 +80,7 @@ def source_session(spec: Spec, db: EngineSession, spill: Path, options: Options)
 
     A release that composes by budget is published from counts in the engine of the release.
     """
-    if spec.source.kind != "spark" or isinstance(spec.implementation.composition, BudgetComposition):
+    if not spec.source.traits.assigns or isinstance(spec.implementation.composition, BudgetComposition):
         yield db
         return
     with open_spark(spill, options, spec.source.origin) as there:

@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from privsql import system
-from privsql.engine.database import FRAME
+from privsql.engine.database import FRAME, POSTGRES, SPARK
 from privsql.engine.duck.connection import Connection, name_file_in_errors, one_select, translate_duck_errors
 from privsql.engine.duck.container import CopiedSchemas, DuckContainer, quote_identifier, reader_call
 from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach_server, scan_call, scan_texts, type_columns
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from privsql.engine.postgres import PostgresRelations
     from privsql.engine.sqlfiles import Field
 
-SPARK, POSTGRES = "spark", "postgres"  # kinds of origin
 HOME = "warehouse"  # the publisher's database, once it is mounted
 TEXTS = "texts"  # the rows of files in which no column has a type
 SOURCE = "source"
