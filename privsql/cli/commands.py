@@ -156,6 +156,9 @@ def init(
         str | None,
         typer.Option(help=f"The mechanism: {', '.join(PACKAGES)}. [default: what suits the sensitive column]"),
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Engine that reads a Parquet file or folder: duckdb or spark. [default: duckdb]")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Write the specification to this file; its paths are relative to that folder.")
     ] = None,
@@ -165,7 +168,7 @@ def init(
         raise UsageError(f"{output} exists; remove it, or choose another path")
     base = output.absolute().parent if output is not None else None
     columns: dict[str, Any] = {"query": query, "sensitive": sensitive, "categorical": categorical}
-    toml = api.init(source, table=table, **columns, kind=kind, base=base, options=options)
+    toml = api.init(source, table=table, **columns, kind=kind, engine=engine, base=base, options=options)
     if output is not None:
         output.write_text(toml, encoding="utf-8")
     shown = toml if output is None else f"written: {output}\n"

@@ -43,7 +43,8 @@ CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066,
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
 KEYWORDS = (  # that errors of Python mark: replace=True, to=..
     "allow_certain", "allow_composition", "allow_empty", "allow_host", "categorical", "certificate", "changed",
-    "database", "key_file", "ledger_database", "open", "postgres", "query", "replace", "sensitive", "table", "to",
+    "database", "key_file", "ledger_database", "open", "postgres", "query", "repeat", "replace", "sensitive", "table",
+    "to",
 )  # fmt: skip
 KEYWORD = re.compile(rf"\b({'|'.join(KEYWORDS)})=(?:True\b|\.\.)")
 

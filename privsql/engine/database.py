@@ -68,7 +68,7 @@ class EngineTraits:
 
     ``title``: for messages; ``dialect``: of its SQL, by sqlglot's names; ``own_schema``: of tables that name none;
     ``counts``: records are counted where they lie; ``assigns``: they also get their buckets there, without an order of
-    rows, and the tables of the release are written there as folders of Parquet.
+    rows, and the tables of the release are written there as folders of Parquet; ``schemes``: of its addresses.
     """
 
     title: str = "DuckDB"
@@ -76,11 +76,12 @@ class EngineTraits:
     own_schema: str = "main"
     counts: bool = False
     assigns: bool = False
+    schemes: tuple[str, ...] = ()
 
 
 TRAITS = {
     SPARK: EngineTraits("Spark", SPARK, "default", counts=True, assigns=True),
-    POSTGRES: EngineTraits("Postgres", POSTGRES, "public", counts=True),
+    POSTGRES: EngineTraits("Postgres", POSTGRES, "public", counts=True, schemes=("postgresql", "postgres")),
 }  # by kinds of sources; DuckDB reads all others
 
 

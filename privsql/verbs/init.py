@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import tomlkit
 from pydantic import ValidationError
@@ -13,7 +14,7 @@ from sqlglot import exp
 
 from privsql.answers.answer import BEST
 from privsql.calls import as_exact_number, as_optional_path, as_path, as_whole_number
-from privsql.engine.database import SilentReporter, options_from
+from privsql.engine.database import HERE, TRAITS, SilentReporter, options_from
 from privsql.engine.files import fold_name, is_files, temporary_folder, url_scheme
 from privsql.engine.open import list_tables, open_engine, open_scratch
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier, temp_table
@@ -62,18 +63,20 @@ def init(  # noqa: PLR0913 (a keyword for every flag)
     sensitive: str | None = None,
     categorical: bool = False,
     kind: str | None = None,
+    engine: str | None = None,
     base: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> str:
     """TOML of a proposed specification for a source: roles, domain sizes and feasible parameters.
 
-    ``source``: a file, or a table in Python, which the text can't name: ``privsql.load(path, source=table)`` reads it
-    once it is saved. ``table``: of a database; several are joined by the names of records or persons that they share.
-    ``query``: a SELECT over the database, or over the file as ``source``. ``categorical``: sensitive numbers are codes
-    of categories. ``kind``: by default the one that suits the sensitive column. ``base``: the folder where the
-    specification will lie, from which its paths are taken; else they are absolute. Raises ``UsageError`` if no columns
-    can have the roles that the mechanism needs, or the sensitive values are no categories, ``EngineError`` for files
-    that can't be read, ``InfeasibleError`` where nothing can be published.
+    ``source``: a file, an address of Postgres, or a table in Python, which the text can't name: ``privsql.load(path,
+    source=table)`` reads it once it is saved. ``table``: of a database; several are joined by the names of records or
+    persons that they share. ``query``: a SELECT over the database, or over the file as ``source``. ``categorical``:
+    sensitive numbers are codes of categories. ``kind``: by default the one that suits the sensitive column. ``engine``:
+    what reads Parquet (``duckdb`` or ``spark``). ``base``: the folder where the specification will lie, from which its
+    paths are taken; else they are absolute. Raises ``UsageError`` if no columns can have the roles that the mechanism
+    needs, or the sensitive values are no categories, ``EngineError`` for files that can't be read, ``InfeasibleError``
+    where nothing can be published.
     """
     wanted, tables = (kind, (sensitive, categorical)), (table,) if isinstance(table, str) else tuple(table or ())
     if kind is not None:
@@ -86,7 +89,16 @@ def init(  # noqa: PLR0913 (a keyword for every flag)
         if not isinstance(source, str | os.PathLike):
             raise UsageError(f"{type(source).__name__} is neither a path nor a table")
         name = os.fspath(source)
-        if not tables and is_files(name):
+        holder = next((one for one, traits in TRAITS.items() if url_scheme(name) in traits.schemes), None)
+        if holder is not None:
+            relation = tomlkit.inline_table()
+            relation.update(_describe_relation(name, tables, query))
+            held = {holder: relation}
+            return _propose_spec("the table", {holder: relation.unwrap()}, {}, wanted, options, held)
+        if engine not in (None, HERE):
+            path = _as_spec_path(name, as_optional_path(base, "base"))
+            place, written = {"file": name, "engine": engine}, {"file": path, "engine": engine}
+        elif not tables and is_files(name):
             place, written = {"file": name}, {"file": _as_spec_path(name, as_optional_path(base, "base"))}
         else:
             if query is None:
@@ -95,6 +107,15 @@ def init(  # noqa: PLR0913 (a keyword for every flag)
             place, written = {"database": name}, {"database": _as_spec_path(name, as_optional_path(base, "base"))}
         how_read = {"query": query} if query is not None or not tables else {"table": tables[0]}
         return _propose_spec(name, place, how_read, wanted, options, written)
+
+
+def _describe_relation(address: str, tables: Sequence[str], query: str | None) -> dict[str, Any]:
+    """Return the section of a server's table or query; ``UsageError`` for a password, which would be written down."""
+    if len(tables) + (query is not None) != 1:
+        raise UsageError("a server needs one table=.., or query=.. in the server's SQL")
+    if urlsplit(address).password is not None or "password" in (urlsplit(address).query or ""):
+        raise UsageError("the address holds a password; leave it out, and set PGPASSWORD or use ~/.pgpass")
+    return {"uri": address, **({"query": query} if query is not None else {"table": tables[0]})}
 
 
 LEARNERS = (
@@ -123,7 +144,8 @@ def _propose_spec(
     with temporary_folder() as folder:
         with open_engine(folder, options) as db:
             mount_persons(db, source := _make_source(place | how_read))
-            marked = find_missing_markers(db, temp_table("source"))
+            elsewhere = source.external_relation is not None
+            marked = {} if elsewhere else find_missing_markers(db, temp_table("source"))
             chosen = None if marked else choose(db)
         if chosen is None:
             how_read = _read_as_null(source, how_read, marked)

@@ -257,7 +257,7 @@ def publish_spec(
         publication.require_covered()
         if request.repeat and replaces is not None and not publication.repeats:
             raise GuaranteeError(
-                f"{target} holds another release, so --repeat does not replace it; --replace withdraws it"
+                f"{target} holds another release, which repeat=True does not replace; replace=True withdraws it"
             )
         try:
             made = _make_release(publication, draft, options if fit else None)
@@ -425,9 +425,9 @@ def _require_writable(spec: Spec, *, replace: bool) -> None:
 def _require_repeatable(request: PublicationRequest, *, replace: bool) -> None:
     """Raise ``UsageError`` for a repeat of what is drawn afresh, and for two ways of replacing."""
     if request.repeat and isinstance(request.spec.implementation.composition, BudgetComposition):
-        raise UsageError("--repeat: a differentially private release is drawn afresh, so none is the same again")
+        raise UsageError("a differentially private release is drawn afresh, so repeat=True can't give the same again")
     if request.repeat and replace:
-        raise UsageError("give --repeat or --replace, not both")
+        raise UsageError("give repeat=True or replace=True, not both")
 
 
 def _require_release(target: Target) -> None:

@@ -134,3 +134,31 @@ def test_nothing_is_written_there_and_what_is_wrong_is_said(tmp_path: Path) -> N
         assert len(done.err.strip().splitlines()) == 1
     kept = succeeded("plan", asked(tmp_path, "multi-size", "r", there()), "--json").json
     assert kept["records"] == 1200
+
+
+def test_init_proposes_for_a_table_of_the_server(tmp_path: Path) -> None:
+    """What it writes can be planned; a password is never written."""
+    spec = tmp_path / "spec.toml"
+    asked = ["--table", "people", "--sensitive", "disease"]
+    succeeded("init", postgres.address(), *asked, "--output", spec)
+    assert succeeded("plan", spec, "--json").json["records"] == 1200
+    assert 'table = "people"' in spec.read_text("utf-8")
+    queried = succeeded("init", postgres.address(), "--query", "SELECT * FROM people WHERE age > 20", *asked[2:])
+    assert "WHERE age > 20" in queried.out
+    refused(run("init", postgres.address(), "--sensitive", "disease"), 2, "needs one --table, or --query")
+    secret = postgres.address().replace("privsql@", f"privsql:{SECRET}@")
+    done = run("init", secret, *asked)
+    refused(done, 2, "the address holds a password", "PGPASSWORD")
+    assert SECRET not in done.err
+
+
+def test_a_stream_of_adbc_has_the_digits_of_numeric() -> None:
+    from adbc_driver_postgresql import dbapi
+
+    from privsql.source.places import as_frame
+
+    with dbapi.connect(postgres.address()) as there, there.cursor() as cursor:
+        cursor.execute("SELECT part, salary / 7.0 AS open FROM people")
+        frame = as_frame(cursor.fetch_record_batch())
+    assert str(frame.table.schema.field("part").type) == "decimal128(9, 2)"
+    assert "numeric without digits" in frame.left_out["open"]
