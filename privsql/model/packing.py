@@ -345,7 +345,7 @@ class PackedColumn:
         """The least value, and by what a value is above it its rank, shifted; None where that is no short table."""
         if not pa.types.is_integer(self.values.type):
             return None
-        numbers = self.values.drop_null().to_pylist()
+        numbers = [one for one in self.values.to_pylist() if one is not None]
         least, most = min(numbers, default=0), max(numbers, default=0)
         if most - least >= MOST_VALUES:
             return None
