@@ -316,7 +316,16 @@ def _choose_categories(profiles: list[Profile]) -> ChosenRoles:
         raise UsageError(f"no column has 2 to {MOST_QI} values")
     nulls = {p.name: "suppress" for p in chosen if p.filled < p.records}
     columns = {"categories": [p.name for p in chosen], **({"nulls": nulls} if nulls else {})}
-    return ChosenRoles(columns, tuple(chosen))
+    many = [p for p in profiles if p.different > MOST_QI and not _is_identifying(p)]
+    return ChosenRoles(columns, tuple(chosen), tuple(f"left out: {p.name} {_suggest_coarser(p)}" for p in many))
+
+
+def _suggest_coarser(profile: Profile) -> str:
+    """Return what to write so that a column of many values becomes a category, whatever the values are."""
+    bins = "bins = { from = .., to = .., by = .. }" if Field(profile.name, profile.type).is_number else ""
+    how = bins or ("data = true, prefix = 2" if profile.type == "VARCHAR" else "")
+    has = f"has {profile.different:,} values"
+    return f"{has}; add it to categories, with {profile.name} = {{ {how} }} in [mechanism.domains]" if how else has
 
 
 def _join_first(lines: Sequence[str], between: str, number: int) -> str:

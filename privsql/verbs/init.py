@@ -228,8 +228,13 @@ def _as_spec_path(name: str, base: Path | None) -> str:
 def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Proposal, *, reduced: bool) -> str:
     """Return the text; ``reduced``: only one record of each person can be published, so there is no choice."""
     document = tomlkit.document()
-    first = "Proposed by privsql init. Check the roles: what could be known of a person is a quasi-identifier."
-    head = (first, "", *chosen.remarks) if chosen.remarks else ("Proposed by privsql init.",)
+    first = "Proposed by privsql init."
+    roles = (
+        ""
+        if "categories" in chosen.columns
+        else " Check the roles: what could be known of a person is a quasi-identifier."
+    )
+    head = (first + roles, "", *chosen.remarks) if chosen.remarks else (first,)
     for line in (*head, *proposed.remarks):
         document.add(tomlkit.comment(line))
     if place := _describe_source(source, chosen, reduced=reduced):

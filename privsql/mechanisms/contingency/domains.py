@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
-from math import ceil, prod
+from math import ceil, floor, isfinite, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from privsql.engine.database import report_steps
 from privsql.engine.files import unused_name
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import UsageError
-from privsql.exact import fraction_text
+from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.contingency.parameters import WITHIN, Values, is_number, is_whole
 from privsql.mechanisms.dp.diffpart import context_free_parents, make_taxonomy
 from privsql.model.records import create_universe
@@ -107,7 +107,8 @@ class ContingencyColumn:
 
     Their last value is ``other_value``, which follows the bins too. ``inner``, ``parents``: the inner nodes of a stated
     taxonomy and the parent of every node; None where none is. ``measured``: sums of it are measured, and values
-    outside of the bins are clamped to their ends; else they are others, as NULL and NaN always are.
+    outside of the bins are clamped to their ends; else they are others, as NULL and NaN always are. ``prefix``: how
+    many first characters of a text are its value.
     """
 
     field: Field
@@ -117,6 +118,7 @@ class ContingencyColumn:
     inner: tuple[str, ...] = ()
     parents: Ints | None = None
     measured: bool = False
+    prefix: int | None = None
 
     def __len__(self) -> int:
         """How many values or bins there are."""
@@ -189,10 +191,55 @@ def _read_column(db: Relations, field: Field, key: str, params: Contingency) -> 
         raise UsageError(f"mechanism.domains.{field.name}: {error}") from error
     result = db.arrow(all_rows(temp_table("universe")).order_by("code"))["item"].combine_chunks()
     db.drop("universe")
+    if domain.prefix is not None:
+        if field.type != "VARCHAR":
+            raise UsageError(f"mechanism.domains.{field.name}: a prefix is of text; the column is {field.type}")
+        labels = domain.shorten(labels)
+        result = pa.array(labels, result.type)
     other = other_value(field.type, labels)
     last = pa.nulls(1, result.type) if other is None else pa.array([other], result.type)
     values = pa.concat_arrays([result, last])
-    return ContingencyColumn(field, values, (*labels, other), (), tuple(inner), parents)
+    return ContingencyColumn(field, values, (*labels, other), (), tuple(inner), parents, prefix=domain.prefix)
+
+
+MANY, BINS = 20, 20  # values from which on coarser ones are proposed; about as many bins
+
+
+def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
+    """Return a domain with fewer values, as a specification has it, by the domain alone; empty for one of few values.
+
+    Numbers get bins of one width, which is 1, 2 or 5 times a power of 10; texts as many first characters as tell most
+    apart of ``MANY`` to 100.
+    """
+    if len(one) <= MANY:
+        return ""
+    if is_number(one.field.type):
+        numbers = [label for label in one.labels if label is not None and isfinite(float(label))]
+        ends = list(one.edges) or [as_fraction(label) for label in numbers] or [Fraction(0)]
+        low, high = min(ends), max(ends)
+        width = round_width((high - low) / BINS, least=1 if is_whole(one.field.type) else 0)
+        first, end = floor(low / width) * width, (floor(high / width) + 1) * width
+        names = zip(("from", "to", "by"), (first, end, width), strict=True)
+        return f"{one.field.name} = {{ bins = {{ {', '.join(f'{key} = {fraction_text(n)}' for key, n in names)} }} }}"
+    texts = [label for label in one.labels if label is not None]
+    if one.field.type != "VARCHAR" or (domain is not None and domain.taxonomy is not None):
+        return ""
+    lengths = [k for k in range(1, max(map(len, texts))) if 1 < len({text[:k] for text in texts}) <= MANY * 5]
+    query = domain.query if domain is not None else None
+    source = (
+        "data = true" if domain is None or domain.data else "items = [..]" if query is None else f"query = '{query}'"
+    )
+    return f"{one.field.name} = {{ {source}, prefix = {max(lengths)} }}" if lengths else ""
+
+
+def round_width(width: Fraction, *, least: int) -> Fraction:
+    """The next of 1, 2, 5, 10, .. above a width, and of their tenths."""
+    step = Fraction(1)
+    while step > max(width, Fraction(least)):
+        step /= 10
+    while step < width:
+        step *= 10
+    return next((step / part for part in (5, 2) if step / part >= width and step / part >= least), step)
 
 
 def _read_taxonomy_pairs(db: Relations, query: str, name: str) -> list[tuple[str, str | None]]:
@@ -236,6 +283,8 @@ def _encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
         if one.measured:
             result = np.where(np.isnan(numbers), other, result.clip(0, other - 1))
         return np.where((result >= 0) & (result < other), result, other).astype(np.int64)
+    if one.prefix is not None:
+        texts = pc.utf8_slice_codeunits(texts, 0, one.prefix)
     places = pc.index_in(texts, value_set=pa.array(one.labels[:-1], pa.string()))
     return np.asarray(places.fill_null(other)).astype(np.int64)
 

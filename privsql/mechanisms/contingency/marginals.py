@@ -18,7 +18,7 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Holes, Roles, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.contingency.domains import UNITS
+from privsql.mechanisms.contingency.domains import UNITS, round_width
 from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number, is_whole
 from privsql.mechanisms.contract import Proposal
 from privsql.mechanisms.dp.noisy_tables import (
@@ -109,11 +109,12 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of a specification over columns with ``sizes`` values, called ``names``."""
+    """The rule of a specification over columns with ``sizes`` values and ``names``; ``advice``: a coarser domain."""
 
     params: Contingency
     names: tuple[str, ...]
     sizes: tuple[int, ...]
+    advice: str = ""
 
     @property
     def law(self) -> NoiseLaw:
@@ -163,7 +164,7 @@ class Rule:
             raise UsageError(
                 f"the columns and the workload have {sum(map(self.count_cells, [*columns, *workload])):,} cells, "
                 "more than "
-                f"max_cells = {self.params.max_cells:,}; take fewer values or wider bins, or raise it"
+                f"max_cells = {self.params.max_cells:,}; take fewer values or wider bins{self.advice}, or raise it"
             )
         alone = budget * self._columns_share(records) if len(columns) > 1 else budget
         most = (budget * (1 - TOTAL) - alone) * (WORKLOAD if self.candidate_pairs else 1)
@@ -202,7 +203,7 @@ class Rule:
         if not fitting:
             raise UsageError(
                 f"no pair of columns has as few as {room // number:,} cells, as max_cells = {self.params.max_cells:,} "
-                "leaves for each; take fewer values or wider bins, or raise it"
+                f"leaves for each; take fewer values or wider bins{self.advice}, or raise it"
             )
         return Rounds(fitting, room, left, left / min(number, len(fitting)))
 
@@ -562,21 +563,11 @@ def _propose_domains(
 def _propose_bins(of: Profile, ends: tuple[Fraction, Fraction], number: int) -> ProposedDomain:
     """Bins of a round width that hold the numbers from the first to the last, about so many."""
     first, last = ends
-    width = _round_width((last - first) / number, least=1 if is_whole(of.type) else 0)
+    width = round_width((last - first) / number, least=1 if is_whole(of.type) else 0)
     start = floor(first / width) * width
     end = (floor(last / width) + 1) * width
     bins = {"from": fraction_text(start), "to": fraction_text(end), "by": fraction_text(width)}
     return ProposedDomain(of.name, int((end - start) / width), bins)
-
-
-def _round_width(width: Fraction, *, least: int) -> Fraction:
-    """The next of 1, 2, 5, 10, .. above a width, and of their tenths."""
-    step = Fraction(1)
-    while step > max(width, Fraction(least)):
-        step /= 10
-    while step < width:
-        step *= 10
-    return next((step / part for part in (5, 2) if step / part >= width and step / part >= least), step)
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------

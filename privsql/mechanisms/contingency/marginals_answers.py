@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.answers.answer import FIRST, LAST, TURNED, read_constant
+from privsql.answers.answer import FIRST, LAST, TURNED, read_constant, refuse_cuts
 from privsql.answers.estimate import count_interval, student_quantile
 from privsql.answers.question import Measure
 from privsql.engine.files import fold_name
@@ -29,7 +29,7 @@ from privsql.mechanisms.dp.noisy_tables import Model, fit_squares
 from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, CellSums, SumEstimator, read_noisy_tables
 from privsql.mechanisms.private import refuse_damaged
 from privsql.model.manifest import Estimate, same_nan
-from privsql.model.parameters import number_range
+from privsql.model.parameters import Bins, number_range
 from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from privsql.answers.aggregates import Statement
+    from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
@@ -468,7 +470,18 @@ class MarginalAnswers(private.PrivateAnswers):
     @property
     def in_bins(self) -> frozenset[str]:
         """The columns that are published in bins of more values than stand for them."""
-        return frozenset(self.known_columns.fields[place].name for place in self.known_columns.coarse_columns)
+        coarse = (self.known_columns.fields[place].name for place in self.known_columns.coarse_columns)
+        return frozenset((*coarse, *self._prefixes))
+
+    @cached_property
+    def _prefixes(self) -> dict[str, Bins]:
+        """The columns of which first characters are published."""
+        known = {one.name: self._params.domain(one.name) for one in self._manifest.sensitive}
+        return {name: Bins(prefix=one.prefix) for name, one in known.items() if one is not None and one.prefix}
+
+    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
+        """Take the analyst's SQL apart; ``UsageError`` for what is no count, or of more than the first characters."""
+        return refuse_cuts(super().parse_sql(sql, lookups), self._prefixes, {}, self._manifest.sensitive)
 
     def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
         super().__init__(db, manifest, database)

@@ -34,6 +34,7 @@ from privsql.mechanisms.contingency.checks import (
 from privsql.mechanisms.contingency.domains import (
     UNITS,
     evaluate_answers,
+    propose_coarser,
     read_coded_cells,
     read_columns,
     read_tree_domains,
@@ -146,16 +147,16 @@ def publish_marginals(db: Relations, source: Records, params: Contingency, key: 
 def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
     """``InfeasibleError`` where the columns' own tables hold more noise than records, unless that is wanted.
 
-    How many records there are is not said: where there are few, the noisy total is noise, too.
+    How many records there are is not guessed: where there are few, the noisy total is noise, too.
     """
     noise = rule.measured_noise(tables)
     if noise > rule.noisy_total(tables) and not rule.params.allow_empty:
         most, values = max(zip(rule.sizes, rule.names, strict=True))
         raise InfeasibleError(
-            f"the tables would be noise: a column's own table errs by about {float(noise):,.0f} records on "
-            f"average, more than there are; {values} has {most:,} values. A larger epsilon, fewer values or wider "
-            "bins would help, and allow_empty=True publishes it anyway; "
-            f"epsilon {fraction_text(rule.params.epsilon)} was drawn and is spent"
+            f"the tables would be noise: a column's own table errs by about {float(noise):,.0f} records on average, "
+            f"too many for the records that there are; {values} has {most:,} values. A larger epsilon, fewer values "
+            f"or wider bins{rule.advice} would help, and allow_empty=True publishes it anyway; epsilon "
+            f"{fraction_text(rule.params.epsilon)} was drawn and is spent"
         )
 
 
@@ -165,7 +166,10 @@ def _sum_budgets(fixed: Sequence[Due], columns: int) -> Fraction:
 
 
 def _make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> Rule:
-    return Rule(params, tuple(one.field.name for one in columns), tuple(map(len, columns)))
+    largest = max(columns, key=len)
+    line = propose_coarser(largest, params.domain(largest.field.name))
+    advice = f" (such as {line} in [mechanism.domains])" if line else ""
+    return Rule(params, tuple(one.field.name for one in columns), tuple(map(len, columns)), advice)
 
 
 def _describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:

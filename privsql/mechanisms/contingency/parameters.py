@@ -40,16 +40,22 @@ OWN = {
 }
 
 
+def _is_none(value: int | None) -> bool:
+    return value is None
+
+
 class Values(Universe):
     """The values that a column may hold, and how they are grouped.
 
     A public list, a ``query`` or ``data`` as in ``Universe``, grouped by the fan-out; or ``taxonomy``: a query for the
     pairs (value, parent) of a tree, whose leaves are the values; or ``bins`` of a number: edges e_0 < e_1 < .. of bins
     [e_0, e_1), [e_1, e_2) .., or { from = .., to = .., by = .. }. Edges that were taken from the data are marked by
-    ``data`` beside them, and are not covered by the guarantee.
+    ``data`` beside them, and are not covered by the guarantee. ``prefix``: of the values of a text that are listed, or
+    queried, or occur, so many first characters are published.
     """
 
     taxonomy: str | None = None
+    prefix: int | None = Field(default=None, ge=1, le=100, exclude_if=_is_none)
     bins: tuple[Exact, ...] | None = None
 
     @property
@@ -84,6 +90,16 @@ class Values(Universe):
             )
         number = -(-(end - start) // step)
         return (*(start + step * k for k in range(number)), end)
+
+    def shorten(self, labels: Iterable[str]) -> tuple[str, ...]:
+        """Return the values that are published in place of those that are listed."""
+        return tuple(dict.fromkeys(one[: self.prefix] for one in labels))
+
+    @model_validator(mode="after")
+    def _require_texts(self) -> Values:
+        if self.prefix is not None and (self.bins is not None or self.taxonomy is not None):
+            raise ValueError("prefix can't be combined with bins or a taxonomy")
+        return self
 
     @field_validator("bins")
     @classmethod
@@ -262,8 +278,8 @@ class Contingency(Parameters):
         for name in others & self.model_fields_set:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} can't be combined with algorithm = {self.algorithm!r}")
-        if self.algorithm != "marginals" and any(one.bins for one in self.domains.values()):
-            raise ValueError(f"bins do not belong to algorithm = {self.algorithm!r}")
+        if self.algorithm != "marginals" and any(one.bins or one.prefix for one in self.domains.values()):
+            raise ValueError(f"bins and prefix do not belong to algorithm = {self.algorithm!r}")
         for columns in self.workload:
             folded = [fold_name(name) for name in columns]
             if len(set(folded)) < len(folded) or len(folded) < 2:

@@ -682,7 +682,7 @@ def require_remaining(tree: PartitionTree, params: Any, what: str, helps: str) -
     total, remaining, number = tree.counted_records, tree.published_records, len(tree.leaves)
     if params.allow_empty or (number and 2 * remaining >= total):
         return
-    found = f"the {number:,} {what}s that were kept hold {remaining:,} of about {total:,} records"
+    found = f"the {number:,} {what}s that were kept hold less than half of the records"
     raise InfeasibleError(
         f"{found if number else f'no {what} was kept'}; a larger epsilon or {helps} would keep more, and "
         f"allow_empty=True publishes it anyway; epsilon {fraction_text(params.epsilon)} was drawn and is spent",

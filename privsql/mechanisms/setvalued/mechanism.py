@@ -364,7 +364,7 @@ def _require_information(fitted: ParitySquares, params: SetValued) -> None:
     if alone.mean() > total and not params.allow_empty:
         raise InfeasibleError(
             f"the counts would be noise: that of the records with an item has a standard error of {alone.mean():,.0f} "
-            f"on average, where there are about {total:,.0f} records; a larger epsilon or fewer items would help, and "
+            "on average, too large for the records that there are; a larger epsilon or fewer items would help, and "
             f"allow_empty=True publishes it anyway; epsilon {fraction_text(params.epsilon)} was drawn and is spent"
         )
 
