@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 TOTAL = Fraction(1, 100)  # of the budget: the number of records
 CHOICE = Fraction(3, 10)
-MISSED = 20  # one part in so many of the records is what the last choice may be wrong by
+MISSED = 8  # one part in so many of the records is what the last choice may be wrong by
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class ViewBudgets:
 def how_many(budget: Fraction, universe: int, records: int, declared: int, law: NoiseLaw = PURE) -> int:
     """How many items are measured: at most ``TINY_UNIVERSE``, at least one, and those that were declared.
 
-    The largest number l for which the choice errs by at most a twentieth of the (noisy number of) ``records``:
-    ln(N) / e <= records / 20, with the epsilon e of one of l choices that share three tenths of the budget.
+    The largest number l for which the choice errs by at most an eighth of the (noisy number of) ``records``:
+    ln(N) / e <= records / 8, with the epsilon e of one of l choices that share three tenths of the budget.
     """
     room = MISSED * Fraction(log(universe))
     most = next(
@@ -459,6 +459,11 @@ class PublishedViews:
     def spectrum(self) -> tuple[Reals, Reals]:
         """All parities between those of least squares and those of the synthetic records, and what they keep."""
         return views_model.fit_spectrum(self.squares, self.population)
+
+    @cached_property
+    def strengths(self) -> tuple[float, ...]:
+        """How far sets of three items and more lie from what their pairs make of them."""
+        return views_model.interaction_strengths(self.squares)
 
 
 def _read_rows(name: str, database: str | None, roles: Roles) -> exp.Select:

@@ -259,7 +259,11 @@ class ViewAnswers(private.PrivateAnswers):
                 far, error = views_model.lean_estimate(squares, part, chosen, whole[:, 0], result - own)
                 result = own + far
         else:
-            error, (low, high) = None, self._bound_answer(chosen, whole, doubt)
+            error, (low, high) = None, self._bound_answer(chosen, whole, doubt if others or part is None else doubt / 2)
+            if not others and part is not None:
+                result, error = views_model.untold_interval(squares, held.spectrum, held.strengths, chosen, whole[:, 0])
+                far = error * views_model.normal_quantile(1 - doubt / 2)
+                low, high = max(low, min(result - far, high)), min(high, max(result + far, low))
             result = min(max(result, low), high)
         result = result if estimator == "baseline" else max(result, 0.0)
         return Estimate((), result, error, min(low, result), max(high, result, 0.0))

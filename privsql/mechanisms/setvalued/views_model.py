@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from privsql.mechanisms.dp.noisy_tables import fit_moments, nearest_nonnegative
+from privsql.mechanisms.dp.noisy_tables import POSSIBLE, fit_moments, nearest_nonnegative, rake_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -297,6 +298,84 @@ def bound_between(
             elif result is not None:
                 high = min(high, result[2])
     return low, max(low, high)
+
+
+# Untold parities ------------------------------------------------------------------------------------------------------
+# Sets of items that no table holds: how far their parities lie from what pairs make of them.
+#
+# With x = 1 or -1 for an item that a record has or not, of mean mu and deviation sigma = sqrt(1 - mu^2), parities of a
+# set q deviate from those of the table of largest entropy with q's pairs by tau n prod sigma, where
+#
+#     tau^2 = sum w ((z - expected)^2 - v) / sum w (n prod sigma)^2,  w = 1/(v + (n prod sigma / 10)^2)^2,
+#
+# over the sets of as many items that tables do tell: what views tell of threes and fours says how far the others may
+# be off. The model knows of all tables, so it is off by less. Larger sets are taken to deviate as fours do.
+
+SAMPLED, UNTOLD_ORDERS, PAIR_ROUNDS = 200, (3, 4), 10
+
+
+def parity_scales(squares: ParitySquares, sets: Ints) -> Reals:
+    """N times the product of the deviations of the items of each set."""
+    total = max(squares.total, 1.0)
+    result = np.full(len(sets), total)
+    for place in range(squares.items):
+        item = 1 << (squares.items - 1 - place)
+        mean = np.clip(squares.value[item] / total, -1, 1)
+        result[sets & item > 0] *= max(1 - mean**2, 1 / total) ** 0.5
+    return result
+
+
+def interaction_strengths(squares: ParitySquares) -> tuple[float, ...]:
+    """Return tau of sets of 3 items and of 4, by the told ones, of which ``SAMPLED`` are looked at."""
+    orders, result = pattern_sizes(squares.items), [0.0]
+    for order in UNTOLD_ORDERS:
+        sets = np.flatnonzero((orders == order) & (squares.precision > 0))
+        sets = sets[:: -(-len(sets) // SAMPLED) or 1]
+        if not len(sets):
+            result.append(result[-1])
+            continue
+        expected = np.array([_expect_parity(squares, pattern_places(one, squares.items)) for one in sets.tolist()])
+        noise, scale = 1 / squares.precision[sets], parity_scales(squares, sets)
+        weight = 1 / (noise + (scale / 10) ** 2) ** 2
+        square = float((weight * ((squares.value[sets] - expected) ** 2 - noise)).sum() / (weight * scale**2).sum())
+        result.append(min(max(square, 0.0), 1.0) ** 0.5)
+    return tuple(result[1:])
+
+
+def _expect_parity(squares: ParitySquares, chosen: Sequence[int]) -> float:
+    """The parity of a set in the table of largest entropy with the set's pairs."""
+    margins = [
+        (axes, _view_margin(squares, tuple(chosen[axis] for axis in axes)).reshape(2, 2) + POSSIBLE)
+        for axes in combinations(range(len(chosen)), 2)
+    ]
+    shape = (2,) * len(chosen)
+    table = rake_table(np.full(shape, max(squares.total, 1.0) / 2 ** len(chosen)), margins, PAIR_ROUNDS)
+    return float(walsh_transform(table.reshape(-1))[-1])
+
+
+def untold_interval(
+    squares: ParitySquares,
+    fitted: tuple[Reals, Reals],
+    strengths: Sequence[float],
+    chosen: Sequence[int],
+    question: Reals,
+) -> tuple[float, float]:
+    """Estimate and standard error of a question that needs parities which no table told; ``fitted``: see step 3.
+
+    The parities that were told are as in ``lean_estimate``, the others those of the model, tau n prod sigma off.
+    """
+    spectrum, part = fitted
+    at = patterns_among(chosen, squares.items)
+    wanted = walsh_transform(question) / len(question)
+    told = squares.precision[at] > 0
+    least_squares = float(squares.value[at[told]] @ wanted[told])
+    far = float(spectrum[at[told]] @ wanted[told]) - least_squares
+    most, error = lean_estimate(squares, part, chosen, question, far)
+    orders = np.clip(pattern_sizes(len(chosen))[~told] - UNTOLD_ORDERS[0], 0, len(strengths) - 1)
+    doubt = wanted[~told] * np.array(strengths)[orders] * parity_scales(squares, at[~told])
+    return least_squares + most + float(spectrum[at[~told]] @ wanted[~told]), float(
+        np.hypot(error, np.linalg.norm(doubt))
+    )
 
 
 # Model ----------------------------------------------------------------------------------------------------------------

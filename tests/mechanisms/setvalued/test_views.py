@@ -231,7 +231,7 @@ def test_a_declared_workload_is_told_better() -> None:
 
 def test_how_many_items_are_measured() -> None:
     assert how_many(Fraction(1), 16_470, 88_162, 0) == 20
-    assert how_many(Fraction(1, 10), 16_470, 88_162, 0) == 13
+    assert how_many(Fraction(1, 20), 16_470, 88_162, 0) == 17
     assert how_many(Fraction(1, 1000), 16_470, 88_162, 0) == 1
     assert how_many(Fraction(1, 1000), 16_470, -5, 3) == 3
     assert how_many(Fraction(100), 21, 10**6, 5) == 20
@@ -373,6 +373,86 @@ def test_standard_errors_are_those_of_estimates_that_lean_on_the_model(epsilon: 
 def transformed_parities(exact: Any) -> Any:
     """Parities of the table of all patterns, which is the last one."""
     return views_model.walsh_transform(exact[-1].counts.reshape(-1).astype(np.float64))
+
+
+def pair_tables(counts: Ints, items: int, triples: Iterable[tuple[int, ...]] = ()) -> list[NoisyTable]:
+    """Tables of all pairs, and of some sets of three, nearly without noise."""
+    cliques = [*itertools.combinations(range(items), 2), *triples]
+    cells = [views_model.restrict_patterns(np.arange(1 << items), one, items) for one in cliques]
+    return [
+        NoisyTable(
+            one, Fraction(40), np.bincount(cell, counts, 1 << len(one)).astype(np.int64).reshape((2,) * len(one))
+        )
+        for one, cell in zip(cliques, cells, strict=True)
+    ]
+
+
+@each("strength", [0.0, 0.1])
+def test_how_far_threes_lie_from_their_pairs_is_what_views_tell(strength: float) -> None:
+    """Independent items, but for one parity of each of two sets of three, of which a table is there."""
+    chance, planted = [0.3, 0.5, 0.2, 0.4], [(0, 1, 2), (1, 2, 3)]
+    table = np.ones(1)
+    for one in chance:
+        table = np.outer(table, [1 - one, one]).reshape(-1)
+    places = np.arange(16)
+    for at in planted:
+        sign = np.prod([1.0 - 2 * (places >> (3 - place) & 1) for place in at], axis=0)
+        table = (
+            table + strength * sign * np.prod([2 * (chance[place] * (1 - chance[place])) ** 0.5 for place in at]) / 16
+        )
+    squares = views_model.fit_squares(pair_tables(np.rint(table * 10**9).astype(np.int64), 4, planted), 4)
+    three, four = views_model.interaction_strengths(squares)
+    assert three == pytest.approx(strength, abs=0.002)
+    assert four == three
+    assert views_model.parity_scales(squares, np.array([0b0100]))[0] == pytest.approx(10**9, rel=1e-3)
+
+
+def themed_baskets(exponent: float, draw: np.random.Generator, *, themed: bool) -> views.SourceSets:
+    """5,000 baskets of 20 of 120 items by Zipf's law, some with items that go together."""
+    liking = np.repeat(-exponent * np.log(draw.permutation(np.arange(1, 121)))[None], 5000, axis=0)
+    if themed:
+        liking += 1.5 * (draw.random((12, 120)) < 0.15)[draw.integers(0, 12, 5000)]
+    taken = np.argsort(liking + draw.gumbel(size=liking.shape), axis=1)[:, -20:]
+    return sets(taken.tolist(), 120)
+
+
+@each("exponent", [0.5, 1.0])
+@each("themed", [False, True])
+@each("seed", [1, 2, 3])
+def test_the_most_frequent_of_120_items_are_among_those_that_are_measured(
+    exponent: float, seed: int, *, themed: bool
+) -> None:
+    """At epsilon 1 at least 17 of the 20 most frequent ones."""
+    draw = np.random.default_rng(seed)
+    source = themed_baskets(exponent, draw, themed=themed)
+    choice, tables = views.measure_views(source, asked(1), [], SeededNoise(draw))
+    found = views_model.fit_squares(tables, len(choice.codes))
+    estimates = [
+        views_model.answer_from_spectrum(found.value, found.items, [i], np.eye(2)[1]) for i in range(found.items)
+    ]
+    best = choice.codes[np.argsort(estimates)[-20:]]
+    assert len(np.intersect1d(best, np.argsort(source.counts)[-20:])) >= 17
+
+
+@pytest.mark.slow
+@each("themed", [False, True])
+def test_intervals_of_what_no_view_holds_cover(*, themed: bool) -> None:
+    """Threes of 20 of 120 items. How sets deviate has no law, so these are wide bounds: 0.9, and 0.5 to 1.4."""
+    draw = np.random.default_rng(6)
+    source = themed_baskets(1.0, draw, themed=themed)
+    choice, tables = views.measure_views(source, asked(1), [], SeededNoise(draw))
+    number, patterns = len(choice.codes), source.item_patterns(choice.codes)
+    found = views_model.fit_squares(tables, number)
+    fitted = views_model.fit_spectrum(found, views_model.fit_population(found))
+    strengths, far = views_model.interaction_strengths(found), []
+    for three in itertools.combinations(range(number), 3):
+        if views_model.direct_interval(found, three, np.eye(8)[7], 0.025) is None:
+            value, error = views_model.untold_interval(found, fitted, strengths, three, np.eye(8)[7])
+            mask = views_model.pattern_of(three, number)
+            far.append((value - int((patterns & mask == mask).sum())) / error)
+    assert len(far) > 400
+    assert np.mean(np.abs(far) <= 1.96) >= 0.9
+    assert 0.5 < np.sqrt(np.mean(np.square(far))) < 1.4
 
 
 def test_two_factors_are_never_negative() -> None:

@@ -248,15 +248,20 @@ def test_items_that_were_not_measured_have_a_bound(many: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sets_that_no_view_holds_have_bounds(many: Path) -> None:
+def test_sets_that_no_view_holds_have_intervals_within_bounds(many: Path) -> None:
     measured = chosen(many)
     held = [set(row[0]) for row in rows(many / "stall.duckdb", "SELECT columns FROM privsql_cliques")]
     apart = next(
         one for one in itertools.combinations(measured, 3) if not any({str(k) for k in one} <= view for view in held)
     )
-    row = estimated(many, f"list_has_all(goods, {list(apart)})")
-    assert row["std_error"] is None
-    assert row["low"] <= truth(many, f"list_has_all(goods, {list(apart)})") <= row["high"]
+    condition = f"list_has_all(goods, {list(apart)})"
+    row = estimated(many, condition)
+    bounds = estimated(many, condition, "--estimator", "baseline")
+    assert bounds["std_error"] is None
+    assert bounds["low"] <= truth(many, condition) <= bounds["high"]
+    assert row["std_error"] > 0
+    assert row["high"] - row["low"] < bounds["high"] - bounds["low"]
+    assert row["low"] <= truth(many, condition) <= row["high"]
 
 
 # Frequent item sets and evaluation ---
