@@ -230,7 +230,7 @@ class SumEstimator:
 #   it.) Nothing that is published says how threes deviate: this ratio is an assumption.
 
 DRAWN_TABLES, SUBSETS, ASKED = 4, 5, 25  # tables drawn; sets of columns of each kind; questions of each, twice
-BINS, MOST_ASKED_CELLS, LARGEST = 11, 4_000, 200_000
+BINS, MOST_ASKED_CELLS, LARGEST, UNEVEN = 11, 4_000, 200_000, 1.5
 NOT_MEASURED, OF_THREES, TYPICAL, MOST, MOST_EFFECT = 0.3, 1 / 8, (0.05, 0.3), 0.3, 3.0
 POOLED = 0.3  # of a pair's own strength, which the one of all pairs has beside it
 BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
@@ -371,7 +371,7 @@ def _move_weights(
     """Weights of rows with random effects: of all pairs, and of the threes that are asked for and were not measured."""
     beyond, within = strengths
     variances: dict[Clique, float] = {
-        pair: within[pair] if pair in within else draw.exponential(max(NOT_MEASURED, min(beyond, MOST)))
+        pair: within[pair] if pair in within else _draw_strength(max(NOT_MEASURED, min(beyond, MOST)), draw)
         for pair in combinations(range(len(model.sizes)), 2)
     }
     threes = {three for one in subsets for three in combinations(one, 3)}
@@ -383,6 +383,11 @@ def _move_weights(
         far += draw.normal(0, variance**0.5, (BINS,) * len(clique))[tuple(binned[:, i] for i in clique)]
     result: Reals = weights * np.exp(np.clip(far, -MOST_EFFECT, MOST_EFFECT))
     return result * (model.total / max(float(result.sum()), POSSIBLE))
+
+
+def _draw_strength(mean: float, draw: np.random.Generator) -> float:
+    """Variance of the effects of a pair that was not measured."""
+    return float(min(mean * draw.lognormal(-(UNEVEN**2) / 2, UNEVEN), MOST_EFFECT))
 
 
 def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
