@@ -383,7 +383,7 @@ def attack_by_learning(scene: AttackView, columns: list[Association]) -> list[Fi
     """Posterior of every record under the reconstructed associations."""
     tally, strength = scene.make_tally(), fit_strength(scene, columns)
     learn_beliefs(scene, columns, strength, tally)
-    notes = (f"the columns together to the power of {strength:g}",)
+    notes = (f"likelihoods of all columns, multiplied and raised to the power {strength:g}",)
     return [
         Finding(
             LEARNING, LEARNING_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.finding_fields()

@@ -64,7 +64,7 @@ def publish(
         bool, typer.Option("--repeat", help="Replace an existing release only by the same again.")
     ] = False,
     allow_composition: Annotated[
-        bool, typer.Option("--allow-composition", help="Publish the same people again without a guarantee.")
+        bool, typer.Option("--allow-composition", help="Publish the same people again; no guarantee covers both.")
     ] = False,
     fit: Annotated[
         bool, typer.Option("--fit", help="Fit a model and store it in the release: more precise answers for all.")
@@ -119,7 +119,7 @@ def plan(
         typer.Option(help="Write the ids of records that were deleted or changed since the last release; mode 0600."),
     ] = None,
 ) -> CommandOutcome:
-    """Dry run: feasibility, setting, loss and its certified lower bound. Nothing is published."""
+    """Predict a release: buckets, loss and its certified lower bound, beliefs. Nothing is published."""
     spec = read_specification(ctx, source)
     if changed is not None and (algorithms or curve):
         raise UsageError("--changed can't be combined with --algorithms or --curve")
@@ -212,7 +212,7 @@ def query(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Json = False,
 ) -> CommandOutcome:
-    """Answer a count query with estimates and intervals. What is not supported is refused, never answered wrongly."""
+    """Answer a query with estimates and intervals. A query that is not supported is refused, with the reason."""
     if as_json and as_csv:
         raise UsageError("give --json or --csv, not both")
     with api.open(release, attach or ()) as opened:
@@ -480,9 +480,9 @@ def attack(
     against: Annotated[
         list[str] | None, typer.Option(metavar="RELEASE", help="Another release of the same people; repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the records known to an adversary.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of records that an adversary knows.")] = 1,
     within: Annotated[
-        str | None, typer.Option(metavar="DISTANCE", help="Distance of a right guess; by default e of (k,e).")
+        str | None, typer.Option(metavar="DISTANCE", help="Distance that a right guess may be off; by default e.")
     ] = None,
     key_file: KeyFile = None,
     plot: Plot = None,
@@ -580,7 +580,7 @@ def verify(
 
 ledgers = typer.Typer(
     cls=LedgerGroup,
-    help="List releases in the publisher's private ledger, what they compose to, and budgets.",
+    help="List releases in the publisher's private ledger, what they guarantee together, and budgets.",
     rich_markup_mode=None,
     epilog="Examples:\n\n    privsql ledger spec.toml\n\n    privsql ledger show 3\n\n"
     "    privsql ledger withdraw trial.duckdb\n\n"
@@ -599,7 +599,7 @@ def ledger(
     ] = None,
     database: Place = None,
 ) -> CommandOutcome:
-    """List the releases of a source and what they compose to (the default)."""
+    """List the releases of a source and what they guarantee together (the default)."""
     listing = api.ledger(api.load(spec) if spec else None, database=database)
     return CommandOutcome(listing.as_json, lambda: printing.print_ledger(listing))
 

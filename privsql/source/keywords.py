@@ -99,7 +99,7 @@ class Flag:
         if self.key == KIND:
             texts = {KIND: f"The mechanism: {', '.join(self.fields)}. [default: {DEFAULT}]"}
         elif len(set(texts.values())) > 1:
-            texts = {"": "; ".join(f"{kind}: {text}" for kind, text in texts.items())}
+            texts = {"": "; ".join(f"{kind}: {text.removesuffix('.')}" for kind, text in texts.items())}
         return " ".join(filter(None, (self._first_field.description, *dict.fromkeys(texts.values()))))
 
     @property
@@ -359,6 +359,7 @@ def _describe_values(field: FieldInfo) -> str:
     choices = _list_choices(field)
     listed = ", ".join(choices) + "." if choices and choices[0] not in (field.description or "") else ""
     plain = isinstance(field.default, str | int | float | Fraction) and field.default is not False
+    plain &= "[default" not in (field.description or "")
     return " ".join(filter(None, (listed, f"[default: {field.default}]" if plain else "")))
 
 

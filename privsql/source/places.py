@@ -534,7 +534,7 @@ class Source(SpecPart):
     person: str | None = optional_key("Column that names persons, who may have several records.")
     persons: Literal["refuse", "one", "some", "count"] | None = optional_key(
         "Persons with several records: refuse them, take one record of each, or some (at most mechanism.max_records), "
-        "or count all (bounds are then of a record). [default: refuse]"
+        "or count all (bounds then hold per record). [default: refuse]"
     )
     name: str | None = optional_key(
         "Name of the source in the ledger. [default: its path, with its tables]", min_length=1

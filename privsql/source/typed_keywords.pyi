@@ -47,7 +47,7 @@ class Planning(TypedDict, total=False):
     """Column that names persons, who may have several records."""
     persons: Literal["refuse", "one", "some", "count"]
     """Persons with several records: refuse them, take one record of each, or some (at most mechanism.max_records), or
-    count all (bounds are then of a record). [default: refuse]
+    count all (bounds then hold per record). [default: refuse]
     """
     source_name: str
     """Name of the source in the ledger. [default: its path, with its tables]"""
@@ -64,7 +64,7 @@ class Planning(TypedDict, total=False):
     item: str
     """Item sets with a row per item: the column of the item."""
     categories: Names
-    """Columns of a table of categories."""
+    """Columns of a contingency table."""
     nulls: Mapping[str, Literal["value", "suppress", "refuse"]]
     """Treatment of NULL in a column: value, suppress or refuse."""
     bins: Mapping[str, Value]
@@ -128,10 +128,10 @@ class Planning(TypedDict, total=False):
         "basic",
         "marginals",
     ]
-    """Choice of the algorithm. [default: informative for thresholds that vary with f, else optimal] bucketize:
-    anatomy, one-size, two-size, multi-size, optimal, informative, setting. [default: optimal]; randomize: up, pp,
-    pp-paper, tables. [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default: nested];
-    setvalued: views, diffpart, basic. [default: views]; contingency: marginals, diffpart. [default: marginals]
+    """Choice of the algorithm. [default of bucketize: informative for thresholds with f, else optimal] bucketize:
+    anatomy, one-size, two-size, multi-size, optimal, informative, setting; randomize: up, pp, pp-paper, tables.
+    [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default: nested]; setvalued: views, diffpart,
+    basic. [default: views]; contingency: marginals, diffpart. [default: marginals]
     """
     threshold: Value | Number
     """Highest allowed belief in a value: a constant, or linear in its frequency f: '8*f + 0.02'."""
@@ -168,7 +168,7 @@ class Planning(TypedDict, total=False):
     rho2: Number
     """Highest allowed belief in a protected value."""
     epsilon: Number
-    """With tables: odds of a value change by at most e^epsilon."""
+    """Privacy budget; with tables, odds of a value change by at most e^epsilon."""
     values: Names
     """With tables: the public list of sensitive values; all else counts as 'other'."""
     frequencies: Mapping[str, Number]

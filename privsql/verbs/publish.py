@@ -257,7 +257,7 @@ def publish_spec(
         publication.require_covered()
         if request.repeat and replaces is not None and not publication.repeats:
             raise GuaranteeError(
-                f"{target} holds another release, which repeat=True does not replace; replace=True withdraws it"
+                f"{target} holds another release, so repeat=True does not replace it; replace=True withdraws it"
             )
         try:
             made = _make_release(publication, draft, options if fit else None)

@@ -80,7 +80,7 @@ MISTAKES = [  # a command, its exit code, and what its line must hold: what is w
     (f"publish {TABLE} --threshold 5", 2, "--threshold: ", "give a probability, 0.25, or '2*f + 0.02'"),
     (f"publish {TABLE} --threshold 50%", 2, "--threshold: ", "such as '8*f + 0.02'"),
     (f"publish {TABLE} --threshold 2*g", 2, "--threshold: ", "numbers, f, + - * /"),
-    (f"publish {TABLE} --threshold 0.01", 3, "what works: thresholds higher by 0.33"),
+    (f"publish {TABLE} --threshold 0.01", 3, "what works: raise thresholds by 0.33"),
     ("publish people.parquet --qi age --sensitive maybe --threshold 0.5", 2, "40 records", "--nulls maybe=suppress"),
     ("publish people.parquet --qi age --sensitive id --threshold 0.5", 2, "--kind permute", "--query"),
     ("publish people.parquet --qi age --sensitive pay --threshold 0.5", 2, "--kind permute", "--categorical"),

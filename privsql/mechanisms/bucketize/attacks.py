@@ -457,8 +457,8 @@ def _corruption_notes(fakes: int, values: tuple[dict[str, Any], ...]) -> tuple[s
     kinds = {name: [float(one[name]) for one in values] for name in ("theory", "stated", "source") if name in values[0]}
     spans = ", ".join(f"{name} {min(of):.3f} to {max(of):.3f}" for name, of in kinds.items())
     return (
-        f"fakes leave {real(2, 1, fakes):.0%} certainty that the last value is real",
-        f"a listed value is real, by value: {spans}",
+        f"if all others are known, the last value is real with {real(2, 1, fakes):.0%} probability",
+        f"probability that a listed value is real, lowest to highest value: {spans}",
     )
 
 

@@ -387,8 +387,6 @@ def _explain_wrong(rows: dict[str, MarginRows], wrong: dict[str, Ints], values: 
 
 
 def _explain_compared(records: int, pinned: int, bounds: TightenedBounds, *, merged: bool) -> str:
-    how = "by flows, too" if bounds.flows else "by bounds only"
-    sentence = (
-        f"of {records:,} records {pinned:,} have one possible place; {bounds.left:,} choices stay open, compared {how}"
-    )
+    how = "compared by bounds and flows" if bounds.flows else "compared by bounds"
+    sentence = f"{pinned:,} of {records:,} records have one possible place; {bounds.left:,} choices are open ({how})"
     return sentence + ("; the most frequent quasi-identifiers counted as one" if merged else "")

@@ -272,10 +272,10 @@ def _advise_algorithm(rows: list[Alternative], chosen: str) -> str:
     """The algorithm with the least error, the geometric mean of what is foreseen, beside what is asked for."""
     errors = {row.algorithm: error for row in rows if (error := _mean_error(row.figures)) is not None}
     if not errors:
-        return "nothing is foreseen of errors here"
+        return "errors are not predicted here"
     best = min(errors, key=lambda name: errors[name])
     if chosen not in errors or best == chosen:
-        return f"least error: {best}" + (", which is asked for" if best == chosen else "")
+        return f"least error: {best}" + (", as specified" if best == chosen else "")
     beliefs = {row.algorithm: row.figures["mean_belief"] for row in rows if row.algorithm in (best, chosen)}
     return (
         f"least error: {best}, {errors[best] / errors[chosen]:.2f} times that of {chosen}; "
@@ -341,9 +341,9 @@ def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> 
     (left, belief), (less, more) = outcomes["optimal"], outcomes[default]
     if less > CLEARLY * left:
         return default, ()
-    open_, beliefs = f"{less:.0%} of what is unknown of a count, {left:.0%} with 'optimal'", f"{more:.3f}, {belief:.3f}"
     return default, (
-        f"{default!r} gets close to thresholds: it leaves open {open_}; the mean belief is {beliefs} with 'optimal'.",
+        f"{default!r} makes counts more precise: it leaves {less:.0%} of their uncertainty, 'optimal' {left:.0%}.",
+        f"Beliefs get closer to thresholds: their mean is {more:.3f}, with 'optimal' {belief:.3f}.",
         "privsql plan --algorithms compares all algorithms.",
     )
 
@@ -358,7 +358,7 @@ def _describe_near(db: Relations, records: Records, params: Bucketize) -> list[s
             lines.append(f"{row.algorithm}: an attacker who learns from the release is about {belief:.0%} sure{errs}")
         if len(lines) == SHOWN:
             break
-    return ["Predicted from a few records, by threshold (privsql plan --curve: from more):", *lines] if lines else []
+    return ["Predicted by threshold, from a few records (privsql plan --curve reads more):", *lines] if lines else []
 
 
 def _can_be_met(db: Relations, records: Records, rule: str) -> bool:

@@ -212,7 +212,7 @@ class Bucketize(Parameters):
     kind: Literal["bucketize"] = "bucketize"
     algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal", "informative", "setting"] = Field(
         default="optimal",
-        description="Choice of the algorithm. [default: informative for thresholds that vary with f, else optimal]",
+        description="Choice of the algorithm. [default of bucketize: informative for thresholds with f, else optimal]",
     )
     threshold: Threshold = Field(
         description="Highest allowed belief in a value: a constant, or linear in its frequency f: '8*f + 0.02'."
@@ -428,7 +428,7 @@ class BucketFacts(Facts):
             ("loss", f"{self.loss:,}  (MSE {self.mse:.4g})"),
             ("lower bound", f"{self.lower_bound:,}  (gap {self.gap:.2%})"),
             *([("layout", self.layout)] if self.layout else []),
-            *([("channel", f"{values}  (singular values: what gets through of a direction, of 1)")] if values else []),
+            *([("channel", f"{values}  (singular values: the share of a difference that shows)")] if values else []),
             *self._describe_beliefs(),
             *self._list_remarks(),
             *(self._describe_fakes() if self.fake_values else []),
@@ -449,7 +449,7 @@ class BucketFacts(Facts):
             ("highest belief", ", ".join([*by_column, *combined])),
             *self._describe_bounded(highest.bounded),
             ("certain", f"{certain.certain:,} records; {certain.above_half:,} above 1/2"),
-            *([("mean belief", f"{mean:.3f}  (of all records, in their own value)")] if mean is not None else []),
+            *([("mean belief", f"{mean:.3f}  (in the true value, over all records)")] if mean is not None else []),
         ]
 
     def _describe_bounded(self, highest: dict[str, str]) -> list[tuple[str, str]]:

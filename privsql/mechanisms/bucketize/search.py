@@ -561,7 +561,7 @@ def _remedy_by_groups(
     if shift is None:
         return None
     details |= {"nearest_group_shift": fraction_text(shift)}
-    return f"bounds of groups higher by {fraction_text(shift)}"
+    return f"raise bounds of groups by {fraction_text(shift)}"
 
 
 def _shift_bounds(problem: BucketProblem, shift: Fraction) -> BucketProblem:
@@ -638,7 +638,7 @@ def _describe_remedy(
         details["nearest"] = {
             problem.label(i): fraction_text(min(Fraction(1), f + shift)) for i, f in _first_thresholds(problem)
         }
-        offers.append(f"thresholds higher by {fraction_text(shift)}")
+        offers.append(f"raise thresholds by {fraction_text(shift)}")
     wider = _nearest_largest(problem, exists)
     if wider is not None:
         details["nearest_max_bucket_size"] = wider

@@ -56,7 +56,7 @@ class Randomize(Parameters):
     rho1: Share | None = Field(default=None, description="Frequency up to which values are protected.")
     rho2: Share | None = Field(default=None, description="Highest allowed belief in a protected value.")
     epsilon: Epsilon | None = Field(
-        default=None, description="With tables: odds of a value change by at most e^epsilon."
+        default=None, description="Privacy budget; with tables, odds of a value change by at most e^epsilon."
     )
     values: tuple[str, ...] = Field(
         default=(),

@@ -107,7 +107,7 @@ def explain_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], *, allow
         raise GuaranteeError(UNBOUNDED.format(label=last.label, number=last.number))
     said = [BESIDE[frozenset({one.unit, unit})].format(label=one.label) for one in crossing]
     if said and not allow:
-        raise GuaranteeError(f"{said[-1]}; allow_composition=True publishes anyway, and says so in the release")
+        raise GuaranteeError(f"{said[-1]}; allow_composition=True publishes anyway, and the release says so")
     return [f"composition allowed by the publisher: {one}" for one in said]
 
 
@@ -343,8 +343,8 @@ class GroupLedger(Publication):
             last = max(self.findings.same)
             safe = GROWN if self.findings.reason.startswith(CHANGED) else ""
             raise GuaranteeError(
-                f"{self.findings.reason}; {safe}allow_composition=True publishes anyway, and says so in the "
-                f"release; if nobody has received that one, run 'privsql ledger withdraw {last}'"
+                f"{self.findings.reason}; {safe}allow_composition=True publishes anyway, and the release "
+                f"says so; if nobody has received that one, run 'privsql ledger withdraw {last}'"
             )
 
     @property

@@ -52,7 +52,7 @@ def test_what_refuses_says_why(table: list[object]) -> None:
     assert "informative: fake_values" in succeeded("plan", *given).out
     none = succeeded("plan", *table, "--threshold", "0.1", "--algorithms", "--json").json
     assert all("above its threshold" in row["refused"] for row in none["algorithms"])
-    assert none["advice"] == "nothing is foreseen of errors here"
+    assert none["advice"] == "errors are not predicted here"
 
 
 def test_settings_of_one_algorithm_do_not_stand_in_the_way_of_others(table: list[object]) -> None:

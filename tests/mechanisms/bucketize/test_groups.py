@@ -446,7 +446,7 @@ def test_the_nearest_bound_of_a_group_works_and_nothing_smaller_does() -> None:
 
 def test_where_two_groups_stand_in_the_way_all_bounds_are_shifted() -> None:
     bounds = [bound("one", [0, 1], QUARTER), bound("two", [2, 3], QUARTER)]
-    with pytest.raises(InfeasibleError, match=r"what works: bounds of groups higher by 0\.25") as refusal:
+    with pytest.raises(InfeasibleError, match=r"what works: raise bounds of groups by 0\.25") as refusal:
         find_plan(make([10] * 4, [HALF] * 4, bounds, 2, 50), "optimal")
     assert refusal.value.details["nearest_group_shift"] == "0.25"
     assert refusal.value.details["group"] in ("one", "two")

@@ -208,7 +208,7 @@ def test_quasi_identifiers_that_tell_nothing_refuse_nothing_and_that_is_said(tmp
     succeeded("publish", spec, "--seed", 1)
     shown = succeeded("verify", tmp_path / "ill.duckdb", "--source", spec, "--json").json
     compared = next(check["compared"] for check in shown["checks"] if CHECK in check["name"])
-    assert "by flows, too" in compared
+    assert "by bounds and flows" in compared
 
 
 @pytest.mark.slow
