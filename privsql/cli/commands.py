@@ -246,12 +246,12 @@ def run_tests(
 def fit(
     release: ReleaseFile,
     options: Options,
-    to: Annotated[Path | None, typer.Option(help="Also write the model's parameters, for others.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Also write the model's parameters to a file.")] = None,
     rows: Annotated[
-        Path | None, typer.Option(help="Write records with one value each, drawn by the model: a Parquet file.")
+        Path | None, typer.Option(help="Also write a Parquet file of records, each with a value that the model draws.")
     ] = None,
     parameters: Annotated[
-        Path | None, typer.Option("--from", help="Read such parameters instead of fitting.", show_default=False)
+        Path | None, typer.Option("--from", help="Load such a file instead of fitting.", show_default=False)
     ] = None,
 ) -> CommandOutcome:
     """Fit a model to a release: answers become about twice as precise.
@@ -310,7 +310,7 @@ def serve(
     ],
     options: Options,
     host: Annotated[
-        str, typer.Option(help="Address to listen at; others than this machine's need a token.")
+        str, typer.Option(help="Address to listen at; one that other machines reach needs a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 is a free one.")] = 8317,
     postgres: Annotated[
@@ -331,7 +331,7 @@ def serve(
     timeout: Annotated[int, typer.Option(min=1, max=3_600, help="Seconds that a question may take.")] = 30,
     rows: Annotated[
         int,
-        typer.Option(min=1, max=1_000_000, help="Rows that an answer may have, or figures where each row has several."),
+        typer.Option(min=1, max=1_000_000, help="Most rows of an answer; most figures, if rows have several."),
     ] = 20_000,
     at_once: Annotated[int, typer.Option(min=1, max=64, help="Questions that are answered at once; others wait.")] = 2,
     verify: Annotated[bool, typer.Option("--verify", help="Verify every release before it is served.")] = False,
@@ -362,11 +362,11 @@ Queries = Annotated[
     typer.Option(
         min=1,
         show_default="1200, or 300 of each class",
-        help="Number of queries; for private tables and item sets, most of each class.",
+        help="Number of queries; of differentially private releases, the most of each class.",
     ),
 ]
-Attributes = Annotated[int, typer.Option(min=1, help="random: quasi-identifiers per query.")]
-Selectivity = Annotated[float, typer.Option(min=0, max=1, help="random: expected share of the records.")]
+Attributes = Annotated[int, typer.Option(min=1, help="With --workload random: quasi-identifiers per query.")]
+Selectivity = Annotated[float, typer.Option(min=0, max=1, help="With --workload random: expected share of records.")]
 TrueAnswers = Annotated[
     str | None,
     typer.Option(
@@ -403,9 +403,7 @@ def evaluate(
     attributes: Attributes = 3,
     selectivity: Selectivity = 0.05,
     seed: Annotated[int, typer.Option(help="Seed of the random queries.")] = 1,
-    ways: Annotated[
-        int, typer.Option(min=1, help="Private tables: columns of the largest tables that are compared.")
-    ] = 2,
+    ways: Annotated[int, typer.Option(min=1, help="Contingency tables: most columns of a table that is compared.")] = 2,
     true_answers: TrueAnswers = None,
     estimators: Estimators = None,
     confidence: Confidence = 0.95,
@@ -666,7 +664,7 @@ def report(
     """Write a page on a release: what it promises, who could learn what, how good its answers are, how to query it.
 
     From the release alone the page may be handed out with it. With --source it is internal. Exit code 1 if a check does
-    not hold or an adversary breaks a promise, which the page then says.
+    not hold or an adversary breaks a promise; the page says so, too.
     """
     outcome = api.report(release, load_source(source) if source else None, to=to, key_file=key_file, options=options)
     return CommandOutcome(

@@ -409,7 +409,7 @@ def _page_title(report: Report) -> str:
 
 def _manifest_lines(report: Report) -> list[tuple[str, object]]:
     """Return the facts of the manifest, without its parameters, which have a table of their own."""
-    return [one for one in report.learnt.lines if one[0] != "asked for"] if report.learnt else []
+    return [one for one in report.learnt.lines if one[0] != "parameters"] if report.learnt else []
 
 
 def _as_text(value: object) -> str:

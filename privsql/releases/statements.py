@@ -54,7 +54,7 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         ("name", manifest.name),
         ("mechanism", f"{manifest.mechanism}, {manifest.algorithm}"),
-        ("asked for", ", ".join(f"{key} = {value}" for key, value in params if key not in ("kind", "algorithm"))),
+        ("parameters", ", ".join(f"{key} = {one}" for key, one in params if one and key not in ("kind", "algorithm"))),
     ]
     if manifest.quasi_identifiers:
         rows.append(("quasi-identifiers", _join_fields(manifest.quasi_identifiers)))

@@ -217,7 +217,7 @@ def test_two_publications_at_once_leave_one_whole_release(place: Path) -> None:
     told = [process.communicate()[1].decode() for process in processes]
     codes = sorted(process.returncode for process in processes)
     assert codes[0] == 0, told
-    assert codes[1] == 0 or any("published these subjects meanwhile" in text for text in told), told
+    assert codes[1] == 0 or any("published these people meanwhile" in text for text in told), told
     assert succeeded("verify", place / "both.duckdb", "--json").json["ok"]
     assert left_over(place) == []
 

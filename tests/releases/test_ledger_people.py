@@ -106,7 +106,7 @@ def test_a_second_release_of_the_same_people_is_refused(first: str, second: str,
     office.hire(SALARIES[0])
     office.publish()
     again = office.arguments("--seed", 5, mechanism=second)
-    refused(run(*again), 1, "these subjects are in release 1", "no guarantee covers both")
+    refused(run(*again), 1, "these people are in release 1", "no guarantee covers both")
     succeeded(*again, "--allow-composition")
     assert "composition allowed" in " ".join(succeeded("verify", office.made[-1], "--json").json["notes"])
 

@@ -439,7 +439,7 @@ class GroupLedger(Publication):
         if verdict.assumed:
             hint = "" if self.request.spec.source.frame is None else "; a table of others has a source.name of its own"
             return f"{last.label} is of this source, and {verdict.why}; no guarantee covers both{hint}"
-        return f"these subjects are in {last.label} already ({verdict.why}), and no guarantee covers both"
+        return f"these people are in {last.label} already ({verdict.why}), and no guarantee covers both"
 
     def _fetch_earlier_groups(self, entries: Sequence[LedgerEntry]) -> NDArray[np.int64]:
         """Group of every record in earlier releases (m, n), -1 where it was not in one."""
@@ -487,7 +487,7 @@ class GroupLedger(Publication):
     def _require_unchanged(self, book: Book) -> None:
         """Raise ``GuaranteeError`` if what was found no longer holds, or a repeat has come out otherwise."""
         if book.events != self.book.events and self._assess_book(book) != self.findings:
-            raise GuaranteeError("another process has published these subjects meanwhile; publish again")
+            raise GuaranteeError("another process has published these people meanwhile; publish again")
         again = select_entries(book.entries, (self.findings.again or 0,))
         if again and again[0].content != self.content:
             raise GuaranteeError(
