@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -162,3 +162,29 @@ def test_a_stream_of_adbc_has_the_digits_of_numeric() -> None:
         frame = as_frame(cursor.fetch_record_batch())
     assert str(frame.table.schema.field("part").type) == "decimal128(9, 2)"
     assert "numeric without digits" in frame.left_out["open"]
+
+
+def test_a_job_that_publishes_into_the_server_may_run_twice(tmp_path: Path) -> None:
+    """The same release again while a table reads it; another one, or a view that depends on it, stops the job."""
+    from adbc_driver_postgresql import dbapi
+
+    def rows_of(statement: str) -> list[Any]:
+        with dbapi.connect(postgres.address(), autocommit=True) as there, there.cursor() as cursor:
+            cursor.execute(statement)
+            return [repr(row) for row in cursor.fetchall()] if statement.startswith("SELECT") else []
+
+    place = ["--to", postgres.address(), "--schema", "twice", "--repeat"]
+    spec = asked(tmp_path, "optimal", "r", there(), ledger='database = "l.duckdb"')
+    made = []
+    for _ in range(2):
+        succeeded("publish", spec, *place)
+        rows_of("DROP TABLE IF EXISTS readers")
+        rows_of("CREATE TABLE readers AS SELECT disease, count(*) FROM twice.st GROUP BY disease")
+        made.append(sorted(rows_of("SELECT * FROM twice.qit")))
+    assert made[0] == made[1] != []
+    spec.write_text(spec.read_text("utf-8").replace('"1/6"', '"1/5"'), "utf-8")
+    refused(run("publish", spec, *place), 1, "no guarantee covers both")
+    spec.write_text(spec.read_text("utf-8").replace('"1/5"', '"1/6"'), "utf-8")
+    rows_of("CREATE VIEW reader AS SELECT disease FROM twice.st")
+    refused(run("publish", spec, *place), 4, "depend")
+    assert sorted(rows_of("SELECT * FROM twice.qit")) == made[0]
