@@ -156,7 +156,7 @@ class SumEstimator:
             part = np.divide(mass, inside, out=sums.weight * np.prod(others, axis=0), where=inside > 0)
             added = self._errors_within(sums, tuple(sums.columns[axis] for axis in axes), own, within, part)
             left_out = np.prod([left[axis] for axis in axes], axis=0) if len(axes) > 1 else np.ones(sums.number)
-            variance, whole = variance + added[0] * left_out, whole + added[1] * left_out
+            variance, whole = variance + added[0] * left_out + added[2], whole + added[1] * left_out
         rest = np.prod(left, axis=0)
         variance += (result * rest if table.ndim > 2 else 0.0) + FLOOR[0] + FLOOR[1] * self.model.total
         size = np.log(np.maximum(result, 1.0))
@@ -172,11 +172,11 @@ class SumEstimator:
 
     def _errors_within(
         self, sums: CellSums, columns: Clique, smaller: Reals, within: Ints, part: Reals
-    ) -> tuple[Reals, Reals]:
-        """Variances that one table inside adds: of cells each by itself, and of all together; 0 for none of a model."""
-        belief = self.model.table_belief(columns)
+    ) -> tuple[Reals, Reals, Reals]:
+        """Variances that one table inside adds: of cells each by itself, of all together, and beyond the noise."""
+        belief, nothing = self.model.table_belief(columns), np.zeros(sums.number)
         if belief is None:
-            return np.zeros(sums.number), np.zeros(sums.number)
+            return nothing, nothing, nothing
         noise, classes = self.model.cell_noise(columns), sums.classes
         square = belief.factor**2 * noise + belief.doubt
         if len(columns) == 1:  # how much to believe was told by so many cells
@@ -190,15 +190,15 @@ class SumEstimator:
 
         alone, whole = add((taken * error[cell]) ** 2), add(taken * error[cell]) ** 2
         if columns not in self.model.beliefs:
-            return alone, whole
+            return alone, whole, nothing
         far = (merge_values(self._squares(columns), columns, classes) - smaller).reshape(-1)
         unbelieved = merge_values((1 - belief.factor) ** 2 * noise, columns, classes).reshape(-1)
         limited = np.minimum(taken, 1)
         beyond, doubt = add(limited * far[cell]) ** 2, add(limited**2 * unbelieved[cell])
         if len(columns) > 1:
-            return alone + np.maximum(beyond - BEYOND_NOISE * doubt, 0.0), whole
+            return alone, whole, np.maximum(beyond - BEYOND_NOISE * doubt, 0.0)
         doubt += add(taken**2 * merge_values(belief.doubt, columns, classes)[cell])
-        return self._column_errors(columns, alone, whole, add(taken)) + np.maximum(beyond - doubt, 0.0), whole
+        return self._column_errors(columns, alone, whole, add(taken)), whole, np.maximum(beyond - doubt, 0.0)
 
     def _column_errors(self, columns: Clique, alone: Reals, whole: Reals, taken: Reals) -> Reals:
         """Variances of sums over one column: what sums over all of its values do not have is taken off."""
