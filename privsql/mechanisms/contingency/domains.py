@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, takewhile
 from math import ceil, floor, isfinite, prod
 from typing import TYPE_CHECKING, Any
 
@@ -217,6 +217,8 @@ def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
         numbers = [label for label in one.labels if label is not None and isfinite(float(label))]
         ends = list(one.edges) or [as_fraction(label) for label in numbers] or [Fraction(0)]
         low, high = min(ends), max(ends)
+        if low == high:
+            return ""
         width = round_width((high - low) / BINS, least=1 if is_whole(one.field.type) else 0)
         first, end = floor(low / width) * width, (floor(high / width) + 1) * width
         names = zip(("from", "to", "by"), (first, end, width), strict=True)
@@ -224,7 +226,8 @@ def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
     texts = [label for label in one.labels if label is not None]
     if one.field.type != "VARCHAR" or (domain is not None and domain.taxonomy is not None):
         return ""
-    lengths = [k for k in range(1, max(map(len, texts))) if 1 < len({text[:k] for text in texts}) <= MANY * 5]
+    parts = ((k, len({text[:k] for text in texts})) for k in range(1, max(map(len, texts))))
+    lengths = [k for k, number in takewhile(lambda one: one[1] <= MANY * 5, parts) if number > 1]
     query = domain.query if domain is not None else None
     source = (
         "data = true" if domain is None or domain.data else "items = [..]" if query is None else f"query = '{query}'"

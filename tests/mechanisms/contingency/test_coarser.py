@@ -36,6 +36,7 @@ def column(kind: str, labels: list[str | None], edges: tuple[int, ...] = ()) -> 
         (column("VARCHAR", [f"{i:03}" for i in range(900)]), Values(items=("a",)), "x = { items = [..], prefix = 2 }"),
         (column("VARCHAR", [f"{i:03}" for i in range(21)]), Values(data=True), "x = { data = true, prefix = 2 }"),
         (column("VARCHAR", [f"{i:03}" for i in range(19)]), Values(data=True), ""),
+        (column("DOUBLE", ["nan"] * 30 + ["1"]), None, ""),
         (column("DATE", [f"2020-01-{i:02}" for i in range(1, 30)]), Values(data=True), ""),
         (column("VARCHAR", [chr(500 + i) for i in range(900)]), Values(data=True), ""),
     ],
