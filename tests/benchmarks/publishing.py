@@ -85,7 +85,7 @@ def copy(source: Path, folder: Path, limit: str | None) -> Used:
         command = [sys.executable, "-c", COPY, json.dumps([str(source), str(target), limit])]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         target.unlink()
-        copies.append(Used(*json.loads(done.stdout)))
+        copies.append(Used(*json.loads(done.stdout.splitlines()[-1])))  # after what DuckDB says of its progress
     return sorted(copies, key=lambda one: one.processor)[COPIES // 2]
 
 
