@@ -274,7 +274,7 @@ def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> Layer
     """Draw what thresholds promise and are predicted to give: (threshold, figures), figures by name."""
     alt = load_altair()
     names = {
-        "highest_belief": "who looks a person up (promised)",
+        "highest_belief": "attacker who looks a person up (promised)",
         "learning_belief": "attacker who trains on the release",
         "count_error": "error of a count",
     }

@@ -421,7 +421,9 @@ class Evaluated:
             for name, score in self.scores.items()
             for label, error, figures in _list_figures(score, self.extras.get(name, {}))
         ]
-        caption = f"coverage is that of the {self.confidence:.0%} intervals; baseline's bounds are certain"
+        caption = (
+            f"coverage: share of {self.confidence:.0%} intervals that hold the truth; baseline's bounds are certain"
+        )
         return markup.html_page("Answers beside those of the source", markup.html_table(head, rows), caption)
 
     def as_json(self) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def print_verified(release: str, outcome: Verified, *, verbose: bool) -> None:
     """Print the summary and the checks that do not hold; with ``verbose`` every check, figure and bound."""
     if outcome.recomputed:
         print_summary(outcome.recomputed.summary)
-    checks = make_table("check", "holds", "offending rows")
+    checks = make_table("check", "holds", "details")
     listed = [one for one in outcome.checks if verbose or not one.ok or one.compared]
     for check in listed:
         add_row(
@@ -343,7 +343,8 @@ def print_evaluation(evaluated: Evaluated) -> None:
             add_row(rows, name, label, f"{band['queries']:,}", *errors, format_coverage(band))
         rows.add_section()
     get_console().print(rows)
-    print_line(f"coverage is that of the {evaluated.confidence:.0%} intervals; baseline's bounds are certain")
+    hold = f"coverage: share of {evaluated.confidence:.0%} intervals that hold the truth; baseline's bounds are certain"
+    print_line(f"errors: |estimate - truth| / truth; {hold}")
 
 
 def _print_by_class(estimator: str, extra: Mapping[str, Any]) -> None:
@@ -410,10 +411,10 @@ theory: mean (y/x)(1 + 2b^2/x^2), variance (2b^2/x^2)(1 + (y/x)^2), valid for x 
 disclosed: nine in ten noisy answers come within 0.05 of y/x; differential privacy hides whether a person is in the
 table, not what holds of people like that person"""
 LEGEND = """\
-mean, highest: probability of the adversary's best guess, over what is attacked; above bound: share for which the
-probability of some value exceeds its promised bound; gain: mean over the chance of guessing the commonest value
-kept, BROKEN: the mechanism promises to resist this adversary; not promised: nothing guarantees resistance to it, and
-the figures say how far it gets; not applicable: it finds nothing to attack in a release of this kind"""
+mean, highest: how sure the adversary is of its best guess, on average and at most; above bound: share of what is
+attacked for which it is surer of some value than promised; gain: mean divided by the share of the most common value
+kept, BROKEN: the mechanism promises to resist this adversary; not promised: it does not, and the figures show how far
+the adversary gets; not applicable: a release of this kind has nothing that it could attack"""
 
 
 def print_algorithms(alternatives: Alternatives) -> None:

@@ -304,7 +304,7 @@ def assess_risks(manifest: Manifest, learnt: VerifiedFacts) -> RiskAssessment:
     quasi = [printable_text(one.name, rendering.SHORT) for one in manifest.quasi_identifiers]
     columns = ", ".join(quasi[:FEW_NAMES]) + (f" and {len(quasi) - FEW_NAMES} more" if len(quasi) > FEW_NAMES else "")
     if quasi:
-        single = f"{unique}. Who knows these columns finds the record; its sensitive value is protected by the promise"
+        single = f"{unique}. An attacker who knows these columns finds the record; the promise protects its value"
         link = (
             f"records can be joined with other tables that have {columns}; no name and no id is published. {published}"
         )

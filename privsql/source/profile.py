@@ -369,8 +369,8 @@ def _find_person(profiles: Iterable[Profile]) -> str | None:
 def _warn_several(profiles: Iterable[Profile], person: str | None) -> list[str]:
     """Warn of other columns that may name persons with several records."""
     return [
-        f"Mind: if {one.name} names persons, some have several records (up to {one.most}), and what is promised is of "
-        f"a record: person = '{one.name}', persons = 'one' in [source] takes one of each"
+        f"Note: if {one.name} names persons, some have up to {one.most} records, and promises hold per record; "
+        f"person = '{one.name}', persons = 'one' in [source] takes one record of each"
         for one in profiles
         if one.different >= FEWEST
         and one.most > 1

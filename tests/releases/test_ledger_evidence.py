@@ -98,7 +98,7 @@ CASES = {
     ),
     "different stated spaces of this source": (
         Evidence(same_source=True, named=True, names=(CommonNames("ids", 0, spaces=SPACES),)),
-        "whoever is in it may be here again",
+        "its people may be here again",
     ),
     "other people of this source": (Evidence(same_source=True, named=True, names=(CommonNames("ids", 0),)), ""),
     "this source without ids": (Evidence(same_source=True), "without source.id"),

@@ -47,7 +47,7 @@ SELECT i % 40 AS age, i % 7 AS zip,
 )
 def test_no_belief_above_a_half_is_proposed_where_less_can_be(tmp_path: Path, share: int, other: str) -> None:
     text, _ = proposed(tmp_path, SKEWED.format(share=share, other=other))
-    assert "Mind" not in text
+    assert "Note" not in text
     assert highest(tmp_path, text) <= 0.5
 
 
@@ -56,7 +56,7 @@ def test_no_belief_above_a_half_is_proposed_where_less_can_be(tmp_path: Path, sh
 def test_where_more_than_half_have_a_value_the_least_is_proposed_and_said(tmp_path: Path, share: int) -> None:
     """Two values, as a census's income above or below a line: nobody's value is certain."""
     text, _ = proposed(tmp_path, SKEWED.format(share=share, other="'b'"))
-    assert f"Mind: a is the value of {share / 10:.1f}% of the records" in text
+    assert f"Note: a is the value of {share / 10:.1f}% of the records" in text
     assert share / 1000 <= highest(tmp_path, text) <= min(0.999, share / 1000 + 0.021)
 
 
@@ -134,7 +134,7 @@ def test_persons_with_several_records_are_left_to_choose(tmp_path: Path) -> None
     text, spec = proposed(tmp_path, VISITS.format(n=400))
     assert spec["source"] == {"file": str(tmp_path / "ward.parquet"), "id": "admission_id", "person": "patient"}
     assert '# persons = "one"\n' in text
-    assert "# Mind: if ward_no names persons" not in text
+    assert "# Note: if ward_no names persons" not in text
     (tmp_path / "spec.toml").write_text(text)
     words = "several records", "source.persons = 'one' (one record of each person) or 'count'"
     refused(run("publish", tmp_path / "spec.toml"), 2, *words)
@@ -245,7 +245,7 @@ def test_a_number_is_chosen_and_its_range_comes_from_the_spread(tmp_path: Path) 
     text, spec = proposed(tmp_path, SALARIES.format(zeros=0), "--kind", "permute")
     assert spec["columns"]["sensitive"] == "salary"
     assert 2000 <= float(spec["mechanism"]["e"]) <= 26000
-    assert "Mind" not in text
+    assert "Note" not in text
     (tmp_path / "spec.toml").write_text(text)
     succeeded("publish", tmp_path / "spec.toml", "--to", tmp_path / "pay.duckdb")
     found = {
@@ -256,7 +256,7 @@ def test_a_number_is_chosen_and_its_range_comes_from_the_spread(tmp_path: Path) 
 
 def test_a_number_that_is_mostly_the_same_is_said_to_be_guessed(tmp_path: Path) -> None:
     text, _ = proposed(tmp_path, SALARIES.format(zeros=7), "--kind", "permute")
-    assert "Mind: who guesses the commonest value of a group is right for" in text
+    assert "Note: an attacker who guesses the most common value of a group is right for" in text
 
 
 class Watcher:

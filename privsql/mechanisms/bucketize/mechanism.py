@@ -373,8 +373,8 @@ def _remark_immodest(records: Records, rule: str, share: Fraction) -> str:
     worst = records.labels[int(np.argmax(records.counts))]
     bound = min(Fraction(1), parse_linear(rule).threshold_at(share))
     return (
-        f"Mind: {worst} is the value of {float(share):.1%} of the records, so no release can keep the belief in it at "
-        f"1/2; this one lets it reach {float(bound):.1%}."
+        f"Note: {worst} is the value of {float(share):.1%} of the records, so no release can bound the belief in it by "
+        f"1/2; this one bounds it by {float(bound):.1%}."
     )
 
 

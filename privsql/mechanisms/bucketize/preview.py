@@ -367,7 +367,7 @@ def measure_posterior(
 FACTORS = tuple(map(Fraction, ("1/2", "3/4", "1", "3/2", "2", "3")))
 NEAREST = tuple(map(Fraction, ("1/2", "1", "3/2", "2")))  # of which ``init`` tells the first three that can be met
 CURVE = (
-    AlternativeMeasure("highest_belief", "highest belief of who looks a person up (promised)", ".1%"),
+    AlternativeMeasure("highest_belief", "highest belief of an attacker who looks a person up (promised)", ".1%"),
     AlternativeMeasure("learning_belief", "belief of the learning attacker (not promised)", ".1%"),
     AlternativeMeasure("count_error", f"error of a count of {LOW} to {HIGH:,} records", ".1%"),
 )

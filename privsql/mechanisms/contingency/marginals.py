@@ -477,8 +477,8 @@ ENOUGH = Fraction(1, 2)  # of the records: what the noise may come to
 PUBLIC = "Better than 'data' are public lists of values: those that occur are not protected."
 RANGE = "Bins with data = true span what the data holds, which is not protected: write down edges that everybody knows."
 FEW = (
-    "Mind: so many columns and values would be noise for the records that there are, so bins are wide or columns left "
-    "out; a larger epsilon, or fewer columns, leave more of them."
+    "Note: for so few records, tables of so many columns and values would be noise, so bins are wide or columns left "
+    "out; a larger epsilon or fewer columns leave more of them."
 )
 
 

@@ -229,7 +229,7 @@ class PermutedView(AttackView):
 POOR = "groups with few or near values"
 POOR_KNOWS = "the person's quasi-identifiers; looks for groups with fewer than k values, or a range below e"
 EXACT = "best exact guess"
-EXACT_KNOWS = "the person's quasi-identifiers; guesses the commonest value of the group"
+EXACT_KNOWS = "the person's quasi-identifiers; guesses the most common value of the group"
 NEAR = "guess within a distance"
 NEAR_KNOWS = "the person's quasi-identifiers; guesses the range of values that most of the group lies in"
 TOO_LARGE = "too many groups and values to be learnt from"

@@ -480,7 +480,8 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
         f"e is a part of the range of the middle half of the values, {measured_axis.format_width(middle)}.",
     )
     if guesses[chosen] > Fraction(1, 2):
-        remarks += (f"Mind: who guesses the commonest value of a group is right for {float(guesses[chosen]):.0%}.",)
+        right = f"{float(guesses[chosen]):.0%} of the records"
+        remarks += (f"Note: an attacker who guesses the most common value of a group is right for {right}.",)
     return Proposal({"kind": "permute", "algorithm": "nested", "k": k, "e": e}, remarks)
 
 

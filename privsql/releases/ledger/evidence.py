@@ -277,7 +277,7 @@ def judge_evidence(evidence: Evidence) -> Verdict:
             return Verdict(why)
     if evidence.same_source and not any(names.tells for names in relevant):
         names_records = "source.id names records, not persons: " if evidence.named else "without source.id "
-        return Verdict(f"{names_records}whoever is in it may be here again", assumed=True)
+        return Verdict(f"{names_records}its people may be here again", assumed=True)
     if any(exceeds_chance(one.ours, one.theirs, one.met) for one in evidence.records):
         return Verdict("more records are equal than by chance")
     least = min(evidence.columns, key=lambda one: one.log_chance, default=None)

@@ -135,6 +135,11 @@ def test_a_curve_is_drawn(tmp_path: Path) -> None:
     drawn = succeeded("plan", *given, "--curve", "--plot", tmp_path / "curve.svg", "--json").json
     assert [row["threshold"] for row in drawn["curve"]][2] == "0.25"
     text = (tmp_path / "curve.svg").read_text()
-    for name in ("who looks a person up (promised)", "attacker who trains on the release", "error of a count", "0.25"):
+    for name in (
+        "attacker who looks a person up (promised)",
+        "attacker who trains on the release",
+        "error of a count",
+        "0.25",
+    ):
         assert f">{name}<" in text
     refused(run("plan", *given, "--plot", tmp_path / "other.svg"), 2, "add --curve")

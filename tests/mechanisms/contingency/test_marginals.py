@@ -497,7 +497,7 @@ def test_what_init_proposes_is_no_noise(tmp_path: Path, n: int, left_out: set[st
     asked = tomllib.loads(toml)
     assert set(asked["columns"]["categories"]) == set(asked["mechanism"]["domains"])
     assert {"sex", "age", "rate", "town"} - set(asked["columns"]["categories"]) == left_out
-    assert ("Mind: so many columns" in toml) == (n < 1_500)
+    assert ("Note: for so few records" in toml) == (n < 1_500)
     noise = succeeded("plan", tmp_path / "few.toml", "--json").json["noise_of_columns"]
     assert noise <= n / 2
     succeeded("publish", tmp_path / "few.toml", "--to", tmp_path / "few.duckdb", "--seed", 1)
