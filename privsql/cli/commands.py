@@ -403,7 +403,7 @@ def evaluate(
     attributes: Attributes = 3,
     selectivity: Selectivity = 0.05,
     seed: Annotated[int, typer.Option(help="Seed of the random queries.")] = 1,
-    ways: Annotated[int, typer.Option(min=1, help="Contingency tables: most columns of a table that is compared.")] = 2,
+    ways: Annotated[int, typer.Option(min=1, help="Tables of counts: most columns of a table that is compared.")] = 2,
     true_answers: TrueAnswers = None,
     estimators: Estimators = None,
     confidence: Confidence = 0.95,

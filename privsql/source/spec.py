@@ -106,9 +106,7 @@ class Columns(SpecPart):
     items: str | None = optional_key("Item sets: the column with lists of items.")
     record: str | None = optional_key("Item sets with a row per item: the column of the record.")
     item: str | None = optional_key("Item sets with a row per item: the column of the item.")
-    categories: tuple[str, ...] = Field(
-        default=(), validate_default=False, description="Columns of a contingency table."
-    )
+    categories: tuple[str, ...] = Field(default=(), validate_default=False, description="Columns of a table of counts.")
     nulls: dict[str, NullPolicy] = Field(
         default_factory=dict, description="Treatment of NULL in a column: value, suppress or refuse."
     )

@@ -64,7 +64,7 @@ class Planning(TypedDict, total=False):
     item: str
     """Item sets with a row per item: the column of the item."""
     categories: Names
-    """Columns of a contingency table."""
+    """Columns of a table of counts."""
     nulls: Mapping[str, Literal["value", "suppress", "refuse"]]
     """Treatment of NULL in a column: value, suppress or refuse."""
     bins: Mapping[str, Value]

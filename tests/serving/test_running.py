@@ -96,7 +96,7 @@ def test_pages_of_one_machine_have_a_cookie_each() -> None:
 def test_a_port_that_is_taken_is_one_line(release: Path) -> None:
     with server.open_listener("127.0.0.1", 0).socket as taken:
         port = taken.getsockname()[1]
-        refused(run("serve", release, "--port", port), 4, f"port {port} of 127.0.0.1 is in use", "--port 0")
+        refused(run("serve", release, "--port", port), 4, f"{port} of 127.0.0.1 is in use", "0 for any free one")
 
 
 def test_wrong_wishes_are_one_line(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
