@@ -141,22 +141,21 @@ def _propose_spec(
         except UsageError as error:
             raise UsageError(f"{called}: {error}") from error
 
-    with temporary_folder() as folder:
-        with open_engine(folder, options) as db:
+    with temporary_folder() as folder, open_engine(folder, options) as db:
+        mount_persons(db, source := _make_source(place | how_read))
+        elsewhere = source.external_relation is not None
+        marked = {} if elsewhere else find_missing_markers(db, temp_table("source"))
+        chosen = None if marked else choose(db)
+    if chosen is None:
+        how_read = _read_as_null(source, how_read, marked)
+        with temporary_folder() as folder, open_engine(folder, options) as db:
             mount_persons(db, source := _make_source(place | how_read))
-            elsewhere = source.external_relation is not None
-            marked = {} if elsewhere else find_missing_markers(db, temp_table("source"))
-            chosen = None if marked else choose(db)
-        if chosen is None:
-            how_read = _read_as_null(source, how_read, marked)
-            with open_engine(folder, options) as db:
-                mount_persons(db, source := _make_source(place | how_read))
-                chosen = choose(db)
-        mechanism = get_mechanism(chosen.kind)
-        with open_engine(folder, options) as db:
-            columns = Columns.model_validate(chosen.columns)
-            profiled = ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
-            proposed = mechanism.propose(db, profiled)
+            chosen = choose(db)
+    mechanism = get_mechanism(chosen.kind)
+    with temporary_folder() as folder, open_engine(folder, options) as db:
+        columns = Columns.model_validate(chosen.columns)
+        profiled = ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
+        proposed = mechanism.propose(db, profiled)
     if isinstance(mechanism.shape, TableShape) and not mechanism.shape.numeric:
         proposed = replace(proposed, remarks=(*proposed.remarks, *LEARNERS))
     private = isinstance(mechanism.composition, BudgetComposition)
