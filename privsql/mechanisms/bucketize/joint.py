@@ -68,6 +68,8 @@ class MarginRows:
 
     def choose_rows(self, chosen: NDArray[np.bool_]) -> MarginRows:
         """Return the rows of a mask (k,)."""
+        if chosen.all():
+            return self
         return MarginRows(*(part[chosen] for part in (self.first, self.second, self.least, self.most)))
 
 
@@ -205,10 +207,9 @@ def _place_single(rows: dict[str, MarginRows]) -> tuple[dict[str, MarginRows], I
     known = np.concatenate((lying.second[at], bucket[q[0][rest]])), np.concatenate((value[q[1][at]], own.second[rest]))
     records = np.concatenate((lying.least[at], own.least[rest]))
     keys, listed_keys = ((g - LEFT_OUT) * values + x for g, x in (known, (listed.first, listed.second)))
-    by_key, order = np.argsort(keys), np.argsort(listed_keys)
-    keys, records = keys[by_key], records[by_key]  # which are found three times as fast in order
+    order, keys = np.argsort(listed_keys), np.sort(np.repeat(keys, records))  # what is in order is found faster
     place = order[np.searchsorted(listed_keys, keys, sorter=order).clip(max=len(order) - 1)]
-    placed = np.bincount(place, records, len(order)).astype(np.int64)
+    placed = np.bincount(place, minlength=len(order)).astype(np.int64)
     if (listed_keys[place] != keys).any() or (placed > listed.most).any():
         return rows, np.zeros_like(placed), 0
     unknown = listed.most > placed
