@@ -16,6 +16,7 @@ import tempfile
 import warnings
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -278,7 +279,7 @@ def shares_files(session: SparkSession, folder: Path) -> bool:
     probe = folder / "probe"
     try:
         session.range(0, TRIED, 1, TRIED).write.parquet(file_address(probe))
-        return sum(int(pq.read_metadata(part).num_rows) for part in probe.glob("part-*.parquet")) == TRIED
+        return count_written(probe) == TRIED
     except (PySparkException, Py4JError, OSError):
         return False
     finally:
@@ -291,6 +292,27 @@ def is_local(session: SparkSession) -> bool:
         return str(session.sparkContext.master).startswith("local[")
     except (PySparkException, AttributeError):  # Spark Connect has no context
         return False
+
+
+def count_written(folder: Path) -> int:
+    """Return the rows of the files of a written folder that this machine sees."""
+    return sum(int(pq.read_metadata(part).num_rows) for part in folder.glob("part-*.parquet"))
+
+
+def write_counted(frame: DataFrame, folder: Path, **options: str) -> None:
+    """Write rows as a folder of Parquet; ``EngineError`` unless this machine sees all that workers have written.
+
+    A worker that came later may be one that does not see the folder, and what it writes would be missing.
+    """
+    if is_local(frame.sparkSession):
+        frame.write.options(**options).parquet(file_address(folder))
+        return
+    home = "pyspark.sql.connect" if ".connect." in type(frame).__module__ else "pyspark.sql"
+    functions, observed = import_module(f"{home}.functions"), import_module(f"{home}.observation").Observation()
+    frame = frame.observe(observed, functions.expr("count(1)").alias("rows"))
+    frame.write.options(**options).parquet(file_address(folder))
+    if count_written(folder) != observed.get.get("rows", 0):
+        raise EngineError(f"{folder.parent}: some of Spark's workers do not see this folder; nothing written")
 
 
 def file_address(path: Path) -> str:
@@ -446,7 +468,7 @@ class SparkRelations(RemoteRelations):
     def _write_frame(self, frame: DataFrame, spill: Path) -> Path:
         """Return the folder to which the rows were written: its files lie in their order."""
         folder = spill / f"spark-{self.number}-{next(self._folders)}"
-        frame.write.parquet(file_address(folder))
+        write_counted(frame, folder)
         return folder
 
     def _register_view(self, name: str, frame: DataFrame, folder: Path | None) -> None:
@@ -624,7 +646,7 @@ class SparkWarehouse(SparkRelations):
         Where workers do not see it, the rows come over as Arrow, all at once.
         """
         if self._spill is not None:
-            frame.write.options(**WRITTEN).parquet(file_address(folder))
+            write_counted(frame, folder, **WRITTEN)
             only_parts(folder)
             return
         folder.mkdir()

@@ -114,6 +114,19 @@ def test_without_a_folder_that_the_workers_see(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_files_that_are_missing_are_an_error(db: SparkRelations, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a worker has written into a folder of its own."""
+    from privsql.engine import spark
+
+    monkeypatch.setattr(spark, "is_local", lambda session: False)
+    for number, query in enumerate(("SELECT 1 AS i UNION ALL SELECT 2 ORDER BY i", "SELECT 1 AS i WHERE FALSE")):
+        db.create_table(f"made{number}", tree(query))
+        assert len(db.rows(all_rows(temp_table(f"made{number}")))) == 2 - 2 * number
+    monkeypatch.setattr(spark, "count_written", lambda folder: 0)
+    with pytest.raises(EngineError, match="some of Spark's workers do not see this folder"):
+        db.create_table("lost", tree("SELECT 1 AS i"))
+
+
 def test_values_are_bound(db: SparkRelations) -> None:
     assert db.rows(tree("SELECT $some AS a, $other AS b"), {"some": 3, "other": "it's"}) == [(3, "it's")]
 

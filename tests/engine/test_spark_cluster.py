@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.slow  # seven Javas start
-ROWS = 100_000
+ROWS = 40_000  # a column of numbers of them, or of hashes, would not fit into the driver's 1 MB
+FRUGAL = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}  # seven of them on a small machine
 PATIENCE = 240.0  # seconds in which something has to happen
 PEOPLE = """
 SELECT 'p' || md5(CAST(i AS VARCHAR)) AS id, CAST(18 + hash(i) % 70 AS INTEGER) AS age,
@@ -66,7 +68,9 @@ class Cluster:
     """A standalone master with two workers on this machine, for drivers of 512 MB."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.processes = folder, []
+        self.folder = folder
+        self.processes: list[subprocess.Popen[bytes]] = []  # the master, then the workers
+        self.drivers: list[subprocess.Popen[bytes]] = []
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.address = f"spark://127.0.0.1:{free.getsockname()[1]}"
         port = self.address.rpartition(":")[2]
@@ -84,7 +88,7 @@ class Cluster:
             "127.0.0.1",
         ]
         with (self.folder / "cluster.log").open("a") as log:
-            settings = os.environ | {"SPARK_HOME": str(engines.home()), "SPARK_DAEMON_MEMORY": "256m"}
+            settings = os.environ | FRUGAL | {"SPARK_HOME": str(engines.home()), "SPARK_DAEMON_MEMORY": "256m"}
             made = subprocess.Popen(
                 [*command, "--webui-port", "0", *arguments],
                 stdout=log,
@@ -107,14 +111,19 @@ class Cluster:
             "spark.executor.cores": "1",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": "4",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.wholeStage": "false",  # compiling takes longer than so few rows do
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
         } | more
         asked = {"settings": settings, "people": str(people), "releases": releases, "stops": str(stops or "")}
-        log = (self.folder / "driver.log").open("a")
         command = [sys.executable, "-c", DRIVER, json.dumps(asked)]
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        environment = os.environ | FRUGAL
+        with (self.folder / "driver.log").open("a") as log:
+            made = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        self.drivers.append(made)
+        return made
 
     def publish(self, people: Path, releases: dict[str, Any], **more: str) -> None:
         """Publish releases, by their targets."""
@@ -130,8 +139,9 @@ class Cluster:
 
     def close(self) -> None:
         """End all processes."""
-        for process in self.processes:
-            os.killpg(process.pid, signal.SIGKILL)
+        for process in (*self.drivers, *self.processes):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
@@ -176,8 +186,8 @@ def test_tables_are_written_by_workers(tmp_path: Path, cluster: Cluster) -> None
     people = write(tmp_path / "people.parquet", PEOPLE.format(rows=ROWS, share=3))
     releases: dict[str, Any] = {}
     for kind, how in MECHANISMS.items():
-        named = {} if kind == "permute" else {"id": "id"}
-        releases[str(tmp_path / kind)] = {**how, **named, "ledger_database": str(tmp_path / f"{kind}.ledger")}
+        named = {"id": "id", "ledger_database": str(tmp_path / "ledger")} if how == BUCKETIZE else {"ledger_off": True}
+        releases[str(tmp_path / kind)] = {**how, **named}
     cluster.publish(people, releases)
     for kind, how in MECHANISMS.items():
         more: dict[str, Any] = {"format": "parquet", "order": "portable", "name": "r", "ledger_off": True, "seed": 7}
@@ -217,6 +227,7 @@ def test_a_cluster_in_trouble_makes_the_same_release(tmp_path: Path, cluster: Cl
         "spark.speculation.multiplier": "1.01",
         "spark.speculation.quantile": "0.3",
         "spark.sql.shuffle.partitions": "16",
+        "spark.sql.codegen.wholeStage": "true",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.compress": "false",
