@@ -32,7 +32,6 @@ from privsql.cli.app import (
 from privsql.engine.database import Options
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.registry import PACKAGES
-from privsql.source.targets import as_target
 from privsql.system import PICTURES
 
 if TYPE_CHECKING:
@@ -341,7 +340,7 @@ def serve(
     """Serve a web page for queries without SQL, or SQL clients. Answers are those of privsql query."""
 
     def started(address: str) -> None:
-        names = [str(as_target(one)) for one in releases]
+        names = [_label_place(one) for one in releases]
         line = f"serving {', '.join(names)} at {address} (Ctrl-C ends it)"
         print_result(as_json, lambda: {"address": address, "releases": names}, lambda: printing.print_line(line))
 
@@ -567,13 +566,20 @@ def verify(
     which records.
     """
     if more and not against:
-        raise UsageError(f"{as_target(more[0])}: verify takes one release; list others after --against")
+        raise UsageError(f"{_label_place(more[0])}: verify takes one release; list others after --against")
     keys: dict[str, Any] = {"database": database, "key_file": key_file, "copy_to": copy_to, "options": options}
     spec = load_source(source) if source else None
     outcome = api.verify(release, spec, against=[*(against or ()), *(more or ())], **keys)
     code = 0 if outcome.ok else 1
-    place = str(as_target(release))
+    place = _label_place(release)
     return CommandOutcome(outcome.as_json, lambda: printing.print_verified(place, outcome, verbose=verbose), code)
+
+
+def _label_place(release: str) -> str:
+    """Return where a release lies, without a password."""
+    from privsql.source.targets import as_target  # noqa: PLC0415 (pydantic, which no help needs)
+
+    return str(as_target(release))
 
 
 ledgers = typer.Typer(

@@ -121,8 +121,8 @@ class History:
 def stale_setting_error() -> GuaranteeError:
     """Return the error for a setting of the ledger that does not fit the records of the same request."""
     return GuaranteeError(
-        "the setting that the ledger holds of the same request does not fit these records; restore the ledger, or, if "
-        "nobody has received that release, run 'privsql ledger withdraw'"
+        "the setting that the ledger holds of the same request does not fit these records or thresholds; restore the "
+        "ledger, or, if nobody has received that release, run 'privsql ledger withdraw'"
     )
 
 

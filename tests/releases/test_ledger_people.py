@@ -169,7 +169,7 @@ def test_a_repeat_that_comes_out_otherwise_is_refused(tmp_path: Path) -> None:
     office.publish()
     office.publish()
     office.sql("UPDATE bounds SET bound = 0.25")
-    refused(run(*office.arguments()), 1, "release 1", "differs from the earlier one", "no guarantee covers both")
+    refused(run(*office.arguments()), 1, "the setting that the ledger holds", "does not fit", "or thresholds")
     assert not office.made[-1].exists()
     assert len(office.entries()) == 2
 
