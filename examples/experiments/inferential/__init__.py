@@ -13,8 +13,9 @@ same columns, with more birthplaces, occupation in 50 classes and education in 1
 frequencies are less skewed, so two generated tables whose frequencies have the paper's range, 0.18 % to 7.5 % and
 0.44 % to 27.3 %, stand beside them: every record of those is invented, and nothing is learnt of people from them.
 
-The errors of counts below were measured by *reconstruction*, an estimator of before, of 60 or 70 queries a point. The
-same commands measure 5,000 queries today, by the paper's formula, the *linear* estimator and the *model*."""
+Errors of counts are those of the paper's formula (`--estimator baseline`), of the *linear* estimator, by which privsql
+answers at first, and of the *model*, by which it answers after `privsql fit`. They are sums over the weights of each
+estimator. privsql answers two queries of each kind in SQL as well, and the run stops if these differ."""
 NOT_HERE = {
     "Table 1": "an example of four records, that a conditional probability is disclosed; Theorem 2 is measured instead",
     "Table 2": "its two buckets",

@@ -18,7 +18,7 @@ paper compares with. *PP-paper* is the paper's own procedure, `algorithm = "pp-p
 Cuthill-McKee and dynamic programming. PP is that of privsql, which never has a larger error bound: "PP, bound" takes
 the smallest bound that is found, and the default within that limit the smallest expected error. Plain series are
 answered by the paper's formulas (`--estimator baseline`), *reconstructed* ones through the channel. Bucketized releases
-have a *linear* estimator, whose weights plain SQL uses, too, and a *model* (`privsql fit`); the figures of errors below
+have a *linear* estimator, whose weights plain SQL uses, too, and a *model* (`privsql fit`). Sections that name neither
 were measured before those, by reconstruction."""
 NOT_HERE = {
     "Table 4": "notation",
