@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     "attribute less and fewer people with the commonest education. MultiSize is 0.4 to 2.5 points better than TwoSize, "
     "Optimal within 0.6 points of MultiSize: less loss is not always less error. The linear estimator errs less than "
     "the formula for OCC from θ = 8 on and for EDU, but for Optimal, from θ = 16 on. Below that buckets say little, "
-    "and its noise is large. The model, which the paper does not have, errs by 0.8 to 6.4 % for OCC and by 0.6 to 13.6 % for EDU, least of all "
-    "at every point; with it TwoSize is the best of the three for OCC up to θ = 8.",
+    "and its noise is large. The model, which the paper does not have, errs by 0.8 to 6.4 % for OCC and by 0.6 to "
+    "13.6 % for EDU, least of all at every point; with it TwoSize is the best of the three for OCC up to θ = 8.",
     parameters="Queries over qd random attributes, qd = 1 to 7 equally often, of an expected selectivity of 1 %, each "
     "attribute restricted to random values; questions whose true answer is 0 are left out",
     data=("acs_occ", "acs_edu"),
