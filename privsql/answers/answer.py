@@ -518,7 +518,7 @@ class Answers(ABC):
 
     model: AttachedModel | None = None
     modelled: ClassVar[bool] = False
-    """Whether a model can be fitted to such a release."""
+    """True if a model can be fitted to such a release."""
     certain: ClassVar[frozenset[str]]
     """The estimators whose low and high bound the true count with certainty."""
     records: ClassVar[str]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 # Absence --------------------------------------------------------------------------------------------------------------
-# Absence: whoever knows everybody's quasi-identifiers sees who is missing from a release.
+# Absence: someone who knows everybody's quasi-identifiers sees who is missing from a release.
 #
 # If everybody's quasi-identifiers are known and n of N people are published, the mean over all people of the belief in
 # a value x is f_x, its frequency among all N, whatever the publisher does. So what is taken from the belief about those

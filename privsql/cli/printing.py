@@ -76,7 +76,7 @@ def _make_console(**settings: Any) -> Console:
         """A console whose reader may go."""
 
         def on_broken_pipe(self) -> None:
-            """Say so to whoever prints; by default the process would end here, as if a check had failed."""
+            """Report it to the caller; by default the process would end here, as if a check had failed."""
             raise BrokenPipeError
 
     return PipeConsole(markup=False, emoji=False, **settings)

@@ -135,7 +135,7 @@ class Relations(Protocol):
     """Named relations, made from trees of ``sql/`` or put from arrays, and read back."""
 
     keeps_order: bool
-    """Whether the rows of a relation that is made keep the order of its query."""
+    """True if the rows of a relation that is made have the order of its query."""
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as table ``name``: temporary, or in the attached database ``into``.

@@ -162,7 +162,7 @@ MISTAKES = (AnalysisException, ArithmeticException, DateTimeException, NumberFor
 DEMANDED = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
 LOG = Path(__file__).with_name("log4j2.properties")
 STARTED = {
-    "spark.ui.enabled": "false",  # it would show plans to whoever can reach the port
+    "spark.ui.enabled": "false",  # it would show plans to everyone who can reach the port
     "spark.ui.showConsoleProgress": "false",
     "spark.io.encryption.enabled": "true",  # what is shuffled or spilled, and what is broadcast where memory is short
     "spark.driver.host": "127.0.0.1",

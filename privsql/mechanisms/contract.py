@@ -271,11 +271,11 @@ class Mechanism(Generic[P]):
     parameters: type[P]
     """The table ``[mechanism]`` of a specification; JSON Schema and flags follow from it."""
     facts: type[Facts]
-    """What a release states of itself, as ``facts`` of its manifest, in JSON and for people."""
+    """The ``facts`` of a release: in its manifest, in JSON and for people."""
     shape: Shape
     """Which records it is given."""
     composition: Composition
-    """What several of its releases are together."""
+    """How several of its releases combine."""
     sql: tuple[str, ...]
     """Prefixes of the SQL files that make and check a release."""
     layout: Tables
@@ -300,7 +300,7 @@ class Mechanism(Generic[P]):
     checks: Callable[[CheckedRelease[P, Any]], list[Check]]
     """The checks that need the release alone; they may make more views for the members that follow."""
     long_checks: Callable[[CheckedRelease[P, Any]], list[Check]]
-    """What ``verify`` checks beyond ``checks``: implied by the way of publishing, and longer."""
+    """Further checks of ``verify``, which take longer; the way of publishing implies them."""
     measured: Callable[[CheckedRelease[P, Any]], Facts]
     """Those facts that the tables tell, recomputed, which ``verify`` compares and shows; after ``checks``."""
     bounds: Callable[[CheckedRelease[P, Any]], list[VerifiedBound]]
@@ -316,11 +316,11 @@ class Mechanism(Generic[P]):
     promise: Callable[[P], str]
     """The bound that a release guarantees, in a few words."""
     words: Callable[[P], ReleasePromises]
-    """What it promises and what it does not, in sentences for those who know nothing of it."""
+    """Its promises and their limits, in sentences for readers who do not know it."""
     structure: Callable[[Relations, Manifest], list[Structure]]
-    """What an open release is made of, such as its buckets or its noisy tree, for people; after its checks."""
+    """The parts of an open release, such as its buckets or its noisy tree, for people; after its checks."""
     advice: tuple[str, ...]
-    """What lowers what can be learnt beyond the promise, in words."""
+    """Advice that lowers what an attacker learns beyond the promise."""
     propose: Callable[[Relations, ProfiledSource], Proposal]
     """Feasible parameters for a source."""
 

@@ -259,7 +259,7 @@ NUMBERS = {"anyOf": [{"type": "number"}, {"type": "string"}]}
 Exact = Annotated[Fraction, BeforeValidator(as_fraction), PlainSerializer(fraction_text), WithJsonSchema(NUMBERS)]
 """Any exact number."""
 Epsilon = Annotated[Fraction, BeforeValidator(_as_epsilon), PlainSerializer(fraction_text), WithJsonSchema(POSITIVE)]
-"""What a differentially private release spends."""
+"""The budget of a differentially private release."""
 Positive = Annotated[Fraction, BeforeValidator(_as_positive), PlainSerializer(fraction_text), WithJsonSchema(POSITIVE)]
 """An exact number above 0."""
 

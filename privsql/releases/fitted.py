@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from privsql.releases.contents import AttachedRelease
 
 # Parameters -----------------------------------------------------------------------------------------------------------
-# A model as it is handed on: its parameters alone, as JSON. Whoever takes them in computes the beliefs anew.
+# A model as it is handed on: its parameters alone, as JSON. The reader's machine computes the beliefs anew.
 
 MOST_BYTES = 2**28  # of a file of parameters
 LINE = 256  # characters of a line of them in a release: longer ones have no exact statistics in Parquet

@@ -201,7 +201,7 @@ class ReleasePage:
     answer: Answer | None = None
     refused: str = ""
     again: bool = False
-    """Whether the same may be answered another time."""
+    """True if another try may be answered."""
 
     def as_html(self, served: ReleasePool, *, several: bool, verified: bool) -> str:
         """Return the page."""

@@ -65,7 +65,7 @@ MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the p
 
 @dataclass(frozen=True)
 class _ColumnProfiler:
-    """Looks at the columns of a source one after the other, and tells whoever watches how far it is."""
+    """Profile the columns of a source one after the other, and report progress."""
 
     db: Warehouse
     source: exp.Table

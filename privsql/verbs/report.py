@@ -144,7 +144,7 @@ def report(
 ) -> Report:
     """Return the report on a release, and with ``to`` write it as a page of HTML.
 
-    Without ``source`` it follows from the release alone, is the same whoever makes it, and may be handed out with it.
+    Without ``source`` it follows from the release alone, is the same on every machine, and may be handed out with it.
     With the source (``source`` and ``key_file`` as of ``verify``) it is internal: it shows true counts. Checks that do
     not hold are part of what it returns, and nothing else is said of such a release. Raises ``UsageError`` for a page
     that does not end in .html and for a source of other columns, ``EngineError`` for files that can't be read or
@@ -270,7 +270,7 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
     ``postgres``: the port at which every release is a table; the token is the password. ``certificate``: a PEM file
     with a certificate and its key, which an address of other machines needs there.
 
-    ``host``: this machine alone by default; at another address whoever asks needs a token, which stands in the address
+    ``host``: this machine alone by default; at another address a client needs a token, which stands in the address
     that ``started`` is called with (by default it is printed) once the page is there. ``token``: one is needed here,
     too; ``port`` 0: a free one; ``allow_host``: names under which browsers know the machine; ``attach``: files whose
     tables may be joined; ``timeout``: seconds of the engine's for a question; ``rows``: that an answer may have;

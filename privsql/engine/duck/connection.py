@@ -245,7 +245,7 @@ class Connection:
             self._duck.close()
 
     def start_step(self, title: str) -> None:
-        """Tell whoever watches what comes next."""
+        """Report the next step."""
         self._report.start_step(title)
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:

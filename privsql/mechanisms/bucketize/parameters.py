@@ -181,7 +181,7 @@ class Bucketize(Parameters):
     they may (layout ``lumps``). Beliefs are then as high as thresholds let them for most records, not for a few.
 
     ``excess``: what happens if a value is too frequent for a constant threshold: ``refuse`` the request, or
-    ``suppress`` as many of its records as must be left out, at random, and count them. Whoever sees who is missing
+    ``suppress`` as many of its records as must be left out, at random, and count them. Someone who sees who is missing
     learns their value, so that needs ``absence = "unobservable"``: the publisher states that adversaries do not know
     who is in the table.
 

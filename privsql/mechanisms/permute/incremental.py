@@ -90,7 +90,7 @@ def label_records(starts: Sequence[int], records: int) -> Ints:
 # other new value one more, and the static program runs over these elements; a segment is feasible if the new records in
 # it are fine, or if it is one old group. New values are counted, never records: O(groups + new values).
 #
-# Taken alone, that sum wants a handful of new records spread over the axis to melt all old groups into one, so
+# Taken alone, that sum wants a handful of new records spread over the axis to merge all old groups into one, so
 # ``restraint`` takes some segments apart again. Old groups that overlap through that stay as they are, but for a
 # heaviest disjoint set.
 

@@ -254,7 +254,7 @@ def answer_from_spectrum(spectrum: Reals, items: int, chosen: Sequence[int], que
 def limit_distance(far: Reals | float, deviation: Reals | float) -> Reals:
     """How far an estimate may lie from that of least squares, of which this is the standard ``deviation``.
 
-    Whoever leans on what is common to many answers may be far off in a single one that differs: no estimate is moved
+    An estimate that leans on what many answers share may be far off in a single one that differs: no estimate is moved
     by more than ``LIMIT`` of what noise makes of it (limited translation: Efron & Morris, JASA 1972).
     """
     return np.clip(far, -LIMIT * np.asarray(deviation), LIMIT * np.asarray(deviation))
