@@ -288,7 +288,7 @@ def _fit_totals(
 
 def pool_sets(query: CountQuery, record_sets: RecordSets, functionals: Floats) -> tuple[RecordSets, Floats]:
     """One set for all records of a group that are asked for the same values, however the question puts it; none for
-    those that are asked for no value. The values are told once where they are the same for all.
+    those that are asked for no value. The values are listed once where they are the same for all.
 
     Each set would be drawn to the overall shares by itself: ten small ones together by more than their union.
     """

@@ -403,7 +403,7 @@ def make_headline(answer: Answer) -> tuple[str, str] | None:
         return None
     estimate, error, low, high = answer.figures[0].read_row(answer.rows[0])
     if estimate is None:
-        return "No answer", "no record meets the question, or nothing can be told of those that do"
+        return "No answer", "no record meets the conditions, or the release says nothing of those that do"
     number = str(markup.html_cell(_round_figure(estimate)))
     if error == 0 and low == high:
         return number, "exactly"

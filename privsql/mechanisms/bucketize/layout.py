@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.model import Bids, Ints, Plan, Setting
 
 # Runs -----------------------------------------------------------------------------------------------------------------
-# What the buckets of a release list, as runs: neighbouring buckets that list the same values are told once.
+# What the buckets of a release list, as runs: neighbouring buckets that list the same values are stored once.
 #
 # ST, the channel, how often values are listed and the peaks of beliefs follow from it, whatever the number of records.
 

@@ -436,7 +436,7 @@ def unlike(held: Contents, met: Floats) -> GroupDifference:
     def squared_differences(sizes: Sizes, here: Floats, there: Floats) -> Differences:
         one, other = sizes
         q = (here + there) / (one + other)
-        spread = q * (1 - q)  # 0 where all are asked about, or nobody: nothing is told
+        spread = q * (1 - q)  # 0 where all are asked about, or nobody: nothing is learnt
         return (here / one - there / other) ** 2, spread**2, spread * (1 / one + 1 / other)
 
     return _judge_differences(held, squared_differences, met)
@@ -475,7 +475,7 @@ def _judge_differences(held: Contents, differences: Callable[..., Differences], 
 
 
 def _expected_strength(squares: Floats, spread: Floats, noise: Floats) -> Floats:
-    """E[t^2 | squares of N(0, t^2 spread + noise)] of every row; where ``spread`` is 0 nothing is told."""
+    """E[t^2 | squares of N(0, t^2 spread + noise)] of every row; where ``spread`` is 0 nothing is learnt."""
     logs = -((np.log(STRENGTHS / USUAL) / SPREAD) ** 2)[:, None] * np.ones(len(squares))
     for i, strength in enumerate(STRENGTHS):
         variance = np.where(spread > 0, strength**2 * spread + noise, 1.0)

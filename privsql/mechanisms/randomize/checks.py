@@ -210,7 +210,7 @@ class LikelihoodRatio:
         )
         if not self.is_conclusive:
             return f"inconclusive, a shuffled column would pass this test: {text}"
-        return text + (f"; retention is told to {self.detectable_change:.0%}" if self.detectable_change < 1 else "")
+        return text + (f"; retention is known to {self.detectable_change:.0%}" if self.detectable_change < 1 else "")
 
 
 def likelihood_ratio(

@@ -119,7 +119,7 @@ def _add_halves(table: Reals, *, to: int) -> Reals:
 #
 # Of a table of k items with noise of variance s^2 in each of its 2^k cells the parity of q, a set of these items, is
 # sum over x of (-1)^|x and q| y_x: it has variance 2^k s^2, and the parities of a table have uncorrelated errors. So
-# every parity is told by the tables that hold all of q, and the least-squares estimate is their average with weights
+# every parity follows from the tables that hold all of q, and the least-squares estimate is their average with weights
 # 1/variance; v_q = 1/(sum of these). A question is a table f over the patterns of k items, and its answer
 #
 #     sum over q of F_q z_q / 2^k,  with variance  sum over q of (F_q / 2^k)^2 v_q,

@@ -309,7 +309,7 @@ def _is_there(entry: LedgerEntry, target: Target) -> bool:
     try:
         return is_occupied(target) and digest_release(target) == entry.digest
     except PrivsqlError:
-        return True  # what can't be told is out
+        return True  # a release whose place is unknown counts as out
 
 
 def select_entries(entries: Sequence[LedgerEntry], numbers: Sequence[int]) -> list[LedgerEntry]:
