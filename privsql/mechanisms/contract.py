@@ -417,7 +417,7 @@ def join_variants(variants: Mapping[str, Mechanism[Any]]) -> Mechanism[Any]:
     """The mechanism of all ``variants``, by algorithm; the first one is the default, which is what is proposed."""
     first = next(iter(variants.values()))
     if any(one.parameters is not first.parameters for one in variants.values()):
-        raise TypeError(f"the algorithms of {first.kind!r} are not asked for by the same parameters")
+        raise TypeError(f"the algorithms of {first.kind!r} do not have the same parameters")
 
     def find_variant(algorithm: object) -> Mechanism[Any]:
         if algorithm not in variants:

@@ -225,8 +225,8 @@ UNLESS = (
 )
 MANY_RECORDS = "For a person with several records: that many times epsilon, unless one record of each person was taken."
 NOT = (
-    "Against what follows of a person from what is true of people in general: statistics are what is published.",
-    "For several releases of the same records their epsilons add up.",
+    "What is true of people in general is published, and it also says something about each person.",
+    "The epsilons of several releases of the same records add up.",
     "The names of columns, and of values where these were taken from the records, are not protected by the noise.",
 )
 KNOWS = "every record but one, and asks whether that one is in the table; the belief if all noise points the same way"

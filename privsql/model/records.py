@@ -159,8 +159,8 @@ class Persons(BaseModel):
         if self.rule == "refuse" or not self.several:
             return "each has one record"
         return (
-            f"{self.several:,} have several records, up to {self.most:,}; every bound is that of a record, and who "
-            "knows several records of one person learns more of that person"
+            f"{self.several:,} have several records, up to {self.most:,}; every bound is that of a record, and "
+            "an attacker who knows several records of a person learns more about that person"
         )
 
 

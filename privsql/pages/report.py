@@ -121,7 +121,9 @@ def _draw_bounds(bounds: Sequence[VerifiedBound], published: int | None) -> str:
     caption = f"Orange: the bound; blue: the highest probability that the release leads to{which}."
     room = min(bound - reached for _, bound, reached, _ in known)
     used = "some value uses its bound up" if room <= 1e-12 else f"the nearest stays {100 * room:.2g} points below it"
-    return draw_figure(plot.chart_bounds(known), "bounds", "Bounds, and what is reached", caption, f"Of these, {used}.")
+    return draw_figure(
+        plot.chart_bounds(known), "bounds", "Bounds, and the highest values", caption, f"Of these, {used}."
+    )
 
 
 def _choose_drawn(known: list[Bound]) -> tuple[list[Bound], str]:

@@ -184,7 +184,7 @@ def statement_checks(release: AttachedRelease) -> list[Check]:
         *([Check(WHOLE, partial(_find_outside_bins, release))] if coarse else []),
         Check("SQL files are as stated", partial(_compare_digests, release)),
         Check("the manifest says all that it should, and of every column", partial(_find_omissions, release)),
-        Check("NULL stands only where the stated policies let it", partial(_find_nulls, release)),
+        Check("NULL appears only where the stated policies allow it", partial(_find_nulls, release)),
     ]
 
 
@@ -255,7 +255,7 @@ def _find_outside_bins(release: AttachedRelease) -> list[str]:
                 "filter": exp.and_(exp.not_(is_null(value)), exp.not_(met)),
             }
             if release.db.rows(fill("core/matching", outside))[0][0]:
-                wrong.append(f"{one} of {name} holds what is no bin or group")
+                wrong.append(f"{one} of {name} holds a value that is no bin or group")
     return wrong
 
 

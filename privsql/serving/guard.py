@@ -50,8 +50,8 @@ COOKIE, TOKEN = "privsql_token", "token"
 METHODS = ("GET", "HEAD")
 LONGEST_ADDRESS = 32_768  # bytes of an address
 OWN_SITES = {"same-origin", "none"}  # where a browser may say that a request comes from
-NOT_HERE = "this page is not called so; use the address that the terminal shows, or start it with --allow-host"
-CROSS = "another page asked for this; open the address by itself"
+NOT_HERE = "this page has another address; use the one that the terminal shows, or start it with --allow-host"
+CROSS = "another page sent this request; open the address directly"
 UNKNOWN = "open the address that the terminal shows, with its token"
 HEADERS = {
     "Cache-Control": "no-store",
@@ -105,9 +105,7 @@ class Guard:
         if request.method not in METHODS:
             return _plain_response(405, f"{' and '.join(METHODS)} alone are answered", Allow=", ".join(METHODS))
         if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
-            return _plain_response(
-                413, "a question stands in the address; nothing is read of a body", Connection="close"
-            )
+            return _plain_response(413, "the address holds the query; a request must have no body", Connection="close")
         if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > LONGEST_ADDRESS:
             return _plain_response(
                 414, f"the address is longer than {LONGEST_ADDRESS:,} characters; ask with privsql query"

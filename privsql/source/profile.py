@@ -295,7 +295,8 @@ def _explain_left_out(profile: Profile, sensitive: Profile) -> str:
         return f"has {profile.different} values; give it columns.bins or columns.levels{persons}"
     if profile.clear >= CLEAR and profile.lift_over(sensitive) >= LIFTS:
         base = f"{sensitive.most / sensitive.records:.0%} without it"
-        return f"gives {sensitive.name} away: who knows it guesses right for {profile.clear:.0%} of the records, {base}"
+        guessed = f"an attacker who knows it guesses right for {profile.clear:.0%} of the records, {base}"
+        return f"gives {sensitive.name} away: {guessed}"
     return ""
 
 

@@ -126,8 +126,8 @@ def attach_release_tables(db: EngineSession, target: Target) -> AttachedRelease:
 # Verify ---------------------------------------------------------------------------------------------------------------
 
 UNCHECKED = (
-    "which record of each person is published was not checked, since the key that chose is missing (in a key file, or "
-    "the ledger), nor what follows from that; persons were matched to what is published"
+    "the key that chose one record of each person is missing (in a key file, or the ledger), so the choice was not "
+    "checked; persons were matched to the published records"
 )
 
 

@@ -52,7 +52,7 @@ def test_other_names_do_not(client: Client, host: str) -> None:
     """A name that somebody turned towards this machine is none of its own."""
     answer = client.get("/setvalued", headers={"host": host})
     assert answer.status_code == 403
-    assert answer.text.startswith("privsql: this page is not called so")
+    assert answer.text.startswith("privsql: this page has another address")
 
 
 @each(

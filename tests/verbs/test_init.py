@@ -96,7 +96,10 @@ def test_reasons_are_true(tmp_path: Path) -> None:
         "left out: person names records: everyone has a value of their own",
         "left out: same has one value",
         "left out: many has 2000 values; give it columns.bins or columns.levels",
-        "left out: code_5 gives disease away: who knows it guesses right for 100% of the records, 20% without it",
+        (
+            "left out: code_5 gives disease away: an attacker who knows it guesses right for 100% of the records, "
+            "20% without it"
+        ),
         "left out: email names people, by its own name",
         "left out: list is BIGINT[], which can't be published",
     ):

@@ -146,14 +146,14 @@ CLOSE = 2e-4  # what is stated of single buckets is rounded up to 1e-4
 def fake_checks(release: BucketRelease) -> list[Check]:
     """Return the checks that every bucket lists distinct values, if some of them are fake, and how certain they are."""
     if not release.facts.fake_values:
-        return release.list_checks({"nothing is said of fakes where there are none": _unexpected_fake_facts})
+        return release.list_checks({"a release without fakes states none": _unexpected_fake_facts})
     return release.list_checks(
         {
             "every bucket lists distinct values": release.fill_query("verify/count_above"),
-            "as many values are fake as asked for": _wrong_sigma,
+            "the number of fake values is the specified one": _wrong_sigma,
             "each value is listed as often as the law of the fakes says": _differ_from_law,
             "each value is as certain as stated": _wrong_certainty,
-            "values are as even as asked for": _uneven_values,
+            "values are as even as specified": _uneven_values,
             "no listed value is more certain than stated": _wrong_highest_certainty,
         }
     )
@@ -161,7 +161,7 @@ def fake_checks(release: BucketRelease) -> list[Check]:
 
 def _wrong_sigma(release: BucketRelease) -> list[str]:
     stated, wanted = release.facts.fake_values, release.params.fake_values
-    return [] if stated == wanted else [f"{stated} fake values in every bucket, asked for {wanted}"]
+    return [] if stated == wanted else [f"{stated} fake values in every bucket, specified {wanted}"]
 
 
 def _unexpected_fake_facts(release: BucketRelease) -> list[str]:

@@ -276,7 +276,7 @@ def _as_figure(value: float) -> float | None:
 # A (k,e)-anonymous release for people: what it promises in sentences, and its groups.
 
 MADE = (
-    "Records are put into groups by their sensitive value, and within a group the values are shuffled: it is published "
+    "Records are put into groups by their sensitive value, and values are shuffled within a group. The release shows "
     "who is in a group and which values the group has, not who has which."
 )
 SEVERAL = (

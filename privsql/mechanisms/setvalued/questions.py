@@ -197,7 +197,7 @@ def parse_counted(sql: str, roles: Roles, manifest: Manifest, read_labels: Calla
         meant = closest(node.name, labels)
         hint = "" if meant is None else f"; did you mean {meant!r}?"
         raise UsageError(
-            f"item {sign}{node.sql()} is not in the universe that this release counts, which says nothing of it{hint}"
+            f"item {sign}{node.sql()} is not in the universe of this release, which says nothing about it{hint}"
         )
     return statement
 
