@@ -339,7 +339,7 @@ def test_amounts_by_group_and_of_quasi_identifiers(firm: Path) -> None:
         ("SELECT MIN(age) FROM ill WHERE salary > 3", ["MIN(age)", "no sensitive column"]),
         ("SELECT SUM(salary) FROM ill WHERE age > 30 OR salary > 3", ["SUM(salary)", "mixes"]),
         ("SELECT salary, AVG(salary) FROM ill GROUP BY salary", ["AVG(salary)", "grouped by salary"]),
-        ("SELECT MEDIAN(salary) FROM ill", ["MEDIAN(salary)"]),
+        ("SELECT SKEWNESS(salary) FROM ill", ["SKEWNESS"]),
         ("SELECT SUM(sex) FROM ill WHERE salary > 3", ["sex is VARCHAR"]),
         ("SELECT SUM(salary), salary FROM ill", ["salary", "GROUP BY"]),
         ("SELECT SUM(DISTINCT salary) FROM ill", ["SUM(DISTINCT salary)"]),
@@ -363,7 +363,7 @@ def test_other_mechanisms_do_not_add_up_sensitive_columns(firm: Path) -> None:
         release='name = "b"\nto = "b.duckdb"',
     )
     succeeded("publish", spec, "--seed", 1)
-    refused(run("query", firm / "b.duckdb", "SELECT SUM(salary) FROM b"), 2, "only quasi-identifiers")
+    refused(run("query", firm / "b.duckdb", "SELECT SUM(salary) FROM b"), 2, "SUM and AVG are for quasi-identifiers")
 
 
 @pytest.mark.soak(part="coverage")
