@@ -522,7 +522,7 @@ class TablesAnswers(PrivateAnswers):
 INFORMED, TOGETHER = "informed", "two releases"
 INFORMED_KNOWS = "everybody's quasi-identifiers and all other people's values; even odds before"
 TOGETHER_KNOWS = "the same, and both releases"
-WITHOUT, WITHOUT_KNOWS = "learning from others", "the same as who learns, of tables without the person's own value"
+WITHOUT, WITHOUT_KNOWS = "learning from others", "as above, but from tables without the person's own value"
 HELD_OUT = 0.1  # of the people, of whom is learnt from all others
 
 
