@@ -151,7 +151,8 @@ def _explain_syntax(error: SqlglotError) -> str:
 
 def parse_query_text(sql: str) -> exp.Expr:
     """Return the one SELECT, or UNION of such, that the text is; ``UsageError`` for anything else."""
-    return _parse_text(sql).copy()
+    with refuse_bad_text(sql):
+        return _parse_text(sql).copy()
 
 
 @lru_cache(maxsize=64)

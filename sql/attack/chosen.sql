@@ -1,5 +1,5 @@
 -- chosen: what a procedure without a key would take of persons who are alone with their quasi-identifiers.
---   columns   pos (of the released record), code (a value that it may have), prior (of that value), hash (of person, record and copy 1), times (how
+--   columns   pos (of the released record), code (a value that it may have), prior (of that value), hash: of person, record and copy 1, times (how
 --             many records the person has), is_true (whether it is the value)
 --   reads     __pairs__(pos, code, prior); __rows__(pos, q0..) of the release; __values__(code, s0..);  __chosen__ (sql/core/people.sql):
 --             the records that were chosen; __people__: all of them

@@ -1,4 +1,6 @@
 -- Functions of Postgres's catalogs, each under its name, of one or two arguments: what they are of releases.
+--   columns   one for each function
+--   reads     nothing;  holes __first__, __second__: the arguments
 SELECT
   'privsql' AS pg_get_userbyid,
   'UTF8' AS pg_encoding_to_char,

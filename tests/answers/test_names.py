@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from privsql.answers.names import parse_query_text
 from privsql.answers.parser import parse_query
 from privsql.engine.files import fold_name
 from privsql.engine.open import open_scratch
@@ -266,3 +267,8 @@ def test_names_mean_what_they_mean_to_duckdb(world: EngineSession, seed: int, qu
     found = Counter(compared(world, writer.query()) for _ in range(queries))
     print(found)
     assert found["both"] > 0.2 * queries
+
+
+def test_a_text_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(UsageError, match="nested too deeply"):
+        parse_query_text("SELECT COUNT(*) FROM t WHERE " + "(" * 1_000 + "1=1" + ")" * 1_000)

@@ -144,6 +144,7 @@ class Answers:
     """Says what there is to be asked of."""
 
     estimators = ONE
+    in_bins: frozenset[str] = frozenset()
 
 
 class Rows:

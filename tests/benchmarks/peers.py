@@ -66,6 +66,8 @@ def call(command: Sequence[str], seconds: float, what: str) -> str:
 
 
 def _fault(text: str) -> str:
-    """The line of a traceback that names the error."""
+    """The line of a traceback that names the error, with the next one where it says nothing more."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["killed"]
-    return next((line for line in reversed(lines) if re.match(r"\w[\w.]*(Error|Exception)\b", line)), lines[-1])[:120]
+    named = [at for at, line in enumerate(lines) if re.match(r"\w[\w.]*(Error|Exception)\b", line)]
+    place = named[-1] if named else len(lines) - 1
+    return " ".join(lines[place : place + 2] if lines[place].endswith(":") else lines[place : place + 1])[:160]

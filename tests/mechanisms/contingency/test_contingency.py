@@ -121,7 +121,7 @@ def test_a_stated_taxonomy() -> None:
     [
         ([("a", "x"), ("b", "y")], "one root, above all others; it has 'x', 'y'"),
         ([("a", "b"), ("b", "a")], "one root"),
-        ([("a", "b"), ("b", "a"), ("c", "d")], "circle"),
+        ([("a", "b"), ("b", "a"), ("c", "d")], "cycle"),
         ([("a", "x"), ("a", "y"), ("x", "y")], "two parents"),
         ([], "it has none"),
         ([("a", None)], "one root"),
@@ -470,12 +470,16 @@ DOMAINS = 'kind = "contingency"\nalgorithm = "diffpart"\nepsilon = 1\n[mechanism
     [
         (COLUMNS, DOMAINS + 'sex = "data"\nregion = "data"', ["domains.job is missing"]),
         (COLUMNS, DOMAINS + 'sex = "data"\nregion = "data"\njob = "data"\nage = "data"', ["domains.age", "categories"]),
-        ('categories = ["sex"]', DOMAINS + 'sex = ["F", "F"]', ["stands twice"]),
+        ('categories = ["sex"]', DOMAINS + 'sex = ["F", "F"]', ["appears twice"]),
         ('categories = ["sex"]', DOMAINS + 'sex = { taxonomy = "SELECT 1 AS a" }', ["two columns"]),
         ('categories = ["sex"]', DOMAINS + 'sex = { taxonomy = "SELECT 1", data = true }', ["data"]),
         ('categories = ["sex"]', 'kind = "contingency"\nepsilon = 0\ndomains = { sex = "data" }', ["epsilon 0"]),
         ('categories = ["age"]', DOMAINS + 'age = "data"', ["'age' is not in the source"]),
-        ('categories = ["sex"]\nquasi_identifiers = ["job"]', DOMAINS + 'sex = "data"', ["categories stand alone"]),
+        (
+            'categories = ["sex"]\nquasi_identifiers = ["job"]',
+            DOMAINS + 'sex = "data"',
+            ["categories can't be combined"],
+        ),
         ('categories = ["sex"]\nnulls = { sex = "refuse" }', DOMAINS + 'sex = "data"', ["suppress"]),
         ('categories = ["sex"]', 'threshold = "1/4"', ["kind = 'contingency'"]),
         ('quasi_identifiers = ["sex"]\nsensitive = "job"', DOMAINS + 'sex = "data"', ["columns.categories"]),
