@@ -114,9 +114,9 @@ class FeatureMap:
         fewest = FEWEST if sizes.sum() >= FEW_RECORDS else FEWEST_OF_FEW
         self.coders = {name: ColumnCoder.from_column(column, sizes, fewest) for name, column in columns.items()}
         coarse = {name: coder.encode(columns[name])[2] for name, coder in self.coders.items()}
-        self.parts = cover_pairs(coarse)
+        self.blocks = cover_pairs(coarse)
         self.pairs: dict[tuple[str, str], tuple[int, Ints]] = {}
-        for pair in (pair for block in self.parts for pair in block):
+        for pair in (pair for block in self.blocks for pair in block):
             widths = [int(self.coders[name].coarse.max(initial=0)) + 1 for name in pair]
             records = np.bincount(coarse[pair[0]] * widths[1] + coarse[pair[1]], sizes, widths[0] * widths[1])
             self.pairs[pair] = widths[1], renumber_levels(np.flatnonzero(records >= fewest), len(records))
@@ -142,7 +142,7 @@ class FeatureMap:
             terms = [_plain_term(name, levels, coder.levels), _plain_term(f"{name} in bins", bins, coder.bins)]
             terms = [term for term in terms if term.levels]
             blocks.append((terms, [codes for term in terms for codes in term.codes]))
-        for block in self.parts:
+        for block in self.blocks:
             names = sorted({name for pair in block for name in pair})
             terms = [
                 Term(" x ".join(pair), numbers, width, (coarse[pair[0]], coarse[pair[1]]))
