@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
 
 import privsql
-from privsql import EngineError, GuaranteeError, PrivsqlError, UsageError
+from privsql import EngineError, GuaranteeError, UsageError
 from privsql.engine.duck.connection import Connection
 from privsql.engine.duck.warehouse import DuckOpenDatabase
 from privsql.releases.contents import digest_release
@@ -20,6 +20,7 @@ from privsql.releases.draft import is_occupied
 from privsql.releases.opened import SchemaDraft
 from privsql.source.targets import Target, as_target
 from support.commands import MANIFEST
+from support.drafts import commit_at_once
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -295,22 +296,13 @@ def test_two_at_once(ward: Path) -> None:
     """One wins; the other is refused in one line, and what stands there is whole."""
     for _ in range(5):
         with duckdb.connect() as con:
-            errors: list[PrivsqlError] = []
-            barrier = threading.Barrier(2, timeout=20)
 
-            def commit(con: Any = con, barrier: Any = barrier, errors: Any = errors) -> None:
+            @contextmanager
+            def open_draft(con: Any = con) -> Iterator[SchemaDraft]:
                 with con.cursor() as own, draft_of(own) as draft:
-                    barrier.wait()
-                    try:
-                        draft.commit(ward / "ill.duckdb")
-                    except PrivsqlError as error:
-                        errors.append(error)
+                    yield draft
 
-            threads = [threading.Thread(target=commit) for _ in range(2)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            errors = commit_at_once(open_draft, ward / "ill.duckdb")
             assert len(errors) == 1
             assert "\n" not in str(errors[0])
             found = privsql.verify("released", connection=con)

@@ -7,7 +7,6 @@ import math
 import os
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -23,6 +22,7 @@ from privsql.releases.opened import SchemaDraft
 from privsql.source.targets import ServerAddress, Target, as_target
 from support import postgres
 from support.commands import MANIFEST, ROLES, refused, run, specification, succeeded
+from support.drafts import commit_at_once
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -426,22 +426,7 @@ def test_killed_while_it_writes(ward: Path, server: PostgresServer, schema: str,
 
 def test_two_at_once(ward: Path, schema: str) -> None:
     """One wins; the other is refused in one line, and what stands there is whole."""
-    errors: list[PrivsqlError] = []
-    barrier = threading.Barrier(2, timeout=20)
-
-    def commit() -> None:
-        with SchemaDraft(as_target(at(schema)), replace=False) as draft:
-            barrier.wait()
-            try:
-                draft.commit(ward / "ill.duckdb")
-            except PrivsqlError as error:
-                errors.append(error)
-
-    threads = [threading.Thread(target=commit) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    errors = commit_at_once(lambda: SchemaDraft(as_target(at(schema)), replace=False), ward / "ill.duckdb")
     assert [str(one).count("\n") for one in errors] == [0]
     found = privsql.verify(at(schema))
     assert {one.name for one in found.checks if not one.ok} == {"it lies where it says"}
