@@ -55,6 +55,15 @@ def possible(source: Pairs, rows: Pairs, listed: Pairs) -> bool:
 RECORDS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=6)
 
 
+def shuffle_values(records: list[Record], dice: object) -> tuple[Pairs, Pairs, Pairs]:
+    """Return (q, x) of a source with shuffled values, and (q, g) and (g, x) of the release of these records."""
+    rows, listed = [(q, g) for q, _, g in records], [(g, x) for _, x, g in records]
+    values = [x for _, x, _ in records]
+    dice.shuffle(values)  # type: ignore[attr-defined]
+    source = [(q, x) for (q, _), x in zip(rows, values, strict=True)]
+    return source, rows, listed
+
+
 @given(RECORDS)
 @settings(max_examples=share(300))
 def test_a_true_release_is_never_refused(records: list[Record]) -> None:
@@ -67,10 +76,7 @@ def test_a_true_release_is_never_refused(records: list[Record]) -> None:
 @given(RECORDS, st.randoms(use_true_random=False))
 @settings(max_examples=share(300))
 def test_what_is_refused_is_impossible_and_one_row_of_each_kind_is_decided(records: list[Record], dice: object) -> None:
-    rows, listed = [(q, g) for q, _, g in records], [(g, x) for _, x, g in records]
-    values = [x for _, x, _ in records]
-    dice.shuffle(values)  # type: ignore[attr-defined]
-    source = [(q, x) for (q, _), x in zip(rows, values, strict=True)]
+    source, rows, listed = shuffle_values(records, dice)
     refused = bool(tighten_bounds(sums_of(source, rows, listed)).wrong)
     feasible = possible(source, rows, listed)
     assert not (refused and feasible)
@@ -93,10 +99,7 @@ def margins_of(source: Pairs, rows: Pairs, listed: Pairs) -> dict[str, MarginRow
 @settings(max_examples=share(300))
 def test_what_single_values_and_buckets_tell_is_taken_out(records: list[Record], dice: object) -> None:
     """The rest is possible exactly if all is; a contradiction takes nothing out."""
-    rows, listed = [(q, g) for q, _, g in records], [(g, x) for _, x, g in records]
-    values = [x for _, x, _ in records]
-    dice.shuffle(values)  # type: ignore[attr-defined]
-    source = [(q, x) for (q, _), x in zip(rows, values, strict=True)]
+    source, rows, listed = shuffle_values(records, dice)
     rest, placed, known = joints._place_single(margins_of(source, rows, listed))
     single = {q for q, _ in rows if 1 in (len({x for p, x in source if p == q}), len({g for p, g in rows if p == q}))}
     others = [pair for pair in source if pair[0] not in single]
