@@ -250,4 +250,4 @@ def test_no_other_page_reaches_it(chromium: Browser, address: str) -> None:
         assert page.title() == "refused"
         assert page.evaluate("document.images[0].naturalWidth") == 0
         browser.followed(page.get_by_role("link", name="go"))
-        assert "another page asked for this" in page.inner_text("body")
+        assert "another page sent this request" in page.inner_text("body")
