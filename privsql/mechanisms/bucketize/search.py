@@ -354,6 +354,15 @@ class PlannedAssignment:
     even: bool
     fakes: bool
 
+    def count_records(self) -> Ints:
+        """The most records of each value in all buckets of each size (m, k).
+
+        Anatomy's own order keeps to the plan's buckets, not to its allocation: any size may get a value's records.
+        """
+        if self.even or self.plan.algorithm != "anatomy":
+            return self.plan.allocation
+        return np.maximum(self.plan.allocation, self.problem.counts[:, None])
+
     def compute_peaks(self) -> Ints:
         """The most records of each value in a bucket of each size (m, k)."""
         if self.fakes:
@@ -361,7 +370,7 @@ class PlannedAssignment:
         if self.even:
             return np.asarray(-(-self.plan.allocation // np.array(self.plan.setting.buckets)))
         most = self.problem.capacity_for(self.plan.setting.sizes) if self.plan.most is None else self.plan.most
-        return np.minimum(most, self.plan.allocation)
+        return np.minimum(most, self.count_records())
 
     def is_dealt_evenly(self, group: Ints) -> Flags:
         """Return whether values of each group are dealt evenly together (v,); ``group`` (m,): in which a value is."""
@@ -418,7 +427,7 @@ def _imply_column_beliefs(assignment: PlannedAssignment, texts: Sequence[str]) -
     values, group = np.unique(np.array(texts), return_inverse=True)
     sizes, buckets = np.array(assignment.plan.setting.sizes), np.array(assignment.plan.setting.buckets)
     records, most = (np.zeros((len(values), len(sizes)), dtype=np.int64) for _ in range(2))
-    np.add.at(records, group, assignment.plan.allocation)
+    np.add.at(records, group, assignment.count_records())
     np.add.at(most, group, assignment.compute_peaks())
     known = assignment.is_dealt_evenly(group)
     most = np.where(known[:, None], -(-records // buckets), np.minimum(most, sizes))
