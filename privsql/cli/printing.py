@@ -212,20 +212,33 @@ def print_answer(answer: Answer, hints: Sequence[str] = (), *, explain: bool) ->
         print_line(answer.sql)
         print_line(answer.formula)
     marks = answer.empty_marks
-    rows = make_table(right=[*answer.columns, *(["may be empty"] if marks else [])])
-    places = {at for one in answer.figures for at in range(one.at, one.at + 4)}
-    for number, row in enumerate(answer.rows):
-        add_row(
-            rows,
-            *(_format_figure(value) if at in places else value for at, value in enumerate(row)),
-            *marks[number : number + 1],
-        )
+    names, cells = _join_intervals(answer) if len(answer.figures) > 1 else (answer.columns, _list_cells(answer))
+    rows = make_table(right=[*names, *(["may be empty"] if marks else [])])
+    for number, row in enumerate(cells):
+        add_row(rows, *row, *marks[number : number + 1])
     (get_wide_console() if len(answer.figures) > 1 else get_console()).print(rows)
     print_line(answer.interval)
     if not answer.certain:
         print_line(f"estimator: {answer.estimator}")
     for note in (*answer.notes, *hints):
         print_line(f"note: {note}")
+
+
+def _list_cells(answer: Answer) -> list[list[object]]:
+    """Return the cells of every row; figures as one reads them."""
+    places = {at for one in answer.figures for at in range(one.at, one.at + 4)}
+    return [[_format_figure(value) if at in places else value for at, value in enumerate(row)] for row in answer.rows]
+
+
+def _join_intervals(answer: Answer) -> tuple[list[str], list[list[object]]]:
+    """Return names and cells where each of several figures takes two columns: its value, and "low to high"."""
+    ends = {one.at + 1 for one in answer.figures}
+    hidden = {one.at + part for one in answer.figures for part in (2, 3)}
+    shown = [at for at in range(len(answer.columns)) if at not in hidden]
+    return ["low to high" if at in ends else answer.columns[at] for at in shown], [
+        [" to ".join(map(_format_cell, row[at + 1 : at + 3])) if at in ends else row[at] for at in shown]
+        for row in _list_cells(answer)
+    ]
 
 
 def print_fit(fitted: FittedModel) -> None:

@@ -54,7 +54,12 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         ("name", manifest.name),
         ("mechanism", f"{manifest.mechanism}, {manifest.algorithm}"),
-        ("parameters", ", ".join(f"{key} = {one}" for key, one in params if one and key not in ("kind", "algorithm"))),
+        (
+            "parameters",
+            ", ".join(
+                f"{key} = {_format_parameter(one)}" for key, one in params if one and key not in ("kind", "algorithm")
+            ),
+        ),
     ]
     if manifest.quasi_identifiers:
         rows.append(("quasi-identifiers", _join_fields(manifest.quasi_identifiers)))
@@ -76,6 +81,16 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     rows.append(("randomness", manifest.randomness))
     rows.append(("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}"))
     return [*rows, *(("together", statement) for statement in manifest.composition)]
+
+
+def _format_parameter(value: object) -> str:
+    """Return a parameter as text: a table without its empty entries, and what it has alone as itself."""
+    if not isinstance(value, dict):
+        return str(value)
+    entries = {key: _format_parameter(one) for key, one in value.items() if one not in (None, {}, [])}
+    if list(entries) == ["default"]:
+        return entries["default"]
+    return ", ".join(f"{key}: {one}" for key, one in entries.items())
 
 
 def _join_fields(fields: Iterable[Field]) -> str:

@@ -241,6 +241,15 @@ def test_query_for_people(ward: Path) -> None:
     explained = succeeded("query", ward / "ill.duckdb", "SELECT COUNT(*) FROM ill WHERE age = 20", "--explain").out
     assert "SELECT" in explained
     assert '"qit"' in explained
+    several = (
+        "SELECT COUNT(*) AS people, AVG(age) AS age, SUM(age) AS years FROM ill WHERE disease = 'flu' AND sex = 'F'"
+    )
+    shown = succeeded("query", ward / "ill.duckdb", several)
+    (row,) = succeeded("query", ward / "ill.duckdb", several, "--json").json["rows"]
+    assert shown.out.count("low to high") == 3
+    for figure in ("people", "age", "years"):
+        assert f"{row[figure]:,.1f}" in shown.out
+        assert f"{row[f'{figure}_low']:,.1f} to {row[f'{figure}_high']:,.1f}" in shown.out
 
 
 def test_counts_without_a_mixed_condition_are_exact(ward: Path) -> None:
@@ -259,7 +268,7 @@ def test_counts_without_a_mixed_condition_are_exact(ward: Path) -> None:
 def test_inspect(ward: Path) -> None:
     shown = succeeded("inspect", ward / "ill.duckdb", "--json").json
     assert shown == manifest(ward / "ill.duckdb")
-    for word in ("ill", "two-size", "age (INTEGER)", "disease (VARCHAR)", "400", "seed"):
+    for word in ("ill", "two-size", "age (INTEGER)", "disease (VARCHAR)", "400", "seed", f"threshold = {RULE},"):
         assert word in succeeded("inspect", ward / "ill.duckdb").out
 
 
