@@ -437,14 +437,21 @@ def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint:
 
 
 def _summarize_error(errors: Sequence[tuple[float, float]], hint: str) -> SummaryLine:
-    """Return the median expected error of counts within a factor of 2 of ``TYPICAL_COUNT``."""
-    near = [error for estimate, error in errors if TYPICAL_COUNT / 2 <= estimate <= TYPICAL_COUNT * 2]
-    if not near:
-        known = f"no typical count of about {TYPICAL_COUNT} has an error" if errors else "not measured"
-        return SummaryLine("precision", f"{known}{'' if errors else hint}")
-    error = median(near)
-    text = f"a count of {TYPICAL_COUNT} is typically off by {error:,.0f} ({error / TYPICAL_COUNT:.0%})"
-    return SummaryLine("precision", text, MEASURED, {"count": TYPICAL_COUNT, "error": error})
+    """Return the median expected error of counts within a factor of 2 of ``TYPICAL_COUNT``, or of the nearest one.
+
+    >>> _summarize_error([(240.0, 12.0), (400.0, 15.0), (90.0, 5.0), (0.0, 3.0)], "").text
+    'a count of 500 is typically off by 15 (3%)'
+    >>> _summarize_error([(240.0, 12.0), (130.0, 8.0), (90.0, 5.0), (0.0, 3.0)], "").text
+    'a count of 240 is typically off by 10 (4%)'
+    """
+    measured = [(estimate, error) for estimate, error in errors if estimate >= 1]
+    if not measured:
+        return SummaryLine("precision", f"not measured{hint}")
+    nearest = min((estimate for estimate, _ in measured), key=lambda estimate: abs(math.log(estimate / TYPICAL_COUNT)))
+    count = TYPICAL_COUNT if TYPICAL_COUNT / 2 <= nearest <= TYPICAL_COUNT * 2 else round(nearest)
+    error = median(error for estimate, error in measured if count / 2 <= estimate <= count * 2)
+    text = f"a count of {count:,} is typically off by {error:,.0f} ({error / count:.0%})"
+    return SummaryLine("precision", text, MEASURED, {"count": count, "error": error})
 
 
 def _summarize_unique(release: AttachedRelease) -> SummaryLine:
