@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -244,7 +244,8 @@ def predict_release(
         return None
     if preview.runs is None or find_obstacle(preview.problem.records, len(source.counts)):
         return None
-    return predict_model(read(), preview.runs, effort)
+    predicted = predict_model(read(), preview.runs, effort)
+    return replace(predicted, error=None) if preview.problem.bounds else predicted  # an attacker fits one all the same
 
 
 def predict_model(labelled: LabelledRecords, runs: BucketRuns, effort: Effort = WHOLE) -> PredictedModel:

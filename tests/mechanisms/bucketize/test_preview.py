@@ -88,6 +88,9 @@ def test_plan_predicts_only_where_a_model_is_fitted() -> None:
     for other in (plan_people(150), plan_people(2_000, fake_values=1)):
         assert "learning_belief" not in other
         assert "count_error" not in other
+    grouped = plan_people(5_000, groups={"indoors": {"values": ["1", "2"], "threshold": "1/2"}}, algorithm="two-size")
+    assert 0.3 < grouped["learning_belief"] < 0.9
+    assert "count_error" not in grouped  # answers are linear
 
 
 @pytest.mark.soak(part="coverage")
