@@ -16,7 +16,7 @@ run_beside_spark() {
     failed=0
     $python -m pytest tests/sql --engine postgres "$@" || failed=$?
     $python -m pytest tests/sql/core --engine spark -n 1 "$@" || failed=$?
-    $python -m pytest -n 0 -m "not soak" tests/engine/test_postgres.py tests/releases/test_readers.py tests/verbs/test_postgres_source.py tests/releases/test_server_releases.py "$@" || failed=$?
+    $python -m pytest -n 0 -m "not soak" tests/engine/test_postgres.py tests/releases/test_readers.py tests/source/test_lakes.py tests/verbs/test_postgres_source.py tests/releases/test_server_releases.py "$@" || failed=$?
     return "$failed"
 }
 run_beside_spark "$@" & # on the second core

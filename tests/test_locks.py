@@ -19,10 +19,10 @@ TESTS = [*PROJECT["dependencies"], *EXTRAS["docs"], *EXTRAS["dp"], *EXTRAS["plot
 LOCKS = {
     "requirements.lock": PROJECT["dependencies"],
     "tests/requirements.lock": TESTS,
-    "tests/engines.lock": [*TESTS, *EXTRAS["spark"], *EXTRAS["postgres"]],
+    "tests/engines.lock": [*TESTS, *EXTRAS["spark"], *EXTRAS["postgres"], *EXTRAS["lake"]],
 }
 APART = {  # environments of their own
-    "examples/dbt/requirements.lock": ["dbt-core<1.12", "dbt-duckdb<1.12"],
+    "examples/dbt/requirements.lock": ["dbt-core<1.12", "dbt-duckdb<1.12", "dbt-postgres<1.12"],
     "tests/schedulers.lock": ["apache-airflow>=3.3,<3.4", "dagster>=1.13,<1.14"],
 }
 
