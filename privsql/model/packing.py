@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Hashes = NDArray[np.uint64]
 
-BATCH = 2**20  # records that are read at a time
+BATCH = 122_880  # records that are read and written at a time: a row group of DuckDB, and few enough for a cache
 
 
 def source_changed_error() -> GuaranteeError:

@@ -329,7 +329,7 @@ def _is_same(stated: object, other: object) -> bool:
 
 PROMISED, BEYOND, MEASURED = "promised", "beyond the promise", "measured"
 TYPICAL_COUNT = 500  # records of the answer whose error is stated
-MOST_KINDS = 2**24  # records that are compared with each other
+MOST_KINDS = 2**20  # records that are compared with each other
 HASHES = 2**64  # different ones
 
 
