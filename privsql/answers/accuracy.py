@@ -15,8 +15,8 @@ from sqlglot import exp
 
 from privsql import markup, plot
 from privsql.answers.channel import LARGE, measure_quality
-from privsql.engine.database import report_steps
-from privsql.engine.sqlfiles import DIALECT, Holes, column, fill, table, temp_table
+from privsql.engine.database import OrderedRelations, Reporter, report_steps
+from privsql.engine.sqlfiles import DIALECT, Holes, Roles, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privsql.answers.answer import Answer, Answers
-    from privsql.engine.database import OrderedRelations, Reporter
-    from privsql.engine.sqlfiles import Roles
     from privsql.model.manifest import Number
     from privsql.model.records import Records
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -29,8 +29,6 @@ from privsql.engine.sqlfiles import all_of, is_null
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from privsql.answers.question import Kind, Side
 
 # SELECTs taken apart --------------------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from sqlglot import exp
 
 from privsql import markup
 from privsql.answers import parser
-from privsql.answers.aggregates import is_number
-from privsql.answers.question import Explained, as_written
-from privsql.engine.sqlfiles import DIALECT, column, fill, render_sql, table
+from privsql.answers.aggregates import Statement, is_number
+from privsql.answers.question import CountQuery, Explained, as_written
+from privsql.engine.sqlfiles import DIALECT, Field, Holes, Roles, column, fill, render_sql, table
 from privsql.errors import EngineError, UsageError, closest
-from privsql.model.parameters import MONTHS, number_range
+from privsql.model.parameters import MONTHS, Bins, number_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,15 +32,11 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from privsql.answers.aggregates import Statement
     from privsql.answers.bucket_model import IntervalScale
     from privsql.answers.channel import Channel
     from privsql.answers.names import Lookups
-    from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Field, Holes, Roles
     from privsql.model.manifest import Estimate, Manifest, RestsOn
-    from privsql.model.parameters import Bins
     from privsql.model.records import ReleaseArrays
 
 # Answer ---------------------------------------------------------------------------------------------------------------

@@ -10,14 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privsql.answers.softmax import (
-    FeatureMap,
-    Schedule,
-    SoftmaxFit,
-    combine_rows,
-    fit_softmax,
-    start_fit,
-)
+from privsql.answers.softmax import Design, FeatureMap, Schedule, SoftmaxFit, Term, combine_rows, fit_softmax, start_fit
 from privsql.errors import GuaranteeError
 from privsql.keyed_random import seed_key
 
@@ -25,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from privsql.answers.channel import Floats
-    from privsql.answers.softmax import Design, Term
     from privsql.model.records import ReleaseArrays
 
 Ints = NDArray[np.int64]

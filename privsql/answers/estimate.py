@@ -11,16 +11,14 @@ import scipy
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.answers.channel import TINY, Observation, reconstruct
-from privsql.answers.learned_prior import DEGREES
+from privsql.answers.channel import TINY, Channel, Floats, LinearEstimator, Observation, Posterior, reconstruct
+from privsql.answers.learned_prior import DEGREES, TaughtPrior
 from privsql.answers.question import CountQuery, group_terms, select_terms
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.model.manifest import Estimate, same_nan
 
 if TYPE_CHECKING:
-    from privsql.answers.channel import Channel, Floats, LinearEstimator, Posterior
-    from privsql.answers.learned_prior import TaughtPrior
     from privsql.engine.database import Relations
 
 # Interval -------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from privsql.answers.aggregates import EXACT_ONLY, AggregateCall, Scope, Statement, is_number
 from privsql.answers.names import sides_of
-from privsql.answers.question import COMPARISONS, COUNTS, Measure, as_text, exact_statement, shorten_sql
+from privsql.answers.question import COMPARISONS, COUNTS, CountQuery, Measure, as_text, exact_statement, shorten_sql
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, any_of, is_null, table
 from privsql.errors import UsageError
 from privsql.model.manifest import (
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from privsql.answers.answer import Answers
-    from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest, Number, RestsOn
 

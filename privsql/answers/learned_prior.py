@@ -25,7 +25,7 @@ from privsql.answers.channel import (
     reconstruct,
     strength_likelihoods,
 )
-from privsql.engine.sqlfiles import alias_as, column
+from privsql.engine.sqlfiles import Field, Roles, alias_as, column
 from privsql.keyed_random import seed_key
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import scipy
 
     from privsql.answers.channel import Channel, Floats
-    from privsql.engine.sqlfiles import Field, Roles
 
 # Covariance -----------------------------------------------------------------------------------------------------------
 # The covariance of the shares of values over the questions below, estimated by EM.

@@ -23,14 +23,13 @@ from privsql.answers.question import (
     keep_text,
 )
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import DIALECT, column
+from privsql.engine.sqlfiles import DIALECT, Roles, column
 from privsql.errors import UsageError, suggest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.answers.question import Side
-    from privsql.engine.sqlfiles import Roles
 
 # Conditions -----------------------------------------------------------------------------------------------------------
 # Split a condition into parts on one side of a release (quasi-identifiers or sensitive columns) and the rest.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlglot import exp
 
@@ -39,15 +39,13 @@ from privsql.answers.question import (
 from privsql.answers.results import resolve_nested
 from privsql.answers.rewriting import Rewriter
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import column
+from privsql.engine.sqlfiles import Roles, column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-    from typing import TypeVar
 
     from privsql.answers.names import Lookups
-    from privsql.engine.sqlfiles import Roles
 
     Tree = TypeVar("Tree", bound=exp.Expr)
 

@@ -14,25 +14,21 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.answers import evaluate_select
-from privsql.answers.aggregates import is_number, list_aggregate_numbers
+from privsql.answers.aggregates import Output, is_number, list_aggregate_numbers
 from privsql.answers.answer import WEAKEST, Answer, Figure
 from privsql.answers.names import sides_of
-from privsql.answers.question import MONOTONE, as_text
+from privsql.answers.question import MONOTONE, Group, as_text
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import DIALECT, alias_as, column, fill, table, temp_table
+from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
-from privsql.model.manifest import FIGURES, Estimate, are_equal, as_number, exact_estimate
+from privsql.model.manifest import FIGURES, Estimate, RestsOn, are_equal, as_number, exact_estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from threading import Event
 
-    from privsql.answers.aggregates import Output
     from privsql.answers.evaluate_select import GroupedBy, SelectEvaluation
-    from privsql.answers.question import Group
     from privsql.answers.results import ItemGroups, UnionParts
-    from privsql.engine.sqlfiles import Field
-    from privsql.model.manifest import RestsOn
 
 # Limits ---------------------------------------------------------------------------------------------------------------
 # Limits of one question: seconds of the engine, and rows of the answer.

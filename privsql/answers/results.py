@@ -22,15 +22,13 @@ from privsql.answers.names import (
     refuse_others,
 )
 from privsql.answers.question import BOUNDS, WINDOWED, check_kinds, shorten_sql
-from privsql.answers.rewriting import MAIN_SCHEMAS
+from privsql.answers.rewriting import MAIN_SCHEMAS, Rewriter
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    from privsql.answers.rewriting import Rewriter
 
     Resolver = Callable[[exp.Select], tuple[exp.Select, NameResolver]]
 

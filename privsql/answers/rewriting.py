@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.answers.names import (
-    MOST,
-    find_aggregates,
-    from_last,
-    group_items,
-    read_limits,
-    split_conjuncts,
-)
+from privsql.answers.names import MOST, Lookups, find_aggregates, from_last, group_items, read_limits, split_conjuncts
 from privsql.answers.question import check_kinds, shorten_sql
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, column
@@ -30,7 +23,6 @@ from privsql.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from privsql.answers.names import Lookups
 
 MAIN_SCHEMAS = ("main", "public")  # what tools write before the name of a release
 MOST_VALUES = 10_000  # that a subquery may give

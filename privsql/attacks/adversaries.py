@@ -9,20 +9,17 @@ import numpy as np
 import scipy
 from sqlglot import exp
 
-from privsql.attacks.scene import Finding
-from privsql.attacks.suite import RARE, SURE, Adversary
+from privsql.attacks.scene import AttackView, Block, Finding, Floats, Ints, ReleaseView
+from privsql.attacks.suite import RARE, SURE, Adversary, Association, AttackContext, Needed, ReleaseSeries
 from privsql.engine.sqlfiles import Holes, fill, same_columns, table
 from privsql.errors import UsageError
-from privsql.model.manifest import in_order
+from privsql.model.manifest import Manifest, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from privsql.attacks.scene import AttackView, Block, Floats, Ints, ReleaseView
-    from privsql.attacks.suite import Association, AttackContext, Needed, ReleaseSeries
-    from privsql.model.manifest import Manifest
 
 # Absence --------------------------------------------------------------------------------------------------------------
 # Absence: someone who knows everybody's quasi-identifiers sees who is missing from a release.

@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, same_columns, table, temp_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.answers.channel import Channel
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
     from privsql.model.manifest import Manifest
 
 # Blocks of records ----------------------------------------------------------------------------------------------------

@@ -12,15 +12,13 @@ from sqlglot import exp
 
 from privsql.answers.channel import Observation, reconstruct
 from privsql.answers.estimate import project_within
-from privsql.attacks.scene import AttackView, Finding, ReleaseView
-from privsql.engine.database import SilentReporter, report_steps
+from privsql.attacks.scene import AttackView, Block, Finding, Floats, Ints, ReleaseView, Tally
+from privsql.engine.database import Relations, Reporter, SilentReporter, report_steps
 from privsql.engine.sqlfiles import BITS, Holes, column, fill, injective_text, same_columns, temp_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.attacks.scene import Block, Floats, Ints, Tally
-    from privsql.engine.database import Relations, Reporter
     from privsql.model.manifest import Manifest
 
 # Association ----------------------------------------------------------------------------------------------------------

@@ -17,14 +17,13 @@ from privsql._version import __version__
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, all_rows, parse_file, table, temp_table
 from privsql.serving import wire
-from privsql.serving.wire import Column, Result, SessionError
+from privsql.serving.wire import Column, Result, SessionError, WireType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.engine.database import LockedSession
     from privsql.serving.guard import QueryQueue, ReleasePool
-    from privsql.serving.wire import WireType
 
 # Catalogs -------------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from privsql.answers.answer import BEST
+from privsql.answers.answer import BEST, Answer
 from privsql.answers.present import QuestionLimits
 from privsql.errors import EngineError, LateError, UsageError
 from privsql.pages.rendering import style_source
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
 
-    from privsql.answers.answer import Answer
     from privsql.engine.database import Options
     from privsql.source.targets import Target
 

@@ -29,7 +29,7 @@ from privsql.engine.sqlfiles import DIALECT
 from privsql.errors import PrivsqlError, UsageError
 from privsql.serving import wire
 from privsql.serving.catalog import CATALOG, DATABASE, SETTINGS, USER, Catalog, name_columns
-from privsql.serving.guard import QueryQueue
+from privsql.serving.guard import QueryQueue, ReleasePool
 from privsql.serving.wire import Column, Result, ScramSecret, SessionError, make_message, make_report, pack_text
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privsql.engine.database import Options
-    from privsql.serving.guard import ReleasePool
     from privsql.serving.server import Listener
 
 # Sessions -------------------------------------------------------------------------------------------------------------

@@ -16,14 +16,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from privsql import keyed_random
 from privsql.errors import EngineError, UsageError
-from privsql.serving.guard import COOKIE, TOKEN, Guard, QueryQueue, is_ip_address
+from privsql.serving.guard import COOKIE, TOKEN, Guard, QueryQueue, ReleasePool, is_ip_address
 from privsql.serving.site import make_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
-    from privsql.serving.guard import ReleasePool
 
 CONNECTIONS = 128  # at once
 HEAD = 1_200_000  # bytes of a request that are read before it is refused unread

@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from privsql import markup
-from privsql.answers.answer import BASELINE, BEST
+from privsql.answers.answer import BASELINE, BEST, Answer
 from privsql.engine.sqlfiles import DIALECT, FLOATS
 from privsql.errors import InfeasibleError, LateError, PrivsqlError, UsageError
 from privsql.markup import distinct_labels, printable_text
@@ -30,7 +30,7 @@ from privsql.pages.rendering import draw_svg, read_stylesheet, render_page, styl
 from privsql.plot import BLUE, INKS, load_altair, make_chart
 from privsql.releases.statements import describe_manifest
 from privsql.serving.form import CONFIDENCE, COUNT, FormQuestion, join_parameters, parse_parameters, read_question
-from privsql.serving.guard import BusyError
+from privsql.serving.guard import BusyError, QueryQueue, ReleasePool
 from privsql.system import PICTURES
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from privsql.answers.answer import Answer
     from privsql.serving.form import ColumnCondition, FormColumn, Pairs, ReleaseForm
-    from privsql.serving.guard import QueryQueue, ReleasePool
 
 # Pictures -------------------------------------------------------------------------------------------------------------
 # An answer as a picture: estimates with their intervals, by one or two groups. The extra ``privsql[plot]``.

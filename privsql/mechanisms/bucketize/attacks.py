@@ -11,15 +11,15 @@ import scipy
 from sqlglot import exp
 
 from privsql.answers.aggregates import is_number
-from privsql.answers.bucket_model import find_obstacle, fit_bucket_model
-from privsql.answers.channel import LARGE
+from privsql.answers.bucket_model import BucketModel, find_obstacle, fit_bucket_model
+from privsql.answers.channel import LARGE, Channel
 from privsql.attacks import suite
-from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints
-from privsql.attacks.suite import Adversary
+from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints, ReleaseView
+from privsql.attacks.suite import Adversary, AttackContext
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Holes, alias_as, any_of, column, fill, same_columns, table, temp_table
 from privsql.errors import GuaranteeError
-from privsql.mechanisms.bucketize.beliefs import some_buckets, stated_bounds
+from privsql.mechanisms.bucketize.beliefs import GroupBound, some_buckets, stated_bounds
 from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs, make_fake_value_channel
 from privsql.mechanisms.bucketize.informative import split_by_block
 from privsql.mechanisms.bucketize.model import floor_thresholds, incidence_matrix
@@ -29,11 +29,6 @@ from privsql.model.records import ReleaseArrays
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privsql.answers.bucket_model import BucketModel
-    from privsql.answers.channel import Channel
-    from privsql.attacks.scene import ReleaseView
-    from privsql.attacks.suite import AttackContext
-    from privsql.mechanisms.bucketize.beliefs import GroupBound
 
 # The adversaries' view ------------------------------------------------------------------------------------------------
 # A bucketized release as an adversary sees it: buckets of records beside slots of values.

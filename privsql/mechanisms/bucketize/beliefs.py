@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.engine.files import fold_name, label_value
-from privsql.engine.sqlfiles import Holes, alias_as, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Holes, Roles, alias_as, column, fill, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.bucketize.parameters import (
@@ -25,17 +25,14 @@ from privsql.mechanisms.bucketize.parameters import (
     SureFacts,
     SureFactsByColumn,
 )
-from privsql.mechanisms.contract import WEIGHTED
-from privsql.model.manifest import QUASI, SENSITIVE, ReleaseTable
+from privsql.mechanisms.contract import WEIGHTED, Views
+from privsql.model.manifest import QUASI, SENSITIVE, Manifest, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize, Threshold
-    from privsql.mechanisms.contract import Views
-    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
 # Tables ---------------------------------------------------------------------------------------------------------------

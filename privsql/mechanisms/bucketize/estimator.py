@@ -44,7 +44,7 @@ from privsql.engine.sqlfiles import (
 )
 from privsql.errors import EngineError
 from privsql.mechanisms.bucketize.beliefs import fill_lists, list_values, size_of_bucket
-from privsql.mechanisms.bucketize.parameters import BeliefFacts, ChannelFacts
+from privsql.mechanisms.bucketize.parameters import BeliefFacts, BucketFacts, ChannelFacts, Weighting
 from privsql.model.manifest import Estimate, exact_estimate, same_nan
 from privsql.model.records import ReleaseArrays, bounded_zeros
 
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.bucketize.model import Ints
-    from privsql.mechanisms.bucketize.parameters import BucketFacts, Weighting
 
 # Lists with fakes -----------------------------------------------------------------------------------------------------
 # How records are seen through what their buckets list, by the law of the fakes.

@@ -15,23 +15,20 @@ from sqlglot import exp
 
 from privsql.answers.channel import LARGE, Channel, observe_counts, reconstruct
 from privsql.attacks.suite import RARE, SURE
-from privsql.engine.sqlfiles import Holes, alias_as, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Holes, Roles, alias_as, column, fill, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize.beliefs import Entries, scale_chances, size_of_bucket, times_listed
+from privsql.mechanisms.bucketize.beliefs import Entries, Floats, scale_chances, size_of_bucket, times_listed
 from privsql.mechanisms.bucketize.informative import draw_bids
-from privsql.mechanisms.bucketize.model import Plan, Setting
+from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import CertaintyFacts, FakeFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.beliefs import Floats
     from privsql.mechanisms.bucketize.layout import BucketRuns
-    from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints
 
     Find = Callable[[BucketProblem], Plan]
 

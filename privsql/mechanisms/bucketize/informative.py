@@ -19,14 +19,13 @@ from privsql.mechanisms.bucketize.layout import (
     lay_out_one_block,
     make_block_pieces,
 )
-from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Setting
+from privsql.mechanisms.bucketize.model import Bids, BucketProblem, GroupTree, Ints, Plan, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from privsql.keyed_random import Shuffler
     from privsql.mechanisms.bucketize.layout import BucketLayout, Pieces
-    from privsql.mechanisms.bucketize.model import Bids, GroupTree, Plan
 
 # Clustered buckets ----------------------------------------------------------------------------------------------------
 # The informative layout: in each block of buckets some values stand as often as they may, and the others hardly.

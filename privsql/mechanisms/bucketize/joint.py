@@ -30,12 +30,11 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.engine.files import label_value
-from privsql.engine.sqlfiles import Holes, column, fill, same_columns, temp_table
+from privsql.engine.sqlfiles import Holes, Roles, column, fill, same_columns, temp_table
 from privsql.model.packing import count_pairs
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 

@@ -15,10 +15,10 @@ from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
 from privsql.answers.answer import BASELINE, LINEAR, MODEL
 from privsql.answers.bucket_model import find_obstacle
-from privsql.answers.channel import LARGE, relative_error, remaining_variance
+from privsql.answers.channel import LARGE, Channel, LinearEstimator, relative_error, remaining_variance
 from privsql.answers.question import EXACT, CountQuery, Explained, exact_answer, exact_statement
 from privsql.attacks import adversaries
-from privsql.attacks.suite import Suite
+from privsql.attacks.suite import AttackContext, Suite
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import alias_as, all_rows, column, table
 from privsql.errors import InfeasibleError, UsageError
@@ -72,19 +72,25 @@ from privsql.mechanisms.contract import (
     TableShape,
     TabularMechanism,
 )
-from privsql.model.manifest import LEARNT, SEVERAL, ReleasePromises, Structure, VerifiedBound
+from privsql.model.manifest import (
+    LEARNT,
+    SEVERAL,
+    CheckedRelease,
+    Estimate,
+    Manifest,
+    ReleasePromises,
+    Structure,
+    VerifiedBound,
+)
 from privsql.model.manifest import make_structure as part
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from privsql.answers.channel import Channel, LinearEstimator
-    from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
     from privsql.mechanisms.bucketize.estimator import BucketLists, FakeValueChannel, ListedPairs
     from privsql.mechanisms.bucketize.preview import ReleasePreview
     from privsql.mechanisms.contract import Figure, ProfiledSource
-    from privsql.model.manifest import CheckedRelease, Estimate, Manifest
     from privsql.model.records import Records, ReleaseArrays
 
 # Answers --------------------------------------------------------------------------------------------------------------

@@ -13,13 +13,12 @@ import scipy
 from numpy.typing import NDArray
 
 from privsql.mechanisms.bucketize import group_flows
-from privsql.mechanisms.bucketize.group_flows import HallCut, allocate_values, send_records
+from privsql.mechanisms.bucketize.group_flows import Flags, HallCut, allocate_values, send_records
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privsql.mechanisms.bucketize.group_flows import Flags
     from privsql.mechanisms.bucketize.parameters import Proof
 
 # Relaxation -----------------------------------------------------------------------------------------------------------

@@ -20,12 +20,12 @@ from privsql.answers.bucket_model import (
     prepare_release,
     raise_power,
 )
-from privsql.answers.channel import LARGE, own_share
+from privsql.answers.channel import LARGE, Channel, Floats, own_share
 from privsql.answers.learned_prior import code_column
 from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combine_rows, fit_softmax, start_fit
 from privsql.engine.files import label_value
 from privsql.engine.remote import BATCH
-from privsql.engine.sqlfiles import fill, temp_table
+from privsql.engine.sqlfiles import Roles, fill, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import Linear
 from privsql.keyed_random import seed_key
@@ -34,25 +34,20 @@ from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
 from privsql.mechanisms.bucketize.informative import BLOCKS, make_layout
-from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
+from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize, BucketizePlan
 from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
 from privsql.mechanisms.bucketize.search import PlannedAssignment, find_plan, imply_beliefs, search
-from privsql.mechanisms.contract import Alternative, AlternativeMeasure, Curve
-from privsql.model.records import ReleaseArrays
+from privsql.mechanisms.contract import Alternative, AlternativeMeasure, Curve, Figure
+from privsql.model.records import Records, ReleaseArrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from privsql.answers.channel import Channel, Floats
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan
-    from privsql.mechanisms.bucketize.parameters import BucketFacts
-    from privsql.mechanisms.contract import Figure
-    from privsql.model.records import Records
 
 # Plans ----------------------------------------------------------------------------------------------------------------
 # Loss and beliefs follow from counts, what gets through from a trial layout.

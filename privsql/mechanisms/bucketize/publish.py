@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine.remote import BATCH
-from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table, temp_table
+from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, table, temp_table
 from privsql.mechanisms.bucketize import beliefs, fakes
 from privsql.mechanisms.bucketize.beliefs import times_listed
 from privsql.mechanisms.bucketize.estimator import (
@@ -24,9 +24,9 @@ from privsql.mechanisms.bucketize.estimator import (
     make_fake_value_channel,
 )
 from privsql.mechanisms.bucketize.informative import make_layout
-from privsql.mechanisms.bucketize.layout import Singles, runs_from_entries
-from privsql.mechanisms.bucketize.model import StoredPlan
-from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts, CertaintyFacts, FakeFacts
+from privsql.mechanisms.bucketize.layout import BucketLayout, BucketRuns, Singles, runs_from_entries
+from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, StoredPlan
+from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize, BucketizeFacts, CertaintyFacts, FakeFacts
 from privsql.mechanisms.bucketize.search import search, spread_left_out
 from privsql.mechanisms.private import RankAssignment, RecordParts
 from privsql.model.packing import source_changed_error
@@ -38,11 +38,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import LinearEstimator
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key, Shuffler
-    from privsql.mechanisms.bucketize.layout import BucketLayout, BucketRuns
-    from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan
-    from privsql.mechanisms.bucketize.parameters import Bucketize
     from privsql.model.records import Records
 
 # Assignment -----------------------------------------------------------------------------------------------------------

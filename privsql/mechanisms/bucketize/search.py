@@ -16,24 +16,19 @@ import numpy as np
 from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize import fakes, informative, optimal
-from privsql.mechanisms.bucketize.beliefs import Beliefs, compute_bounds, compute_thresholds, times_listed
+from privsql.mechanisms.bucketize.beliefs import Beliefs, GroupBound, compute_bounds, compute_thresholds, times_listed
 from privsql.mechanisms.bucketize.fakes import find_even_plan
-from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
-from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan, Setting, StoredPlan
+from privsql.mechanisms.bucketize.group_flows import Flags, allocate_values, find_violation
+from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, Setting, StoredPlan
 from privsql.mechanisms.bucketize.optimal import Relaxation, best_two_size, search_optimum
-from privsql.mechanisms.bucketize.parameters import SureFacts
-from privsql.model.records import stale_setting_error
+from privsql.mechanisms.bucketize.parameters import Bucketize, Proof, SureFacts
+from privsql.model.records import Records, stale_setting_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.beliefs import GroupBound
-    from privsql.mechanisms.bucketize.group_flows import Flags
-    from privsql.mechanisms.bucketize.model import Bids, Ints
-    from privsql.mechanisms.bucketize.parameters import Bucketize, Proof
-    from privsql.model.records import Records
 
 # Heuristics -----------------------------------------------------------------------------------------------------------
 # Anatomy's setting (the baseline) and the paper's Algorithm 2 for several sizes.

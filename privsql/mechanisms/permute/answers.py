@@ -11,7 +11,7 @@ import scipy
 from sqlglot import exp
 
 from privsql.answers.channel import POWER, Channel, Floats
-from privsql.engine.sqlfiles import Holes, fill, same_columns, table
+from privsql.engine.sqlfiles import Holes, Roles, fill, same_columns, table
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from privsql.answers.estimate import AmountMoments
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.permute.grouping import Ints
 
     Sizes = tuple[Ints, Ints]

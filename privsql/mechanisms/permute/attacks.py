@@ -10,16 +10,16 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.attacks import adversaries, suite
-from privsql.attacks.scene import CHUNK, AttackView, Block, Finding
-from privsql.attacks.suite import Adversary
-from privsql.engine.database import require_ordered
+from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints, ReleaseView
+from privsql.attacks.suite import Adversary, AttackContext
+from privsql.engine.database import Relations, require_ordered
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
 from privsql.mechanisms.permute.checks import unfine_groups_query
 from privsql.mechanisms.permute.grouping import find_scale, on_axis
-from privsql.mechanisms.permute.parameters import Permute, parse_extent
+from privsql.mechanisms.permute.parameters import Extent, Permute, parse_extent
 from privsql.mechanisms.private import RankAssignment, RecordParts, Segments
 
 if TYPE_CHECKING:
@@ -28,11 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.answers.channel import Channel
-    from privsql.attacks.scene import Floats, Ints, ReleaseView
-    from privsql.attacks.suite import AttackContext
-    from privsql.engine.database import Relations
     from privsql.keyed_random import Key, Shuffler
-    from privsql.mechanisms.permute.parameters import Extent
     from privsql.model.records import Records
 
 # Assignment -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from privsql.attacks.scene import Finding
-from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Holes, Roles, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError
 from privsql.mechanisms.permute.grouping import FLOATS, find_scale, narrow_condition, width_expression
 from privsql.mechanisms.permute.parameters import Permute, PermuteFacts
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from privsql.attacks.suite import ReleaseSeries
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.contract import LedgerRelease
     from privsql.model.manifest import CheckedRelease, Manifest
     from privsql.model.records import Records

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import column, fill, temp_table
+from privsql.engine.sqlfiles import Field, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.permute.parameters import Extent
     from privsql.model.records import Records
 

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
-from privsql.answers.channel import Channel
+from privsql.answers.channel import Channel, Floats
 from privsql.answers.estimate import (
     CountBounds,
     ReleaseQuestion,
@@ -52,19 +52,17 @@ from privsql.mechanisms.permute.parameters import (
     PlannedGroup,
     parse_extent,
 )
-from privsql.model.manifest import LEARNT, Estimate, ReleasePromises, Structure, by_range
+from privsql.model.manifest import LEARNT, Estimate, Manifest, ReleasePromises, Structure, by_range
 from privsql.model.manifest import make_structure as part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.answers.channel import Floats
     from privsql.answers.estimate import RecordSets
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.permute.grouping import Axis, Ints
-    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
 # Baseline -------------------------------------------------------------------------------------------------------------

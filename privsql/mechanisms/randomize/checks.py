@@ -12,22 +12,19 @@ import numpy as np
 import scipy
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import Holes, column, fill, same_columns, temp_table
+from privsql.engine.sqlfiles import Holes, Roles, column, fill, same_columns, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.randomize import partition
-from privsql.mechanisms.randomize.publish import FRACTIONS, PublicParameters, read_public
-from privsql.model.manifest import Check, VerifiedBound, in_order
+from privsql.mechanisms.randomize.publish import FRACTIONS, Ints, PublicParameters, read_public
+from privsql.model.manifest import Check, CheckedRelease, VerifiedBound, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.randomize.parameters import Randomize, RandomizeFacts
-    from privsql.mechanisms.randomize.publish import Ints
-    from privsql.model.manifest import CheckedRelease
     from privsql.model.records import Records
 
 # Agreement ------------------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ from privsql.mechanisms.randomize.publish import (
     write_ranked,
     write_records,
 )
-from privsql.model.manifest import LEARNT, SEVERAL, ReleasePromises, Structure
+from privsql.model.manifest import LEARNT, SEVERAL, Estimate, Manifest, ReleasePromises, Structure
 from privsql.model.manifest import make_structure as part
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Figure, ProfiledSource
     from privsql.mechanisms.randomize.partition import Ints, Partition, PartitionProblem, SubTable
-    from privsql.model.manifest import Estimate, Manifest
     from privsql.model.records import Records
 
 # Baseline -------------------------------------------------------------------------------------------------------------

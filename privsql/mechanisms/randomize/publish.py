@@ -16,23 +16,20 @@ from sqlglot import exp
 from privsql.answers.channel import Channel, Floats, Observation, reconstruct
 from privsql.answers.estimate import project_within
 from privsql.attacks.scene import CHUNK, AttackView, Block
-from privsql.engine.database import require_ordered
+from privsql.engine.database import Relations, require_ordered
 from privsql.engine.remote import BATCH, stream_positions
 from privsql.engine.sqlfiles import BITS, Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, GuaranteeError
 from privsql.mechanisms.private import RankAssignment, RecordParts, Segments
-from privsql.model.manifest import QUASI, SENSITIVE, ReleaseTable
-from privsql.model.records import bounded_zeros
+from privsql.model.manifest import QUASI, SENSITIVE, Manifest, ReleaseTable
+from privsql.model.records import Records, bounded_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key, Shuffler
     from privsql.mechanisms.randomize.partition import SubTable
-    from privsql.model.manifest import Manifest
-    from privsql.model.records import Records
 
 # Draws ----------------------------------------------------------------------------------------------------------------
 # What is drawn for every record: its sub-table, and by how many places its value moves in that domain.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsql.answers.softmax import Schedule, Term, fit_softmax, join_blocks, renumber_levels, start_fit
-from privsql.dp_random import SUBSTITUTION
+from privsql.dp_random import SUBSTITUTION, SelectionNoise
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp.noisy_tables import NoisyTable, fit_moments, measure_table
 from privsql.mechanisms.dp.noisy_tables_release import measure_again, regress_errors
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Floats
     from privsql.answers.softmax import Design, SoftmaxFit
-    from privsql.dp_random import SelectionNoise
     from privsql.model.manifest import Estimate
 
 # Public codes ---------------------------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ from privsql.answers.estimate import (
     empty_estimates,
 )
 from privsql.answers.learned_prior import code_column, comparable_columns
-from privsql.answers.question import EXACT, exact_answer, exact_statement, group_terms, select_terms
-from privsql.attacks.scene import Finding
-from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, Adversary, Suite
+from privsql.answers.question import EXACT, CountQuery, Side, exact_answer, exact_statement, group_terms, select_terms
+from privsql.attacks.scene import Finding, ReleaseView
+from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, Adversary, AttackContext, ReleaseSeries, Suite
 from privsql.dp_random import SUBSTITUTION, noise_for, opendp_version
 from privsql.engine.sqlfiles import (
     DIALECT,
@@ -42,7 +42,7 @@ from privsql.engine.sqlfiles import (
 from privsql.errors import InfeasibleError, PrivsqlError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import private
-from privsql.mechanisms.contract import BudgetComposition, Proposal, TableShape, weighted_only
+from privsql.mechanisms.contract import BudgetComposition, ProfiledSource, Proposal, TableShape, weighted_only
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.noisy_tables_release import (
     CLIQUES,
@@ -81,13 +81,9 @@ from privsql.model.manifest import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.answers.question import CountQuery, Side
-    from privsql.attacks.scene import ReleaseView
-    from privsql.attacks.suite import AttackContext, ReleaseSeries
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.model.manifest import Check, CheckedRelease, Manifest
     from privsql.model.records import Records
