@@ -73,11 +73,8 @@ class BucketAttackView(AttackView):
         or where values stand in lumps, which the buckets of a block share, are numbered at random as a whole.
         """
         if self._facts.layout == "lumps":
-            return (
-                []
-                if self._attacked_share < 1
-                else [part for rows, _ in self.size_classes for part in split_by_block(rows)]
-            )
+            whole = self._attacked_share >= 1
+            return [part for rows, _ in self.size_classes for part in split_by_block(rows)] if whole else []
         running = self._facts.layout == "round-robin" and not self.fake_count
         return [] if running else [rows for rows, _ in self.size_classes]
 
@@ -86,8 +83,8 @@ class BucketAttackView(AttackView):
         """Without fakes every record has a slot."""
         return not self.fake_count
 
-    def _attacked_filter(self) -> exp.Expr:
-        share, part = self._attacked_share, column("part")
+    def _attacked_filter(self, bucket: str = "part") -> exp.Expr:
+        share, part = self._attacked_share, column(bucket)
         if share >= 1:
             return exp.true()
         layout = self._facts.layout
@@ -109,24 +106,20 @@ class BucketAttackView(AttackView):
     @cached_property
     def listed_entries(self) -> tuple[Ints, Ints, Ints]:
         """ST as stored: bucket, code and count of every row."""
-        self.db.create_view("a_st", self._named_st())
-        names = self.roles.sa_keys
+        listed = exp.select(*self.roles.by_sa.select_columns("bid", "count"), *self.roles.sa_in())
+        self.db.create_view("a_st", listed.from_(table("st", self.given.database)))
         holes: Holes = {
             "st": temp_table("a_st"),
             "values": temp_table("a_values"),
             "stored": [],
             "sa": self.roles.sa_columns(),
-            "same_value": same_columns("s", "v", names),
-            "filter": self._attacked_filter().transform(_rename_to_bid),
+            "same_value": same_columns("s", "v", self.roles.sa_keys),
+            "filter": self._attacked_filter("bid"),
         }
         self.db.create_table(self.name_relation("composition"), fill("attack/composition", holes))
         rows = self.db.arrow(exp.select("*").from_(temp_table(self.name_relation("composition"))))
         bid, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
         return bid, code, records
-
-    def _named_st(self) -> exp.Select:
-        listed = exp.select(*self.roles.by_sa.select_columns("bid", "count"), *self.roles.sa_in())
-        return listed.from_(table("st", self.given.database))
 
     @cached_property
     def _stated_values(self) -> Any:
@@ -290,10 +283,6 @@ class BucketAttackView(AttackView):
 
 def _sql_number(value: int) -> exp.Expr:
     return exp.Literal.number(value)
-
-
-def _rename_to_bid(node: exp.Expr) -> exp.Expr:
-    return column("bid") if isinstance(node, exp.Column) else node
 
 
 # Learning -------------------------------------------------------------------------------------------------------------
@@ -494,9 +483,8 @@ def _curve_point(scene: BucketAttackView, known: int) -> dict[str, float]:
     """Mean certainty over the records left, measured and by the formula's worst case."""
     measured = theory = 0.0
     records = 0
-    for (rows, codes), (top, _, left) in zip(
-        _classes_above(scene, known), _measure_certainty(scene, known), strict=True
-    ):
+    larger = [(rows, codes) for rows, codes in scene.size_classes if rows.shape[1] > known]
+    for (rows, codes), (top, _, left) in zip(larger, _measure_certainty(scene, known), strict=True):
         worst = _count_repeats(codes).max(axis=1) / (rows.shape[1] - known + scene.fake_count)
         measured += float(top.sum()) * left
         theory += float(np.minimum(worst, 1).sum()) * left
@@ -504,15 +492,9 @@ def _curve_point(scene: BucketAttackView, known: int) -> dict[str, float]:
     return {"known": known, "theory": theory / max(1, records), "measured": measured / max(1, records)}
 
 
-def _classes_above(scene: BucketAttackView, known: int) -> list[tuple[Ints, Ints]]:
-    return [(rows, codes) for rows, codes in scene.size_classes if rows.shape[1] > known]
-
-
-def _corrupt_each(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    return attack_by_corruption(learnt.scene)
-
-
-CORRUPTION_ADVERSARY = Adversary(CORRUPTION, CORRUPTION_KNOWS, promised=False, attack=_corrupt_each)
+CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
+    CORRUPTION, CORRUPTION_KNOWS, promised=False, attack=lambda learnt: attack_by_corruption(learnt.scene)
+)
 
 
 # Homogeneity ----------------------------------------------------------------------------------------------------------
@@ -532,7 +514,7 @@ def attack_by_homogeneity(scene: BucketAttackView) -> list[Finding]:
     most = np.zeros(len(listed), dtype=np.int64)
     np.maximum.at(most, rank, count)
     certainty = most / listed
-    alone = int((most == listed).sum())
+    alone, number = int((most == listed).sum()), len(scene.group_bounds)
     over = len(scene.broken_buckets)
     return [
         Finding(
@@ -545,23 +527,17 @@ def attack_by_homogeneity(scene: BucketAttackView) -> list[Finding]:
             highest=float(certainty.max()),
             above=over / len(listed),
             baseline=scene.baseline,
-            notes=tuple(_homogeneity_notes(scene, alone)),
+            notes=(
+                *([f"{alone:,} buckets hold a single value"] if alone else []),
+                *([f"bounds on {number:,} groups of values are counted"] if number else []),
+            ),
         )
     ]
 
 
-def _homogeneity_notes(scene: BucketAttackView, alone: int) -> Iterator[str]:
-    if alone:
-        yield f"{alone:,} buckets hold a single value"
-    if scene.group_bounds:
-        yield f"bounds on {len(scene.group_bounds):,} groups of values are counted"
-
-
-def _find_homogeneous(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    return attack_by_homogeneity(learnt.scene)
-
-
-HOMOGENEITY_ADVERSARY = Adversary(HOMOGENEITY, HOMOGENEITY_KNOWS, promised=True, attack=_find_homogeneous)
+HOMOGENEITY_ADVERSARY: Adversary[BucketAttackView] = Adversary(
+    HOMOGENEITY, HOMOGENEITY_KNOWS, promised=True, attack=lambda learnt: attack_by_homogeneity(learnt.scene)
+)
 LEARNING_ADVERSARY: Adversary[BucketAttackView] = Adversary(
     suite.LEARNING, suite.LEARNING_KNOWS, promised=False, attack=attack_by_model
 )

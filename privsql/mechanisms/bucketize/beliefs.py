@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize, Threshold
     from privsql.model.records import Records
 
+    PartQuery = Callable[["SensitiveColumn", str], Sequence[Fraction]]
+
 # Tables ---------------------------------------------------------------------------------------------------------------
 # The tables of a bucketized release: their columns, its views, and what the number of a bucket says.
 
@@ -190,18 +192,15 @@ def fill_lists(roles: Roles, condition: exp.Expr) -> exp.Query:
 
 def refuse_certainty(certain: Mapping[str, int]) -> None:
     """``InfeasibleError`` if a value is certain: names it, and says of how many people."""
-    if certain:
-        raise InfeasibleError(explain_certainty(certain), {"certain": dict(certain)})
-
-
-def explain_certainty(certain: Mapping[str, int]) -> str:
-    """Return the error message that names certain values."""
+    if not certain:
+        return
     examples = [f"{name} ({number:,} people)" for name, number in list(certain.items())[:SHOWN_VALUES]]
     more = f" and {len(certain) - SHOWN_VALUES:,} more" if len(certain) > SHOWN_VALUES else ""
-    return (
+    raise InfeasibleError(
         f"some values would be certain: {', '.join(examples)}{more}; take a threshold below 1, larger buckets, or "
         "a bound for one of several columns ([mechanism.components]); to allow them, write their threshold as 1 or "
-        "give allow_certain=True"
+        "give allow_certain=True",
+        {"certain": dict(certain)},
     )
 
 
@@ -292,9 +291,7 @@ def read_values(db: Relations, domain: exp.Table, roles: Roles, counts: Sequence
     return SensitiveValues(domain, tuple(columns), tuple(label_value(parts) for parts in combined), tuple(counts))
 
 
-def make_bounds(
-    params: Bucketize, values: SensitiveValues, query: Callable[[SensitiveColumn, str], Sequence[Fraction]]
-) -> tuple[GroupBound, ...]:
+def make_bounds(params: Bucketize, values: SensitiveValues, query: PartQuery) -> tuple[GroupBound, ...]:
     """All bounds on sets of values; ``UsageError`` names what is wrong with one.
 
     ``query``: the thresholds that a publisher's query gives for the parts of a column.
@@ -302,9 +299,7 @@ def make_bounds(
     return (*_component_bounds(params, values, query), *_group_bounds(params, values))
 
 
-def _component_bounds(
-    params: Bucketize, values: SensitiveValues, query: Callable[[SensitiveColumn, str], Sequence[Fraction]]
-) -> Iterator[GroupBound]:
+def _component_bounds(params: Bucketize, values: SensitiveValues, query: PartQuery) -> Iterator[GroupBound]:
     """One set for every part of every column that is named."""
     for name, threshold in params.components.items():
         where = f"mechanism.components.{name}"
@@ -386,22 +381,22 @@ def measure_beliefs(db: Relations, st: exp.Table, values: exp.Table, facts: Buck
     """Return what the sensitive table ``st`` (bid, s0.., count) of a release says; ``values`` (code, s0..)."""
     size = size_of_bucket(facts.sizes, column("bid", "h"))
     listed = exp.select("bid", *roles.sa_columns(), alias_as(column("count"), "held")).from_(st).subquery()
-    tallies = {key: _count_held(db, st, key) if len(roles.sensitive) > 1 else listed for key in roles.sa_keys}
-    columns, sure_of, parts, peaks = {}, {}, [], []
-    for (key, held), sensitive_field in zip(tallies.items(), roles.sensitive, strict=True):
-        columns[sensitive_field.name] = _highest_beliefs(db, held, key, size)
+    columns, sure_of, parts = {}, {}, []
+    for key, sensitive_field in zip(roles.sa_keys, roles.sensitive, strict=True):
+        held: exp.Expr = listed
+        if len(roles.sensitive) > 1:  # values of a bucket may agree in one of several columns
+            db.create_table(f"held_{key}", fill("bucketize/held", {"st": st, "sa": [column(key)]}))
+            held = temp_table(f"held_{key}")
+        label = exp.cast(column(key, "h"), "VARCHAR")
+        columns[sensitive_field.name] = _highest_beliefs(db, held, column(key, "h"), label, size)
         peaks = _read_peaks(db, held, size)
-        sure_of[sensitive_field.name] = _count_sure(peaks)
+        sure = sure_of[sensitive_field.name] = _count_sure(peaks)
         parts.append(exp.select("bid", "held").from_(held))
     if len(parts) > 1:
         peaks = _read_peaks(db, listed, size)
+        sure = _count_sure(_read_peaks(db, exp.union(*parts, distinct=False).subquery(), size))
     overall = max(_bucket_share(records, most) for records, most, _ in peaks)
-    sure = (
-        _count_sure(_read_peaks(db, exp.union(*parts, distinct=False).subquery(), size))
-        if len(parts) > 1
-        else sure_of[sensitive_field.name]
-    )
-    db.drop(*(f"held_{key}" for key in tallies))
+    db.drop(*(f"held_{key}" for key in roles.sa_keys))
     bounded: dict[str, Fraction] = {}
     for one, most in zip(stated_bounds(facts), measure_group_beliefs(db, st, values, facts, roles), strict=True):
         bounded[one.name] = max(bounded.get(one.name, most), most)  # NULL and a text may be called the same
@@ -427,30 +422,17 @@ def measure_group_beliefs(
     if not stated:
         return []
     put_members(db, "sets", stated)
-    size, number = size_of_bucket(facts.sizes, column("bid", "h")), column("bound", "h")
-    holes: Holes = {
-        "held": count_together(st, values, temp_table("sets"), roles),
-        "key": number,
-        "label": number,
-        "size": size,
-    }
-    beliefs = [Fraction(0)] * len(stated)
-    for bound, records, most in db.rows(fill("bucketize/highest", holes)):
-        beliefs[bound] = max(beliefs[bound], _bucket_share(records, most))
+    held, number = count_together(st, values, temp_table("sets"), roles), column("bound", "h")
+    highest = _highest_beliefs(db, held, number, number, size_of_bucket(facts.sizes, column("bid", "h")))
     db.drop("sets")
-    return beliefs
+    return [highest.get(str(bound), Fraction(0)) for bound in range(len(stated))]
 
 
-def _count_held(db: Relations, st: exp.Table, key: str) -> exp.Expr:
-    """How many of each bucket's values agree in one of several columns."""
-    db.create_table(f"held_{key}", fill("bucketize/held", {"st": st, "sa": [column(key)]}))
-    return temp_table(f"held_{key}")
-
-
-def _highest_beliefs(db: Relations, held: exp.Expr, key: str, size: exp.Expr) -> dict[str, Fraction]:
+def _highest_beliefs(
+    db: Relations, held: exp.Expr, key: exp.Expr, label: exp.Expr, size: exp.Expr
+) -> dict[str, Fraction]:
     """The highest belief in every value of a column, by its text."""
-    label = exp.cast(column(key, "h"), "VARCHAR")
-    holes: Holes = {"held": held, "key": column(key, "h"), "label": label, "size": size}
+    holes: Holes = {"held": held, "key": key, "label": label, "size": size}
     beliefs: dict[str, Fraction] = {}
     for value, records, most in sorted(db.rows(fill("bucketize/highest", holes)), key=str):
         value_text = "NULL" if value is None else str(value)
@@ -484,12 +466,10 @@ MAX_BITS = 126  # counts times denominators are compared as HUGEINT
 def compute_thresholds(db: Relations, domain: Records, spec: Threshold) -> tuple[Fraction, ...]:
     """f'_i (m,) in (0, 1]; ``UsageError`` names the value whose threshold is missing or wrong."""
     try:
-        from_query = (
-            query_thresholds(db, spec.query, temp_table("domain"), domain.roles.sa_keys, domain.labels)
-            if spec.query
-            else None
-        )
-        fractions = from_query or spec.thresholds_for(domain.labels, domain.counts)
+        if spec.query:
+            fractions = query_thresholds(db, spec.query, temp_table("domain"), domain.roles.sa_keys, domain.labels)
+        else:
+            fractions = spec.thresholds_for(domain.labels, domain.counts)
     except ValueError as error:
         raise UsageError(f"mechanism.threshold: {error}") from error
     largest = max(domain.counts)

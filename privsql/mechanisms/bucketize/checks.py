@@ -58,6 +58,7 @@ def group_checks(release: BucketRelease) -> list[Check]:
     if not stated and not release.params.is_bounding:
         return []
     _put_bounds(release.db, stated)
+    queried = ", ".join(name for name, one in release.params.components.items() if one.query is not None)
     held = count_together(release.view("st"), release.view("values"), release.view("members"), release.roles)
     return [
         *release.list_checks(
@@ -66,7 +67,7 @@ def group_checks(release: BucketRelease) -> list[Check]:
         Check(
             "bounds on groups follow from what was asked",
             partial(_wrong_bounds, release),
-            partial(_explain_queried, release.params),
+            lambda: f"queries gave those of {queried}: compared only where the source is given" if queried else "",
         ),
     ]
 
@@ -93,11 +94,6 @@ def _put_bounds(db: Relations, stated: Sequence[GroupBound]) -> None:
     db.register_arrow("v_bounds", pa.table({"bound": np.arange(len(stated)), **columns}))
 
 
-def _explain_queried(params: Bucketize) -> str:
-    queried = [name for name, threshold in params.components.items() if threshold.query is not None]
-    return f"queries gave those of {', '.join(queried)}: compared only where the source is given" if queried else ""
-
-
 def _wrong_bounds(release: BucketRelease) -> list[str]:
     """Recompute the sets and their thresholds from the manifest's parameters and the listed values.
 
@@ -122,18 +118,12 @@ def _wrong_bounds(release: BucketRelease) -> list[str]:
 
 def _differing_bounds(stated: Sequence[GroupBound], wanted: Sequence[GroupBound]) -> list[str]:
     """Bounds that are stated and not wanted, and the other way round."""
-    extra = [
-        f"{one.name}: stated {one.threshold} of values {_name_members(one)}" for one in stated if one not in set(wanted)
-    ]
-    missing = [
-        f"{one.name}: not {one.threshold} of values {_name_members(one)}" for one in wanted if one not in set(stated)
-    ]
-    return extra + missing
-
-
-def _name_members(bound: GroupBound) -> str:
-    codes = ", ".join(map(str, bound.members[:5]))
-    return f"{{{codes}, ..}}" if len(bound.members) > 5 else f"{{{codes}}}"
+    lines = []
+    for word, some, others in (("stated", stated, set(wanted)), ("not", wanted, set(stated))):
+        for one in (bound for bound in some if bound not in others):
+            codes = ", ".join([*map(str, one.members[:5]), *([".."] if len(one.members) > 5 else [])])
+            lines.append(f"{one.name}: {word} {one.threshold} of values {{{codes}}}")
+    return lines
 
 
 # Fakes ----------------------------------------------------------------------------------------------------------------
@@ -326,6 +316,8 @@ def make_checks(release: BucketRelease) -> list[Check]:
     roles, query = release.roles, release.fill_query
     st, qit, values, channel, kinds = map(release.view, ("st", "qit", "values", "channel", "kinds"))
     counted, sigma = _as_one(roles.sa_columns()), _sigma_literal(release)
+    is_queried = release.params.threshold.query is not None
+    compared = "a query gave them: compared with it only where the source is given" if is_queried else ""
     hold = query(
         "verify/thresholds_hold",
         st=kinds,
@@ -343,11 +335,7 @@ def make_checks(release: BucketRelease) -> list[Check]:
                 "thresholds are fractions in (0, 1]": query("verify/thresholds_in_range", thresholds=values),
             }
         ),
-        Check(
-            "thresholds follow the stated rule",
-            partial(_differ_from_rule, release),
-            partial(_explain_rule, release.params),
-        ),
+        Check("thresholds follow the stated rule", partial(_differ_from_rule, release), lambda: compared),
         *release.list_checks(
             {
                 "values that are certain were allowed": _unallowed_certain,
@@ -425,11 +413,14 @@ def _sql_number(value: int) -> exp.Expr:
 def _name_counts(release: BucketRelease) -> None:
     """Make what the tables imply: the kinds of rows of ST, the sizes of buckets, and the setting as it is claimed."""
     facts = release.facts
-    size = size_of_bucket(facts.sizes, column("bid", "st"))
-    release.db.create_table("v_kinds", release.fill_query("verify/kinds", sa=release.roles.sa_columns("st"), size=size))
+    of_bucket = size_of_bucket(facts.sizes, column("bid", "st"))
+    kinds = release.fill_query("verify/kinds", sa=release.roles.sa_columns("st"), size=of_bucket)
+    release.db.create_table("v_kinds", kinds)
     sizes = release.fill_query("verify/bucket_sizes", fakes=_sigma_literal(release))
     release.db.create_table("v_sizes", sizes)
-    release.db.register_arrow("v_claimed", _claimed_setting(facts))
+    size, buckets = np.array(facts.sizes, dtype=np.int64).T
+    claimed = {"size": size, "buckets": buckets, "first": np.cumsum(buckets) - buckets}
+    release.db.register_arrow("v_claimed", pa.table(claimed))
 
 
 def long_checks(release: BucketRelease) -> list[Check]:
@@ -479,11 +470,6 @@ def _differing_thresholds(wanted: Sequence[Fraction], release: BucketRelease) ->
     return [f"value {code}: stated {s}, asked for {a}" for code, (s, a) in pairs if s != a]
 
 
-def _claimed_setting(facts: BucketizeFacts) -> pa.Table:
-    sizes, buckets = np.array(facts.sizes, dtype=np.int64).T
-    return pa.table({"size": sizes, "buckets": buckets, "first": np.cumsum(buckets) - buckets})
-
-
 def _unallowed_certain(release: BucketRelease) -> list[str]:
     """Return values that are certain, though that was neither written nor allowed."""
     params, st, values = release.params, release.view("st"), release.view("values")
@@ -494,11 +480,6 @@ def _unallowed_certain(release: BucketRelease) -> list[str]:
     excused = beliefs.allowed_values(params, [name for name, *_ in rows], shares)
     certain = beliefs.count_certain(release.db, (st, values), release.facts, release.roles, excused)
     return [f"{name}: certain for {records} records" for name, records in certain.items()]
-
-
-def _explain_rule(params: Bucketize) -> str:
-    is_queried = params.threshold.query is not None
-    return "a query gave them: compared with it only where the source is given" if is_queried else ""
 
 
 def _differ_from_rule(release: BucketRelease) -> list[str]:
@@ -519,21 +500,16 @@ def _differ_from_rule(release: BucketRelease) -> list[str]:
     texts = [" ".join(str(part) for part in row[:-3]) for row in rows]
     if not rows or not all(row[-3] and row[-3] > 0 for row in rows):
         return ["a value has no records"]
-    expected = _expected_thresholds(params, rows)
-    if isinstance(expected, str):
-        return [expected]
+    try:
+        labels = [label_value(row[:-3]) for row in rows]
+        expected = params.threshold.thresholds_for(labels, [int(row[-3]) for row in rows])
+    except ValueError as error:
+        return [str(error)]
     return [
         f"value {label}: stated {row[-2]}/{row[-1]}, the rule gives {value}"
         for label, row, value in zip(texts, rows, expected, strict=True)
         if row[-2] is None or not row[-1] or Fraction(int(row[-2]), int(row[-1])) != value
     ]
-
-
-def _expected_thresholds(params: Bucketize, rows: list[tuple[Any, ...]]) -> tuple[Fraction, ...] | str:
-    try:
-        return params.threshold.thresholds_for([label_value(row[:-3]) for row in rows], [int(row[-3]) for row in rows])
-    except ValueError as error:
-        return str(error)
 
 
 def _wrong_claims(release: BucketRelease) -> list[str]:

@@ -115,12 +115,9 @@ def make_fake_value_channel(
     if real is not None:
         if len(real) != len(listed_here):
             raise EngineError("the release is damaged: it does not state how often each of its values is real")
-        records = (
-            np.array(real, dtype=np.float64) * listed_here / np.maximum(listed_here if listed is None else listed, 1)
-        )
-    absent = scipy.sparse.diags_array(
-        (covered == 0).astype(np.float64)
-    )  # in none of a sample's buckets: seen as itself
+        everywhere = np.maximum(listed_here if listed is None else listed, 1)
+        records = np.array(real, dtype=np.float64) * listed_here / everywhere
+    absent = scipy.sparse.diags_array((covered == 0).astype(np.float64))  # in no bucket of a sample
     mean = scipy.sparse.diags_array(1 / np.where(covered == 0, 1.0, covered)) @ (matrix + absent)
     return FakeValueChannel(
         Channel(mean, matrix, np.maximum(records, FEWEST)),
@@ -161,7 +158,7 @@ def find_linear_estimator(parts: pa.Table, facts: BucketFacts) -> LinearEstimato
     """Return the estimator of ``privsql_channel``; None where the release weighs by shares."""
     if facts.weighting == "share":
         return None
-    return make_linear_estimator(listed_values(parts, [size for size, _ in facts.sizes], facts.fake_values), facts.real)
+    return make_linear_estimator(read_channel_pairs(parts, facts), facts.real)
 
 
 def make_linear_estimator(classes: Sequence[ListedPairs], real: Sequence[int] | None = None) -> LinearEstimator:
@@ -298,9 +295,10 @@ def _with_expected(roles: Roles) -> exp.Subquery:
 
 def estimate_baseline(db: Relations, query: CountQuery, roles: Roles, facts: BucketFacts) -> list[Estimate]:
     """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
-    estimates = [
-        _sum_group(group, parts) for group, parts in _by_group(db.rows(baseline_statement(query, roles, facts))).items()
-    ]
+    groups: dict[tuple[Any, ...], list[BucketTerm]] = defaultdict(list)
+    for size, *group, pairs, certain, possible in db.rows(baseline_statement(query, roles, facts)):
+        groups[tuple(map(same_nan, group))].append((int(size), Fraction(pairs), int(certain), int(possible)))
+    estimates = [_sum_group(group, parts) for group, parts in groups.items()]
     return estimates if estimates or query.groups else [exact_estimate((), 0.0)]
 
 
@@ -327,14 +325,6 @@ def expected_records(db: Relations, roles: Roles, facts: BucketFacts, law: FakeV
     return pa.table({"bid": rows["bid"], "code": rows["code"], "expected": moved[member, rank]})
 
 
-def _by_group(rows: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[BucketTerm]]:
-    """Rows (size, groups.., pairs, certain, possible) collected per group."""
-    groups: dict[tuple[Any, ...], list[BucketTerm]] = defaultdict(list)
-    for size, *group, pairs, certain, possible in rows:
-        groups[tuple(map(same_nan, group))].append((int(size), Fraction(pairs), int(certain), int(possible)))
-    return groups
-
-
 def _sum_group(group: tuple[Any, ...], parts: list[BucketTerm]) -> Estimate:
     estimate = sum((pairs / size for size, pairs, _, _ in parts), Fraction(0))
     low, high = sum(part[2] for part in parts), sum(part[3] for part in parts)
@@ -349,6 +339,11 @@ LINEAR_FORMULA = (
     "estimate = sum over the values v asked for of (e W)_v, e = sum over the matching records of count(g, .)/|g|, W in "
     "privsql_estimator; about the SUM(weight) of the weighted view"
 )
+
+
+def read_channel_pairs(parts: pa.Table, facts: BucketFacts) -> list[ListedPairs]:
+    """Return ``listed_values`` of a release's own setting."""
+    return listed_values(parts, [size for size, _ in facts.sizes], facts.fake_values)
 
 
 def listed_values(parts: pa.Table, sizes: Sequence[int], fakes: int = 0) -> list[ListedPairs]:
@@ -376,8 +371,7 @@ def make_symmetric(values: int, first: Ints, second: Ints, pairs: Ints) -> Matri
 
 def make_channel(parts: pa.Table, facts: BucketFacts) -> FakeValueChannel:
     """Return the channel of ``privsql_channel``."""
-    listed = listed_values(parts, [size for size, _ in facts.sizes], facts.fake_values)
-    return make_fake_value_channel(listed, facts.real)
+    return make_fake_value_channel(read_channel_pairs(parts, facts), facts.real)
 
 
 def channel_facts(channel: Channel) -> BeliefFacts:
@@ -421,8 +415,9 @@ def observe_sets(
     if lists is not None and question.query.measure.amount is None:
         return lists.observe_sets(question, roles, law)
     rows = question.db.arrow(channel_statement(question.query, roles, facts))
-    size = rows["size"].to_numpy()
-    return read_sets(question, rows, _by_size(law.scale)[size])
+    by_size = np.zeros(max(law.scale) + 1)
+    by_size[list(law.scale)] = list(law.scale.values())
+    return read_sets(question, rows, by_size[rows["size"].to_numpy()])
 
 
 @dataclass(frozen=True)
@@ -492,27 +487,6 @@ def read_lists(db: Relations, roles: Roles, facts: BucketFacts) -> BucketLists:
         classes.append(ListedClass(size, first, np.ascontiguousarray(codes.T)))
         place, first = place + number * length, first + number
     return BucketLists(tuple(classes))
-
-
-def _by_size(amounts: dict[int, float]) -> Floats:
-    by_size = np.zeros(max(amounts) + 1)
-    by_size[list(amounts)] = list(amounts.values())
-    return by_size
-
-
-def split_certain(
-    db: Relations, query: CountQuery, roles: Roles, law: FakeValueChannel, linear: LinearEstimator
-) -> ReleaseQuestion:
-    """The question with what is certain of the values' records, and what is not."""
-    return ReleaseQuestion(
-        db,
-        query,
-        table("qit"),
-        law.channel,
-        most=law.most,
-        linear=linear,
-        code=roles.by_sa.column_name("code"),
-    )
 
 
 # Model ----------------------------------------------------------------------------------------------------------------

@@ -43,6 +43,12 @@ MOST_NAMED = 8  # values that a message names
 TRIED = 8  # sizes, or numbers of fakes, that are tried before nothing is offered
 
 
+def list_names(names: Sequence[str]) -> str:
+    """Return the first names of values, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
 def find_too_frequent(counts: Ints, setting: Setting, sigma: int) -> list[int]:
     """The values that are too frequent for ``sigma`` fakes in every bucket to hide them evenly; none if it can be."""
     order = np.argsort(-counts, kind="stable")
@@ -88,8 +94,7 @@ def _try_sizes(problem: BucketProblem, sigma: int, find: Find) -> tuple[Plan, li
 def _too_frequent(problem: BucketProblem, values: list[int], sigma: int, find: Find) -> InfeasibleError:
     smallest = int(problem.sizes[0])
     shares = {problem.label(i): Fraction(int(problem.counts[i]), problem.records) for i in values}
-    names = ", ".join(f"{label} ({float(share):.3g})" for label, share in list(shares.items())[:MOST_NAMED])
-    more = f" and {len(shares) - MOST_NAMED} more" if len(shares) > MOST_NAMED else ""
+    names = list_names([f"{label} ({float(share):.3g})" for label, share in shares.items()])
     fewer, size = _fewer_fakes(problem, sigma, find), _smaller_buckets(problem, sigma, find)
     offers = [
         *([f"fake_values = {fewer}"] if fewer else []),
@@ -98,7 +103,7 @@ def _too_frequent(problem: BucketProblem, values: list[int], sigma: int, find: F
     ]
     return InfeasibleError(
         f"{sigma} fake values in buckets of {smallest} or more hide a value evenly only if it has at most "
-        f"1/{smallest + sigma} of the records; more frequent: {names}{more}; what works: {' or '.join(offers)}",
+        f"1/{smallest + sigma} of the records; more frequent: {names}; what works: {' or '.join(offers)}",
         {
             "too_frequent": {label: str(share) for label, share in shares.items()},
             **({"largest_fake_values": fewer} if fewer else {}),
@@ -119,10 +124,8 @@ def _smaller_buckets(problem: BucketProblem, sigma: int, find: Find) -> int | No
     most = min(int(problem.sizes[0]) - 1, problem.records // int(problem.counts.max()) - sigma)
     for size in range(most, max(1, most - TRIED), -1):
         bounds = (Fraction(1, size),) * len(problem.counts)
-        largest = min(problem.largest, 2 * size - 1)
-        if _can_hide(
-            replace(problem, thresholds=bounds, smallest=min(problem.smallest, size), largest=largest), sigma, find
-        ):
+        smallest, largest = min(problem.smallest, size), min(problem.largest, 2 * size - 1)
+        if _can_hide(replace(problem, thresholds=bounds, smallest=smallest, largest=largest), sigma, find):
             return size
     return None
 
@@ -241,9 +244,8 @@ def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
         odd = np.flatnonzero((left >> bit) & 1)
         if len(odd):
             one, two = odd[0::2], odd[1::2]
-            step = np.where(
-                _draw_rises(entries.kinds[one], entries.kinds[two], entries.shape[1], noise), 1 << bit, -1 << bit
-            )
+            rises = _draw_rises(entries.kinds[one], entries.kinds[two], entries.shape[1], noise)
+            step = np.where(rises, 1 << bit, -1 << bit)
             left[one] += step
             left[two] -= step
     return np.asarray(left == ONE)
@@ -358,7 +360,7 @@ def _shuffle_buckets(bids: Bids, setting: Setting, noise: Shuffler) -> Bids:
 
 def _draw_fakes(
     bids: Bids, codes: Ints, counts: Ints, setting: Setting, sigma: int, noise: Shuffler
-) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.bool_]], Fraction] | None:
+) -> tuple[Flags, Fraction] | None:
     """Which entries (E,) are fake, and the largest probability of one to be real; None if no choice is exact."""
     order = noise.permutation(len(bids))
     order = order[np.argsort(bids[order], kind="stable")]
@@ -367,19 +369,14 @@ def _draw_fakes(
     real = np.repeat([size / (size + sigma) for size in setting.sizes], setting.buckets)[entries.rows]
     of_rows = np.full(buckets, sigma, dtype=np.int64)
     of_kinds = np.bincount(codes, minlength=len(counts)) - counts
-    chances = make_weights(entries, _fake_chances(entries, real, counts), of_rows, of_kinds)
+    ratio = counts / np.maximum(entries.sum_amounts(real)[1], np.finfo(float).tiny)
+    near = np.asarray((1 - real * ratio[entries.kinds]).clip(0, 1))  # 1 - r_x S/(S + sigma), before rows are right
+    chances = make_weights(entries, near, of_rows, of_kinds)
     if chances is None:
         return None
     fake = np.empty(len(bids), dtype=bool)
     fake[order] = choose_entries(entries, chances, noise)
     return fake, 1 - Fraction(int(chances.min()), ONE)
-
-
-def _fake_chances(entries: Entries, real: Floats, counts: Ints) -> Floats:
-    """The chance of every entry to be fake, 1 - r_x S/(S + sigma), before rows are right."""
-    covered = entries.sum_amounts(real)[1]
-    ratio = counts / np.maximum(covered, np.finfo(float).tiny)
-    return np.asarray((1 - real * ratio[entries.kinds]).clip(0, 1))
 
 
 # Certainty ------------------------------------------------------------------------------------------------------------
@@ -456,10 +453,7 @@ def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, no
     many.
     """
     order = np.argsort(bids, kind="stable")
-    held, barred = (
-        _BucketValues(real.values, *real.listed_pairs),
-        _BucketValues(real.values, excluded[:, 0], excluded[:, 1]),
-    )
+    held, barred = (_BucketValues(real.values, *pairs) for pairs in (real.listed_pairs, excluded.T))
     buckets = bids[order].reshape(int(bids.max(initial=-1)) + 1, -1)[:, 0]
     listed, vain = codes[order].reshape(len(buckets), -1), 0
     weak = barred.has_pairs(buckets[:, None], listed)

@@ -417,11 +417,6 @@ def _spread_greedily(supply: Ints, limits: Ints, demand: Ints) -> Ints:
     return allocation
 
 
-def _count_movable(allocation: Ints, limits: Ints, size: int) -> Ints:
-    """Records in ``size`` that may move to each other size (k,)."""
-    return np.asarray(np.minimum(allocation[:, [size]], limits - allocation).sum(axis=0))
-
-
 def _find_path(allocation: Ints, limits: Ints, excess: Ints) -> list[int] | Flags:
     """Shortest path of sizes from one with too many records to one with too few, or the sizes reached."""
     parent = {int(size): -1 for size in np.flatnonzero(excess > 0)}
@@ -433,10 +428,11 @@ def _find_path(allocation: Ints, limits: Ints, excess: Ints) -> list[int] | Flag
             while parent[path[-1]] >= 0:
                 path.append(parent[path[-1]])
             return path[::-1]
-        for target in np.flatnonzero(_count_movable(allocation, limits, size)):
-            if int(target) not in parent:
-                parent[int(target)] = size
-                queue.append(int(target))
+        movable = np.minimum(allocation[:, [size]], limits - allocation).sum(axis=0)
+        for target in np.flatnonzero(movable).tolist():
+            if target not in parent:
+                parent[target] = size
+                queue.append(target)
     return np.isin(np.arange(len(excess)), list(parent))
 
 

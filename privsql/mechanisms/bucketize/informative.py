@@ -14,9 +14,8 @@ from privsql.mechanisms.bucketize.layout import (
     Singles,
     block_widths,
     join_pieces,
-    lay_out_blocks,
+    lay_out_evenly,
     lay_out_largest_first,
-    lay_out_one_block,
     make_block_pieces,
 )
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, GroupTree, Ints, Plan, Setting
@@ -141,22 +140,21 @@ def make_layout(
         return _lay_out_across(plan, TreePair(*trees), noise)
     if layout == "lumps":
         return lay_out_clustered(plan, noise, blocks)
-    if layout == "round-robin":
-        return lay_out_one_block(plan, noise, lambda: _ordered_line(plan, trees, noise))
-    return lay_out_blocks(plan, noise, lambda: _random_line(plan, trees, noise))
+    in_one = layout == "round-robin"  # the paper's RRA: place s of a class is bucket s mod b
+    values = len(plan.allocation)
+
+    def draw_line() -> Ints:
+        if trees:
+            return trees[0].draw_line(noise)
+        return np.arange(values) if in_one else np.asarray(noise.permutation(values))
+
+    widths = [[buckets] if in_one else block_widths(buckets) for buckets in plan.setting.buckets]
+    return lay_out_evenly(plan, widths, noise, draw_line)
 
 
 def draw_bids(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> Bids:
     """For each value in turn, the buckets of its records in uniformly random order (n,)."""
     return make_layout(plan, layout, noise, trees).draw_places(noise)
-
-
-def _random_line(plan: Plan, trees: Sequence[GroupTree], noise: Shuffler) -> Ints:
-    return trees[0].draw_line(noise) if trees else np.asarray(noise.permutation(len(plan.allocation)))
-
-
-def _ordered_line(plan: Plan, trees: Sequence[GroupTree], noise: Shuffler) -> Ints:
-    return trees[0].draw_line(noise) if trees else np.arange(len(plan.allocation))
 
 
 def _lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Singles:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -148,23 +148,17 @@ def _count_pairs(one: SizeClass, values: int) -> tuple[Ints, Ints, Ints]:
     return first.astype(np.int64), second.astype(np.int64), product.data
 
 
-@dataclass(frozen=True)
-class Intervals:
-    """Neighbouring buckets ``begin`` to ``end``, exclusive, that list ``code`` once more each (I,)."""
+def runs_from_intervals(begin: Ints, end: Ints, code: Ints, values: int, setting: Setting) -> BucketRuns:
+    """Runs between the ends of intervals; ``GuaranteeError`` unless every bucket has its size.
 
-    begin: Ints
-    end: Ints
-    code: Ints
-
-
-def runs_from_intervals(intervals: Intervals, values: int, setting: Setting) -> BucketRuns:
-    """Runs between the ends of intervals; ``GuaranteeError`` unless every bucket has its size."""
+    Neighbouring buckets ``begin`` to ``end``, exclusive, list ``code`` once more each (I,).
+    """
     buckets = np.cumsum([0, *setting.buckets])
-    ends = np.unique(np.concatenate((intervals.begin, intervals.end, buckets)))
-    first, last = np.searchsorted(ends, intervals.begin), np.searchsorted(ends, intervals.end)
+    ends = np.unique(np.concatenate((begin, end, buckets)))
+    first, last = np.searchsorted(ends, begin), np.searchsorted(ends, end)
     number = last - first
     run = np.arange(int(number.sum())) + np.repeat(first - np.cumsum(number) + number, number)
-    keys = np.sort(run << _code_bits(values) | np.repeat(intervals.code, number))
+    keys = np.sort(run << _code_bits(values) | np.repeat(code, number))
     return _make_runs((ends[:-1], np.diff(ends)), keys, values, setting.items)
 
 
@@ -227,19 +221,6 @@ def _make_runs(
 AT_ONCE = 2**21  # places that are written at a time
 
 
-class BucketLayout(Protocol):
-    """A layout of n records of m values."""
-
-    def draw_places(self, noise: Shuffler) -> Bids:
-        """For each value in turn, the buckets of its records in uniformly random order (n,)."""
-
-    def make_segments(self) -> Segments:
-        """The buckets of the ranks of every value, where something else puts records in uniformly random order."""
-
-    def list_runs(self, setting: Setting) -> BucketRuns:
-        """Which values the buckets list."""
-
-
 @dataclass(frozen=True)
 class Pieces:
     """The table, columns (P,), sorted by ``code`` and ``lo``; the ranks of each of ``values`` values have no gaps."""
@@ -293,7 +274,10 @@ class Pieces:
         return within
 
     def make_segments(self) -> Segments:
-        """Pieces, cut where they begin again at their first bucket."""
+        """The buckets of the ranks of every value, where something else puts records in uniformly random order.
+
+        Pieces are cut where they begin again at their first bucket.
+        """
         length, first = self.hi - self.lo, self.shift % self.width
         times = (first + length - 1) // self.width + 1
         piece = np.repeat(np.arange(len(times)), times)
@@ -310,14 +294,11 @@ class Pieces:
         over = (begin + arc - self.start - self.width).clip(0)
         every = np.repeat(np.arange(len(full_turns)), full_turns)
         with_arc, wrapped = np.flatnonzero(arc), np.flatnonzero(over)
-        intervals = Intervals(
-            np.concatenate((self.start[every], begin[with_arc], self.start[wrapped])),
-            np.concatenate(
-                ((self.start + self.width)[every], (begin + arc - over)[with_arc], (self.start + over)[wrapped])
-            ),
-            np.concatenate((self.code[every], self.code[with_arc], self.code[wrapped])),
-        )
-        return runs_from_intervals(intervals, self.values, setting)
+        begins = self.start[every], begin[with_arc], self.start[wrapped]
+        ends = (self.start + self.width)[every], (begin + arc - over)[with_arc], (self.start + over)[wrapped]
+        codes = self.code[every], self.code[with_arc], self.code[wrapped]
+        begin, end, code = map(np.concatenate, (begins, ends, codes))
+        return runs_from_intervals(begin, end, code, self.values, setting)
 
 
 @dataclass(frozen=True)
@@ -343,6 +324,9 @@ class Singles:
         """Each bucket by itself."""
         codes = np.repeat(np.arange(len(self.counts), dtype=np.int32), self.counts)
         return runs_from_entries(self.bids, codes, len(self.counts), setting.items)
+
+
+BucketLayout = Pieces | Singles  # of n records of m values
 
 
 def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Ints]]) -> Pieces:
@@ -417,16 +401,6 @@ def _number_by_size(members: list[list[int]], extra: Ints, noise: Shuffler) -> S
 BLOCKS, WIDEST = 1024, 1200  # blocks of a size class, more where they would be wider
 
 
-def lay_out_blocks(plan: Plan, noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
-    """Blocks whose values lie in the order that ``line`` draws (m,)."""
-    return lay_out_evenly(plan, [block_widths(buckets) for buckets in plan.setting.buckets], noise, line)
-
-
-def lay_out_one_block(plan: Plan, noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
-    """The paper's RRA: place s of a class is bucket s mod b."""
-    return lay_out_evenly(plan, [[buckets] for buckets in plan.setting.buckets], noise, line)
-
-
 def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
     """Blocks of these widths for every size of ``classes``, whose values lie in the order that ``line`` draws."""
     columns, start = [], 0
@@ -435,9 +409,9 @@ def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: 
         for width in blocks:
             order = line()
             order = order[left[order] > 0]
-            share = _round_along_line(
-                left[order] * width, rest, int(noise.integers(0, rest, 1)[0]) if width < rest else 0
-            )
+            offset = int(noise.integers(0, rest, 1)[0]) if width < rest else 0
+            # Their sums over neighbours are the floor or the ceiling of what is due.
+            share = np.diff((np.cumsum(left[order] * width) + offset) // rest, prepend=0)
             left[order] -= share
             columns.append(make_block_pieces(order, share, start, width))
             start, rest = start + width, rest - width
@@ -456,8 +430,3 @@ def block_widths(buckets: int, least: int | None = None) -> list[int]:
     blocks = min(buckets, max(BLOCKS if least is None else least, -(-buckets // WIDEST)))
     each, over = divmod(buckets, blocks)
     return [each + (k < over) for k in range(blocks)]
-
-
-def _round_along_line(amounts: Ints, divisor: int, offset: int) -> Ints:
-    """Integers whose sums over neighbours are the floor or the ceiling of those of ``amounts`` / ``divisor``."""
-    return np.diff((np.cumsum(amounts) + offset) // divisor, prepend=0)

@@ -8,7 +8,6 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ValidationError
 from sqlglot import exp
 
 from privsql.answers import answer, estimate
@@ -43,15 +42,14 @@ from privsql.mechanisms.bucketize.estimator import (
     estimate_baseline,
     estimate_by_model,
     expected_records,
-    listed_values,
     make_channel,
     make_fake_value_channel,
     make_linear_estimator,
     model_statement,
     observe_sets,
+    read_channel_pairs,
     read_lists,
     read_release_arrays,
-    split_certain,
 )
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts
 from privsql.mechanisms.bucketize.preview import (
@@ -60,7 +58,7 @@ from privsql.mechanisms.bucketize.preview import (
     make_plan_facts,
     predict_curve,
     predict_thresholds,
-    preview_release,
+    try_preview,
 )
 from privsql.mechanisms.bucketize.publish import publish
 from privsql.mechanisms.bucketize.search import ALGORITHMS, search
@@ -89,7 +87,6 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.bucketize.estimator import BucketLists, FakeValueChannel, ListedPairs
-    from privsql.mechanisms.bucketize.preview import ReleasePreview
     from privsql.mechanisms.contract import Figure, ProfiledSource
     from privsql.model.records import Records, ReleaseArrays
 
@@ -119,8 +116,7 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _listed_pairs(self) -> list[ListedPairs]:
-        parts = self._db.arrow(all_rows(table("privsql_channel")))
-        return listed_values(parts, [size for size, _ in self._facts.sizes], self._facts.fake_values)
+        return read_channel_pairs(self._db.arrow(all_rows(table("privsql_channel"))), self._facts)
 
     @cached_property
     def _fake_value_channel(self) -> FakeValueChannel:
@@ -172,8 +168,11 @@ class BucketizedAnswers(answer.Answers):
             return estimate_by_model(self._db, query, self._roles, self.model, bounds, confidence)
         if estimator != LINEAR or self._linear_estimator is None:
             return self._bound_counts(query)
-        question = split_certain(self._db, query, self._roles, self._fake_value_channel, self._linear_estimator)
-        observed = observe_sets(question, self._roles, self._facts, self._fake_value_channel, self._bucket_lists)
+        law, code = self._fake_value_channel, self._roles.by_sa.column_name("code")
+        question = estimate.ReleaseQuestion(
+            self._db, query, table("qit"), law.channel, most=law.most, linear=self._linear_estimator, code=code
+        )
+        observed = observe_sets(question, self._roles, self._facts, law, self._bucket_lists)
         return estimate.estimate_rows(question, observed, confidence)
 
     def read_arrays(self, database: str) -> ReleaseArrays:
@@ -246,32 +245,18 @@ def _preview_alternative(db: Relations, source: Records, params: Bucketize, name
     keywords: dict[str, Any] = params.model_dump(mode="json", exclude_none=True) | {"algorithm": name}
     if name != params.algorithm:
         keywords = {key: value for key, value in keywords.items() if key not in ("layout", "setting")}
-    try:
-        preview = preview_release(db, source, Bucketize.model_validate(keywords))
-    except ValidationError as error:
-        return Alternative(name, {}, str(error.errors()[0]["msg"]).removeprefix("Value error, "))
-    except (InfeasibleError, UsageError) as error:
-        return Alternative(name, {}, str(error))
-    if preview.facts.not_allowed:
-        return Alternative(name, {}, f"makes values certain: {', '.join(preview.facts.not_allowed)}")
-    return Alternative(name, _alternative_figures(preview))
-
-
-def _alternative_figures(preview: ReleasePreview) -> dict[str, Figure]:
+    preview = try_preview(db, source, keywords)
+    if isinstance(preview, str):
+        return Alternative(name, {}, preview)
     facts, problem, _, channel = preview
-    highest = facts.highest_belief.overall if facts.highest_belief else "1"
-    figures: dict[str, Figure] = {"loss": facts.loss, "highest_belief": float(Fraction(highest))}
-    if channel is None:
-        return figures
-    allowed = float(sum(problem.thresholds))
-    figures |= {"mean_belief": facts.mean_belief, "information": float(np.trace(channel.mean)) / allowed}
-    if facts.channel is None:
-        return figures
-    return (
-        figures
-        | facts.channel.as_json()
-        | {key: relative_error(channel, share, count) for key, count, share in QUESTIONS}
-    )
+    figures: dict[str, Figure] = {"loss": facts.loss, "highest_belief": facts.peak}
+    if channel is not None:
+        allowed = float(sum(problem.thresholds))
+        figures |= {"mean_belief": facts.mean_belief, "information": float(np.trace(channel.mean)) / allowed}
+        if facts.channel is not None:
+            figures |= facts.channel.as_json()
+            figures |= {key: relative_error(channel, share, count) for key, count, share in QUESTIONS}
+    return Alternative(name, figures)
 
 
 def _advise_algorithm(rows: list[Alternative], chosen: str) -> str:
@@ -321,12 +306,18 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     chosen = next((rule for rule in (*modest, *by_bound) if _can_be_met(db, records, rule)), None)
     if chosen is None:
         raise InfeasibleError("no threshold below certainty can be met; there are too few values or records")
-    remarks = () if chosen in modest else (_remark_immodest(records, chosen, share),)
-    known = {"allow_certain": True} if parse_linear(chosen).threshold_at(share) == 1 else {}
+    known = {"allow_certain": True} if bounds[chosen] == 1 else {}
     algorithm, why = _choose_algorithm(db, records, {"threshold": chosen, **known})
     params = {"kind": "bucketize", "algorithm": algorithm, "threshold": chosen, **known}
     near = _describe_near(db, records, Bucketize.model_validate(params))
-    return Proposal(params, (*remarks, *why, *near))
+    if chosen in modest:
+        return Proposal(params, (*why, *near))
+    worst, bound = records.labels[int(np.argmax(records.counts))], min(Fraction(1), bounds[chosen])
+    remark = (
+        f"Note: {worst} is the value of {float(share):.1%} of the records, so no release can bound the belief in it by "
+        f"1/2; this one bounds it by {float(bound):.1%}."
+    )
+    return Proposal(params, (remark, *why, *near))
 
 
 def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -334,16 +325,12 @@ def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> 
     default = Bucketize.model_validate(rule).algorithm
     outcomes = {}
     for name in dict.fromkeys((default, "optimal")):
-        try:
-            params = Bucketize.model_validate({**rule, "algorithm": name})
-            facts, _, _, channel = preview_release(db, records, params, LITTLE)
-        except InfeasibleError:
+        preview = try_preview(db, records, {**rule, "algorithm": name}, LITTLE)
+        if isinstance(preview, str):
             return "optimal", ()
-        if facts.not_allowed:
-            return "optimal", ()
-        if channel is None:
+        if preview.channel is None:
             return default, ()
-        outcomes[name] = remaining_variance(channel), facts.mean_belief or 0.0
+        outcomes[name] = remaining_variance(preview.channel), preview.facts.mean_belief or 0.0
     (left, belief), (less, more) = outcomes["optimal"], outcomes[default]
     if less > CLEARLY * left:
         return default, ()
@@ -373,15 +360,6 @@ def _can_be_met(db: Relations, records: Records, rule: str) -> bool:
     except InfeasibleError:
         return False
     return True
-
-
-def _remark_immodest(records: Records, rule: str, share: Fraction) -> str:
-    worst = records.labels[int(np.argmax(records.counts))]
-    bound = min(Fraction(1), parse_linear(rule).threshold_at(share))
-    return (
-        f"Note: {worst} is the value of {float(share):.1%} of the records, so no release can bound the belief in it by "
-        f"1/2; this one bounds it by {float(bound):.1%}."
-    )
 
 
 # Explanations ---------------------------------------------------------------------------------------------------------

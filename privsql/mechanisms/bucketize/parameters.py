@@ -415,6 +415,11 @@ class BucketFacts(Facts):
         columns = self.highest_belief.components if self.highest_belief else {}
         return any("1" in of.values() for of in columns.values())
 
+    @property
+    def peak(self) -> float:
+        """Return the highest belief in a whole sensitive value."""
+        return float(Fraction(self.highest_belief.overall)) if self.highest_belief else 1.0
+
     def count_left_out(self) -> int:
         """Return the number of records that no bucket has room for."""
         return self.left_out
@@ -496,16 +501,13 @@ class BucketizePlan(BucketFacts):
     count_error: float | None = None
 
     def _list_remarks(self) -> list[tuple[str, str]]:
-        refused = [("refused", f"as certain: {', '.join(self.not_allowed)}")] if self.not_allowed else []
-        return [*self._describe_predictions(), *(("note", remark) for remark in self.remarks), *refused]
-
-    def _describe_predictions(self) -> list[tuple[str, str]]:
         belief, error, lines = self.learning_belief, self.count_error, []
         if belief is not None:
             lines.append(("learning attacker", f"about {belief:.0%} sure of its best guess; no bound limits it"))
         if error is not None:
             lines.append(("error of a count", f"about {error:.1%} for 200 to 1,000 records, after 'privsql fit'"))
-        return lines
+        refused = [("refused", f"as certain: {', '.join(self.not_allowed)}")] if self.not_allowed else []
+        return [*lines, *(("note", remark) for remark in self.remarks), *refused]
 
     def count_search_seconds(self) -> float:
         """Return the seconds of a processor that the search took."""

@@ -112,6 +112,20 @@ def preview_release(
     return ReleasePreview(planned, problem, runs, channel)
 
 
+def try_preview(
+    db: Relations, source: Records, keywords: dict[str, Any], effort: Effort = WHOLE
+) -> ReleasePreview | str:
+    """Return what counts and a trial layout tell of parameters, or why nothing would be published by them."""
+    try:
+        preview = preview_release(db, source, Bucketize.model_validate(keywords), effort)
+    except ValidationError as error:
+        return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+    except (InfeasibleError, UsageError) as error:
+        return str(error)
+    certain = ", ".join(preview.facts.not_allowed)
+    return f"makes values certain: {certain}" if certain else preview
+
+
 def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize, effort: Effort = WHOLE) -> BucketRuns | None:
     """Return what buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
     if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
@@ -382,34 +396,18 @@ def predict_thresholds(
     rule, read = params.threshold.default, cache(lambda: LabelledRecords.read(db, source))
     if rule is None or params.setting is not None:
         raise UsageError("curve: give one threshold, such as '8*f + 0.02', in place of a query or a setting")
-
-    def predict(preview: ReleasePreview) -> PredictedModel | None:
-        return predict_release(source, preview, read, effort) if db.keeps_order else None
-
+    stated = params.model_dump(mode="json", exclude_none=True)
     for factor in factors:
         scaled = Linear(rule.slope * factor, rule.intercept * factor)
-        if scaled.slope or scaled.intercept < 1:
-            yield _predict_threshold(lambda one: preview_release(db, source, one, effort), predict, params, str(scaled))
-
-
-def _predict_threshold(
-    foresee: Callable[[Bucketize], ReleasePreview],
-    predict: Callable[[ReleasePreview], PredictedModel | None],
-    params: Bucketize,
-    rule: str,
-) -> Alternative:
-    stated = params.model_dump(mode="json", exclude_none=True)
-    try:
-        preview = foresee(Bucketize.model_validate(stated | {"threshold": {**stated["threshold"], "default": rule}}))
-    except ValidationError as error:
-        return Alternative(rule, {}, str(error.errors()[0]["msg"]).removeprefix("Value error, "))
-    except (InfeasibleError, UsageError) as error:
-        return Alternative(rule, {}, str(error))
-    if preview.facts.not_allowed:
-        return Alternative(rule, {}, f"makes values certain: {', '.join(preview.facts.not_allowed)}")
-    predicted = predict(preview)
-    highest = preview.facts.highest_belief.overall if preview.facts.highest_belief else "1"
-    figures: dict[str, Figure] = {"highest_belief": float(Fraction(highest))}
-    if predicted is not None:
-        figures |= {"learning_belief": predicted.belief, "count_error": predicted.error}
-    return Alternative(rule, figures)
+        if not scaled.slope and scaled.intercept >= 1:
+            continue
+        threshold = {**stated["threshold"], "default": str(scaled)}
+        preview = try_preview(db, source, stated | {"threshold": threshold}, effort)
+        if isinstance(preview, str):
+            yield Alternative(str(scaled), {}, preview)
+            continue
+        figures: dict[str, Figure] = {"highest_belief": preview.facts.peak}
+        predicted = predict_release(source, preview, read, effort) if db.keeps_order else None
+        if predicted is not None:
+            figures |= {"learning_belief": predicted.belief, "count_error": predicted.error}
+        yield Alternative(str(scaled), figures)

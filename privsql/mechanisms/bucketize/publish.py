@@ -116,11 +116,6 @@ def _write_qit(db: Relations, roles: Roles, assigned: exp.Expr, *, is_sorted: bo
     db.create_table("qit", query, into="release", title="Assigning records to buckets")
 
 
-def read_domain_values(db: Relations, roles: Roles) -> pa.Table:
-    """The sensitive values (s0..) by code."""
-    return db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(roles.sa_keys))
-
-
 def write_values(db: Relations, roles: Roles, runs: BucketRuns, values: pa.Table) -> None:
     """ST, in its order; ``values`` (s0..) by code. In a session of its own, so that it can go beside the records."""
     with db.open_sibling() as writer:
@@ -144,17 +139,16 @@ class AssignedRecords:
     def as_stream(self) -> pa.RecordBatchReader:
         """(q0.., bid), in the order of the records."""
         schema = pa.schema([*list(self._coded.schema)[:-1], BID])
-        return pa.RecordBatchReader.from_batches(schema, self._make_batches(schema))
+        batches = (
+            pa.RecordBatch.from_arrays([*columns, pa.array(self._take_places(codes.to_numpy()))], schema=schema)
+            for *columns, codes in (batch.columns for batch in self._coded)
+        )
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def require_all_placed(self) -> None:
         """``GuaranteeError`` unless every place is taken."""
         if (self._next != self._ends).any():
             raise source_changed_error()
-
-    def _make_batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for batch in self._coded:
-            *columns, codes = batch.columns
-            yield pa.RecordBatch.from_arrays([*columns, pa.array(self._take_places(codes.to_numpy()))], schema=schema)
 
     def _take_places(self, codes: NDArray[np.int32]) -> Bids:
         """The next places of these values."""
@@ -221,7 +215,7 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
     facts = plan_facts(plan, problem, params, sum(source.counts))
     assignment = draw_assignment(plan, problem, params, noise)
     reserve_memory(db, assignment.runs)
-    values = read_domain_values(db, roles)
+    values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(roles.sa_keys))  # (s0..) by code
     with ThreadPoolExecutor(1) as executor:  # numpy and the engine use different cores
         counted = executor.submit(_make_listing, db, roles, assignment, values)
         if source.order == "portable":
@@ -235,7 +229,7 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
     fake: tuple[Ints, Ints] = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     if assignment.hidden is not None:
         codes, more = _admit_fakes(db, roles, params, (plan, assignment.hidden, listing), noise)
-        if not params.exclude_negative and facts.certainty is not None:
+        if not params.exclude_negative and facts.certainty is not None:  # whose law holds for the drawn fakes
             anywhere = fakes.round_up(assignment.hidden.highest)
             more = FakeFacts.join_parts(more, certainty=CertaintyFacts.join_parts(facts.certainty, anywhere=anywhere))
         facts = BucketFacts.join_parts(facts, more)
@@ -345,14 +339,11 @@ def plan_facts(plan: Plan, problem: BucketProblem, params: Bucketize, records: i
         left_out=records - problem.records,
         bounds=[one.as_fact() for one in problem.bounds],
     )
-    return BucketFacts.join_parts(facts, _state_fakes(plan, problem, params))
-
-
-def _state_fakes(plan: Plan, problem: BucketProblem, params: Bucketize) -> FakeFacts:
     if not params.fake_values:
-        return FakeFacts()
+        return facts
     times = times_listed(problem.counts, plan.setting.items, params.fake_values).sum(axis=1)
-    return fakes.certainty_facts(problem.counts, times, problem.labels, plan.setting, params.fake_values)
+    stated = fakes.certainty_facts(problem.counts, times, problem.labels, plan.setting, params.fake_values)
+    return BucketFacts.join_parts(facts, stated)
 
 
 def _make_fractions(runs: BucketRuns, problem: BucketProblem, estimator: LinearEstimator | None) -> pa.Table:

@@ -17,7 +17,7 @@ from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize import fakes, informative, optimal
 from privsql.mechanisms.bucketize.beliefs import Beliefs, GroupBound, compute_bounds, compute_thresholds, times_listed
-from privsql.mechanisms.bucketize.fakes import find_even_plan
+from privsql.mechanisms.bucketize.fakes import MOST_NAMED, find_even_plan
 from privsql.mechanisms.bucketize.group_flows import Flags, allocate_values, find_violation
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, Setting, StoredPlan
 from privsql.mechanisms.bucketize.optimal import Relaxation, best_two_size, search_optimum
@@ -113,7 +113,7 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
     the independent check rejects what a search found.
     """
     _refuse_unbounded(problem, algorithm)
-    solve, clock = _choose_solver(algorithm), time.thread_time()
+    solve, clock = SOLVERS[algorithm], time.thread_time()
     if stated is not None:
         setting: Setting | None = require_valid_setting(problem, stated)
     else:
@@ -129,9 +129,9 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
         lower_bound = optimal.lower_bound(problem)
         proof = "certificate" if lower_bound == setting.loss else "none"
     if setting is None:
-        raise explain_infeasible(
-            problem, algorithm, _make_plan_test(algorithm, solve), _count_unplaced(problem, algorithm)
-        )
+        informed = algorithm == "informative" and problem.records  # which is to place all records
+        unplaced = informative.count_unplaced(problem) if informed else None
+        raise explain_infeasible(problem, algorithm, _make_plan_test(algorithm, solve), unplaced)
     allocation, most = _divide_records(problem, algorithm, setting)
     return require_valid_plan(problem, Plan(algorithm, setting, allocation, lower_bound, proof, most, lasted))
 
@@ -162,11 +162,6 @@ def restore_plan(problem: BucketProblem, algorithm: str, stored: Mapping[str, ob
     return require_valid_plan(problem, plan)
 
 
-def _count_unplaced(problem: BucketProblem, algorithm: str) -> int | None:
-    """Records that an algorithm, which is to place all of them, finds no place for."""
-    return informative.count_unplaced(problem) if algorithm == "informative" and problem.records else None
-
-
 def _refuse_unbounded(problem: BucketProblem, algorithm: str) -> None:
     """``UsageError`` unless the algorithm keeps the bounds on sets of values exactly."""
     keeping = {0: (*ALGORITHMS, "setting"), 1: (*ALGORITHMS[1:5], "setting"), 2: ("one-size", "two-size")}[
@@ -186,16 +181,15 @@ def require_valid_plan(problem: BucketProblem, plan: Plan) -> Plan:
     return plan
 
 
-def _choose_solver(algorithm: str) -> Callable[[BucketProblem], Setting | None]:
-    return {
-        "anatomy": anatomy_setting,
-        "one-size": optimal.best_one_size,
-        "two-size": optimal.best_two_size,
-        "multi-size": multi_size,
-        "optimal": optimal.best_two_size,
-        "setting": optimal.best_two_size,
-        "informative": informative.find_setting,
-    }[algorithm]
+SOLVERS: dict[str, Callable[[BucketProblem], Setting | None]] = {
+    "anatomy": anatomy_setting,
+    "one-size": optimal.best_one_size,
+    "two-size": optimal.best_two_size,
+    "multi-size": multi_size,
+    "optimal": optimal.best_two_size,
+    "setting": optimal.best_two_size,
+    "informative": informative.find_setting,
+}
 
 
 def _make_plan_test(
@@ -404,17 +398,12 @@ def imply_beliefs(assignment: PlannedAssignment, columns: Mapping[str, Sequence[
     combined = _imply_column_beliefs(assignment, [str(code) for code in range(len(assignment.problem.counts))])[0]
     by_column = {name: _imply_column_beliefs(assignment, texts) for name, texts in columns.items()}
     sure = {name: of[1] for name, of in by_column.items()}
-    certain, above_half = (
-        min(assignment.problem.records, sum(getattr(one, name) for one in sure.values()))
+    most = {
+        name: min(assignment.problem.records, sum(getattr(one, name) for one in sure.values()))
         for name in ("certain", "above_half")
-    )
-    return Beliefs(
-        max(combined.values()),
-        SureFacts(certain=certain, above_half=above_half),
-        {name: of[0] for name, of in by_column.items()},
-        sure,
-        assignment.bound_group_beliefs(),
-    )
+    }
+    highest = {name: of[0] for name, of in by_column.items()}
+    return Beliefs(max(combined.values()), SureFacts(**most), highest, sure, assignment.bound_group_beliefs())
 
 
 def _imply_column_beliefs(assignment: PlannedAssignment, texts: Sequence[str]) -> tuple[dict[str, Fraction], SureFacts]:
@@ -466,7 +455,7 @@ def require_valid_setting(problem: BucketProblem, setting: Setting) -> Setting:
 def _crowded_setting(problem: BucketProblem, values: Flags, room: int, condition: str) -> InfeasibleError:
     """Return the error for values that a setting has too little room for."""
     names, records = [problem.label(int(i)) for i in np.flatnonzero(values)], int(problem.counts[values].sum())
-    reason = f"the values {{{_list_names(names)}}} have {records:,} records, its buckets have room for {room:,}"
+    reason = f"the values {{{fakes.list_names(names)}}} have {records:,} records, its buckets have room for {room:,}"
     return _invalid_setting(reason, condition, hall_set=names, records=records, room=room)
 
 
@@ -475,17 +464,10 @@ def _invalid_setting(reason: str, condition: str, **details: object) -> Infeasib
     return InfeasibleError(text, {"condition": condition, **details})
 
 
-def _list_names(names: Sequence[str]) -> str:
-    """Return the first names of values, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
-
-
 # Infeasible -----------------------------------------------------------------------------------------------------------
 # Why there is no plan: the violated Hall set of values, and the nearest thresholds that work.
 
 STEP = 10**4  # nearest thresholds are sought on a grid of 1/STEP
-MOST_NAMED = 8  # values that a message names
 
 
 def explain_infeasible(
@@ -551,17 +533,21 @@ def _remedy_by_groups(
 
     None if there are no such bounds, or the values' own thresholds stand in the way as well.
     """
+
+    def exists_with(bound: GroupBound, threshold: Fraction) -> bool:
+        changed = replace(bound, threshold=threshold)
+        bounds = tuple(changed if one is bound else one for one in problem.bounds)
+        return exists(replace(problem, bounds=bounds))
+
     tightest = sorted(
         problem.bounds, key=lambda one: one.threshold / max(_group_frequency(problem, one), Fraction(1, 10**9))
     )
     for one in tightest[:MOST_NAMED]:
-        wider = _nearest_feasible(partial(_exists_with, problem, exists, one), one.threshold)
+        wider = _nearest_feasible(partial(exists_with, one), one.threshold)
         if wider is not None:
             details |= {"group": one.name, "nearest_group": {one.name: fraction_text(wider)}}
             return f"{fraction_text(wider)} for {one.name!r}"
-    shift = (
-        _nearest_feasible(lambda shift: exists(_shift_bounds(problem, shift)), Fraction(0)) if problem.bounds else None
-    )
+    shift = _nearest_feasible(lambda shift: exists(_shift_bounds(problem, shift)), Fraction(0)) if tightest else None
     if shift is None:
         return None
     details |= {"nearest_group_shift": fraction_text(shift)}
@@ -572,14 +558,6 @@ def _shift_bounds(problem: BucketProblem, shift: Fraction) -> BucketProblem:
     """With bounds on sets of values min(1, f' + shift)."""
     wider = (replace(one, threshold=min(Fraction(1), one.threshold + shift)) for one in problem.bounds)
     return replace(problem, bounds=tuple(wider))
-
-
-def _exists_with(
-    problem: BucketProblem, exists: Callable[[BucketProblem], bool], bound: GroupBound, threshold: Fraction
-) -> bool:
-    """Return whether there is a plan with another threshold for one of the bounds."""
-    bounds = tuple(replace(one, threshold=threshold) if one is bound else one for one in problem.bounds)
-    return exists(replace(problem, bounds=bounds))
 
 
 def _nearest_feasible(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
@@ -604,7 +582,7 @@ def _explain_hall_set(problem: BucketProblem, details: dict[str, object]) -> str
     records = int(problem.counts[values].sum())
     names = [problem.label(int(i)) for i in values]
     details |= {"hall_set": names, "records": records, "room": room}
-    listed = _list_names(names)
+    listed = fakes.list_names(names)
     sizes = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
     held = problem.room_for(values).tolist()
     shares = (Fraction(c, s) for s, c in zip(problem.sizes.tolist(), held, strict=True))
@@ -639,9 +617,8 @@ def _describe_remedy(
     shift = None if groups else _nearest_shift(problem, exists)
     if shift is not None:
         details["nearest_shift"] = fraction_text(shift)
-        details["nearest"] = {
-            problem.label(i): fraction_text(min(Fraction(1), f + shift)) for i, f in _first_thresholds(problem)
-        }
+        raised = (fraction_text(min(Fraction(1), f + shift)) for f in problem.thresholds[:MOST_NAMED])
+        details["nearest"] = {problem.label(i): text for i, text in enumerate(raised)}
         offers.append(f"raise thresholds by {fraction_text(shift)}")
     wider = _nearest_largest(problem, exists)
     if wider is not None:
@@ -659,10 +636,6 @@ def _describe_remedy(
     ):
         offers.append("algorithm = 'optimal'")
     return "what works: " + " or ".join(offers) if offers else f"no other threshold makes {algorithm} feasible"
-
-
-def _first_thresholds(problem: BucketProblem) -> list[tuple[int, Fraction]]:
-    return list(enumerate(problem.thresholds))[:MOST_NAMED]
 
 
 def _nearest_shift(problem: BucketProblem, exists: Callable[[BucketProblem], bool]) -> Fraction | None:
