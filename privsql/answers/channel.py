@@ -42,6 +42,7 @@ POWER = 1.5
 JITTER = 1e-9  # relative to the mean variance: keeps a singular channel solvable, far below any real noise
 MOST_BASES = 8  # eigenproblems that a channel remembers
 TINY = float(np.finfo(float).tiny)
+COMMON = 5  # records of a value that do not always meet another's by chance
 
 
 @dataclass(frozen=True)
@@ -260,10 +261,14 @@ CHUNK = 2**22  # numbers that one batch of arrays may hold
 
 @dataclass(frozen=True)
 class Posterior:
-    """``values`` (G, m): the mean; ``std_error`` (G, f): of the functionals asked for."""
+    """``values`` (G, m): the mean; ``std_error`` (G, f): of the functionals asked for.
+
+    ``judged`` (G, f): the part of its square that is itself judged by what was seen; None for all of it.
+    """
 
     values: Floats
     std_error: Floats
+    judged: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -481,6 +486,15 @@ def _reconstruct_large(
 # deviations over what chance explains, plus one standard error of that.
 
 
+def has_twins(channel: Channel) -> bool:
+    """Return whether nothing tells two values apart: where one is listed, so is the other, as often.
+
+    A model would take them for alike, though a set of people may have only one of them. Rare values meet by chance.
+    """
+    means = channel.mean[channel.records >= COMMON]
+    return not scipy.sparse.issparse(means) and len(np.unique(means, axis=0)) < len(means)
+
+
 @dataclass(frozen=True)
 class LinearEstimator:
     """``weights`` (k, m): W; ``deviations`` (m,): of what a record adds to the count of v."""
@@ -496,18 +510,30 @@ class LinearEstimator:
         missed = (np.matmul(channel.mean, turned) - functionals) ** 2
         weight = observation.weight[:, None]
         variance = weight * (spread + channel.records.sum() * np.matmul(channel.shares, missed))
-        variance = variance + _estimate_drive(channel, observation)[:, None] * np.matmul(channel.prior_shape, missed)
-        return Posterior(observation.observed @ self.weights, np.sqrt(variance.clip(0)))
+        judged = _estimate_drive(channel, observation)[:, None] * np.matmul(channel.prior_shape, missed)
+        return Posterior(observation.observed @ self.weights, np.sqrt((variance + judged).clip(0)), judged)
+
+
+def _spread_deviations(channel: Channel, variances: Floats) -> Floats:
+    """Return the variances (k,) of d^T M for deviations d of such ``variances`` (m,) that sum to 0."""
+    common = (variances @ channel.mean) ** 2 / variances.sum()  # of M, which such deviations do not show
+    return np.asarray((variances @ channel.squared_mean - common).clip(0))
 
 
 def _estimate_drive(channel: Channel, observation: Observation) -> Floats:
-    """Return (c scale)^2 of each set (G,), which vanishes where a set is everyone."""
+    """Return (c scale)^2 of each set (G,), which vanishes where a set is everyone.
+
+    It is the largest where not even that would stand out of chance: such a channel does not show how sets deviate.
+    """
     level = observation.weight * channel.records.sum() / np.maximum(observation.second, TINY)
     residual = observation.observed - observation.total[:, None] * (channel.shares @ channel.mean)
     scale = 1 / np.maximum(channel.expected_total, TINY)
     chance = np.outer(observation.weight, channel.noise_moment.diagonal())
-    chance += np.outer(observation.weight * channel.records.sum(), channel.shares @ channel.squared_mean)
-    shape = (channel.prior_shape @ channel.squared_mean * scale).sum()
-    excess = ((residual**2 - chance) * scale).sum(axis=1) + np.sqrt(2 * ((chance * scale) ** 2).sum(axis=1))
+    chance += np.outer(observation.weight * channel.records.sum(), _spread_deviations(channel, channel.shares))
+    chance *= scale
+    shape = float(_spread_deviations(channel, channel.prior_shape) @ scale)
+    rounding = JITTER * float(channel.prior_shape @ channel.squared_mean @ scale)
+    excess = (residual**2 * scale - chance).sum(axis=1) + np.sqrt(2 * (chance**2).sum(axis=1))
     least, most = np.outer(STRENGTHS[[0, -1]], observation.scale * level) ** 2
-    return np.asarray(np.clip(excess / shape, least, most))
+    is_shown = most * (shape - rounding) > chance.sum(axis=1)
+    return np.asarray(np.where(is_shown, np.clip(excess / max(shape, TINY), least, most), most))

@@ -324,7 +324,7 @@ def _bound_counts(question: ReleaseQuestion, posterior: Posterior, functionals: 
         uncertain = _split_sums(question.uncertain, posterior.values.shape, functionals)
         variance = variance + share[:, None] ** 2 * np.minimum(*uncertain)
     mean = apply_functionals(posterior.values, functionals)
-    return CountBounds(mean, variance, (totals[:, None] - others).clip(0), most)
+    return CountBounds(mean, variance, (totals[:, None] - others).clip(0), most, posterior.judged)
 
 
 def _split_sums(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:

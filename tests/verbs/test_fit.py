@@ -252,6 +252,7 @@ WITHOUT_MODEL: dict[str, tuple[str, dict[str, Any]]] = {
     "fake values": ("", {"threshold": "1/2", "fake_values": 1}),
     "compound attribute": ("", {"sensitive": ["job", "part"], "allow_certain": True}),
     "groups of values": ("", {"threshold": "1/2", "groups": {"low": {"values": [1, 2], "threshold": "3/4"}}}),
+    "always in the same buckets": ("", {"sensitive": "half", "threshold": "1/2"}),
     "does not converge": ("", {}),
 }
 
@@ -266,12 +267,13 @@ def test_what_has_no_model_answers_by_the_linear_estimator(
     if obstacle == "does not converge":
         monkeypatch.setattr(bucket_model, "CONVERGED", 0.0)
     rows, keywords = WITHOUT_MODEL[obstacle]
-    more = "'v' || row_number() OVER () % 520 AS many, row_number() OVER () // 7 % 5 AS part"
+    row = "row_number() OVER ()"
+    more = f"'v' || {row} % 520 AS many, {row} // 7 % 5 AS part, {row} % 2 AS half"
     people = write(tmp_path / "chosen.parquet", f"SELECT *, {more} FROM '{folder / 'people.parquet'}' {rows}")
     target, usual = tmp_path / "t.duckdb", {"sensitive": "job", "threshold": "1/3", "qi": ["age", "sex"]}
     api.publish(people, to=target, ledger_off=True, **(usual | keywords))  # type: ignore[arg-type]
     refused(run("fit", target), 3, obstacle, "linear")
-    value = "many = 'v2'" if keywords.get("sensitive") == "many" else "job = 2"
+    value = {"many": "many = 'v2'", "half": "half = 1"}.get(keywords.get("sensitive", "job"), "job = 2")
     answer = api.query(target, f"SELECT COUNT(*) FROM chosen WHERE {value} AND age < 40")
     assert answer.estimator == "linear"
     assert answer.as_json()["estimator"] == "linear"

@@ -14,7 +14,7 @@ from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
 from privsql.answers.answer import BASELINE, LINEAR, MODEL
 from privsql.answers.bucket_model import find_obstacle
-from privsql.answers.channel import LARGE, Channel, LinearEstimator, relative_error, remaining_variance
+from privsql.answers.channel import LARGE, Channel, LinearEstimator, has_twins, relative_error, remaining_variance
 from privsql.answers.question import EXACT, CountQuery, Explained, exact_answer, exact_statement
 from privsql.attacks import adversaries
 from privsql.attacks.suite import AttackContext, Suite
@@ -197,12 +197,14 @@ class BucketizedAnswers(answer.Answers):
         return self._find_obstacle() or find_obstacle(self._manifest.published_records, len(self.channel.records))
 
     def _find_obstacle(self) -> str | None:
-        """Return what its manifest states against a model."""
+        """Return what its manifest and its buckets state against a model."""
         if self._facts.fake_values:
             return "a release with fake values"
         if len(self._roles.sensitive) > 1:
             return "a compound attribute"
-        return "a release with groups of values" if self._manifest.parameters.get("groups") else None
+        if self._manifest.parameters.get("groups"):
+            return "a release with groups of values"
+        return "values that are always in the same buckets" if has_twins(self.channel) else None
 
     def _bound_counts(self, query: CountQuery) -> list[Estimate]:
         """Return counts by the papers' formula with the bounds that are certain."""
