@@ -5,6 +5,7 @@ SIGINT (Ctrl-C), SIGTERM and SIGHUP unwind the verb, so that it cleans up, and e
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -18,6 +19,7 @@ STOPS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
 SAME = 1.0  # seconds within which a second signal is the same wish: timeout(1) and terminals may send it twice
 AGAIN = 0.01  # seconds after which a lost interruption comes again
 ALARM = "SIGALRM"
+GARBAGE = 100000  # new objects between two searches for garbage: most of what a command makes lasts until its end
 
 
 class StopSignals:
@@ -116,6 +118,7 @@ def main() -> None:
     stop = StopSignals()
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # what is asked for and published is no other package's business
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small: its threads spend their time on waiting
+    gc.set_threshold(GARBAGE)
     try:
         stop.handle_signals()
         sys.meta_path.insert(0, WithoutPandas())
