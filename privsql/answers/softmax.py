@@ -163,11 +163,12 @@ def cover_pairs(columns: Mapping[str, Ints]) -> list[list[tuple[str, str]]]:
     tried = {name: codes[:: -(-len(codes) // ROWS_TRIED)] for name, codes in columns.items()}
     left, blocks = list(combinations(columns, 2)), []
     while left:
-        block = set(left[0])
+        block, member = set(left[0]), combine_rows([tried[name] for name in left[0]])[1]
         for name in Counter(name for pair in left for name in pair):
-            codes = [tried[each] for each in sorted(block | {name})]
-            if len(combine_rows(codes)[0]) * ROWS_OF_CELL <= len(codes[0]):
+            cells, more = np.unique(member * (int(tried[name].max()) + 1) + tried[name], return_inverse=True)
+            if len(cells) * ROWS_OF_CELL <= len(more):
                 block.add(name)
+                member = more
         blocks.append([pair for pair in left if block.issuperset(pair)])
         left = [pair for pair in left if not block.issuperset(pair)]
     return blocks
@@ -282,7 +283,8 @@ class LabelLikelihood:
     def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
         """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
         residuals = self.counts - self.counts.sum(axis=1, keepdims=True) * probabilities
-        return float((self.counts * np.log(np.maximum(probabilities, TINY))).sum()), residuals
+        some = self.counts > 0
+        return float(self.counts[some] @ np.log(np.maximum(probabilities[some], TINY))), residuals
 
     def measure_information(self, design: Design, probabilities: Floats) -> Floats:
         """Return Fisher's information of every parameter (J, K)."""

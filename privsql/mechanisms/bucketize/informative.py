@@ -52,13 +52,13 @@ BLOCKS = 4096  # of a size class: more than of even layouts, as each cuts a valu
 FINE, MOST = 2**16, 2**40  # of weights: their unit, and the largest
 
 
-def lay_out_clustered(plan: Plan, noise: Shuffler, blocks: int | None = None) -> Pieces:
+def lay_out_clustered(plan: Plan, noise: Shuffler, coarser: int) -> Pieces:
     """The layout of a plan that says how often a value may stand in a bucket of each size."""
     if plan.most is None:
         raise GuaranteeError(f"a plan by {plan.algorithm!r} does not say how often values may stand in a bucket")
     columns, start = [], 0
     for j, (size, buckets) in enumerate(plan.setting.items):
-        wide = np.array(block_widths(buckets, blocks or BLOCKS))
+        wide = np.array(block_widths(buckets, BLOCKS, coarser))
         starts = start + np.cumsum(wide) - wide
         shares = list(_draw_shares(plan.allocation[:, j], plan.most[:, j], size, wide.tolist(), noise))
         drawn = np.argsort(_shuffle_blocks(wide, noise))  # which block lies at each place
@@ -126,12 +126,12 @@ def _draw_value(ends: Ints, noise: Shuffler) -> int:
 
 
 def make_layout(
-    plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = (), blocks: int | None = None
+    plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = (), coarser: int = 1
 ) -> BucketLayout:
     """The layout of a plan: a bucket of size S gets at most F_iS records of x_i.
 
     ``trees``: sets of values that are bounded, of which every bucket gets the floor or the ceiling of their mean.
-    ``blocks``: of a size class, where buckets are clustered (``BLOCKS``, unless fewer will do to foresee a release).
+    ``coarser``: by how much fewer the blocks of a size class are, where that will do to foresee a release.
     """
     anatomy_layout = lay_out_largest_first(plan, noise) if layout == "largest-first" else None
     if anatomy_layout is not None:
@@ -139,7 +139,7 @@ def make_layout(
     if len(trees) > 1:
         return _lay_out_across(plan, TreePair(*trees), noise)
     if layout == "lumps":
-        return lay_out_clustered(plan, noise, blocks)
+        return lay_out_clustered(plan, noise, coarser)
     in_one = layout == "round-robin"  # the paper's RRA: place s of a class is bucket s mod b
     values = len(plan.allocation)
 
@@ -148,7 +148,7 @@ def make_layout(
             return trees[0].draw_line(noise)
         return np.arange(values) if in_one else np.asarray(noise.permutation(values))
 
-    widths = [[buckets] if in_one else block_widths(buckets) for buckets in plan.setting.buckets]
+    widths = [[buckets] if in_one else block_widths(buckets, coarser=coarser) for buckets in plan.setting.buckets]
     return lay_out_evenly(plan, widths, noise, draw_line)
 
 

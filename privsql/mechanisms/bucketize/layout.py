@@ -425,8 +425,8 @@ def make_block_pieces(order: Ints, share: Ints, start: int, width: int) -> tuple
     return order, share, every * start, every * width, (np.cumsum(share) - share) % width
 
 
-def block_widths(buckets: int, least: int | None = None) -> list[int]:
-    """Of the blocks of a class, as equal as can be, wider ones first; ``least``: how many there are at least."""
-    blocks = min(buckets, max(BLOCKS if least is None else least, -(-buckets // WIDEST)))
+def block_widths(buckets: int, least: int | None = None, coarser: int = 1) -> list[int]:
+    """Of the blocks of a class, as equal as can be, wider ones first; ``least``: how many, but for ``coarser`` ones."""
+    blocks = min(buckets, max((BLOCKS if least is None else least) // coarser, -(-buckets // WIDEST)))
     each, over = divmod(buckets, blocks)
     return [each + (k < over) for k in range(blocks)]

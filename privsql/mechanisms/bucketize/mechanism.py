@@ -55,6 +55,7 @@ from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, Buck
 from privsql.mechanisms.bucketize.preview import (
     LITTLE,
     NEAREST,
+    ReleasePreview,
     make_plan_facts,
     predict_curve,
     predict_thresholds,
@@ -308,10 +309,11 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     chosen = next((rule for rule in (*modest, *by_bound) if _can_be_met(db, records, rule)), None)
     if chosen is None:
         raise InfeasibleError("no threshold below certainty can be met; there are too few values or records")
+    previews: list[tuple[Bucketize, ReleasePreview]] = []
     known = {"allow_certain": True} if bounds[chosen] == 1 else {}
-    algorithm, why = _choose_algorithm(db, records, {"threshold": chosen, **known})
+    algorithm, why = _choose_algorithm(db, records, {"threshold": chosen, **known}, previews)
     params = {"kind": "bucketize", "algorithm": algorithm, "threshold": chosen, **known}
-    near = _describe_near(db, records, Bucketize.model_validate(params))
+    near = _describe_near(db, records, Bucketize.model_validate(params), previews)
     if chosen in modest:
         return Proposal(params, (*why, *near))
     worst, bound = records.labels[int(np.argmax(records.counts))], min(Fraction(1), bounds[chosen])
@@ -322,12 +324,17 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     return Proposal(params, (remark, *why, *near))
 
 
-def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """The default of ``publish``, or ``optimal`` where that can't be; and what it leaves open beside ``optimal``."""
+def _choose_algorithm(
+    db: Relations, records: Records, rule: dict[str, Any], previews: list[tuple[Bucketize, ReleasePreview]]
+) -> tuple[str, tuple[str, ...]]:
+    """The default of ``publish``, or ``optimal`` where that can't be; and what it leaves open beside ``optimal``.
+
+    ``previews``: as of ``try_preview``.
+    """
     default = Bucketize.model_validate(rule).algorithm
     outcomes = {}
     for name in dict.fromkeys((default, "optimal")):
-        preview = try_preview(db, records, {**rule, "algorithm": name}, LITTLE)
+        preview = try_preview(db, records, {**rule, "algorithm": name}, LITTLE, previews)
         if isinstance(preview, str):
             return "optimal", ()
         if preview.channel is None:
@@ -343,10 +350,12 @@ def _choose_algorithm(db: Relations, records: Records, rule: dict[str, Any]) -> 
     )
 
 
-def _describe_near(db: Relations, records: Records, params: Bucketize) -> list[str]:
+def _describe_near(
+    db: Relations, records: Records, params: Bucketize, previews: list[tuple[Bucketize, ReleasePreview]]
+) -> list[str]:
     """Return what three of the ``NEAREST`` multiples of a threshold are predicted to give, one line each."""
     lines: list[str] = []
-    for row in predict_thresholds(db, records, params, NEAREST, LITTLE):
+    for row in predict_thresholds(db, records, params, NEAREST, LITTLE, previews):
         belief, error = row.figures.get("learning_belief"), row.figures.get("count_error")
         if belief is not None:
             errs = "" if error is None else f", a count of 200 to 1,000 records is off by about {error:.1%}"
@@ -358,7 +367,7 @@ def _describe_near(db: Relations, records: Records, params: Bucketize) -> list[s
 
 def _can_be_met(db: Relations, records: Records, rule: str) -> bool:
     try:
-        search(db, records, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}))
+        search(db, records, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}), proving=False)
     except InfeasibleError:
         return False
     return True

@@ -193,11 +193,12 @@ class Optimum:
     proof: Proof
 
 
-def search_optimum(problem: BucketProblem, start: Setting | None) -> Optimum | None:
+def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bool = True) -> Optimum | None:
     """Least-Loss setting over all usable sizes; None if none is found to exist.
 
     ``start`` is a valid setting to improve on (from two sizes, say). Nodes are counted, never
-    seconds, so that the same problem has the same setting on any machine and at any load.
+    seconds, so that the same problem has the same setting on any machine and at any load. ``proving``: else a setting
+    beside the relaxation will do, if there is one and records are many.
     """
     if not len(problem.sizes):
         return None
@@ -206,7 +207,8 @@ def search_optimum(problem: BucketProblem, start: Setting | None) -> Optimum | N
         return None
     best = min((s for s in (start, round_relaxation(relaxation)) if s is not None), key=lambda s: s.loss, default=None)
     proved = False
-    for width in (None,) if problem.records < TINY else (3, 12, None):
+    near = best is not None and not proving
+    for width in (None,) if problem.records < TINY else () if near else (3, 12, None):
         if best is not None and best.loss == relaxation.lower_bound:
             break
         candidate, proved = _solve_integer(relaxation, best, width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
-from privsql.mechanisms.bucketize.informative import BLOCKS, make_layout
+from privsql.mechanisms.bucketize.informative import make_layout
 from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize, BucketizePlan
 from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
 from privsql.mechanisms.bucketize.search import PlannedAssignment, find_plan, imply_beliefs, search
@@ -59,16 +59,20 @@ MOST = 1_000_000  # records of which a plan draws a layout bucket by bucket
 class Effort:
     """How much is drawn and fitted to foresee a release: ``plan`` spends the whole, and ``init`` less, thrice.
 
-    ``blocks`` of a clustered trial layout; of ``dealt`` records at most beliefs are measured, by a model of labels that
-    climbs by ``schedule``.
+    ``coarser``: by how much fewer the blocks of a trial layout are; of ``dealt`` records at most beliefs are measured,
+    by a model of labels, first of ``labels`` at most, that climbs by ``schedule``. ``proving``: a search also bounds
+    the loss of all settings.
     """
 
-    blocks: int
+    coarser: int
     dealt: int
+    labels: int
     schedule: Schedule
+    proving: bool
 
 
-WHOLE, LITTLE = Effort(BLOCKS, 6_000, Schedule(15, 4, 8, 20)), Effort(BLOCKS // 8, 4_000, Schedule(10, 3, 6, 12))
+WHOLE = Effort(1, 6_000, 4_000, Schedule(15, 4, 8, 20), proving=True)
+LITTLE = Effort(8, 3_000, 2_000, Schedule(8, 3, 5, 8), proving=False)
 
 
 class ReleasePreview(NamedTuple):
@@ -83,7 +87,11 @@ class ReleasePreview(NamedTuple):
 def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
     """Return the facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
     preview = preview_release(db, source, params, stored=source.history.setting)
-    predicted = predict_release(source, preview, lambda: LabelledRecords.read(db, source)) if db.keeps_order else None
+    predicted = (
+        predict_release(source, preview, lambda: ModelPredictor(LabelledRecords.read(db, source)))
+        if db.keeps_order
+        else None
+    )
     figures = {} if predicted is None else {"learning_belief": predicted.belief, "count_error": predicted.error}
     remarks = _list_remarks(preview.facts, preview.problem, params)
     return BucketizePlan.join_parts(preview.facts, remarks=remarks, **figures)
@@ -97,7 +105,7 @@ def preview_release(
     stored: Mapping[str, object] | None = None,
 ) -> ReleasePreview:
     """Return what counts and a trial layout tell; ``stored`` and errors as of ``search``."""
-    plan, problem = search(db, source, params, stored)
+    plan, problem = search(db, source, params, stored, proving=effort.proving)
     even = params.effective_layout in ("blocks", "round-robin")
     assignment = PlannedAssignment(plan, problem, even=even, fakes=bool(params.fake_values))
     facts = plan_facts(plan, problem, params, sum(source.counts))
@@ -113,11 +121,22 @@ def preview_release(
 
 
 def try_preview(
-    db: Relations, source: Records, keywords: dict[str, Any], effort: Effort = WHOLE
+    db: Relations,
+    source: Records,
+    keywords: dict[str, Any],
+    effort: Effort = WHOLE,
+    previews: list[tuple[Bucketize, ReleasePreview]] | None = None,
 ) -> ReleasePreview | str:
-    """Return what counts and a trial layout tell of parameters, or why nothing would be published by them."""
+    """Return what counts and a trial layout tell of parameters, or why nothing would be published by them.
+
+    ``previews``: those with the same effort, of which none is made twice.
+    """
+    previews = [] if previews is None else previews
     try:
-        preview = preview_release(db, source, Bucketize.model_validate(keywords), effort)
+        params = Bucketize.model_validate(keywords)
+        known = next((one for stated, one in previews if stated == params), None)
+        preview = known or preview_release(db, source, params, effort)
+        previews.append((params, preview))
     except ValidationError as error:
         return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
     except (InfeasibleError, UsageError) as error:
@@ -132,7 +151,7 @@ def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize, effort: Ef
         return None
     laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan
     noise = seed_key(1).random_generator("plan")
-    return make_layout(laid, params.effective_layout, noise, problem.trees, effort.blocks).list_runs(laid.setting)
+    return make_layout(laid, params.effective_layout, noise, problem.trees, effort.coarser).list_runs(laid.setting)
 
 
 def _preview_channel(runs: BucketRuns | None, facts: BucketFacts) -> Channel | None:
@@ -199,7 +218,7 @@ def _column_texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
 # here its mean over questions like those of ``evaluate``: equality on one to three columns, and any value.
 
 READ = 40_000  # records that are read, at most
-FIRST_LABELS, FIRST_SHARE = 4_000, 0.4  # by which eta is found
+FIRST_SHARE = 0.4  # of the labels by which eta is found
 HELD_OUT = 0.1  # of the records by an attacker
 LOW, HIGH = 200, 1_000  # of the counts
 CONDITIONS = 400
@@ -245,7 +264,7 @@ class LabelledRecords:
 
 
 def predict_release(
-    source: Records, preview: ReleasePreview, read: Callable[[], LabelledRecords], effort: Effort = WHOLE
+    source: Records, preview: ReleasePreview, read: Callable[[], ModelPredictor]
 ) -> PredictedModel | None:
     """Return what a model would know of a planned release; None where no model is fitted, or no layout is drawn."""
     facts, roles = preview.facts, source.roles
@@ -253,24 +272,52 @@ def predict_release(
         return None
     if preview.runs is None or find_obstacle(preview.problem.records, len(source.counts)):
         return None
-    predicted = predict_model(read(), preview.runs, effort)
+    predicted = read().predict(preview.runs)
     return replace(predicted, error=None) if preview.problem.bounds else predicted  # an attacker fits one all the same
 
 
-def predict_model(labelled: LabelledRecords, runs: BucketRuns, effort: Effort = WHOLE) -> PredictedModel:
-    """Return what a model would know of records in buckets with the lists of ``runs``, by labels instead of a fit."""
-    noise = seed_key(1).random_generator("prediction")
-    bucket, slots = _choose_lists(runs, min(effort.dealt, len(labelled.labels) // 3))
-    dealt = _choose_records(labelled.labels, slots, noise)
-    left = noise.permutation(np.setdiff1d(np.arange(len(labelled.labels)), dealt))
-    attacked = min(int(labelled.counts.sum()), LEARNING_SAMPLE) * (1 - HELD_OUT)
+@dataclass(frozen=True)
+class ModelPredictor:
+    """Predict models of several releases of the same records: labels, the first fit and questions are shared."""
 
-    def measure(share: float, most: float = np.inf) -> PosteriorSums:
-        taught = labelled.select_records(left[: max(1, int(min(share * attacked, most)))])
-        return measure_posterior(taught, labelled.select_records(dealt), bucket, slots, effort.schedule)
+    labelled: LabelledRecords
+    effort: Effort = WHOLE
 
-    found = measure(measure(FIRST_SHARE, FIRST_LABELS).share)
-    return PredictedModel(found.belief, found.predict_error(*_draw_questions(labelled, noise)))
+    @cached_property
+    def order(self) -> NDArray[np.intp]:
+        """Return the records in random order, those of the first fit first."""
+        return seed_key(1).random_generator("prediction").permutation(len(self.labelled.labels))
+
+    @property
+    def attacked(self) -> float:
+        """Return the number of records to which an attacker fits a model."""
+        return min(int(self.labelled.counts.sum()), LEARNING_SAMPLE) * (1 - HELD_OUT)
+
+    @cached_property
+    def first_fit(self) -> LabelFit:
+        """Return the fit to the first labels, which finds eta."""
+        number = min(int(FIRST_SHARE * self.attacked), self.effort.labels, len(self.order) // 3)
+        return self._fit_labels(self.order[: max(1, number)])
+
+    @cached_property
+    def questions(self) -> tuple[Floats, Floats]:
+        """Return the questions of which the error is predicted, as ``predict_error`` takes them."""
+        return _draw_questions(self.labelled, seed_key(1).random_generator("questions"))
+
+    def predict(self, runs: BucketRuns) -> PredictedModel:
+        """Return what a model would know of records in buckets with the lists of ``runs``, by labels and no fit."""
+        records, first = len(self.order), self.first_fit
+        bucket, slots = _choose_lists(runs, min(self.effort.dealt, records // 3))
+        rest = self.order[first.records :]
+        dealt = rest[_choose_records(self.labelled.labels[rest], slots, seed_key(1).random_generator("dealt"))]
+        lists = self.labelled.select_records(dealt), bucket, slots
+        left = self.order[~np.isin(self.order, dealt)]
+        taught = left[: max(1, int(measure_posterior(first, *lists).share * self.attacked))]
+        found = measure_posterior(self._fit_labels(taught), *lists)
+        return PredictedModel(found.belief, found.predict_error(*self.questions))
+
+    def _fit_labels(self, chosen: NDArray[np.intp]) -> LabelFit:
+        return LabelFit.from_records(self.labelled.select_records(chosen), self.effort.schedule)
 
 
 def _draw_questions(labelled: LabelledRecords, noise: np.random.Generator) -> tuple[Floats, Floats]:
@@ -343,22 +390,36 @@ class PosteriorSums:
         return float(np.sqrt(2 / np.pi * variance).mean())
 
 
-def measure_posterior(
-    taught: LabelledRecords, dealt: LabelledRecords, bucket: Ints, slots: Ints, schedule: Schedule
-) -> PosteriorSums:
+@dataclass(frozen=True)
+class LabelFit:
+    """A model that is fitted to the labels of some ``records``; ``offset`` (K,): log-odds of the values' shares."""
+
+    records: int
+    features: FeatureMap
+    theta: Floats
+    offset: Floats
+
+    @staticmethod
+    def from_records(taught: LabelledRecords, schedule: Schedule) -> LabelFit:
+        """Fit the model."""
+        values, offset = len(taught.counts), np.log(np.maximum(taught.counts, 1) / taught.counts.sum())
+        first, member, sizes = combine_rows(list(taught.columns.values()))
+        columns = {name: column[first] for name, column in taught.columns.items()}
+        features = FeatureMap(columns, sizes)
+        design, labels = features.make_design(columns, sizes), np.zeros((len(first), values))
+        np.add.at(labels, (member, taught.labels), 1)
+        theta = fit_softmax(design, LabelLikelihood(labels), offset, start_fit(design, values), schedule).theta
+        return LabelFit(len(taught.labels), features, theta, offset)
+
+
+def measure_posterior(fit: LabelFit, dealt: LabelledRecords, bucket: Ints, slots: Ints) -> PosteriorSums:
     """Return what is believed of ``dealt`` records in buckets (s,) that list their values, after labels of others."""
-    values, offset = len(taught.counts), np.log(np.maximum(taught.counts, 1) / taught.counts.sum())
-    first, member, sizes = combine_rows(list(taught.columns.values()))
-    columns = {name: column[first] for name, column in taught.columns.items()}
-    features = FeatureMap(columns, sizes)
-    design, labels = features.make_design(columns, sizes), np.zeros((len(first), values))
-    np.add.at(labels, (member, taught.labels), 1)
-    theta = fit_softmax(design, LabelLikelihood(labels), offset, start_fit(design, values), schedule).theta
+    values = len(dealt.counts)
     entries, count = np.unique(bucket * values + slots, return_counts=True)
     arrays = ReleaseArrays(dealt.columns, bucket, entries // values, entries % values, count, [None] * values)
-    prepared = prepare_release(arrays, features)
+    prepared = prepare_release(arrays, fit.features)
     likelihood = prepared.likelihood
-    probabilities = prepared.design.probabilities(theta, offset)
+    probabilities = prepared.design.probabilities(fit.theta, fit.offset)
     belief, power = calibrate_power(likelihood, probabilities)
     probabilities = raise_power(probabilities, power)
     _, value, weight = list_weights(likelihood, probabilities)
@@ -390,10 +451,18 @@ def predict_curve(db: Relations, source: Records, params: Bucketize) -> Curve:
 
 
 def predict_thresholds(
-    db: Relations, source: Records, params: Bucketize, factors: Sequence[Fraction], effort: Effort = WHOLE
+    db: Relations,
+    source: Records,
+    params: Bucketize,
+    factors: Sequence[Fraction],
+    effort: Effort = WHOLE,
+    previews: list[tuple[Bucketize, ReleasePreview]] | None = None,
 ) -> Iterator[Alternative]:
-    """Yield the multiples of the stated threshold by ``factors``; ``UsageError`` if a query or buckets state it."""
-    rule, read = params.threshold.default, cache(lambda: LabelledRecords.read(db, source))
+    """Yield the multiples of the stated threshold by ``factors``; ``UsageError`` if a query or buckets state it.
+
+    ``previews``: as of ``try_preview``.
+    """
+    rule, read = params.threshold.default, cache(lambda: ModelPredictor(LabelledRecords.read(db, source), effort))
     if rule is None or params.setting is not None:
         raise UsageError("curve: give one threshold, such as '8*f + 0.02', in place of a query or a setting")
     stated = params.model_dump(mode="json", exclude_none=True)
@@ -402,12 +471,12 @@ def predict_thresholds(
         if not scaled.slope and scaled.intercept >= 1:
             continue
         threshold = {**stated["threshold"], "default": str(scaled)}
-        preview = try_preview(db, source, stated | {"threshold": threshold}, effort)
+        preview = try_preview(db, source, stated | {"threshold": threshold}, effort, previews)
         if isinstance(preview, str):
             yield Alternative(str(scaled), {}, preview)
             continue
         figures: dict[str, Figure] = {"highest_belief": preview.facts.peak}
-        predicted = predict_release(source, preview, read, effort) if db.keeps_order else None
+        predicted = predict_release(source, preview, read) if db.keeps_order else None
         if predicted is not None:
             figures |= {"learning_belief": predicted.belief, "count_error": predicted.error}
         yield Alternative(str(scaled), figures)

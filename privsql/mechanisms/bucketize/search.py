@@ -105,10 +105,11 @@ def multi_size(problem: BucketProblem) -> Setting | None:
 ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal", "informative")
 
 
-def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None = None) -> Plan:
+def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None = None, proving: bool = True) -> Plan:
     """The plan of ``algorithm`` for ``problem``, with a certified lower bound of every plan's Loss.
 
-    ``stated``: the setting itself, of ``setting``. Raises ``InfeasibleError`` with the violated Hall set and the
+    ``stated``: the setting itself, of ``setting``; ``proving``: else other algorithms than ``optimal`` have no bound,
+    and that one does not close the gap to its own. Raises ``InfeasibleError`` with the violated Hall set and the
     nearest feasible threshold, ``UsageError`` for bounds that the algorithm does not keep, and ``GuaranteeError`` if
     the independent check rejects what a search found.
     """
@@ -121,11 +122,11 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
     proof: Proof = "none"
     lower_bound, lasted = 0, time.thread_time() - clock
     if algorithm == "optimal" and len(problem.sizes):
-        best = optimal.search_optimum(problem, setting)
+        best = optimal.search_optimum(problem, setting, proving=proving)
         if best is not None:
             setting, lower_bound, proof = best.setting, best.lower_bound, best.proof
         lasted = time.thread_time() - clock
-    elif setting is not None:
+    elif setting is not None and proving:
         lower_bound = optimal.lower_bound(problem)
         proof = "certificate" if lower_bound == setting.loss else "none"
     if setting is None:
@@ -270,11 +271,17 @@ def spread_left_out(bids: Bids, left: Ints, counts: Ints, noise: Shuffler) -> Bi
 
 
 def search(
-    db: Relations, domain: Records, params: Bucketize, stored: Mapping[str, object] | None = None
+    db: Relations,
+    domain: Records,
+    params: Bucketize,
+    stored: Mapping[str, object] | None = None,
+    *,
+    proving: bool = True,
 ) -> tuple[Plan, BucketProblem]:
     """The setting and what it is for; raises ``InfeasibleError``, and ``UsageError`` for a wrong threshold.
 
     ``stored``: a ``StoredPlan`` of an earlier release by the same request, which takes the place of a search.
+    ``proving``: as of ``find_plan``.
     """
     values = compute_thresholds(db, domain, params.threshold) if domain.counts else ()
     counts = np.array(domain.counts, dtype=np.int64)
@@ -299,7 +306,7 @@ def search(
     def plan_of(problem: BucketProblem) -> Plan:
         if stored is not None:
             return restore_plan(problem, params.algorithm, stored)
-        return find_plan(problem, params.algorithm, stated=stated)
+        return find_plan(problem, params.algorithm, stated=stated, proving=proving)
 
     if not params.fake_values or params.uneven_fakes == "state":
         return plan_of(problem), problem

@@ -11,7 +11,7 @@ import pytest
 
 import privsql as api
 from privsql.mechanisms.bucketize.layout import runs_from_entries
-from privsql.mechanisms.bucketize.preview import LabelledRecords, PosteriorSums, predict_model
+from privsql.mechanisms.bucketize.preview import LabelledRecords, ModelPredictor, PosteriorSums
 from support.commands import refused, run, succeeded
 
 if TYPE_CHECKING:
@@ -37,12 +37,14 @@ def label_records(columns: dict[str, np.ndarray]) -> LabelledRecords:
 def test_columns_that_tell_nothing_leave_the_share_of_the_list(size: int) -> None:
     noise = np.random.default_rng(1)
     columns = {"a": noise.integers(0, 4, RECORDS), "b": noise.normal(size=RECORDS)}
-    assert predict_model(label_records(columns), list_buckets(size)).belief == pytest.approx(1 / size, abs=0.06)
+    assert ModelPredictor(label_records(columns)).predict(list_buckets(size)).belief == pytest.approx(
+        1 / size, abs=0.06
+    )
 
 
 def test_a_column_that_tells_all_leaves_nothing_open() -> None:
     columns = {"a": np.arange(RECORDS) % VALUES}
-    predicted = predict_model(label_records(columns), list_buckets(4))
+    predicted = ModelPredictor(label_records(columns)).predict(list_buckets(4))
     assert predicted.belief > 0.97
     assert predicted.error is not None
     assert predicted.error < 0.01
@@ -51,7 +53,7 @@ def test_a_column_that_tells_all_leaves_nothing_open() -> None:
 @pytest.mark.slow
 def test_prediction_is_the_same_again() -> None:
     columns = {"a": np.arange(RECORDS) // 3 % VALUES}
-    one, other = (predict_model(label_records(columns), list_buckets(4)) for _ in range(2))
+    one, other = (ModelPredictor(label_records(columns)).predict(list_buckets(4)) for _ in range(2))
     assert one == other
 
 

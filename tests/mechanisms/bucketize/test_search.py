@@ -947,6 +947,18 @@ def test_search_is_deterministic() -> None:
         assert (first.allocation == second.allocation).all()
 
 
+def test_a_search_that_proves_nothing_solves_no_integer_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its setting of many records is valid, and nearly as good; the bound of its relaxation holds for both."""
+    problem = by_rule(occ_like(), "8*f + 0.02")
+    proved = find_plan(problem, "optimal")
+    monkeypatch.delattr(scipy.optimize, "milp")
+    plan, two = (find_plan(problem, one, proving=False) for one in ("optimal", "two-size"))
+    assert_exact(problem, plan)
+    assert_exact(problem, two)
+    assert plan.lower_bound <= proved.loss <= plan.loss <= 1.001 * proved.loss
+    assert (two.lower_bound, two.proof) == (0, "none")
+
+
 def test_what_is_searched_is_bounded_by_nodes_and_never_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a problem that takes all of them, twice, with the same certificate."""
     bounds: list[dict[str, Any]] = []
