@@ -117,8 +117,12 @@ def make_fake_value_channel(
             raise EngineError("the release is damaged: it does not state how often each of its values is real")
         everywhere = np.maximum(listed_here if listed is None else listed, 1)
         records = np.array(real, dtype=np.float64) * listed_here / everywhere
-    absent = scipy.sparse.diags_array((covered == 0).astype(np.float64))  # in no bucket of a sample
-    mean = scipy.sparse.diags_array(1 / np.where(covered == 0, 1.0, covered)) @ (matrix + absent)
+    absent = (covered == 0).astype(np.float64)  # in no bucket of a sample
+    scale = 1 / (covered + absent)
+    if isinstance(matrix, np.ndarray):  # scipy takes long to import
+        mean: Matrix = scale[:, None] * (matrix + np.diag(absent))
+    else:
+        mean = scipy.sparse.diags_array(scale) @ (matrix + scipy.sparse.diags_array(absent))
     return FakeValueChannel(
         Channel(mean, matrix, np.maximum(records, FEWEST)),
         {one.size: 1 / (one.size + one.fakes) for one in classes},

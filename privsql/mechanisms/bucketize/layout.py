@@ -135,11 +135,20 @@ def _make_rows(one: SizeClass, entries: tuple[Ints, Codes, NDArray[np.int32]], b
     return pa.record_batch(columns, schema=COMPOSITION)
 
 
+FEW = 2**22  # steps of a product that are counted without a sparse matrix
+
+
 def _count_pairs(one: SizeClass, values: int) -> tuple[Ints, Ints, Ints]:
     """First, second and pairs, sorted, of the values that meet in the buckets of a class: C^T diag(length) C, C the
     counts of the runs.
     """
     run, code, times = one.entries
+    if len(one.first) * values**2 <= FEW:  # scipy takes longer to import
+        dense = np.zeros((len(one.first), values), dtype=np.int64)
+        dense[run, code] = times
+        square = np.triu(dense.T @ (dense * one.length[:, None]))
+        first, second = np.nonzero(square)
+        return first, second, square[first, second]
     counts = scipy.sparse.csr_array((times.astype(np.int64), (run, code)), shape=(len(one.first), values))
     weighted = scipy.sparse.csr_array((times * one.length[run], (run, code)), shape=counts.shape)
     product = scipy.sparse.triu(counts.T @ weighted, format="csr")

@@ -89,6 +89,8 @@ def incidence_matrix(bounds: Sequence[GroupBound], values: int) -> scipy.sparse.
 def make_families(bounds: Sequence[GroupBound], values: int) -> tuple[GroupTree, ...]:
     """One tree, or two, that hold all sets; none if nothing is bounded. ``UsageError`` names sets that need a third."""
     binding = sorted((one for one in bounds if one.threshold < 1), key=lambda one: -len(one.members))
+    if not binding:
+        return ()
     side = _assign_sides(binding, _find_crossings(binding, values))
     parts = [[one for one, its_side in zip(binding, side, strict=True) if its_side == k] for k in (0, 1)]
     return tuple(_make_tree(part, values) for part in parts if part)

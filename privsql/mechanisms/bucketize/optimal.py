@@ -161,8 +161,23 @@ class Relaxation:
             self.reduced = tuple(c - level * int(s) for c, s in zip(cost, self.problem.sizes, strict=True))
 
 
-def lower_bound(problem: BucketProblem) -> int:
-    """Certified lower bound of the Loss of every valid setting; 0 if the relaxation can't be solved."""
+def bound_by_size(problem: BucketProblem) -> int:
+    """Return the Loss of the most buckets that sizes allow, as equal as can be: no setting has less.
+
+    (S - 1)^2 is convex, so that equal buckets have the least sum of as many, and more buckets have less.
+    """
+    buckets = problem.records // int(problem.sizes[0])
+    size, larger = divmod(problem.records, buckets)
+    return larger * size**2 + (buckets - larger) * (size - 1) ** 2
+
+
+def lower_bound(problem: BucketProblem, loss: int | None = None) -> int:
+    """Certified lower bound of the Loss of every valid setting; 0 if the relaxation can't be solved.
+
+    ``loss``: of a valid setting, which may need no relaxation.
+    """
+    if loss == bound_by_size(problem):
+        return loss
     relaxation = Relaxation(problem)
     relaxation.solve()
     return relaxation.lower_bound
@@ -202,6 +217,8 @@ def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bo
     """
     if not len(problem.sizes):
         return None
+    if start is not None and start.loss == bound_by_size(problem):
+        return Optimum(start, start.loss, "certificate")
     relaxation = Relaxation(problem)
     if not relaxation.solve() or relaxation.solution is None:
         return None

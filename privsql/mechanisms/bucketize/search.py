@@ -127,7 +127,7 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
             setting, lower_bound, proof = best.setting, best.lower_bound, best.proof
         lasted = time.thread_time() - clock
     elif setting is not None and proving:
-        lower_bound = optimal.lower_bound(problem)
+        lower_bound = optimal.lower_bound(problem, setting.loss)
         proof = "certificate" if lower_bound == setting.loss else "none"
     if setting is None:
         informed = algorithm == "informative" and problem.records  # which is to place all records

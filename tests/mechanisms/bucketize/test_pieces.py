@@ -47,6 +47,17 @@ def test_long_runs_are_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (pieces.rank_places() == ranked).all()
 
 
+def test_pairs_are_counted_alike_by_a_sparse_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    for number in range(20):
+        plan = random_plan(rng)
+        runs = make_layout(plan, "blocks", seed_key(number).random_generator("layout")).list_runs(plan.setting)
+        monkeypatch.setattr(layout, "FEW", 2**62)
+        dense = runs.count_meetings()
+        monkeypatch.setattr(layout, "FEW", 0)
+        assert runs.count_meetings().equals(dense)
+
+
 def test_a_wrong_table_has_no_runs() -> None:
     """A bucket with a record too many, one too few, or one beyond the last is no release."""
     setting = Setting.from_counts({2: 3})

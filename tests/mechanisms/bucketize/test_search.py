@@ -493,6 +493,8 @@ def test_optimal_equals_brute_force(problem: BucketProblem) -> None:
     found = optimal.search_optimum(problem, None) if len(problem.sizes) else None
     assert (found.setting.loss if found else None) == best
     if found is not None:
+        assert optimal.bound_by_size(problem) <= best
+        assert found == replace(optimal.search_optimum(problem, found.setting), proof=found.proof)
         assert found.lower_bound == found.setting.loss  # so few records are proved by enumeration
         assert valid(problem, dict(found.setting.items))
         assert optimal.lower_bound(problem) <= found.setting.loss
