@@ -26,8 +26,8 @@ KEY_BYTES = 32
 class Shuffler(Protocol):
     """Draws uniform permutations and integers for mechanisms. Tests replace it by one that enumerates."""
 
-    def integers(self, low: int, high: int, size: int) -> NDArray[Any]:
-        """Return ``size`` independent integers, uniform on low..high-1, exactly."""
+    def integers(self, low: int, high: int, size: int | None = None) -> Any:
+        """Return ``size`` independent integers, or one, uniform on low..high-1, exactly."""
 
     def permutation(self, items: int | NDArray[Any]) -> NDArray[Any]:
         """Return ``items`` (or 0..items-1) in uniformly random order."""

@@ -117,8 +117,10 @@ class Enumerator:
         """The next outcome of this call, in place."""
         items[:] = items[self._order(len(items))]
 
-    def integers(self, low: int, high: int, size: int) -> Ints:
+    def integers(self, low: int, high: int, size: int | None = None) -> Any:
         """The next outcome of this call."""
+        if size is None:
+            return int(self.integers(low, high, 1)[0])
         choice = self._chosen((high - low) ** size)
         digits = [choice // (high - low) ** i % (high - low) for i in range(size)]
         return np.array([low + digit for digit in digits], dtype=np.int64)

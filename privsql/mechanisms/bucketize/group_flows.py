@@ -265,7 +265,7 @@ def _split_partners(parts: Ints, values: Ints, trees: Sequence[GroupTree], noise
     graph = scipy.sparse.coo_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(2 * number, 2 * number))
     label = scipy.sparse.csgraph.connected_components(graph, directed=False)[1].astype(np.int64)
     one, opposite = label[:number], label[number:]
-    coin = noise.integers(0, 2, 2 * number)[np.minimum(one, opposite)]
+    coin: Ints = noise.integers(0, 2, 2 * number)[np.minimum(one, opposite)]
     return np.where(one < opposite, coin, 1 - coin)
 
 

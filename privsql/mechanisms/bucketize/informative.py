@@ -118,7 +118,7 @@ def _fill_block(left: Ints, most: Ints, block: tuple[int, int, int], noise: Shuf
 
 def _draw_value(ends: Ints, noise: Shuffler) -> int:
     """A value in proportion to its weight; ``ends`` (m,): sums of weights."""
-    return int(ends.searchsorted(noise.integers(0, int(ends[-1]), 1)[0], side="right"))
+    return int(ends.searchsorted(noise.integers(0, int(ends[-1])), side="right"))
 
 
 # Arrangement ----------------------------------------------------------------------------------------------------------

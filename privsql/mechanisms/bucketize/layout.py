@@ -418,7 +418,7 @@ def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: 
         for width in blocks:
             order = line()
             order = order[left[order] > 0]
-            offset = int(noise.integers(0, rest, 1)[0]) if width < rest else 0
+            offset = int(noise.integers(0, rest)) if width < rest else 0
             # Their sums over neighbours are the floor or the ceiling of what is due.
             share = np.diff((np.cumsum(left[order] * width) + offset) // rest, prepend=0)
             left[order] -= share

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -591,7 +591,7 @@ class Fixed:
     def begin(self) -> None:
         self._drawn = seed_key(self.seed).random_generator("structure")
 
-    def integers(self, low: int, high: int, size: int) -> NDArray[np.int64]:
+    def integers(self, low: int, high: int, size: int | None = None) -> Any:
         return self._drawn.integers(low, high, size)
 
     def permutation(self, items: int | NDArray[np.int64]) -> NDArray[np.int64]:
