@@ -492,7 +492,7 @@ def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Ha
 
 def count_pairs(pairs: Hashes, room: int) -> tuple[Ints, Ints, Ints]:
     """Return of sorted pairs every different one, as both of its numbers, and how often it occurs: (k,) each."""
-    begins = np.flatnonzero(np.append(True, pairs[1:] != pairs[:-1]))
+    begins = np.flatnonzero(np.append(True, pairs[1:] != pairs[:-1])[: len(pairs)])
     first, second = pairs[begins] >> np.uint64(room), extract_bits(pairs[begins], 0, 2**room)
     return first.view(np.int64), second, np.diff(begins, append=len(pairs))
 

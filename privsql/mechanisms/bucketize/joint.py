@@ -31,9 +31,11 @@ from sqlglot import exp
 
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Holes, Roles, column, fill, same_columns, temp_table
-from privsql.model.packing import count_pairs
+from privsql.model.packing import BATCH, count_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -45,7 +47,8 @@ OPEN = 1_000_000  # of them that may be open for flows to be looked for
 ROUNDS = 30  # of tightening; more would tell more
 PROGRESS = 0.01  # share of what is open that a round must settle for another one
 TOGETHER, FAKES, LEFT_OUT = -2, -1, -1  # the q that count as one, the q of fakes, the bucket of records left out
-MOST_NAMED = 10
+AT_ONCE = 2**20  # records that are counted at a time
+SHIFT = 32  # bits of a value beside a bucket
 LARGEST = 2**31 - 1  # that a flow can hold
 KINDS = ("own", "lying", "listed")  # (q, x), (q, g), (g, x)
 FIRST = ("by_value", "by_bucket")  # what is joined first: the first two kinds, or the last two
@@ -72,6 +75,9 @@ class MarginRows:
         return MarginRows(*(part[chosen] for part in (self.first, self.second, self.least, self.most)))
 
 
+NO_ROWS = MarginRows(*[np.zeros(0, dtype=np.int64)] * 4)
+
+
 @dataclass(frozen=True)
 class MarginSums:
     """Sums of one kind: to which of them each y belongs (T,), and between what each lies (k,)."""
@@ -79,10 +85,6 @@ class MarginSums:
     place: Ints
     least: Ints
     most: Ints
-
-    def without(self, y: Ints) -> MarginSums:
-        """The sums of the others, where so much (k,) is known."""
-        return replace(self, least=np.maximum(self.least - y, 0), most=self.most - y)
 
     def add_up(self, y: Ints) -> Ints:
         """The sums of y (k,); exact, as they are far below 2^53."""
@@ -101,13 +103,11 @@ def compare_jointly(
     db: Relations, manifest: Manifest, source: Records, *, fakes: int, left_out: bool
 ) -> JointComparison:
     """Compare the relations that the checks have named with the source's records."""
-    rows = _add_fakes_and_left_out(_count_margins(db, manifest, source), fakes=fakes, left_out=left_out)
-    records = int(rows["own"].most[rows["own"].first != FAKES].sum())
+    margins = _count_margins(db, manifest, source, fakes=fakes, left_out=left_out)
+    rows, known = margins.rows, margins.known
     merged = bool((rows["own"].first == TOGETHER).any())
-    rows, placed, known = _place_single(rows)
     met = _find_meetings(db, rows)
     sums = {name: MarginSums(met[name].to_numpy().astype(np.int64), one.least, one.most) for name, one in rows.items()}
-    sums["listed"] = sums["listed"].without(placed)
     bounds = tighten_bounds(sums)
     texts = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa_columns()]
     values = [
@@ -115,34 +115,146 @@ def compare_jointly(
     ]
     known += int(bounds.low[rows["own"].first[sums["own"].place] != FAKES].sum())
     return JointComparison(
-        _explain_wrong(rows, bounds.wrong, values), _explain_compared(records, known, bounds, merged=merged)
+        _explain_wrong(rows, bounds.wrong, values), _explain_compared(margins.records, known, bounds, merged=merged)
     )
 
 
 # The three kinds of sums ---
 
 
-def _count_margins(db: Relations, manifest: Manifest, source: Records) -> dict[str, MarginRows]:
-    roles, values = manifest.roles, temp_table("v_values")
-    listed: Holes = {"st": temp_table("v_st"), "values": values, "same_value": same_columns("st", "v", roles.sa_keys)}
-    counted = _count_packed(db, roles, source) or _count_in_sql(db, roles, source)
-    own, lying = _join_frequent(*counted, max(map(int, manifest.facts["setting"])))
-    return {"own": own, "lying": lying, "listed": _read_margin(db, fill("verify/bucket_values", listed))}
+@dataclass(frozen=True)
+class Margins:
+    """The three kinds of sums of the records whose place is not known; ``known``: of how many others it is."""
+
+    rows: dict[str, MarginRows]
+    known: int
+    records: int
 
 
-def _count_packed(db: Relations, roles: Roles, source: Records) -> tuple[MarginRows, MarginRows] | None:
-    """Count (q, x) and (q, g) among integers; None where these do not hold them."""
+@dataclass(frozen=True)
+class SourceSums:
+    """(q, x) and (q, g) of the q that have several values and lie in several buckets.
+
+    ``known`` (r,) ascending: bucket and value of every other record, as ``join_numbers`` writes them; ``had`` (m,): the
+    records of each value.
+    """
+
+    own: MarginRows
+    lying: MarginRows
+    known: Ints
+    had: Ints
+
+    @staticmethod
+    def collect(parts: Iterable[tuple[MarginRows, MarginRows]], *, place: bool, left_out: bool) -> SourceSums:
+        """Collect (q, x) and (q, g), parts of which number their q from 0; ``place``: find what is known."""
+        own, lying, known, had, first = [NO_ROWS], [NO_ROWS], [NO_ROWS.first], NO_ROWS.first, 0
+        for by_value, by_bucket in parts:
+            counts = np.bincount(by_value.second, by_value.least, len(had)).astype(np.int64)
+            counts[: len(had)] += had
+            had = counts
+            both = by_value, (by_bucket.with_rows(*_missing_rows(by_value, by_bucket)) if left_out else by_bucket)
+            open_ = np.ones(max(int(one.first.max(initial=-1)) for one in both) + 1, np.bool_)
+            if place:
+                records, open_ = _place_single(*both)
+                known.append(records)
+            numbers = np.cumsum(open_) - 1 + first
+            for rows, found in zip(both, (own, lying), strict=True):
+                chosen = rows.choose_rows(open_[rows.first])
+                found.append(replace(chosen, first=numbers[chosen.first]))
+            first += int(open_.sum())
+        placed = np.concatenate(known)
+        placed.sort()
+        return SourceSums(_join_rows(own), _join_rows(lying), placed, had)
+
+
+@dataclass(frozen=True)
+class ListedValues:
+    """Listed values of buckets: bucket and value as ``keys`` (k,) ascending, and between what (k,) each number lies."""
+
+    keys: Ints
+    least: Ints
+    most: Ints
+
+    @staticmethod
+    def read(db: Relations, roles: Roles) -> ListedValues:
+        """Read ST, a batch at a time."""
+        holes: Holes = {"st": temp_table("v_st"), "values": temp_table("v_values")}
+        holes["same_value"] = same_columns("st", "v", roles.sa_keys)
+        keys, counts = [NO_ROWS.first], [NO_ROWS.first]
+        with db.stream_batches(fill("verify/bucket_values", holes), BATCH) as batches:
+            for batch in batches:
+                bid, code, n = (numbers.to_numpy().astype(np.int64) for numbers in batch.columns)
+                keys.append(join_numbers(bid, code))
+                counts.append(n)
+        joint, n = np.concatenate(keys), np.concatenate(counts)
+        if (joint[1:] < joint[:-1]).any():
+            order = np.argsort(joint)
+            joint, n = joint[order], n[order]
+        return ListedValues(joint, n, n)
+
+    def with_left_out(self, least: Ints, most: Ints) -> ListedValues:
+        """Return them with the values (m,) of the bucket of records that are left out."""
+        keys = join_numbers(np.full(len(least), LEFT_OUT), np.arange(len(least)))
+        parts = (keys, self.keys), (least, self.least), (most, self.most)
+        return ListedValues(*(np.concatenate(pair) for pair in parts))
+
+    def without_known(self, known: Ints) -> ListedValues | None:
+        """Return what else is listed than known buckets and values (r,) ascending; None where these contradict it."""
+        ends = np.searchsorted(known, self.keys, side="right")
+        placed = np.diff(ends, prepend=0)
+        if (placed > self.most).any() or not np.array_equal(np.repeat(self.keys, placed), known):
+            return None
+        left = placed != self.most
+        return ListedValues(
+            self.keys[left], np.maximum(self.least[left] - placed[left], 0), self.most[left] - placed[left]
+        )
+
+    @property
+    def rows(self) -> MarginRows:
+        """Return them as sums of buckets and values."""
+        return MarginRows(self.buckets, self.keys & (2**SHIFT - 1), self.least, self.most)
+
+    @property
+    def buckets(self) -> Ints:
+        """Return the bucket of each."""
+        return (self.keys >> SHIFT) + LEFT_OUT
+
+
+def join_numbers(buckets: Ints, values: Ints) -> Ints:
+    """Return a bucket and a value as one number."""
+    return (buckets - LEFT_OUT) << SHIFT | values
+
+
+def _count_margins(db: Relations, manifest: Manifest, source: Records, *, fakes: int, left_out: bool) -> Margins:
+    """Count the sums, and place the records of which they leave one place, unless these contradict a sum."""
+    stated = ListedValues.read(db, manifest.roles)
+    for place in (True, False):
+        sums = SourceSums.collect(_read_parts(db, manifest.roles, source), place=place, left_out=left_out)
+        due, fake = _add_fakes_and_left_out(stated, sums.had, fakes=fakes, left_out=left_out)
+        listed = due.without_known(sums.known) if place else due
+        if listed is not None:
+            break
+    own, lying = _join_frequent(sums.own, sums.lying, max(map(int, manifest.facts["setting"])))
+    rows = {"own": _join_rows([own, fake[0]]), "lying": _join_rows([lying, fake[1]]), "listed": (listed or due).rows}
+    return Margins(rows, len(sums.known), int(sums.had.sum()))
+
+
+def _read_parts(db: Relations, roles: Roles, source: Records) -> Iterator[tuple[MarginRows, MarginRows]]:
+    """Yield (q, x) and (q, g) of some q at a time, numbered from 0: among integers, where these hold them."""
     rows = exp.select(*roles.qi_columns(), "bid").from_(temp_table("v_qit"))
     lying = source.packed.pair_rows(db, rows) if source.packed is not None else None
     if source.packed is None or lying is None:
-        return None
-    (q, code, n), (p, bid, m) = (
-        count_pairs(pairs, source.packed.room) for pairs in (source.packed.pair_values(), lying)
-    )
-    kinds = q[np.append(True, q[1:] != q[:-1])]
-    place = np.searchsorted(kinds, p).clip(max=len(kinds) - 1)
-    known = kinds[place] == p
-    return MarginRows(np.searchsorted(kinds, q), code, n, n), MarginRows(place, bid, m, m).choose_rows(known)
+        yield _count_in_sql(db, roles, source)
+        return
+    own, room = source.packed.pair_values(), source.packed.room
+    ends = np.unique(own[AT_ONCE::AT_ONCE] >> np.uint64(room)) << np.uint64(room)
+    for pairs, placed in zip(*(np.split(one, np.searchsorted(one, ends)) for one in (own, lying)), strict=True):
+        (q, code, n), (p, bid, m) = (count_pairs(one, room) for one in (pairs, placed))
+        is_first = np.append(True, q[1:] != q[:-1])[: len(q)]
+        kinds = q[is_first]
+        at = np.searchsorted(kinds, p)
+        is_known = np.append(kinds, -1)[at] == p
+        yield MarginRows(np.cumsum(is_first) - 1, code, n, n), MarginRows(at, bid, m, m).choose_rows(is_known)
 
 
 def _count_in_sql(db: Relations, roles: Roles, source: Records) -> tuple[MarginRows, MarginRows]:
@@ -162,6 +274,12 @@ def _count_in_sql(db: Relations, roles: Roles, source: Records) -> tuple[MarginR
     counted = own, _read_margin(db, fill("verify/combination_buckets", lying))
     db.drop("j_kinds")
     return counted
+
+
+def _join_rows(parts: Sequence[MarginRows]) -> MarginRows:
+    """Return the rows of parts, one after the other."""
+    columns = zip(*((one.first, one.second, one.least, one.most) for one in parts), strict=True)
+    return MarginRows(*map(np.concatenate, columns))
 
 
 def _join_frequent(by_value: MarginRows, by_bucket: MarginRows, size: int) -> tuple[MarginRows, MarginRows]:
@@ -187,33 +305,20 @@ def _join_frequent(by_value: MarginRows, by_bucket: MarginRows, size: int) -> tu
     return join(by_value), join(by_bucket)
 
 
-def _place_single(rows: dict[str, MarginRows]) -> tuple[dict[str, MarginRows], Ints, int]:
-    """Take out every q that has one value or lies in one bucket: its y are known.
-
-    Returns the other rows, what is known of those of ``listed`` (k,), and of how many records. Where that contradicts
-    a sum nothing is taken out.
-    """
-    own, lying, listed = (rows[name] for name in KINDS)
-    q = [one.first - TOGETHER for one in (own, lying)]
-    kinds, values = (int(max(part.max(initial=0) for part in parts)) + 1 for parts in (q, (own.second, listed.second)))
-    n, m = (np.bincount(part, one.least, kinds) for part, one in zip(q, (own, lying), strict=True))
-    has_value, has_bucket = (np.bincount(part, minlength=kinds) == 1 for part in q)
+def _place_single(by_value: MarginRows, by_bucket: MarginRows) -> tuple[Ints, NDArray[np.bool_]]:
+    """Return bucket and value of the records of each q with one value or one bucket, and a mask of the other q."""
+    kinds = int(max(by_value.first.max(initial=-1), by_bucket.first.max(initial=-1))) + 1
+    n, m = (np.bincount(one.first, one.least, kinds) for one in (by_value, by_bucket))
+    has_value, has_bucket = (np.bincount(one.first, minlength=kinds) == 1 for one in (by_value, by_bucket))
     single = (n == m) & (has_value | has_bucket)
-    single[FAKES - TOGETHER] = False  # of which only bounds may be known
     value, bucket = np.zeros(kinds, dtype=np.int64), np.zeros(kinds, dtype=np.int64)
-    value[q[0]], bucket[q[1]] = own.second, lying.second
-    at, rest = (single & has_value)[q[1]], (single & ~has_value)[q[0]]
-    known = np.concatenate((lying.second[at], bucket[q[0][rest]])), np.concatenate((value[q[1][at]], own.second[rest]))
-    records = np.concatenate((lying.least[at], own.least[rest]))
-    keys, listed_keys = ((g - LEFT_OUT) * values + x for g, x in (known, (listed.first, listed.second)))
-    order, keys = np.argsort(listed_keys), np.sort(np.repeat(keys, records))  # what is in order is found faster
-    place = order[np.searchsorted(listed_keys, keys, sorter=order).clip(max=len(order) - 1)]
-    placed = np.bincount(place, minlength=len(order)).astype(np.int64)
-    if (listed_keys[place] != keys).any() or (placed > listed.most).any():
-        return rows, np.zeros_like(placed), 0
-    unknown = listed.most > placed
-    others = {name: rows[name].choose_rows(~single[part]) for name, part in zip(KINDS, q, strict=False)}
-    return others | {"listed": listed.choose_rows(unknown)}, placed[unknown], int(records.sum())
+    value[by_value.first], bucket[by_bucket.first] = by_value.second, by_bucket.second
+    here, there = (
+        by_bucket.choose_rows((single & has_value)[by_bucket.first]),
+        by_value.choose_rows((single & ~has_value)[by_value.first]),
+    )
+    keys = join_numbers(here.second, value[here.first]), join_numbers(bucket[there.first], there.second)
+    return np.repeat(np.concatenate(keys), np.concatenate((here.least, there.least))), ~single
 
 
 def _read_margin(db: Relations, query: exp.Query) -> MarginRows:
@@ -253,38 +358,38 @@ def is_by_value(rows: dict[str, MarginRows]) -> NDArray[np.bool_]:
     return np.asarray((values * buckets <= listed_values)[q])
 
 
-def _add_fakes_and_left_out(rows: dict[str, MarginRows], *, fakes: int, left_out: bool) -> dict[str, MarginRows]:
-    """With the q of the fakes, and the bucket of the records that are left out, where there are any."""
-    source_rows, lying, listed = (rows[name] for name in KINDS)
-    codes = np.arange(int(max(source_rows.second.max(initial=-1), listed.second.max(initial=-1))) + 1)
-    had, listed_counts = (
-        np.bincount(one.second, one.least, minlength=len(codes)).astype(np.int64) for one in (source_rows, listed)
-    )
-    buckets = np.unique(listed.first)
+def _add_fakes_and_left_out(
+    listed: ListedValues, had: Ints, *, fakes: int, left_out: bool
+) -> tuple[ListedValues, tuple[MarginRows, MarginRows]]:
+    """Return what is listed with the bucket of records left out, and (q, x) and (q, g) of the q of the fakes.
+
+    ``had`` (m,): the source's records of each value.
+    """
+    if not fakes and not left_out:
+        return listed, (NO_ROWS, NO_ROWS)
+    values, buckets = listed.rows.second, np.unique(listed.buckets)
+    codes = np.arange(max(len(had), int(values.max(initial=-1)) + 1))
+    times = np.bincount(values, listed.most, len(codes)).astype(np.int64)
+    had = np.append(had, np.zeros(len(codes) - len(had), np.int64))
+    fake = NO_ROWS, NO_ROWS
     if fakes:
-        least, most = (
-            (np.maximum(listed_counts - had, 0), listed_counts)
-            if left_out
-            else (listed_counts - had, listed_counts - had)
-        )
-        source_rows = source_rows.with_rows(np.full(len(codes), FAKES), codes, least, most)
-    if left_out:
-        kinds, missing = _missing_rows(rows["own"], lying)
-        lying = lying.with_rows(kinds, np.full(len(kinds), LEFT_OUT), missing, missing)
-        least, most = (np.maximum(had - listed_counts, 0), had) if fakes else (had - listed_counts, had - listed_counts)
-        listed = listed.with_rows(np.full(len(codes), LEFT_OUT), codes, least, most)
-    if fakes:
+        least, most = (np.maximum(times - had, 0), times) if left_out else (times - had, times - had)
         each = np.full(len(buckets), fakes)
-        lying = lying.with_rows(np.full(len(buckets), FAKES), buckets, each, each)
-    return {"own": source_rows, "lying": lying, "listed": listed}
+        fake = (
+            MarginRows(np.full(len(codes), FAKES), codes, least, most),
+            MarginRows(np.full(len(buckets), FAKES), buckets, each, each),
+        )
+    if left_out:
+        listed = listed.with_left_out(*((np.maximum(had - times, 0), had) if fakes else (had - times, had - times)))
+    return listed, fake
 
 
-def _missing_rows(source_rows: MarginRows, lying: MarginRows) -> tuple[Ints, Ints]:
-    """Combinations of which the release has fewer rows than the source, and how many fewer."""
-    kinds, place = np.unique(np.concatenate((source_rows.first, lying.first)), return_inverse=True)
-    signed = np.concatenate((source_rows.least, -lying.least))
-    fewer = np.bincount(place, signed, minlength=len(kinds)).astype(np.int64)
-    return kinds[fewer != 0], fewer[fewer != 0]
+def _missing_rows(by_value: MarginRows, by_bucket: MarginRows) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return as (q, g) the records that the release has fewer of, in the bucket of records left out."""
+    kinds = int(max(by_value.first.max(initial=-1), by_bucket.first.max(initial=-1))) + 1
+    n, m = (np.bincount(one.first, one.least, kinds).astype(np.int64) for one in (by_value, by_bucket))
+    q = np.flatnonzero(n > m)
+    return q, np.full(len(q), LEFT_OUT), (n - m)[q], (n - m)[q]
 
 
 # What follows from them ---

@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.mechanisms.bucketize import joint as joints
-from privsql.mechanisms.bucketize.joint import MarginRows, MarginSums, is_by_value, tighten_bounds
+from privsql.mechanisms.bucketize.joint import (
+    ListedValues,
+    MarginRows,
+    MarginSums,
+    SourceSums,
+    is_by_value,
+    join_numbers,
+    tighten_bounds,
+)
 from support.commands import PEOPLE, run, specification, succeeded, write
 from support.effort import share
 from support.loops import rest_slow
@@ -100,17 +108,42 @@ def margins_of(source: Pairs, rows: Pairs, listed: Pairs) -> dict[str, MarginRow
 def test_what_single_values_and_buckets_tell_is_taken_out(records: list[Record], dice: object) -> None:
     """The rest is possible exactly if all is; a contradiction takes nothing out."""
     source, rows, listed = shuffle_values(records, dice)
-    rest, placed, known = joints._place_single(margins_of(source, rows, listed))
+    margins = margins_of(source, rows, listed)
+    sums = SourceSums.collect([(margins["own"], margins["lying"])], place=True, left_out=False)
+    lists = margins["listed"]
+    due = ListedValues(join_numbers(lists.first, lists.second), lists.least, lists.most).without_known(sums.known)
     single = {q for q, _ in rows if 1 in (len({x for p, x in source if p == q}), len({g for p, g in rows if p == q}))}
-    others = [pair for pair in source if pair[0] not in single]
-    if not known:
-        assert not single or not possible(source, rows, listed)
+    if due is None:
+        assert single
+        assert not possible(source, rows, listed)
         return
-    assert known == len(records) - len(others)
+    others = [pair for pair in source if pair[0] not in single]
+    assert len(sums.known) == len(records) - len(others)
     left = [pair for pair in rows if pair[0] not in single]
-    open_ = rest["listed"]
-    due = zip(open_.first.tolist(), open_.second.tolist(), (open_.most - placed).tolist(), strict=True)
-    assert possible(others, left, [(g, x) for g, x, n in due for _ in range(n)]) == possible(source, rows, listed)
+    parts = zip(due.rows.first.tolist(), due.rows.second.tolist(), due.rows.most.tolist(), strict=True)
+    assert possible(others, left, [(g, x) for g, x, n in parts for _ in range(n)]) == possible(source, rows, listed)
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=3))
+@settings(max_examples=share(100))
+def test_parts_of_a_source_are_counted_as_the_whole_is(parts: list[list[Record]]) -> None:
+    """Parts number their q from 0."""
+    whole, each, first = [], [], 0
+    for records in parts:
+        own, lying, _ = margins_of(*zip(*(((q, x), (q, g), (g, x)) for q, x, g in records), strict=True)).values()
+        each.append((own, lying))
+        whole += [(q + first, x, g) for q, x, g in records]
+        first += max(q for q, *_ in records) + 1
+    margins = margins_of(*zip(*(((q, x), (q, g), (g, x)) for q, x, g in whole), strict=True))
+    for left_out in (False, True):
+        joined = SourceSums.collect(each, place=True, left_out=left_out)
+        expected = SourceSums.collect([(margins["own"], margins["lying"])], place=True, left_out=left_out)
+        assert joined.known.tolist() == expected.known.tolist()
+        assert joined.had.tolist() == expected.had.tolist()
+        for one, other in ((joined.own, expected.own), (joined.lying, expected.lying)):
+            assert [column.tolist() for column in vars(one).values()] == [
+                column.tolist() for column in vars(other).values()
+            ]
 
 
 def test_the_most_frequent_combinations_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,12 +251,15 @@ def test_quasi_identifiers_that_tell_nothing_refuse_nothing_and_that_is_said(tmp
 def test_the_most_frequent_quasi_identifiers_count_as_one_where_there_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joints, "MOST", 300)
+    monkeypatch.setattr(joints, "MOST", 150)
     people = write(tmp_path / "people.parquet", PEOPLE.format(n=400))
-    spec = specification(tmp_path)
+    columns = 'quasi_identifiers = ["age", "sex"]\nsensitive = "disease"'
+    spec = specification(tmp_path, columns=columns)
     succeeded("publish", spec, "--seed", 1)
     shown = succeeded("verify", tmp_path / "ill.duckdb", "--source", spec, "--json").json
     compared = next(check["compared"] for check in shown["checks"] if CHECK in check["name"])
     assert "counted as one" in compared
-    changed = specification(tmp_path, source=f'file = "{shuffled(people, tmp_path / "o.parquet").name}"', name="o.toml")
+    changed = specification(
+        tmp_path, columns=columns, source=f'file = "{shuffled(people, tmp_path / "o.parquet").name}"', name="o.toml"
+    )
     assert any(CHECK in name for name in failed(run("verify", tmp_path / "ill.duckdb", "--source", changed, "--json")))
