@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.model.packing import PackedColumn
+    from privsql.model.packing import Hashes, PackedColumn
     from privsql.model.records import HashedRecords, Ints, Records
 
 # Evidence -------------------------------------------------------------------------------------------------------------
@@ -86,12 +86,11 @@ class RecordSketch:
         for found, times in hashed:
             total.add_hashes(found, times)
             weights = np.ones(len(found), np.int64) if times is None else times
-            numbers = found >> np.uint64(1)
-            small = numbers < np.uint64(limit)
-            hashes, counts = np.append(hashes, numbers[small]), np.append(counts, weights[small])
+            small = found >> np.uint64(1) < np.uint64(limit)
+            hashes, counts = np.append(hashes, found[small] >> np.uint64(1)), np.append(counts, weights[small])
             if len(hashes) > 2 * most:  # seldom, since this sorts
-                limit, hashes, counts = _keep_smallest(hashes, counts, most, limit)
-        limit, hashes, counts = _keep_smallest(hashes, counts, most, limit)
+                hashes, counts, limit = _keep_smallest(hashes, counts, most, limit)
+        hashes, counts, limit = _keep_smallest(hashes, counts, most, limit)
         return RecordSketch._summarize(total, hashes.astype(np.int64), counts, limit)
 
     @staticmethod
@@ -138,20 +137,13 @@ def _count_times(counts: NDArray[np.int64]) -> tuple[int, int]:
     return int((counts == 1).sum()), int((counts == 2).sum())
 
 
-def _keep_smallest(
-    hashes: NDArray[np.uint64], counts: Ints, most: int, limit: int
-) -> tuple[int, NDArray[np.uint64], Ints]:
-    """Return the ``most`` smallest different hashes, with their counts, and the limit below which they lie."""
-    hashes, counts = _count_equal(hashes, counts)
-    return (int(hashes[most]), hashes[:most], counts[:most]) if len(hashes) > most else (limit, hashes, counts)
-
-
-def _count_equal(hashes: NDArray[np.uint64], counts: Ints) -> tuple[NDArray[np.uint64], Ints]:
-    """Return the different hashes, ascending, and the sum of the counts of each."""
+def _keep_smallest(hashes: Hashes, counts: Ints, most: int, limit: int) -> tuple[Hashes, Ints, int]:
+    """Return the ``most`` smallest different hashes, the sum of the counts of each, and below which limit they lie."""
     order = np.argsort(hashes)
     hashes = hashes[order]
-    begins = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]])) if len(hashes) else order
-    return hashes[begins], np.add.reduceat(counts[order], begins) if len(hashes) else counts
+    begins = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)])
+    different, sums = hashes[begins], np.add.reduceat(counts[order], begins) if len(hashes) else counts
+    return different[:most], sums[:most], int(different[most]) if len(different) > most else limit
 
 
 @dataclass(frozen=True)
