@@ -355,32 +355,53 @@ class PackedColumn:
 
 
 @dataclass(frozen=True)
+class RankedRecords:
+    """Records of columns that have few values each; rows of ``coded`` (q0.., rank of the sensitive value), unsorted."""
+
+    db: Relations
+    columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
+    coded: exp.Query
+
+    def hash_records(self, key: Key, *, exact: bool = False) -> Iterator[Hashes]:
+        """Yield the hashes of the records, in any order, as ``hash_columns`` makes them."""
+        tables = list(_hash_ranks(self.columns, key_word(key), exact=exact))
+        with self.db.stream_batches(self.coded, BATCH) as batches:
+            for batch in batches:
+                hashes = np.zeros(batch.num_rows, dtype=np.uint64)
+                for one, by_rank, values in zip(self.columns, tables, batch.columns, strict=True):
+                    hashes ^= by_rank.take(one.place_values(values).view(np.int64))
+                yield scatter_bits(hashes)
+
+
+def _hash_ranks(columns: Iterable[PackedColumn], word: str, *, exact: bool) -> Iterator[Hashes]:
+    """Yield of every column the hashes of its ranks (2^bits,)."""
+    place = 0
+    for one in columns:
+        by_rank = np.zeros(2**one.bits, dtype=np.uint64)
+        for texts in one.exact_texts if exact else one.texts:
+            by_rank[: len(texts)] ^= place_hashes(hash_texts(texts, word), place)
+            place += 1
+        yield by_rank
+
+
+@dataclass(frozen=True)
 class PackedRecords:
     """Records in canonical order, (n,) ascending: the rank of the sensitive value in the highest bits, then q0, .."""
 
     columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
     words: NDArray[np.uint64]
 
-    def hash_records(self, key: Key, *, exact: bool = False) -> Iterator[NDArray[np.uint64]]:
+    def hash_records(self, key: Key, *, exact: bool = False) -> Iterator[Hashes]:
         """Yield the hashes of the records, in any order, as ``hash_columns`` makes them."""
-        tables = list(_join_tables(self._hash_ranks(key_word(key), exact=exact)))
+        hashed = zip(self.columns, _hash_ranks(self.columns, key_word(key), exact=exact), strict=True)
+        by_shift = sorted(((one.shift, by_rank) for one, by_rank in hashed), key=lambda one: one[0])
+        tables = list(_join_tables(iter(by_shift)))
         for begin in range(0, len(self.words), BATCH):
             part = self.words[begin : begin + BATCH]
             hashes = np.zeros(len(part), dtype=np.uint64)
             for shift, by_rank in tables:
                 hashes ^= by_rank.take(extract_bits(part, shift, len(by_rank)))
             yield scatter_bits(hashes)
-
-    def _hash_ranks(self, word: str, *, exact: bool) -> Iterator[tuple[int, Hashes]]:
-        """Yield of every column, the rightmost first, its shift and the hashes of its ranks (2^bits,)."""
-        place, tables = 0, []
-        for one in self.columns:
-            by_rank = np.zeros(2**one.bits, dtype=np.uint64)
-            for texts in one.exact_texts if exact else one.texts:
-                by_rank[: len(texts)] ^= place_hashes(hash_texts(texts, word), place)
-                place += 1
-            tables.append((one.shift, by_rank))
-        return iter(sorted(tables, key=lambda one: one[0]))
 
     @property
     def room(self) -> int:
@@ -546,28 +567,34 @@ class CountedSource:
 
 def fits_word(distinct: Sequence[int]) -> bool:
     """Return whether so many different values of each column fit into an integer."""
-    return sum(map(_count_bits, distinct)) <= BITS and max(distinct, default=0) <= MOST_VALUES
+    return sum(map(_count_bits, distinct)) <= BITS
 
 
 def pack_records(
     source: CountedSource, roles: Roles, values: Sequence[exp.Expr], coded: exp.Query
-) -> PackedRecords | None:
-    """Pack the rows of ``coded`` (q0.., rank of the sensitive value) and sort them; None where they do not fit.
+) -> PackedRecords | RankedRecords | None:
+    """Pack the rows of ``coded`` (q0.., rank of the sensitive value) and sort them.
 
-    ``values``: the quasi-identifiers over the source.
+    ``values``: the quasi-identifiers over the source. ``RankedRecords`` where records are too long for an integer or
+    too many for memory; None where a column has too many values.
     """
     kinds, records = [one.type for one in roles.quasi_identifiers], sum(source.counts)
     if len(kinds) > BITS or any(kind in UNPACKED for kind in kinds):
         return None
-    if records > MOST_VALUES and not fits_word([one // 2 for one in source.estimate_distinct(values)]):
-        return None
-    try:
-        source.db.reserve_memory(PACKED * records, "a table of integers")
-    except EngineError:
+    if records > MOST_VALUES and any(one // 2 > MOST_VALUES for one in source.estimate_distinct(values)):
         return None
     columns = [source.read_column(one.this, kind) for one, kind in zip(values, kinds, strict=True)]
     columns.append(source.rank_sensitive(roles))
-    return _fill_words(source.db, columns, coded, records) if fits_word([len(one.records) for one in columns]) else None
+    if any(len(one.records) > MOST_VALUES for one in columns):
+        return None
+    ranked = RankedRecords(source.db, tuple(columns), coded)
+    if not fits_word([len(one.records) for one in columns]):
+        return ranked
+    try:
+        source.db.reserve_memory(PACKED * records, "a table of integers")
+    except EngineError:
+        return ranked
+    return _fill_words(source.db, columns, coded, records)
 
 
 def _fill_words(db: Relations, columns: Sequence[PackedColumn], coded: exp.Query, records: int) -> PackedRecords:

@@ -40,6 +40,7 @@ from privsql.model.packing import (
     CountedSource,
     PackedColumn,
     PackedRecords,
+    RankedRecords,
     derive_record_key,
     derive_stream_key,
     hash_columns,
@@ -286,8 +287,8 @@ class TableRecords:
         roles, columns = self.roles, self.roles.qi_columns("r")
         fields = (*roles.quasi_identifiers, *roles.sensitive)
         if self.order != "portable":
-            if self.packed is not None:
-                return derive_stream_key(self.packed.hash_records(key, exact=True), key)
+            if self._ranked is not None:
+                return derive_stream_key(self._ranked.hash_records(key, exact=True), key)
             read = zip((*self.reading.qi, *self.reading.sa), fields, strict=True)
             values = [(one.this, each_field.type) for one, each_field in read]
             hashed = hash_columns(self.db, values, temp_table("source"), self.keep_predicate, key, exact=True)
@@ -335,38 +336,36 @@ class TableRecords:
         values = list(self.values_of(names if columns is None else columns).values())
         if columns is not None and len(values) < len(columns):
             return None
-        packed = self.packed if columns is None and self._is_read_plainly(values) else None
+        is_plain = [value for value, _ in values] == [one.this for one in (*self.reading.qi, *self.reading.sa)]
+        ranked = self._ranked if columns is None and is_plain else None  # not those of bins and groups
         hashed = hash_columns(self.db, values, temp_table("source"), self.keep_predicate, key)
-        return ((hashes, None) for hashes in (packed.hash_records(key) if packed is not None else hashed))
+        return ((hashes, None) for hashes in (ranked.hash_records(key) if ranked is not None else hashed))
 
-    def _is_read_plainly(self, values: Sequence[tuple[exp.Expr, str]]) -> bool:
-        """Return True if the published columns are those of the source, in no bins and groups."""
-        return [value for value, _ in values] == [one.this for one in (*self.reading.qi, *self.reading.sa)]
-
-    @cached_property
+    @property
     def packed(self) -> PackedRecords | None:
         """The records as integers, in canonical order; None where they do not fit into such."""
+        return self._ranked if isinstance(self._ranked, PackedRecords) else None
+
+    @cached_property
+    def _ranked(self) -> PackedRecords | RankedRecords | None:
+        """The records by the ranks of their values; None where a column has too many."""
         if self.order != "stream" or not self.db.keeps_order:
             return None
         source = CountedSource(self.db, temp_table("source"), self.keep_predicate, self.counts)
         return pack_records(source, self.roles, self.reading.qi, self.coded_records(ordered=False))
 
     def find_packed(self, value: exp.Expr) -> PackedColumn | None:
-        """The packed column that is read by an expression; sensitive values only if they are one column's."""
-        if self.packed is None:
+        """The ranked column that is read by an expression; sensitive values only if they are one column's."""
+        if self._ranked is None:
             return None
         read = [*self.reading.qi, *(self.reading.sa if len(self.reading.sa) == 1 else [])]
-        return next((one for one, by in zip(self.packed.columns, read, strict=False) if by.this == value), None)
+        return next((one for one, by in zip(self._ranked.columns, read, strict=False) if by.this == value), None)
 
     def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:
         """By column, of those that the source has, its value over relation ``source``, and its type."""
-        kinds = {
-            name: (one.name, read_as(one.type)) for name, one in self._find_fields(columns).items() if one is not None
-        }
+        found = {name: self._source_fields.get(fold_name(name)) for name in columns}
+        kinds = {name: (one.name, read_as(one.type)) for name, one in found.items() if one is not None}
         return {name: (canonical_value(column(source_name), kind), kind) for name, (source_name, kind) in kinds.items()}
-
-    def _find_fields(self, columns: Sequence[str]) -> dict[str, Field | None]:
-        return {name: self._source_fields.get(fold_name(name)) for name in columns}
 
     @cached_property
     def _source_fields(self) -> dict[str, Field]:
@@ -374,7 +373,7 @@ class TableRecords:
 
     def drop_relations(self) -> None:
         """Forget ``records``, and what is packed."""
-        vars(self).pop("packed", None)
+        vars(self).pop("_ranked", None)
         self.db.drop("records")
         self._built_relations.discard("records")
 

@@ -125,7 +125,7 @@ def watch_packing(patch: pytest.MonkeyPatch) -> list[bool]:
     pack, met = packing.pack_records, []
 
     def watched(*args: Any) -> Any:
-        met.append((packed := pack(*args)) is not None)
+        met.append(isinstance(packed := pack(*args), packing.PackedRecords))
         return packed
 
     patch.setattr(table, "pack_records", watched)

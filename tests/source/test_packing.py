@@ -124,11 +124,21 @@ def test_recoded_and_shuffled_columns_have_other_hashes(tmp_path: Path, records:
 def test_what_does_not_fit_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert packing.fits_word([2**17, 2**17, 2**17, 2**13])
     assert not packing.fits_word([2**17, 2**17, 2**17, 2**14])
-    assert not packing.fits_word([2**17 + 1])
     monkeypatch.setattr(packing, "MOST_VALUES", 10)
     with prepared(tmp_path, ROWS) as wide:
         assert wide.packed is None
         assert sum(hashes_of(wide).values()) == 60
+
+
+def test_records_beyond_an_integer_have_the_same_hashes_and_key(
+    tmp_path: Path, records: TableRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "fits_word", lambda _: False)
+    with prepared(tmp_path, ROWS) as wide:
+        assert wide.packed is None
+        assert isinstance(wide._ranked, packing.RankedRecords)
+        assert hashes_of(wide) == hashes_of(records)
+        assert wide.bind_key(KEY) == records.bind_key(KEY)
 
 
 def make_column(values: list[Any], kind: pa.DataType, shift: int = 0) -> packing.PackedColumn:
