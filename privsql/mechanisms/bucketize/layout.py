@@ -227,7 +227,7 @@ def _make_runs(
 # Layouts without such a form (Anatomy's own, or values in two families of bounded sets) are ``Singles``: one place
 # each.
 
-AT_ONCE = 2**21  # places that are written at a time
+AT_ONCE = 2**17  # places that are written at a time, few enough for a cache
 
 
 @dataclass(frozen=True)
