@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import portalocker
 import pytest
 import yaml
 
-from support.commands import PEOPLE, tables, write
+from privsql import GuaranteeError
+from support.commands import PEOPLE, succeeded, tables, write
 from support.places import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PAGE = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"```(cron|make|yaml)\n(.*?)```", PAGE, flags=re.DOTALL))
@@ -78,6 +86,64 @@ def test_make_publishes_once_and_verifies(clinic: Path) -> None:
     assert "Error 1" in shell("make verified", clinic).stderr
 
 
+def snippet(name: str, place: Path) -> Path:
+    """The Python under a heading of the page, for specifications in a folder: ``jobs/clinic.py`` there."""
+    text = PAGE.partition(f"## {name}\n")[2].partition("```python\n")[2].partition("```")[0]
+    (place / "jobs").mkdir(exist_ok=True)
+    (place / "jobs" / "clinic.py").write_text(text.replace("/srv/clinic", str(place)))
+    return place / "jobs" / "clinic.py"
+
+
+class Step:
+    """A task of a scheduler, and what comes after it: either runs in this process."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+
+    def __rshift__(self, after: Step) -> None:
+        self.function()
+        _, *arguments = shlex.split(after.function())
+        succeeded(*arguments)
+
+
+class FailedForGood(Exception):  # noqa: N818
+    """In place of Airflow's."""
+
+
+def schedulers_in_short() -> dict[str, ModuleType]:
+    """Modules with as much of Airflow and Dagster as the snippets name; their tasks run at once."""
+    airflow, sdk, exceptions, dagster = map(ModuleType, ("airflow", "sdk", "exceptions", "dagster"))
+
+    def task(**_: object) -> Callable[[Callable[[], Any]], Callable[[], Step]]:
+        return lambda function: lambda: Step(function)
+
+    task.bash = task()  # type: ignore[attr-defined]
+    vars(sdk).update(task=task, dag=lambda **_: lambda function: function)
+    vars(exceptions).update(AirflowFailException=FailedForGood)
+    vars(dagster).update(asset=lambda function: function, asset_check=lambda asset: lambda function: function)
+    vars(dagster).update(MaterializeResult=SimpleNamespace, AssetCheckResult=SimpleNamespace)
+    return {"airflow": airflow, "airflow.sdk": sdk, "airflow.sdk.exceptions": exceptions, "dagster": dagster}
+
+
+@pytest.mark.slow
+def test_snippets_of_schedulers_publish_and_verify(clinic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as they go without the schedulers: a second run is the same release, what can't be met ends for good."""
+    for name, module in schedulers_in_short().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    runpy.run_path(str(snippet("Airflow", clinic)))
+    first = tables(clinic / "clinic.duckdb")
+    job = runpy.run_path(str(snippet("Dagster", clinic)))
+    assert job["clinic"]().metadata["records"] == 400
+    assert job["verified"]().passed is True
+    assert tables(clinic / "clinic.duckdb") == first
+    (clinic / "spec.toml").write_text(SPEC.format(folder=clinic, threshold="1/50"))
+    with pytest.raises(FailedForGood, match="is of this source"):
+        runpy.run_path(str(snippet("Airflow", clinic)))
+    with pytest.raises(GuaranteeError, match="is of this source"):
+        job["clinic"]()
+    assert tables(clinic / "clinic.duckdb") == first
+
+
 SCHEDULERS = ["sh", str(ROOT / "tests" / "schedulers.sh")]
 
 
@@ -92,11 +158,7 @@ def schedulers() -> None:
 
 def scheduled(clinic: Path, name: str, *command: object) -> subprocess.CompletedProcess[str]:
     """A command of the environment with the schedulers; the snippet under a heading lies in ``jobs/clinic.py``."""
-    text = PAGE.partition(f"## {name}\n")[2]
-    code = text.partition("```python\n")[2].partition("```")[0]
-    jobs = clinic / "jobs"
-    jobs.mkdir(exist_ok=True)
-    (jobs / "clinic.py").write_text(code.replace("/srv/clinic", str(clinic)))
+    jobs = snippet(name, clinic).parent
     settings = {
         "AIRFLOW_HOME": str(clinic / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(jobs),
