@@ -1,4 +1,4 @@
-"""A table at a Spark Connect address: the release comes over as Arrow, and is the one that DuckDB makes."""
+"""A table at a Spark Connect address: the server's workers write the release that DuckDB makes."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ def test_a_release_from_an_address(tmp_path: Path, address: str) -> None:
         privsql.publish(spec, key=seed_key(7))
         assert privsql.verify(tmp_path / name, spec).ok
     assert tables(tmp_path / "there") == tables(tmp_path / "here")
+    assert (tmp_path / "there" / "qit.parquet").is_dir()  # as workers write it that see the folder
     engines.java()  # a session of this machine's own is still to be had
     assert engines.session().range(3).count() == 3
     assert address not in str((tmp_path / "there" / "privsql_manifest.parquet").read_bytes())

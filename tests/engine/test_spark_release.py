@@ -27,6 +27,7 @@ pytestmark = [
 ]
 REPEATED = pytest.mark.soak(part="spark")
 SEARCHED = {"anatomy", "informative", "left out"}  # buckets of another search, dealt by the same relations
+COMPARED = {"multi-size", "randomize"}  # of a DataFrame, and where the key is looked for
 OFF = "[ledger]\noff = true"
 
 
@@ -51,7 +52,7 @@ def asked(folder: Path, engine: str, kind: str, to: str, source: str = "") -> Pa
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[REPEATED] if kind in SEARCHED else []) for kind in MECHANISMS]
+    "kind", [pytest.param(kind, marks=[REPEATED] if kind in SEARCHED | COMPARED else []) for kind in MECHANISMS]
 )
 def test_the_same_release_on_both_engines(tmp_path: Path, kind: str) -> None:
     """NULLs, duplicates, text beyond ASCII, dates, decimals, timestamps; rows in the same order."""
@@ -93,15 +94,17 @@ def test_every_verb_works_on_what_lies_in_spark(tmp_path: Path) -> None:
     assert succeeded("verify", release, "--source", spec, "--json").json["ok"]
     found = succeeded("query", release, "SELECT COUNT(*) AS n FROM r WHERE disease = 'v1'", "--json").json
     assert found["rows"][0]["n"] == pytest.approx(100, abs=20)
-    succeeded("evaluate", release, "--source", spec, "--json")
+    succeeded("evaluate", release, "--source", spec, "--queries", 50, "--json")
     succeeded("attack", release, "--source", spec, "--json")
     db = engines.session()
     db.read.parquet(str(tmp_path / "people")).createOrReplaceTempView("people")
-    for number, there in enumerate(("table = 'people'", "query = 'SELECT * FROM people WHERE salary % 2 = 0'")):
-        spec = asked(tmp_path, "spark", "multi-size", f"t{number}", f"spark = {{ {there} }}")
-        options = Options(session=db)
-        privsql.publish(privsql.load(spec), options=options)
-        assert privsql.verify(tmp_path / f"t{number}", privsql.load(spec), options=options).ok
+    options = Options(session=db)
+    spec = asked(tmp_path, "spark", "permute", "table", "spark = { table = 'people' }")
+    assert privsql.plan(privsql.load(spec), options=options).facts["records"] == 1200
+    half = "SELECT * FROM people WHERE salary % 2 = 0"
+    spec = asked(tmp_path, "spark", "permute", "half", f"spark = {{ query = '{half}' }}")
+    privsql.publish(privsql.load(spec), options=options)
+    assert privsql.verify(tmp_path / "half", privsql.load(spec), options=options).ok
     spec = asked(
         tmp_path, "spark", "multi-size", "q", 'file = "people"\nengine = "spark"\nquery = "SELECT * FROM source"'
     )
@@ -110,6 +113,22 @@ def test_every_verb_works_on_what_lies_in_spark(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has a table 'source'"):
         privsql.plan(privsql.load(spec), options=options)
     assert {view.name for view in db.catalog.listTables() if view.isTemporary} == {"people", "source"}
+
+
+def test_init_proposes_what_spark_reads(tmp_path: Path) -> None:
+    """From a file, the proposal for DuckDB beside the engine; from a query in Spark's SQL, one that can be planned."""
+    people = write(tmp_path / "people.parquet", f"SELECT age, sex, odd, disease FROM ({PEOPLE})")
+    flags = ["init", people, "--sensitive", "disease"]
+    here, there = (succeeded(*flags, *more).out for more in ([], ["--engine", "spark"]))
+    assert there.replace('engine = "spark"\n', "") == here
+    query = "SELECT * FROM source WHERE array_size(array(age)) = 1 AND age > 30"
+    spec = tmp_path / "specs" / "people.toml"
+    spec.parent.mkdir()
+    succeeded(*flags, "--engine", "spark", "--query", query, "--output", spec)
+    text = spec.read_text(encoding="utf-8")
+    assert 'file = "../people.parquet"' in text
+    assert 0 < succeeded("plan", spec, "--json").json["records"] < 1200
+    refused(run(*flags, "--query", query), 2, "query: ")  # DuckDB's SQL
 
 
 def test_private_releases_of_what_lies_in_spark(tmp_path: Path) -> None:
@@ -130,22 +149,17 @@ def test_private_releases_of_what_lies_in_spark(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_a_release_of_spark_as_one_file(tmp_path: Path) -> None:
-    write(tmp_path / "people.parquet", PEOPLE)
-    spec = asked(tmp_path, "spark", "permute", "r")
-    succeeded("publish", spec, "--seed", 7, "--format", "duckdb", "--to", tmp_path / "r.duckdb")
-    succeeded("verify", tmp_path / "r.duckdb", "--source", spec)
-
-
 def test_the_ledger_knows_what_spark_has_published(tmp_path: Path) -> None:
-    """The same people again, from Spark and from the file by DuckDB: one source, and no guarantee for both."""
+    """The same people again, from Spark into one file and from theirs by DuckDB: no guarantee covers both."""
     write(tmp_path / "people.parquet", PEOPLE)
     for engine, code in (("spark", 0), ("duckdb", 1)):
-        spec = asked(tmp_path, engine, "multi-size", engine)
+        spec = asked(tmp_path, engine, "permute", engine)
         spec.write_text(spec.read_text().replace(OFF, '[ledger]\ndatabase = "ledger.duckdb"'))
-        done = run("publish", spec, "--key-file", tmp_path / f"key{engine}")
+        to = ["--format", "duckdb", "--to", tmp_path / f"{engine}.duckdb"]
+        done = run("publish", spec, *to, "--key-file", tmp_path / f"key{engine}")
         assert done.code == code, done.err
     assert "no guarantee covers both" in done.err
+    succeeded("verify", tmp_path / "spark.duckdb", "--source", tmp_path / "spark.toml")
 
 
 def test_a_dataframe_stays_in_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,8 +352,9 @@ def test_the_key_is_in_no_plan_and_no_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(spark.SparkRelations, "_forget", kept)
     told = type(key).word
     monkeypatch.setattr(type(key), "word", lambda self, *p: words.append(table := told(self, *p)) or table)
-    spec = privsql.load(asked(tmp_path, "spark", "randomize", "r"))
-    privsql.publish(spec, key=key)
+    for engine in ("duckdb", "spark"):
+        privsql.publish(privsql.load(asked(tmp_path, engine, "randomize", engine)), key=key)
+    assert tables(tmp_path / "spark") == tables(tmp_path / "duckdb")
     secrets = {key.secret.hex(), *(table["word"][0].as_py() for table in words)}
     assert len(secrets) == 3
     assert len(seen) > 10
@@ -376,6 +391,5 @@ def test_a_run_that_is_killed_leaves_no_release(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(PrivsqlError, match="stopped"):
         privsql.publish(spec)
     assert {path.name for path in tmp_path.iterdir()} == {"people.parquet", "r.toml"}
-    monkeypatch.setattr(spark, "only_parts", real)
-    privsql.publish(spec)
+    succeeded("publish", asked(tmp_path, "duckdb", "permute", "r"))
     assert privsql.verify(spec.target).ok

@@ -29,9 +29,13 @@ if TYPE_CHECKING:
     from support.elsewhere import Elsewhere
 
 ENGINES = ("duckdb", "spark", "postgres")
+FRUGAL = {  # what compiles best takes longer to compile than tests run; in 48 MB Spark's code soon finds no place
+    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m",
+}
 SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",  # compiling takes longer than a few rows do
+    "spark.default.parallelism": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "1g",
     "spark.shuffle.compress": "false",
@@ -60,10 +64,11 @@ def without_spark() -> str:
 
 @functools.cache
 def java() -> None:
-    """Start Java, small; what compiles best takes longer to compile than these tests run."""
+    """Start Java, small."""
     from privsql.engine.spark import start_session
 
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    for name, value in FRUGAL.items():
+        os.environ.setdefault(name, value)
     start_session(Options(threads=2), SMALL | {"spark.eventLog.dir": Path(EVENTS.name).as_uri()})
 
 
