@@ -56,11 +56,11 @@ def read_iceberg(folder: Path, people: pa.Table) -> Callable[[], Any]:
     assert snapshot is not None
     table.delete("disease = 'v1'")
     table.append(people.slice(0, 90))
+    catalog.close()
     assert table.scan().to_arrow().num_rows < people.num_rows
     return lambda: table.scan(snapshot_id=snapshot.snapshot_id).to_arrow_batch_reader()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of these libraries
 @pytest.mark.parametrize("reads", [read_delta, read_iceberg])
 def test_a_table_at_a_version_is_released_as_its_records(tmp_path: Path, reads: Callable[..., Any]) -> None:
     """The digest of the same records from a file; rows that came, or went, later change nothing."""
