@@ -235,6 +235,7 @@ def test_a_cluster_in_trouble_makes_the_same_release(tmp_path: Path, cluster: Cl
         "spark.speculation.quantile": "0.3",
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.codegen.wholeStage": "true",
+        "spark.driver.maxResultSize": "64m",  # Spark broadcasts tables of 10 MB
         "spark.eventLog.enabled": "true",
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.compress": "false",

@@ -98,7 +98,7 @@ def spark(spill: Path | None) -> SparkRelations:
         pytest.skip(reason)
     from privsql.engine.spark import SparkWarehouse
 
-    return SparkWarehouse(session(), spill, Options())
+    return SparkWarehouse(shared_session(), spill, Options())
 
 
 def tree(sql: str) -> exp.Query:
@@ -122,6 +122,12 @@ def session() -> SparkSession:
 
     java()
     return start_session(Options(threads=2))
+
+
+@functools.cache
+def shared_session() -> SparkSession:
+    """One session for tests that change none of its settings."""
+    return session()
 
 
 def home() -> Path:
