@@ -132,12 +132,24 @@ class Cluster:
         """The end of what drivers have printed."""
         return (self.folder / "driver.log").read_text()[-3000:]
 
-    def kill_executor(self) -> None:
-        """Kill an executor of these workers."""
+    def list_executors(self) -> list[int]:
+        """Process ids of the executors of these workers, the newest last."""
         listed = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout
         pairs = [tuple(map(int, line.split())) for line in listed.splitlines()[1:]]
         workers = {process.pid for process in self.processes[1:]}
-        os.kill(next(pid for pid, parent in pairs if parent in workers), signal.SIGKILL)
+        return sorted(pid for pid, parent in pairs if parent in workers)
+
+    def kill_executor(self) -> None:
+        """Kill the newest executor."""
+        os.kill(self.list_executors()[-1], signal.SIGKILL)
+
+    def stall_executor(self, seconds: float) -> None:
+        """Stop the newest executor, if there is any, for some seconds."""
+        for pid in self.list_executors()[-1:]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(seconds)
+                os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
         """End all processes."""
@@ -223,7 +235,7 @@ def test_a_driver_that_is_killed_leaves_no_release(folder: Path) -> None:
 @pytest.mark.soak(part="spark")
 @pytest.mark.parametrize("rows", [10**6, 5 * 10**6, 10**7])
 def test_a_cluster_in_trouble_makes_the_same_release(tmp_path: Path, cluster: Cluster, rows: int) -> None:
-    """A driver of 512 MB, 60 % of one value, an executor killed in the middle, and tasks that run twice."""
+    """A driver of 512 MB, 60 % of one value, an executor that is killed, and one that stalls: its tasks run twice."""
     people = write(tmp_path / "people.parquet", PEOPLE.format(rows=rows, share=6))
     how = {"sensitive": "disease", "algorithm": "two-size", "threshold": "f + 0.1"}
     (tmp_path / "events").mkdir()
@@ -233,6 +245,7 @@ def test_a_cluster_in_trouble_makes_the_same_release(tmp_path: Path, cluster: Cl
         "spark.speculation.interval": "50ms",
         "spark.speculation.multiplier": "1.01",
         "spark.speculation.quantile": "0.3",
+        "spark.speculation.efficiency.enabled": "false",
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.codegen.wholeStage": "true",
         "spark.driver.maxResultSize": "64m",  # Spark broadcasts tables of 10 MB
@@ -247,6 +260,9 @@ def test_a_cluster_in_trouble_makes_the_same_release(tmp_path: Path, cluster: Cl
     wait_until(lambda: any(written(".r.draft-*/spill/spark-*/_temporary/0/task_*")) or driver.poll() is not None)
     assert driver.poll() is None, cluster.last_words()
     cluster.kill_executor()
+    while driver.poll() is None:
+        cluster.stall_executor(3)
+        time.sleep(5)
     assert driver.wait() == 0, cluster.last_words()
     (events,) = (path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file())
     ended = [json.loads(line) for line in events.splitlines() if line.startswith('{"Event":"SparkListenerTaskEnd"')]
