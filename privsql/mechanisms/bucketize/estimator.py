@@ -229,6 +229,8 @@ def differ_from_channel(stated: pa.Table, deviations: pa.Table, estimator: Linea
         named = deviations.num_rows - deviations["deviation"].null_count
         more = stated.num_rows + named
         return [f"{more:,} weights and deviations, where weights are shares"] if more else []
+    if any(stated[name].null_count for name in ("listed", "value", "weight")):
+        return ["a weight without a value, or a value without a weight"]
     listed, value, weight = (stated[name].to_numpy() for name in ("listed", "value", "weight"))
     weights = estimator.weights.ravel()
     places = listed.astype(np.int64) * len(estimator.weights) + value

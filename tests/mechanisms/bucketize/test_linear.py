@@ -229,6 +229,7 @@ def test_a_release_without_the_matrix_counts_by_shares(tmp_path: Path) -> None:
 CHANGES: dict[str, tuple[Any, str]] = {
     "a weight": ("UPDATE privsql_estimator SET weight = weight + 1e-6 WHERE listed = 1 AND value = 2", SHOWN),
     "no weight": ("UPDATE privsql_estimator SET weight = NULL WHERE listed = 1 AND value = 2", SHOWN),
+    "no value": ("UPDATE privsql_estimator SET listed = NULL WHERE listed = 1 AND value = 2", SHOWN),
     "a weight twice": ("UPDATE privsql_estimator SET value = 3 WHERE listed = 1 AND value = 2", SHOWN),
     "a weight less": ("DELETE FROM privsql_estimator WHERE listed = 1 AND value = 2", SHOWN),
     "a deviation": ("UPDATE privsql_values SET deviation_ = deviation_ * 1.01 WHERE code = 4", SHOWN),
