@@ -64,6 +64,7 @@ TOTAL, WORKLOAD, CHOOSING = Fraction(1, 100), Fraction(7, 10), Fraction(1, 20)
 SINGLES = Fraction(1, 8), Fraction(1, 3)  # of the budget, at least and at most
 STEEP, ROUNDS = Fraction(2), Fraction(5, 2)
 PRICES = Fraction(1, 4), Fraction(2)  # of a unit, at least and at most
+WORTH = Fraction(1, 2)  # of the mean noise of a count: what a cell has to exceed to count for its pair
 DIGITS = 10**4  # to which roots are rounded down
 SUMMED = Fraction(1, 5)  # of the budget, where sums are measured
 Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choosing them spent
@@ -299,12 +300,18 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise)
 def _choose_worst_pair(
     model: Model, counts: dict[Clique, Ints], rounds: Rounds, law: NoiseLaw, noise: TableNoise
 ) -> Clique:
-    """The pair that the model tells least of, less the noise that measuring it would bring, chosen privately."""
+    """The pair with most records beyond ``WORTH`` of a count's noise, beside the root of its price, chosen privately.
+
+    A pair of many cells is so worth its noise if few of them hold most records, as where a column follows from another.
+    """
     cliques, choice = list(counts), rounds.unit * CHOOSING
-    far = [int(np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64)).sum()) for one in cliques]
-    cost = [floor(counts[one].size * law.mean_noise(rounds.prices[one] - choice)) for one in cliques]
-    scores = np.array(far, dtype=np.int64) - np.array(cost, dtype=np.int64)
-    return cliques[noise.choose_best(scores, choice, monotonic=False)]
+    scores = []
+    for one in cliques:
+        far = np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64))
+        least = floor(WORTH * law.mean_noise(rounds.prices[one] - choice))
+        part = _square_root(rounds.unit * PRICES[0] / rounds.prices[one])  # 1 at most: one record moves a score by 1
+        scores.append(int(np.maximum(far - least, 0).sum()) * part.numerator // part.denominator)
+    return cliques[noise.choose_best(np.array(scores, dtype=np.int64), choice, monotonic=False)]
 
 
 # Sums -----------------------------------------------------------------------------------------------------------------

@@ -243,6 +243,10 @@ def test_what_chooses_looks_at_tables_alone() -> None:
     noise: Any = Best()
     tables = measure_marginals(codes, np.ones(9000, dtype=np.int64), rule((4, 4, 4), pairs="chosen"), noise)
     assert tables[4].columns == (0, 1)
+    code = draw.integers(0, 300, 9000)  # ten codes of each value: a pair of 9,000 cells, all but 300 of them empty
+    wide = np.stack([first, np.where(draw.random(9000) < 0.1, first, third), code, code // 10], axis=1)
+    of = rule((4, 4, 300, 30), pairs="chosen")
+    assert measure_marginals(wide, np.ones(9000, dtype=np.int64), of, noise)[5].columns == (2, 3)
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
