@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privsql._version import __version__
+from privsql.system import __version__
 
 TYPE_CHECKING = False  # as of typing, which takes longer to import than all that stands here; Ctrl-C is not heard yet
 if TYPE_CHECKING:

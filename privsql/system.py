@@ -1,4 +1,4 @@
-"""Differences of operating systems (owners of files, opening and locking them, the memory), and packages of extras.
+"""The version, differences of operating systems (owners of files, opening and locking them, memory), and extras.
 
 Files have owners and rights where the system knows of any; elsewhere a user's own folders are taken to be private.
 """
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+__version__ = "0.2.0"
 OTHERS = 0o077  # the rights of everybody but the owner
 OPENED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # a pipe or a device is not waited for when it is opened

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from privsql._version import __version__
 from privsql.cli.printing import escape_controls, spell_keywords
 from privsql.engine.database import Options, open_reporter
 from privsql.errors import EngineError, InfeasibleError, PrivsqlError
 from privsql.mechanisms.registry import PACKAGES
+from privsql.system import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

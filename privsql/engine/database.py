@@ -225,6 +225,9 @@ class DetachedWarehouse(Warehouse, Protocol):
     def set_release_folder(self, folder: Path) -> None:
         """Write each table of database ``release`` from now on as a folder of Parquet files in ``folder``."""
 
+    def set_release_stage(self, stage: Stage) -> None:
+        """Write each table of database ``release`` from now on into a stage of the same engine."""
+
     def require_unchanged(self) -> None:
         """Raise ``GuaranteeError`` if files of the source are no longer those that were mounted."""
 
@@ -317,10 +320,13 @@ class Sink(Protocol):
 class ReleaseDatabase(Sink, Protocol):
     """A database that is reached otherwise than by attaching a file.
 
-    ``file``: of what a caller has open; None for one in memory or of a server.
+    ``file``: of what a caller has open; None for one in memory or of a server, which messages call ``label``;
+    ``counts``: it is a ``CountingDatabase``.
     """
 
     file: Path | None
+    label: str
+    counts: bool
 
     def renew(self) -> Self:
         """Return the database without the copies that were made of it."""
@@ -341,6 +347,39 @@ class OpenDatabase(ReleaseDatabase, Protocol):
 
     def stream_rows(self, origin: Origin) -> AbstractContextManager[tuple[pa.RecordBatchReader, list[Field]]]:
         """Yield the rows of a table or query, and its columns; what Arrow has no type for is text."""
+
+
+class Stage(Relations, Protocol):
+    """A private schema in which the tables of a release are made and checked, as those of database ``release``."""
+
+    def commit(self, views: Sequence[ViewDefinition], former: Sequence[tuple[str, str]]) -> None:
+        """Let the tables and views become the release, the last table at last; ``former``: what goes before.
+
+        ``UsageError`` if the target holds anything else. A failure leaves nothing that opens as a release, or what was
+        there.
+        """
+
+
+class CountingDatabase(ReleaseDatabase, Protocol):
+    """A database whose engine makes the tables of releases, and checks and counts them where they lie."""
+
+    def without_rows(self) -> Self:
+        """Return the database; its copies have rows in the manifest alone."""
+
+    def open_tables(self, schema: str) -> AbstractContextManager[tuple[Relations, list[str]]]:
+        """Yield the tables of a schema as those of database ``release``, and their names."""
+
+    def open_stage(self, schema: str, last: str, owner: Path) -> AbstractContextManager[Stage]:
+        """Yield a stage for a schema, whose table ``last`` makes it a release; ``owner``: a folder that goes with it.
+
+        ``UsageError`` while another publication is at work there.
+        """
+
+    def sweep_stage(self, schema: str, last: str) -> None:
+        """Remove what a killed publication into a schema has left; ``UsageError`` while one is at work there."""
+
+    def is_large(self, schema: str) -> bool:
+        """Return whether a table has more rows than should be copied for a few questions."""
 
 
 class EngineSession(Warehouse, Container, Protocol):
@@ -416,8 +455,8 @@ class RunKeywords(TypedDict, total=False):
     """Keywords of every verb that works for a while: ``options``, or what they consist of.
 
     ``memory_limit``: how much memory may be taken, such as "2GB"; ``threads``: the engine's; ``progress``: a bar on
-    stderr for whatever takes over a second; ``connection``: an open one of DuckDB's, through which its databases
-    are reached.
+    stderr for whatever takes over a second; ``connection``: an open one of DuckDB's, or a session of Spark, through
+    which its databases are reached.
     """
 
     options: Options | None
@@ -430,6 +469,11 @@ class RunKeywords(TypedDict, total=False):
 RUNNING = tuple(RunKeywords.__annotations__)
 
 
+def is_spark_session(connection: object) -> bool:
+    """Return whether a caller's connection is a session of pyspark."""
+    return type(connection).__module__.startswith("pyspark.sql.")
+
+
 @contextmanager
 def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) -> Iterator[Options]:
     """Yield the options that the keywords of a verb say; ``UsageError`` for keywords that it does not have."""
@@ -438,6 +482,8 @@ def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) ->
     limit, threads = keywords.get("memory_limit"), keywords.get("threads")
     if not isinstance(options, Options):
         raise UsageError(f"options: {type(options).__name__} is not a privsql.Options")
+    if is_spark_session(keywords.get("connection")):
+        options = replace(options, session=keywords.get("connection"))
     if limit is not None:
         options = replace(options, memory_limit=str(limit))
     if threads is not None:

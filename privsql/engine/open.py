@@ -9,12 +9,13 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from privsql.engine.database import Options
+from privsql.engine.database import Options, is_spark_session
 from privsql.engine.duck.connection import Connection
 from privsql.engine.duck.connection import translate_duck_errors as translate_errors
 from privsql.engine.duck.container import log_of, open_locked_session
 from privsql.engine.duck.files import SQLiteFile
-from privsql.engine.duck.warehouse import DuckSession, find_open_database, unique_name
+from privsql.engine.duck.warehouse import DuckSession, unique_name
+from privsql.engine.duck.warehouse import find_open_database as find_duck_database
 from privsql.engine.files import explain_disguise, sniff_kind, temporary_folder
 from privsql.errors import EngineError, suggest_file
 from privsql.system import POSTGRES, SPARK
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
         DetachedWarehouse,
         EngineSession,
         LockedSession,
+        OpenDatabase,
         Origin,
         Relations,
         ReleaseDatabase,
     )
 
-__all__ = ["find_open_database", "log_of", "translate_errors", "unique_name"]  # beside the functions of this module
+__all__ = ["log_of", "translate_errors", "unique_name"]  # beside the functions of this module
 
 
 def open_engine(spill: Path, options: Options) -> EngineSession:
@@ -65,6 +67,17 @@ class FileSink:
             db.attach(self._file, "house", read_only=False)
             yield db, "house"
             db.detach("house")
+
+
+def find_open_database(caller: object, file: Path | None = None) -> OpenDatabase | None:
+    """Return the database of a connection that is current, or is that file; None if it has no such file open.
+
+    Of a session of Spark it is the catalog, of which no source is read so. ``UsageError`` for what is no open
+    connection, or can't be trusted.
+    """
+    if not is_spark_session(caller):
+        return find_duck_database(caller, file)
+    return _load_spark("spark_release").find_catalog(caller) if file is None else None
 
 
 def find_server_database(address: str, label: str) -> ReleaseDatabase:
@@ -135,16 +148,17 @@ def open_release_tables(session: object, tables: Mapping[str, Sequence[Path]]) -
 
     Raises ``EngineError`` where pyspark is missing and ``UsageError`` for a session that can't be trusted.
     """
-    with _load_spark().open_spark_release(session, tables) as relations:
+    with _load_spark("spark_release").open_spark_release(session, tables) as relations:
         yield relations
 
 
-def _load_spark() -> ModuleType:
+def _load_spark(name: str = "spark") -> ModuleType:
     try:
-        import privsql.engine.spark as spark  # noqa: PLC0415, PLR0402 (an extra, and slow to load)
+        import privsql.engine.spark_release as release  # noqa: PLC0415 (an extra, and slow to load)
+        from privsql.engine import spark  # noqa: PLC0415
     except ImportError as error:
         raise SPARK.missing_error() from error
-    return spark
+    return release if name == "spark_release" else spark
 
 
 def is_database(path: Path) -> bool:

@@ -11,9 +11,7 @@ import pyarrow as pa
 from adbc_driver_postgresql import dbapi
 from sqlglot import exp
 
-from privsql.engine.duck.connection import Connection
-from privsql.engine.duck.container import CopiedSchemas, DuckContainer
-from privsql.engine.files import fold_name
+from privsql.engine.duck.container import COPY, STAGE, CopiedSchemas, Objects, RemoteSchemas
 from privsql.engine.remote import (
     BATCH,
     RemoteDialect,
@@ -25,6 +23,7 @@ from privsql.engine.remote import (
     parse_numbers,
     temporary_name,
     widen_types,
+    write_view,
 )
 from privsql.engine.sqlfiles import (
     DIALECT,
@@ -36,10 +35,7 @@ from privsql.engine.sqlfiles import (
     concat_texts,
     first_characters,
     one_select,
-    qualify_tables,
-    render_sql,
     table,
-    temp_table,
 )
 from privsql.errors import EngineError, UsageError
 
@@ -303,7 +299,6 @@ def open_postgres(address: str, relation: str | None, query: str | None) -> Post
 # they are at one moment, into a file of this machine. Postgres lacks some types: those of a copy are the ones that the
 # manifest states. Rows are read in the order in which they lie, which is that in which they were written.
 
-STAGE, COPY = "server", "copy"  # the databases of a session: what was read again, and the file of a copy
 STATED = "privsql_stated"  # a temporary view
 SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ WRITE"  # for the temporary view, also where reading is the default
 PLAINLY = ("SET search_path = pg_catalog", "SET row_security = off")  # a policy would hide rows without a word
@@ -315,16 +310,14 @@ STORED = {
 }  # fmt: skip
 AS_TEXT = re.compile(r"DECIMAL|UUID|UBIGINT|HUGEINT")  # types whose values come as text
 NANOSECONDS = "TIMESTAMP_NS"
-Objects = list[tuple[str, str, str]]
 
 
-class PostgresSchemas(DuckContainer):
+class PostgresSchemas(RemoteSchemas):
     """A session of DuckDB beside one of a server, whose schemas are those of database ``STAGE``."""
 
     def __init__(self, server: PostgresServer) -> None:
-        super().__init__(Connection())
+        super().__init__()
         self.server = server
-        self.create_database(STAGE)
 
     def close(self) -> None:
         super().close()
@@ -395,7 +388,9 @@ class PostgresSchemas(DuckContainer):
                 self._send_table(database, schema, name, columns)
                 self.fetch_table(schema, name, columns, into=STAGE)
             for view in views:
-                server.run_statement(f"CREATE VIEW {_write_name(view.name, schema)} AS {_write_view(view, schema)}")
+                server.run_statement(
+                    f"CREATE VIEW {_write_name(view.name, schema)} AS {write_view(ENGINE, view, schema)}"
+                )
                 comment = exp.Literal.string(view.comment).sql(POSTGRES)
                 server.run_statement(f"COMMENT ON VIEW {_write_name(view.name, schema)} IS {comment}")
             yield
@@ -413,25 +408,17 @@ class PostgresSchemas(DuckContainer):
                 self.server.run_statement(f"ALTER TABLE {place} ALTER {shown} TYPE {kind} USING {shown}::{kind}")
 
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
-        """Copy a table of the server into the same schema of an attached database, in these types."""
         read = exp.select(*map(_fetch_column, columns)).from_(exp.table_(name, schema, quoted=True)).order_by("ctid")
         with self.server.stream_batches(read.sql(POSTGRES)) as batches:
-            self.register_arrow("fetched", as_plain_batches(batches, BATCH, translate_postgres_errors))
-            values = [
-                alias_as(exp.cast(column(one.name), exp.DataType.build(one.type, dialect=DIALECT)), one.name)
-                for one in columns
-            ]
-            typed = render_sql(exp.select(*values).from_(temp_table("fetched")))
-            self.connection.run(f"CREATE TABLE {render_sql(table(name, into, schema))} AS {typed}")
-            self.drop("fetched")
+            plain = as_plain_batches(batches, BATCH, translate_postgres_errors)
+            self.store_rows(plain, columns, table(name, into, schema))
 
     def list_columns(self, schema: str, name: str) -> list[Field]:
-        """Return the columns of a table of the server."""
         return read_fields(self.server.fetch_schema(all_rows(exp.table_(name, schema, quoted=True)).sql(POSTGRES)))
 
     def state_view(self, schema: str, view: ViewDefinition) -> str:
-        """Return the definition of a view as the server writes it down, in a transaction that is rolled back."""
-        self.server.run_statement(f"CREATE TEMP VIEW {STATED} AS {_write_view(view, schema)}")
+        """Return the definition as the server writes it down, in a transaction that is rolled back."""
+        self.server.run_statement(f"CREATE TEMP VIEW {STATED} AS {write_view(ENGINE, view, schema)}")
         written = call_function(
             "pg_get_viewdef", exp.cast(exp.Literal.string(STATED), exp.DataType.build("regclass", udt=True))
         )
@@ -461,38 +448,9 @@ class PostgresDatabase(CopiedSchemas):
         with self.open_for_writing() as (db, _):
             db.attach(file, COPY, read_only=False)
             with db.server.in_transaction(SNAPSHOT, "ROLLBACK"):
-                alike = [one for one in db.list_schemas(STAGE) if fold_name(one) == fold_name(schema)]
-                if not alike:
-                    raise UsageError(f"there is no schema {schema!r}")
-                objects = _copy_release(db, schema if schema in alike else alike[0], having, read)
+                objects = db.copy_release(schema, having, read)
             db.detach(COPY)
         return objects
-
-
-def _copy_release(db: PostgresSchemas, schema: str, having: str, read: ReadContents) -> Objects:
-    """Copy the stated tables of a schema, and its views where they are the stated ones; return all of its objects.
-
-    Those that were copied have the definitions of the copy.
-    """
-    present = {(kind, name): text for kind, name, text in db.list_objects(STAGE, schema)}
-    if ("table", having) not in present:
-        raise UsageError(f"schema {schema!r} has no table {having!r}")
-    columns = db.list_columns(schema, having)
-    if not all(one.is_published for one in columns):
-        raise UsageError(f"table {having!r} has a column of another type")
-    db.create_schema(schema, into=COPY)
-    db.fetch_table(schema, having, columns, into=COPY)
-    tables, views = read(db, (COPY, schema))
-    for name in [name for name in tables if name != having and ("table", name) in present]:
-        stated = [Field(*one) for one in tables[name]]
-        strange = {one.name for one in db.list_columns(schema, name)} - {one.name for one in stated}
-        present |= {("column", f"{name}.{one}"): "" for one in strange}
-        db.fetch_table(schema, name, stated, into=COPY)
-    if all(("table", name) in present for name in tables):  # which the views read
-        same = [one for one in views if present.get(("view", one.name)) == db.state_view(schema, one)]
-        db.define_views(same, into=COPY, schema=schema)
-    copied = {(kind, name): text for kind, name, text in db.list_objects(COPY, schema) if kind != "comment"}
-    return sorted((*one, text) for one, text in (present | {one: copied[one] for one in copied}).items())
 
 
 def _require_short(names: Iterable[str]) -> None:
@@ -504,16 +462,6 @@ def _require_short(names: Iterable[str]) -> None:
 
 def _write_name(name: str, schema: str) -> str:
     return exp.table_(name, schema, quoted=True).sql(POSTGRES)
-
-
-def _write_view(view: ViewDefinition, schema: str) -> str:
-    """Return the SELECT of a view over the tables of a schema, in the server's SQL."""
-    query = qualify_tables(view.query, schema)
-    for one in query.find_all(exp.Table):
-        if one.catalog:
-            one.set("db", one.args["catalog"])
-            one.set("catalog", None)
-    return ENGINE.render_sql(query, lambda _: None)
 
 
 def _send_column(one: Field) -> exp.Expr:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
-from privsql.engine.sqlfiles import PREFIX, all_rows, foreign_nodes, unordered_windows
+from privsql.engine.sqlfiles import PREFIX, all_rows, foreign_nodes, qualify_tables, unordered_windows
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from privsql.engine.database import ViewDefinition
     from privsql.engine.sqlfiles import Field
 
 # Arrow tables ---------------------------------------------------------------------------------------------------------
@@ -157,6 +158,16 @@ class RemoteDialect:
             case exp.Anonymous() if node.name.lower() == "decode":  # of encoded text: without a collation of its own
                 return exp.Collate(this=node.expressions[0].expressions[0], expression=self.collation.copy())
         return self.says(node)
+
+
+def write_view(engine: RemoteDialect, view: ViewDefinition, schema: str) -> str:
+    """Return the SELECT of a view over the tables of a schema, in an engine's SQL."""
+    query = qualify_tables(view.query, schema)
+    for one in query.find_all(exp.Table):
+        if one.catalog:
+            one.set("db", one.args["catalog"])
+            one.set("catalog", None)
+    return engine.render_sql(query, lambda _: None)
 
 
 def temporary_name(table: exp.Table) -> str | None:

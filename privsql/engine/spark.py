@@ -14,6 +14,7 @@ import re
 import shutil
 import tempfile
 import warnings
+from abc import ABC, abstractmethod
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from importlib import import_module
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from privsql.engine.database import Origin
+    from privsql.engine.database import Origin, Stage
 
 # Dialect --------------------------------------------------------------------------------------------------------------
 # Trees of ``sql/`` as Spark's SQL, and Spark's types by privsql's names.
@@ -91,11 +92,15 @@ def render_spark(tree: exp.Expr, place: Callable[[str], str], released: Collecti
     """
 
     def placed(table: exp.Table) -> str | None:
-        inside = table.catalog == RELEASE or (not table.db and table.name in released)
-        name = INSIDE + table.name if inside else temporary_name(table)
+        name = INSIDE + table.name if is_released(table, released) else temporary_name(table)
         return None if name is None else place(name)
 
     return ENGINE.render_sql(tree, placed)
+
+
+def is_released(table: exp.Table, released: Collection[str]) -> bool:
+    """Return True for a table of a release; ``released``: those that need no database's name."""
+    return table.catalog == RELEASE or (not table.db and table.name in released)
 
 
 def _translate_node(node: exp.Expr) -> exp.Expr:
@@ -377,7 +382,7 @@ class SparkRelations(RemoteRelations):
     def __init__(self, session: SparkSession, spill: Path | None, options: Options | None = None) -> None:
         super().__init__()
         self.session = session
-        self._spill, self._options = spill, options or Options()
+        self.spill, self._options = spill, options or Options()
         self._report = self._options.report or SilentReporter()
         self._folders = itertools.count()
         self._made: dict[str, Path | None] = {}  # names, and the folders in which they lie
@@ -397,10 +402,10 @@ class SparkRelations(RemoteRelations):
         """Yield the rows of a query, so many at a time and in its order; in memory where there is no spill folder."""
         with translate_spark_errors():
             frame = self._frame(query)
-            if self._spill is None:
+            if self.spill is None:
                 folder, reader = None, frame.toArrow().to_reader(rows)
             else:
-                folder = self._write_frame(frame, self._spill)
+                folder = self._write_frame(frame, self.spill)
                 reader = _stream_folder(folder, frame.limit(0).toArrow().schema, rows)
         try:
             yield reader
@@ -411,7 +416,7 @@ class SparkRelations(RemoteRelations):
     @contextmanager
     def open_sibling(self) -> Iterator[SparkRelations]:
         """Relations of their own in the same session."""
-        other = SparkRelations(self.session, self._spill, self._options)
+        other = SparkRelations(self.session, self.spill, self._options)
         try:
             yield other
         finally:
@@ -455,10 +460,10 @@ class SparkRelations(RemoteRelations):
                 self._forget(self._made.pop(name))
 
     def _store_frame(self, name: str, frame: DataFrame) -> None:
-        if self._spill is None:
-            self._register_view(name, frame.localCheckpoint(), None)
+        if self.spill is None:
+            self._register_view(name, frame.localCheckpoint().toDF(*frame.columns), None)  # columns of its own
             return
-        folder = self._write_frame(frame, self._spill)
+        folder = self._write_frame(frame, self.spill)
         self._register_view(name, self._read_folder(folder, frame), folder)
 
     def _read_folder(self, folder: Path, frame: DataFrame) -> DataFrame:
@@ -499,27 +504,6 @@ def _stream_folder(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatch
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-# Release --------------------------------------------------------------------------------------------------------------
-# The tables of a release, read by Spark: for questions about more than one machine can hold.
-
-
-class SparkRelease(SparkRelations):
-    """Relations beside them; what a tree names without a database are they. What is made stays in Spark's memory."""
-
-    def __init__(self, session: SparkSession, tables: Mapping[str, Sequence[Path]]) -> None:
-        """Read tables; ``tables``: their Parquet files, which the session's workers must see."""
-        super().__init__(session, None)
-        self.tables = frozenset(tables)
-        with translate_spark_errors():
-            for name, parts in tables.items():
-                self._register_view(f"{INSIDE}{name}", session.read.parquet(*map(file_address, parts)), None)
-
-
-def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) -> SparkRelease:
-    """Return the tables of a release in a session that is given."""
-    return SparkRelease(require_trusted_session(session), tables)
-
-
 # Warehouse ------------------------------------------------------------------------------------------------------------
 # A publisher's source in Spark, and the tables of a release as Spark writes them: folders of Parquet, in order.
 
@@ -530,6 +514,14 @@ FIRST = "part-00000.parquet"
 WRITTEN = {"compression": "zstd"}
 
 
+class FrameSink(ABC):
+    """A place for the tables of a release, which workers write."""
+
+    @abstractmethod
+    def write_table(self, name: str, frame: DataFrame) -> DataFrame:
+        """Write rows in their order; return them as they were written."""
+
+
 class SparkWarehouse(SparkRelations):
     """Relations beside a publisher's table."""
 
@@ -538,6 +530,7 @@ class SparkWarehouse(SparkRelations):
         super().__init__(session, here if shares_files(session, here) else None, options)
         self._here = here
         self._release: Path | None = None
+        self._stage: FrameSink | None = None
         self._shown: list[str] = []  # names that stand in the session itself
         self._files: dict[Path, set[tuple[str, int, int]]] = {}  # of the source, as they were when it was mounted
 
@@ -604,30 +597,37 @@ class SparkWarehouse(SparkRelations):
 
     def set_release_folder(self, folder: Path) -> None:
         self._release = folder
-        if self._spill is None:
+        if self.spill is None:
             self._refuse_more(self._frame(all_rows(temp_table("source"))), FETCHED, UNSEEN)
+
+    def set_release_stage(self, stage: Stage) -> None:
+        self._stage = cast("FrameSink", stage)
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as a temporary table, or as a table of the release, rows in its order."""
-        if into != RELEASE or self._release is None:
+        if into != RELEASE or (self._release is None and self._stage is None):
             super().create_table(name, query, into=into, title=title)
             return
         if title:
             self._report.start_step(title)
-        target = self._release / f"{name}.parquet"
+        if self._stage is not None:
+            with translate_spark_errors():
+                self._register_view(f"{INSIDE}{name}", self._stage.write_table(name, self._frame(query)), None)
+            return
+        target = cast("Path", self._release) / f"{name}.parquet"
         with translate_spark_errors():
             frame = self._frame(query)
-            if self._spill is None:
+            if self.spill is None:
                 frame = frame.localCheckpoint()
             self._write_parts(frame, target)
-            if self._spill is not None:
+            if self.spill is not None:
                 frame = self._read_folder(target, frame)
             self._register_view(f"{INSIDE}{name}", frame, None)
 
     def write_parquet_files(self, origin: Origin) -> list[Path]:
         folder, frame = self._here / "brought", self._open_origin(origin)
         self._refuse_more(frame, ONE_MACHINE, "they are copied to this machine for this")
-        if self._spill is None:
+        if self.spill is None:
             self._refuse_more(frame, FETCHED, UNSEEN)
         with translate_spark_errors():
             self._write_parts(frame, folder)
@@ -645,7 +645,7 @@ class SparkWarehouse(SparkRelations):
 
         Where workers do not see it, the rows come over as Arrow, all at once.
         """
-        if self._spill is not None:
+        if self.spill is not None:
             write_counted(frame, folder, **WRITTEN)
             only_parts(folder)
             return

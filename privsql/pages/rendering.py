@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from privsql import plot
-from privsql._version import __version__
 from privsql.markup import WIDE, Html, clean_text, format_figure, format_share, html_page, html_table
-from privsql.system import PAGES
+from privsql.system import PAGES, __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlglot import exp
 
@@ -20,13 +20,13 @@ from privsql.engine.sqlfiles import Field, all_rows, column, fill, table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError, suggest_file
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import MANIFEST, PARAMETERS, Check, CheckResult, Manifest, run_checks
-from privsql.releases.draft import HOLDER, MAIN, digest_schema, find_schema, sweep_drafts
+from privsql.releases.draft import COUNTED, HOLDER, MAIN, digest_schema, digest_tables, find_schema, sweep_drafts
 from privsql.source.targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from privsql.engine.database import Container, ViewDefinition
+    from privsql.engine.database import Container, CountingDatabase, Relations, ViewDefinition
     from privsql.engine.parquet import ParquetLayout
     from privsql.engine.sqlfiles import Holes
     from privsql.mechanisms.contract import Columns, Mechanism
@@ -223,6 +223,8 @@ def digest_release(target: Target) -> str:
     """Return SHA-256 of a release: of its file, of the files of its folder in order, or of a schema's tables."""
     place, schema = target.file, target.schema
     if schema is not None:
+        if target.catalog is not None:
+            return _digest_catalog(target.catalog, schema)
         if target.opened is not None:
             target = replace(target, opened=target.opened.renew())  # as it is now; the copy goes with this object
             place = locate_release(target).place
@@ -233,6 +235,14 @@ def digest_release(target: Target) -> str:
         with path.open("rb") as content:
             hasher.update(hashlib.file_digest(content, "sha256").digest())
     return hasher.hexdigest()
+
+
+def _digest_catalog(catalog: CountingDatabase, schema: str) -> str:
+    """Return the digest of a schema whose engine counts its rows; ``UsageError`` unless it has a manifest."""
+    with catalog.open_tables(schema) as (db, names):
+        if MANIFEST not in names:
+            raise UsageError(f"schema {schema!r} has no table {MANIFEST!r}")
+        return digest_tables(db, names, COUNTED)
 
 
 def _scan_folder(target: Target, place: Path) -> StoredRelease:
@@ -364,13 +374,16 @@ SOURCE, PARENTHESES = re.compile(r"\bFROM (?=\()"), re.compile(r"""'[^']*'|"[^"]
 ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so many
 
 
-def admit_release(db: Container, stored: StoredRelease, database: str) -> AttachedRelease:
+def admit_release(
+    db: Container, stored: StoredRelease, database: str, counts: Relations | None = None
+) -> AttachedRelease:
     """Return a release with the checks that it holds what its manifest states and no other table, view or metadata.
 
     A file is attached as ``database`` already. For a folder, and for a schema of a file that is attached under any
     name, ``database`` is empty, and views in it show the tables if these are the stated ones. Nothing that the release
-    holds is evaluated: its manifest must be a plain table, and its view is compared as text. Raises ``UsageError`` if
-    there is no manifest, ``EngineError`` for an invalid one.
+    holds is evaluated: its manifest must be a plain table, and its view is compared as text. ``counts``: an engine that
+    has the rows of the tables in its own database ``release``, if ``db`` has not. Raises ``UsageError`` if there is no
+    manifest, ``EngineError`` for an invalid one.
     """
     try:
         place = _locate_tables(db, stored, database)
@@ -378,8 +391,10 @@ def admit_release(db: Container, stored: StoredRelease, database: str) -> Attach
     except PrivsqlError as error:
         raise type(error)(f"{stored.target} is not a release of privsql: {error}") from error
     if stored.target.schema is not None:
-        release.checks.extend(_check_schema(release, place, stored.objects))
-    elif not stored.is_folder:
+        counted = release if counts is None else replace(release, db=cast("Container", counts), database=COUNTED)
+        counted.checks.extend(_check_schema(release, place, stored.objects, counted))
+        return counted
+    if not stored.is_folder:
         release.checks.extend([*check_contents(release), *check_layout(db, stored, database)])
     else:
         stated = release.stated_tables
@@ -430,15 +445,20 @@ def check_contents(release: AttachedRelease) -> list[CheckResult]:
 
 
 def _check_schema(
-    release: AttachedRelease, place: tuple[str, str], objects: Sequence[tuple[str, str, str]] | None
+    release: AttachedRelease,
+    place: tuple[str, str],
+    objects: Sequence[tuple[str, str, str]] | None,
+    counted: AttachedRelease,
 ) -> list[CheckResult]:
-    """Run these checks on a schema; the rest of its database is not examined. ``objects``: of what it is a copy of."""
+    """Run these checks on a schema; the rest of its database is not examined. ``objects``: of what it is a copy of;
+    ``counted``: the release where its rows are.
+    """
     wrong = _compare_contents(release, place, release.db.list_objects(*place) if objects is None else objects)
     if not wrong:
         for name in release.stated_tables:
             release.db.create_view(name, all_rows(table(name, *place)), into=release.database)
         release.db.define_views(release.views, into=release.database)
-    return _run_contents_checks(release, lambda: wrong)
+    return _run_contents_checks(counted, lambda: wrong)
 
 
 def _locate_tables(db: Container, stored: StoredRelease, database: str) -> tuple[str, str]:

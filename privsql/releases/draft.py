@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from sqlglot import exp
+
 from privsql.engine import files
 from privsql.engine.files import Folder, fold_name, private
 from privsql.engine.open import open_locked
-from privsql.engine.sqlfiles import fill, table
+from privsql.engine.sqlfiles import alias_as, column, fill, injective_text, table
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from privsql.engine.database import Container
+    from privsql.engine.database import Container, Relations
     from privsql.source.targets import Target
 
 # Draft ----------------------------------------------------------------------------------------------------------------
@@ -163,6 +166,7 @@ def _flush_path(path: Path) -> None:
 # Check whether a target is occupied, and compute the digest that identifies a release in a schema.
 
 MAIN = "main"  # the schema of a file that is a release
+COUNTED = "release"  # the database of an engine that counts a release where it lies
 HOLDER = "holder"  # the database as which a file is attached of which a schema is meant
 
 
@@ -183,6 +187,23 @@ def find_schema(db: Container, database: str, name: str) -> str | None:
     """Return the schema of an attached database that the engine takes ``name`` for; None if there is none."""
     listed = [MAIN, *db.list_schemas(database)]
     return name if name in listed else next((one for one in listed if fold_name(one) == fold_name(name)), None)
+
+
+def digest_rows(db: Relations, tables: Iterable[str], database: str) -> dict[str, str]:
+    """Return by table the number of rows and the sum of their hashes, whatever their order, as the engine counts it."""
+    digests = {}
+    for name in sorted(tables):
+        texts = [exp.cast(column(one.name), "VARCHAR") for one in db.list_fields(table(name, database))]
+        hashed = db.hashed([injective_text(text, "VARCHAR") for text in texts])
+        hashes = exp.select(alias_as(exp.cast(hashed, "HUGEINT"), "h")).from_(table(name, database)).subquery("hashes")
+        counted = exp.select(exp.Count(this=exp.Star()), exp.Sum(this=column("h"))).from_(hashes)
+        digests[name] = ":".join(map(str, db.rows(counted)[0]))
+    return digests
+
+
+def digest_tables(db: Relations, tables: Iterable[str], database: str) -> str:
+    """Return SHA-256 of tables by their names, whatever the order of their rows."""
+    return hashlib.sha256(json.dumps(digest_rows(db, tables, database)).encode()).hexdigest()
 
 
 def digest_schema(db: Container, database: str, schema: str) -> str:

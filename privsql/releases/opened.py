@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,9 +25,9 @@ from privsql.engine.files import PACKED, fold_name, kind_of, private
 from privsql.engine.open import open_locked, open_release_tables, open_scratch, unique_name
 from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
-from privsql.model.manifest import BROKEN
+from privsql.model.manifest import BROKEN, MANIFEST
 from privsql.releases.contents import ENDING, VIEWS_FILE, admit_release, locate_release, name_holders, view_script
-from privsql.releases.draft import MAIN, Draft, digest_schema, find_schema, is_occupied
+from privsql.releases.draft import MAIN, Draft, digest_schema, find_schema, is_occupied, sweep_drafts
 from privsql.releases.fitted import find_model, take_model
 from privsql.releases.statements import describe_manifest, examine_release
 from privsql.source.targets import Target, as_target
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from privsql.answers.question import Lookup
     from privsql.answers.results import ItemGroups
     from privsql.calls import PathLike
-    from privsql.engine.database import Container, LockedSession, Options, Relations
+    from privsql.engine.database import Container, LockedSession, Options, Relations, Stage
     from privsql.engine.sqlfiles import Field
     from privsql.model.manifest import Manifest, Structure
     from privsql.releases.contents import AttachedRelease, StoredRelease
@@ -170,21 +170,30 @@ RELEASE = "release"  # the database as which a release is attached
 
 @contextmanager
 def attach_release(
-    target: Target, attach: Sequence[Path] = (), options: Options | None = None
+    target: Target, attach: Sequence[Path] = (), options: Options | None = None, *, in_place: bool = False
 ) -> Iterator[tuple[LockedSession, AttachedRelease]]:
-    """Attach a release and check what it holds; ``attach``: files of an analyst's own that may be read, too."""
+    """Attach a release and check what it holds; ``attach``: files of an analyst's own that may be read, too.
+
+    ``in_place``: where an engine counts it where it lies, ``db`` of the release is that, and the session has no rows.
+    """
+    catalog = target.catalog if in_place else None
+    if catalog is not None:
+        target = replace(target, opened=catalog.without_rows())
     stored, files = locate_release(target), resolve_files(attach)
     databases = {RELEASE: stored.database_file, LOOKUPS: None, **name_holders([stored])}
-    with open_locked(databases, [*stored.readable_files, *files], home=RELEASE, options=options) as db:
-        yield db, admit_release(db, stored, RELEASE)
+    with (
+        open_locked(databases, [*stored.readable_files, *files], home=RELEASE, options=options) as db,
+        nullcontext(None) if catalog is None else catalog.open_tables(target.schema or MAIN) as counted,
+    ):
+        yield db, admit_release(db, stored, RELEASE, counted and counted[0])
 
 
 @contextmanager
 def open_release(
-    target: Target, attach: Sequence[Path] = (), options: Options | None = None
+    target: Target, attach: Sequence[Path] = (), options: Options | None = None, *, in_place: bool = False
 ) -> Iterator[tuple[LockedSession, AttachedRelease]]:
     """Attach a release; ``GuaranteeError`` unless it holds what it states and no other table, view or metadata."""
-    with attach_release(target, attach, options) as (db, release):
+    with attach_release(target, attach, options, in_place=in_place) as (db, release):
         release.require_intact(target)
         yield db, release
 
@@ -227,8 +236,8 @@ class Release:
     ``release.sql("SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY sex")`` gives a pandas DataFrame.
     ``attach`` names Parquet, CSV or DuckDB files of the analyst's own, whose tables may be joined on quasi-identifiers.
     Any number of releases may be open at once, also of one file; threads may share one, and take turns.
-    ``connection``: an open one of DuckDB's, such as a notebook's; ``path`` is then the name of a schema there,
-    whose tables are copied as they are now.
+    ``connection``: an open one of DuckDB's, such as a notebook's, or a session of Spark; ``path`` is then the name of a
+    schema there, whose tables are copied as they are now. Spark counts those of more than 5 million rows itself.
     With a session of Spark in ``options``, Spark counts the rows of a release in Parquet, which its workers must see.
     DuckDB still checks the files and parses the questions.
     """
@@ -245,17 +254,19 @@ class Release:
         self.path = self.target.path
         self._turn, self._closed = threading.RLock(), False
         files = as_paths(attach, "attach")
+        catalog = self.target.catalog
+        large = catalog is not None and catalog.is_large(self.target.schema or MAIN)
         with ExitStack() as stack:
-            self._db, attached = stack.enter_context(open_release(self.target, files, options))
+            self._db, attached = stack.enter_context(open_release(self.target, files, options, in_place=large))
             modelled = attached.mechanism.answers(self._db, attached.manifest).modelled
-            modelled = modelled and (options is None or options.session is None)
+            modelled = modelled and not large and (catalog is not None or options is None or options.session is None)
             file = find_model(attached) if modelled else None
             if file is not None:  # the session may read no other one
                 stack.close()
                 self._db, attached = stack.enter_context(open_release(self.target, [*files, file], options))
             self.manifest, self.mechanism = attached.manifest, attached.mechanism
             self._lookups = AttachedLookups(self._db, files)
-            self._counts = self._open_counter(stack, options)
+            self._counts = attached.db if catalog is not None else self._open_counter(stack, options)
             roles = self.manifest.roles
             names = [sqlfiles.column(field.name) for field in (*roles.quasi_identifiers, *roles.sensitive)]
             described = exp.select(*names).from_(attached.views[0].query.subquery("described"))
@@ -392,7 +403,7 @@ class Release:
     def structure(self) -> list[Structure]:
         """Return what the release is made of, such as its buckets or its noisy tree."""
         with self._take_turn():
-            return self.mechanism.structure(self._db, self.manifest)
+            return self.mechanism.structure(self._counts, self.manifest)
 
     def _require_unique_keys(self, lookups: Sequence[Lookup]) -> None:
         """Refuse a lookup with two rows for one value of the release, which would count records twice."""
@@ -445,7 +456,7 @@ def query(
 ) -> Answer:
     """Answer one count query from a release alone; ``UsageError`` for whatever is not supported.
 
-    ``connection``: an open one of DuckDB's; the release is a schema of its database, by its name.
+    ``connection``: an open one of DuckDB's, or a session of Spark; the release is a schema there, by its name.
     """
     with Release(release, attach, connection=connection) as opened_release:
         return opened_release.query(sql, confidence=confidence, estimator=estimator)
@@ -458,7 +469,7 @@ def inspect(release: PathLike, *, connection: object | None = None) -> Manifest:
 
 def describe_release(target: Target) -> AttachedRelease:
     """Return a release whose contents are checked, detached again."""
-    with open_release(target) as (_, release):
+    with open_release(target, in_place=True) as (_, release):
         return release
 
 
@@ -584,11 +595,45 @@ class SchemaDraft(Draft):
             target.file.chmod(private.spare_rights(0o644))
 
 
+class StagedDraft(Draft):
+    """A draft of a release whose tables an engine makes and checks in a stage beside its schema."""
+
+    stage: Stage
+    release: AttachedRelease  # as it was checked there
+
+    def __enter__(self) -> Self:
+        target, self._held = self.target, ExitStack()
+        if target.catalog is not None:
+            place = (target.schema or MAIN, MANIFEST, self.folder)
+            try:
+                self.stage = self._held.enter_context(target.catalog.open_stage(*place))
+            except PrivsqlError as error:
+                super().__exit__()
+                raise type(error)(f"{target}: {error}") from error
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._held.close()
+        super().__exit__(*error)
+
+    def commit(self, content: Path) -> None:  # noqa: ARG002 (nothing of it lies in a file)
+        """Let the staged tables become the schema; as of ``SchemaDraft``, but what is replaced may be lost."""
+        target = as_target(self.target)
+        former = list_relations(describe_release(target)) if self._replace and is_occupied(target) else []
+        try:
+            self.stage.commit(self.release.views, former)
+        except UsageError as error:
+            raise UsageError(f"{target}: {error}; nothing written") from error
+
+
 def replay_target_wal(target: Target) -> None:
-    """Commit a killed process's last whole transaction to the publisher's database.
+    """Commit a killed process's last whole transaction to the publisher's database; remove what one left in a catalog.
 
     ``EngineError`` for one that is open elsewhere, or no database.
     """
+    if target.catalog is not None and target.schema is not None:
+        sweep_drafts(target)
+        target.catalog.sweep_stage(target.schema, MANIFEST)
     if target.schema is None or target.opened is not None or not target.file.exists():
         return
     try:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql._version import __version__
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, all_rows, parse_file, table, temp_table
 from privsql.serving import wire
 from privsql.serving.wire import Column, Result, SessionError, WireType
+from privsql.system import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

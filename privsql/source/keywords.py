@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
 
 from privsql.calls import PathLike, as_exact_data, as_path, at_home, refuse_unknown_keywords
-from privsql.engine.database import FRAME, RUNNING, SERVERS
+from privsql.engine.database import FRAME, RUNNING, SERVERS, SPARK, is_spark_session
 from privsql.engine.files import WILD, find_files, redact_secrets, url_scheme
 from privsql.errors import EngineError, UsageError, suggest_file
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
@@ -417,6 +417,9 @@ def _spec_of_connection(flags: dict[str, Any], verb: str, connection: object | N
     """Return the specification of a table or query of an open connection."""
     if connection is None or not {"table", "query"} & set(flags):
         raise UsageError(f"{verb} needs a source: a specification, a file, a table, or table or query of a connection")
+    if is_spark_session(connection):
+        there = {name: flags.pop(name) for name in ("table", "query") if name in flags}
+        return build(as_plain_spec({SPARK: there}, "the session", flags, PYTHON), origin="the session")
     opened = open_database(connection)
     source = {"database": os.fspath(opened.file) if opened and opened.file else MEMORY}
     spec = build(as_plain_spec(source, "the connection", flags, PYTHON), origin="the connection")

@@ -27,6 +27,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from privsql.calls import PathLike, as_exact_data, as_path, at_home
+from privsql.engine.database import is_spark_session
 from privsql.engine.files import fold_name, is_files, url_scheme
 from privsql.errors import EngineError, UsageError, suggest_file, suggest_name
 from privsql.mechanisms.contract import (
@@ -482,7 +483,8 @@ def bind_connection(spec: Spec, connection: object | None) -> Spec:
     source = spec.source.opened or (open_database(connection, database) if database is not None else None)
     in_schema = spec.release.schema_ is not None
     release = open_database(connection, to) if in_schema and not isinstance(to, ServerAddress) else None
-    if source is None and release is None:
+    in_session = is_spark_session(connection) and spec.source.traits.assigns
+    if source is None and release is None and not in_session:
         raise UsageError("connection: neither the source nor the release lies in it; give table or query, or schema")
     parts = {"source": spec.source.with_open_database(source), "release": spec.release.with_open_database(release)}
     return spec.model_copy(update=parts)

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from pydantic import AfterValidator
@@ -18,7 +18,7 @@ from privsql.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from privsql.engine.database import OpenDatabase, ReleaseDatabase, Sink
+    from privsql.engine.database import CountingDatabase, OpenDatabase, ReleaseDatabase, Sink
 
 # Targets --------------------------------------------------------------------------------------------------------------
 # A file, a folder, or a schema of a database that holds other things as well.
@@ -29,8 +29,8 @@ MEMORY = "memory"  # the name of a database that is no file
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash too, as a path has it
 TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 PLACES = (
-    "a release is a file (NAME.duckdb), a folder (format = 'parquet'), or a schema of a DuckDB file (FILE::SCHEMA) or "
-    "of a Postgres database (postgresql://HOST/DATABASE::SCHEMA)"
+    "a release is a file (NAME.duckdb), a folder (format = 'parquet'), or a schema of a DuckDB file (FILE::SCHEMA), of "
+    "a Postgres database (postgresql://HOST/DATABASE::SCHEMA) or of Spark's catalog (schema, by a session in Python)"
 )
 SERVER = re.compile(r"postgres(ql)?:/+")
 COLLAPSED = re.compile(r"(postgres(?:ql)?):/(?!/)")  # an address that was a path once
@@ -118,6 +118,11 @@ class Target:
 
         return self.opened or FileSink(self.file)
 
+    @property
+    def catalog(self) -> CountingDatabase | None:
+        """Return the database of whose schemas it is one, if its engine counts releases where they lie."""
+        return cast("CountingDatabase", self.opened) if self.opened is not None and self.opened.counts else None
+
     def __str__(self) -> str:
         return str(self.path) if self.address is None else f"{self.address}{MARK}{self.schema}"
 
@@ -127,7 +132,8 @@ class Target:
 def as_target(release: PathLike, connection: object | None = None) -> Target:
     """Return the target of a release that a caller hands over; ``UsageError`` for what is no path.
 
-    ``connection``: open in this process; the release is a schema of its database, by its name or ``FILE::SCHEMA``.
+    ``connection``: open in this process, or a session of Spark; the release is a schema of its database or catalog, by
+    its name or ``FILE::SCHEMA``.
     A schema of a server is ``ADDRESS::SCHEMA``.
     """
     if isinstance(release, Target):
@@ -174,7 +180,7 @@ def open_database(connection: object, file: Path | None = None) -> OpenDatabase 
 
 def target_in(opened: OpenDatabase, schema: str) -> Target:
     """Return the schema of a database that a caller has open."""
-    return Target(opened.file or Path(MEMORY), schema, opened)
+    return Target(opened.file or Path(opened.label), schema, opened)
 
 
 def target_at(address: ServerAddress, schema: str) -> Target:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from privsql import keyed_random, markup
-from privsql._version import __version__
 from privsql.attacks import adversaries
 from privsql.calls import as_optional_path, as_path, as_whole_number, refuse_unknown_keywords
 from privsql.engine import sqlfiles
@@ -21,7 +20,7 @@ from privsql.errors import EngineError, GuaranteeError, InfeasibleError, Privsql
 from privsql.mechanisms.contract import BudgetComposition
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest
 from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, digest_release, view_script
-from privsql.releases.draft import Draft, is_occupied, private_folder, sweep_drafts
+from privsql.releases.draft import Draft, digest_tables, is_occupied, private_folder, sweep_drafts
 from privsql.releases.fitted import (
     ModelParameters,
     NumberedRecords,
@@ -34,7 +33,14 @@ from privsql.releases.fitted import (
 )
 from privsql.releases.ledger.composition import find_ledger, make_choice, make_publication, prepare_ledger
 from privsql.releases.ledger.publication import PublicationRequest
-from privsql.releases.opened import SchemaDraft, inspect, open_release, replay_target_wal, rewrite_without_leftovers
+from privsql.releases.opened import (
+    SchemaDraft,
+    StagedDraft,
+    inspect,
+    open_release,
+    replay_target_wal,
+    rewrite_without_leftovers,
+)
 from privsql.releases.statements import (
     ReleaseSummary,
     estimate_learning_risk,
@@ -47,7 +53,8 @@ from privsql.source.keywords import as_spec, list_keywords, split_keywords
 from privsql.source.records import overlaps_source, prepare_records
 from privsql.source.table import describe_coarsening
 from privsql.source.targets import Target, as_target
-from privsql.verbs.verify import check_written, source_session
+from privsql.system import __version__
+from privsql.verbs.verify import check_written, counts_in_place, source_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +65,7 @@ if TYPE_CHECKING:
     from privsql.answers.bucket_model import BucketModel
     from privsql.attacks.suite import LearningRisk
     from privsql.calls import PathLike
-    from privsql.engine.database import DetachedWarehouse, EngineSession, Options, RunKeywords, Warehouse
+    from privsql.engine.database import Container, DetachedWarehouse, EngineSession, Options, RunKeywords, Warehouse
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.model.manifest import CheckResult
@@ -189,9 +196,9 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
     ``spec``: a TOML path, plain data or a ``Spec``; or a source, which is a table in Python (of pandas, Polars, DuckDB
     or Arrow) or the path of one, with keywords for the rest, which are called as the flags of the command line are:
     ``publish(df, sensitive="disease", quasi_identifiers=["age", "sex"], threshold=0.1, to="release.duckdb")``.
-    ``connection``: an open one of DuckDB's. Its database is the source where ``table`` or ``query`` stand without
-    ``spec``, or where that names its file, and takes the release with ``schema``: ``publish(connection=con,
-    table="people", schema="released", ..)``. What the connection has not committed is not read.
+    ``connection``: an open one of DuckDB's, or a session of Spark. Its database is the source where ``table`` or
+    ``query`` stand without ``spec``, or where that names its file, and takes the release with ``schema``:
+    ``publish(connection=con, table="people", schema="released", ..)``. What it has not committed is not read.
 
     ``key`` makes every random choice (default: one that follows from the ledger's key, the records and the request, or
     fresh from the operating system where there is no ledger); the same key and the same records give the same release.
@@ -247,7 +254,7 @@ def publish_spec(
     over = replace or request.repeat
     _require_writable(spec, replace=over)
     with (
-        (Draft if target.schema is None else SchemaDraft)(target, replace=over) as draft,
+        _choose_draft(spec)(target, replace=over) as draft,
         open_engine(draft.spill_folder, options) as db,
         source_session(spec, db, draft.spill_folder, options) as there,
     ):
@@ -264,38 +271,67 @@ def publish_spec(
         except InfeasibleError:
             publication.record_refusal()
             raise
+        publication.request = dataclasses.replace(publication.request, digest=made.digest)
         with publication.record_commit(made.written, made.facts):
             db.let_go()
             draft.commit(made.written)
     facts = _release_facts(spec, publication.source, made.facts)
     warnings = [*made.warnings, *_table_warnings(spec), *_place_warnings(spec)]
     seconds = time.monotonic() - clock
-    return Published(
-        target.path,
-        facts,
-        made.facts,
-        spec,
-        publication.as_facts(),
-        made.checks,
-        seconds,
-        warnings,
-        summary=made.summary,
-    )
+    outcome = (spec, publication.as_facts(), made.checks, seconds, warnings)
+    return Published(target.path, facts, made.facts, *outcome, summary=made.summary)
 
 
 @dataclass(frozen=True)
 class _MadeRelease:
-    """A release in its draft that has passed its checks; ``written``: its file or folder."""
+    """A release in its draft that has passed its checks; ``written``: its file or folder, or a path without any.
+
+    ``digest``: of what is no file.
+    """
 
     facts: Facts
     checks: list[CheckResult]
     written: Path
     warnings: list[str]
     summary: ReleaseSummary
+    digest: str | None = None
+
+
+def _choose_draft(spec: Spec) -> type[Draft]:
+    """Return the kind of draft that a target needs, by the engine that makes the tables."""
+    if spec.target.schema is None:
+        return Draft
+    return StagedDraft if spec.target.catalog is not None and counts_in_place(spec) else SchemaDraft
+
+
+def _stage_release(publication: Publication, draft: StagedDraft) -> _MadeRelease:
+    """Make and check a release where its source and its target lie."""
+    spec, source, stage = publication.request.spec, publication.source, draft.stage
+    there = cast("DetachedWarehouse", source.db)
+    there.set_release_stage(stage)
+    key = source.bind_key(publication.key) if publication.must_bind_key else publication.key
+    facts = spec.implementation.publish(there, source, spec.mechanism, key)
+    there.require_unchanged()
+    release, risk = _state_release(publication, facts, modelled=False, tables=cast("Container", stage))
+    stage.register_arrow("manifest", release.manifest.as_table())
+    stage.create_table(
+        MANIFEST, sqlfiles.all_rows(temp_table("manifest")), into="release", title="Checking the release"
+    )
+    results = examine_release(release, whole=False)
+    _require_checks_hold(results)
+    summary = ReleaseSummary.make(release, list_bounds(release, examined=True), refuse_learning(release))
+    publication.read_tables(stage, release.tables)
+    draft.release, digest = release, digest_tables(stage, release.stated_tables, "release")
+    warnings = _list_warnings(release, source, risk)
+    return _MadeRelease(facts, results, draft.folder / spec.name, warnings, summary, digest)
 
 
 def _make_release(publication: Publication, draft: Draft, fitting: Options | None) -> _MadeRelease:
     db, spec, source = publication.db, publication.request.spec, publication.source
+    if isinstance(draft, StagedDraft):
+        if fitting is not None:
+            raise UsageError("fit works on one machine; publish without it, then run privsql fit on the release")
+        return _stage_release(publication, draft)
     db.attach(draft.database_file, "release", read_only=False)
     bound = source.bind_key(publication.key) if publication.must_bind_key else publication.key
     facts = _publish_tables(publication, draft, bound)
@@ -309,7 +345,7 @@ def _make_release(publication: Publication, draft: Draft, fitting: Options | Non
     _require_checks_hold(results)
     learning = refuse_learning(release) or find_stated_learning(release)
     summary = ReleaseSummary.make(release, list_bounds(release, examined=True), learning)
-    publication.read_tables(release.tables)
+    publication.read_tables(db, release.tables)
     if spec.format == "parquet":
         for name in release.stated_tables:  # the manifest comes last
             if not (draft.parquet_folder / f"{name}.parquet").exists():
@@ -336,14 +372,14 @@ def _check_closed(db: EngineSession, file: Path, release: AttachedRelease) -> li
 
 
 def _state_release(
-    publication: Publication, facts: Facts, *, modelled: bool
+    publication: Publication, facts: Facts, *, modelled: bool, tables: Container | None = None
 ) -> tuple[AttachedRelease, LearningRisk | None]:
-    """Return a release with its whole manifest, as far as its tables tell, and what learning from it leads to."""
+    """Return a release with its whole manifest, as far as its ``tables`` tell, and what learning from it leads to."""
     db, spec, source = publication.db, publication.request.spec, publication.source
     manifest = _make_manifest(publication, facts)
 
     def state(**entries: Any) -> AttachedRelease:
-        return AttachedRelease(db, "release", manifest.model_copy(update=entries), spec.implementation)
+        return AttachedRelease(tables or db, "release", manifest.model_copy(update=entries), spec.implementation)
 
     entries: dict[str, Any] = {"modelled": modelled}
     entries |= {"own_columns": state().renamed_columns}

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from privsql import markup
-from privsql._version import __version__
 from privsql.attacks import adversaries
 from privsql.calls import as_optional_path, as_paths
 from privsql.engine.database import Options, options_from
@@ -29,6 +28,7 @@ from privsql.releases.statements import SCHEMA_NOTE, examine_release, has_same_c
 from privsql.source.keywords import spec_from_manifest
 from privsql.source.records import prepare_records
 from privsql.source.targets import Target, as_target, as_targets
+from privsql.system import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,13 +74,18 @@ def open_release_with_source(
         yield attach_release_tables(db, target), source
 
 
+def counts_in_place(spec: Spec) -> bool:
+    """Return whether the engine of a source makes the tables of the release."""
+    return spec.source.traits.assigns and not isinstance(spec.implementation.composition, BudgetComposition)
+
+
 @contextmanager
 def source_session(spec: Spec, db: EngineSession, spill: Path, options: Options) -> Iterator[Warehouse]:
     """Open the engine that counts a source and assigns its records: that of the release, or the source's own.
 
     A release that composes by budget is published from counts in the engine of the release.
     """
-    if not spec.source.traits.assigns or isinstance(spec.implementation.composition, BudgetComposition):
+    if not counts_in_place(spec):
         yield db
         return
     with open_spark(spill, options, spec.source.origin) as there:
@@ -249,11 +254,12 @@ def _check_release(
     """Check a release alone, or against its source, whose specification is returned, in an engine that has both."""
     recomputed: MeasuredFacts | None = None
     unchecked: list[str] = []
-    with attach_release(target, options=options) as (_, release):
+    in_place = source_input is None and _can_check_in_place(target)
+    with attach_release(target, options=options, in_place=in_place) as (_, release):
         manifest = release.manifest
         results = [*release.checks, *_check_place(target, manifest)]
         held = all(result.ok for result in results if result.name != LEFTOVERS)  # which hides no table from the rest
-        if held:
+        if held and not in_place:
             results += check_statistics(release, locate_release(target))
         known = held and source_input is not None
         spec = spec_from_manifest(source_input, manifest, connection) if known and source_input is not None else None
@@ -266,6 +272,14 @@ def _check_release(
             results += examine_release(with_source, source=source, spec=spec)
             recomputed = _recompute_facts(with_source, results)
     return Verified(results, _list_notes(manifest) + unchecked, manifest, recomputed), release, spec
+
+
+def _can_check_in_place(target: Target) -> bool:
+    """Return whether an engine checks a release where it lies; one that composes by budget is small, and copied."""
+    if target.catalog is None:
+        return False
+    with attach_release(target, in_place=True) as (_, release):
+        return not isinstance(release.mechanism.composition, BudgetComposition)
 
 
 def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:

@@ -17,13 +17,15 @@ from sqlglot import exp
 
 from privsql import system
 from privsql.engine.duck.connection import MOST, VERSION, Connection, ResultCache, name_file_in_errors, one_select
-from privsql.engine.files import ROOM, Folder, url_scheme
+from privsql.engine.files import ROOM, Folder, fold_name, url_scheme
 from privsql.engine.sqlfiles import (
     DIALECT,
     DIGITS,
     PREFIX,
     Field,
+    alias_as,
     all_rows,
+    column,
     concat_texts,
     fill,
     first_characters,
@@ -377,8 +379,74 @@ class DuckContainer(DuckRelations):
         return VERSION
 
 
+STAGE, COPY = "server", "copy"  # the databases of such a session: what was read again, and the file of a copy
+Objects = list[tuple[str, str, str]]  # (kind, name, definition)
+
+
+class RemoteSchemas(DuckContainer, ABC):
+    """A session beside a database elsewhere, whose schemas are those of database ``STAGE``."""
+
+    def __init__(self) -> None:
+        super().__init__(Connection())
+        self.create_database(STAGE)
+
+    @abstractmethod
+    def list_columns(self, schema: str, name: str) -> list[Field]:
+        """Return the columns of a table there."""
+
+    @abstractmethod
+    def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
+        """Copy a table from there into the same schema of an attached database, in these types."""
+
+    @abstractmethod
+    def state_view(self, schema: str, view: ViewDefinition) -> str:
+        """Return the definition of a view as it is written down there."""
+
+    def store_rows(self, batches: pa.RecordBatchReader, columns: Sequence[Field], to: exp.Table) -> None:
+        """Store rows as a table, in these types."""
+        self.register_arrow("fetched", batches)
+        values = [
+            alias_as(exp.cast(column(one.name), exp.DataType.build(one.type, dialect=DIALECT)), one.name)
+            for one in columns
+        ]
+        typed = render_sql(exp.select(*values).from_(temp_table("fetched")))
+        self.connection.run(f"CREATE TABLE {render_sql(to)} AS {typed}")
+        self.drop("fetched")
+
+    def copy_release(self, schema: str, having: str, read: ReadContents) -> Objects:
+        """Copy the stated tables of a schema, and its views where they are the stated ones; return all of its objects.
+
+        Those that were copied have the definitions of the copy.
+        """
+        alike = [one for one in self.list_schemas(STAGE) if fold_name(one) == fold_name(schema)]
+        if not alike:
+            raise UsageError(f"there is no schema {schema!r}")
+        schema = schema if schema in alike else alike[0]
+        present = {(kind, name): text for kind, name, text in self.list_objects(STAGE, schema)}
+        if ("table", having) not in present:
+            raise UsageError(f"schema {schema!r} has no table {having!r}")
+        columns = self.list_columns(schema, having)
+        if not all(one.is_published for one in columns):
+            raise UsageError(f"table {having!r} has a column of another type")
+        self.create_schema(schema, into=COPY)
+        self.fetch_table(schema, having, columns, into=COPY)
+        tables, views = read(self, (COPY, schema))
+        for name in [name for name in tables if name != having and ("table", name) in present]:
+            stated = [Field(*one) for one in tables[name]]
+            strange = {one.name for one in self.list_columns(schema, name)} - {one.name for one in stated}
+            present |= {("column", f"{name}.{one}"): "" for one in strange}
+            self.fetch_table(schema, name, stated, into=COPY)
+        if all(("table", name) in present for name in tables):  # which the views read
+            same = [one for one in views if present.get(("view", one.name)) == self.state_view(schema, one)]
+            self.define_views(same, into=COPY, schema=schema)
+        copied = {(kind, name): text for kind, name, text in self.list_objects(COPY, schema) if kind != "comment"}
+        return sorted((*one, text) for one, text in (present | {one: copied[one] for one in copied}).items())
+
+
 class CopiedSchemas(ABC):
     """Schemas of a database that is no file of its own, each copied once."""
+
+    label, counts = "memory", False
 
     def __init__(self) -> None:
         self._copies: dict[str, tuple[Path, list[tuple[str, str, str]]]] = {}

@@ -18,7 +18,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql import system
-from privsql._version import __version__
 from privsql.dp_random import concentrated_epsilon
 from privsql.engine.files import fold_name, private
 from privsql.engine.open import log_of, open_scratch
@@ -29,6 +28,7 @@ from privsql.mechanisms.contract import BudgetComposition, Unit
 from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.evidence import Histogram, RecordSummary
 from privsql.source.records import is_same_source
+from privsql.system import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

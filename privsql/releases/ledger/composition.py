@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from privsql.engine.database import EngineSession
+    from privsql.engine.database import EngineSession, Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
     from privsql.model.manifest import Manifest
@@ -453,9 +453,9 @@ class GroupLedger(Publication):
 
     # Writing ---
 
-    def read_tables(self, tables: Columns) -> None:
+    def read_tables(self, db: Relations, tables: Columns) -> None:
         """Take a fingerprint of every table: the same release again has the same."""
-        self.content = fingerprint_tables(self.db, tables, "release")
+        self.content = fingerprint_tables(db, tables, "release")
 
     def record_release(self, path: Path, facts: Facts) -> None:
         """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""

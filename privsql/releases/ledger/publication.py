@@ -19,7 +19,7 @@ from privsql.engine.sqlfiles import column, table
 from privsql.errors import PrivsqlError
 from privsql.mechanisms.contract import BudgetComposition
 from privsql.releases.contents import digest_release
-from privsql.releases.draft import MAIN, is_occupied, sweep_drafts
+from privsql.releases.draft import MAIN, digest_rows, is_occupied, sweep_drafts
 from privsql.releases.ledger.book import (
     LedgerEntry,
     find_promised_person,
@@ -51,7 +51,9 @@ LENGTH = 16  # bytes of a digest
 
 
 def fingerprint_tables(db: Relations, tables: Columns, database: str) -> dict[str, str]:
-    """Return by table the number of rows and a digest of them, in the order in which they are stored."""
+    """Return by table the number of rows and a digest of them, in the order in which they are stored, if any."""
+    if not db.keeps_order:
+        return digest_rows(db, tables, database)
     fingerprints = {}
     for name, columns in tables.items():
         stored = exp.select(*(column(key) for key, _ in columns)).from_(table(name, database))
@@ -129,7 +131,7 @@ class PublicationRequest:
 
     ``allow``: no guarantee need cover it and what was published before; ``replaces``: digest of the release at its
     target; ``choice``: how one record of each person is chosen, if that is decided elsewhere; ``repeat``: what it
-    replaces counts as distributed.
+    replaces counts as distributed; ``digest``: of the release, where no file becomes it.
     """
 
     spec: Spec
@@ -139,6 +141,7 @@ class PublicationRequest:
     replaces: str | None = None
     choice: PersonChoice | None = None
     repeat: bool = False
+    digest: str | None = None
 
     @property
     def ledger_path(self) -> Path:
@@ -186,7 +189,7 @@ class PublicationRequest:
 
     def digest_target(self, path: Path) -> str:
         """Return the digest of the release at its target, from the file or folder that becomes it."""
-        return digest_release(Target(path, None if self.spec.release.schema_ is None else MAIN))
+        return self.digest or digest_release(Target(path, None if self.spec.release.schema_ is None else MAIN))
 
     def find_replaced(self, book: Book) -> LedgerEntry | None:
         """Return the release at the target, if the ledger has it; of several alike, the one with this target."""
@@ -261,7 +264,7 @@ class Publication(ABC):
     def require_covered(self) -> None:
         """Compare, refuse what no guarantee covers, and spend the budget of the release."""
 
-    def read_tables(self, tables: Columns) -> None:  # noqa: B027 (only where the same release can be made again)
+    def read_tables(self, db: Relations, tables: Columns) -> None:  # noqa: B027 (only what can be made again)
         """Take what identifies the tables of the release, which lie in database ``release``."""
 
     @abstractmethod

@@ -1,0 +1,407 @@
+"""Releases in Spark: tables that are counted where they lie, and schemas of its catalog that take releases."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from pyspark.sql.pandas.types import from_arrow_schema
+from sqlglot import exp
+
+from privsql.engine.database import ONE_MACHINE
+from privsql.engine.duck.container import COPY, STAGE, CopiedSchemas, Objects, RemoteSchemas
+from privsql.engine.files import fold_name, temporary_folder
+from privsql.engine.remote import BATCH, temporary_name, write_view
+from privsql.engine.spark import (
+    ENGINE,
+    FETCHED,
+    INSIDE,
+    RELEASE,
+    SPARK,
+    WRITTEN,
+    FrameSink,
+    SparkRelations,
+    as_spark_types,
+    file_address,
+    is_released,
+    require_trusted_session,
+    shares_files,
+    translate_spark_errors,
+    type_name,
+)
+from privsql.engine.sqlfiles import BY_PLACE, Field, all_rows, column, table
+from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from privsql.engine.database import ReadContents, ViewDefinition
+
+# Release --------------------------------------------------------------------------------------------------------------
+# The tables of a release, read by Spark: for questions and checks about more than one machine can hold.
+
+PLACES = {"privsql: file": "_metadata.file_name", "privsql: row": "_metadata.row_index"}  # where a row is stored
+
+
+class SparkRelease(SparkRelations):
+    """Relations beside them; what a tree names without a database are they. What is made stays in Spark's memory.
+
+    Rows lie in the order of their files and of their places in these, which views of one table show as well. It orders
+    the windows in which trees count rows as they are stored.
+    """
+
+    def __init__(self, session: SparkSession, tables: Mapping[str, DataFrame], spill: Path | None = None) -> None:
+        """Read tables, each of which is files of Parquet."""
+        super().__init__(session, spill)
+        self.tables: frozenset[str] = frozenset()
+        self._placed: set[str] = set()  # relations whose rows have places
+        with translate_spark_errors():
+            for name, frame in tables.items():
+                self._register_table(name, frame)
+
+    def _register_table(self, name: str, frame: DataFrame) -> None:
+        placed = frame.selectExpr("*", *(f"{value} AS `{called}`" for called, value in PLACES.items()))
+        self._register_view(f"{INSIDE}{name}", placed, None)
+        self._placed.add(f"{INSIDE}{name}")
+        self.tables |= {name}
+
+    def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
+        self._refuse_database(name, into)
+        placed = self._reads_one(query)
+        if placed and isinstance(query, exp.Select) and not query.is_star:
+            query = query.select(*map(column, PLACES))
+        with translate_spark_errors():
+            self._register_view(name, super()._frame(query), None)
+        (self._placed.add if placed else self._placed.discard)(name)
+
+    def _reads_one(self, query: exp.Expr) -> bool:
+        """Return True for a query for rows of one table, as they are stored."""
+        read = list(query.find_all(exp.Table))
+        plain = isinstance(query, exp.Select) and not any(map(query.args.get, ("group", "distinct", "joins")))
+        return plain and len(read) == 1 and self._name_inside(read[0]) in self._placed
+
+    def _name_inside(self, one: exp.Table) -> str | None:
+        return f"{INSIDE}{one.name}" if is_released(one, self.tables) else temporary_name(one)
+
+    def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
+        ordered = query.copy()
+        for window in ordered.find_all(exp.Window):
+            if isinstance(window.this, BY_PLACE) and not window.args.get("order"):
+                window.set("order", exp.Order(expressions=[exp.Ordered(this=column(name)) for name in PLACES]))
+        return super()._frame(ordered, values).drop(*PLACES)
+
+
+def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) -> SparkRelease:
+    """Return the tables of a release, by name the Parquet files of each, in a session whose workers see them."""
+    there = require_trusted_session(session)
+    with translate_spark_errors():
+        frames = {name: there.read.parquet(*map(file_address, parts)) for name, parts in tables.items()}
+    return SparkRelease(there, frames)
+
+
+# Catalog --------------------------------------------------------------------------------------------------------------
+# ``CountingDatabase`` of ``privsql.engine.database``: schemas of the session's catalog, with tables in Parquet.
+#
+# A catalog has no transactions. Tables are staged and checked in a schema of their own; who makes that publishes alone.
+# Then they are copied beside what lies in the target, compared with what was checked, and renamed, the manifest last.
+# A publication that is killed leaves its stage, by which the next one knows what else to remove.
+
+DRAFT, NEW = "privsql_draft_", "privsql_new_"  # before the names of a stage, and of tables that are to be renamed
+SWITCHING = " switching"  # in the comment of a stage whose tables are being renamed
+DETAILS = "# Detailed Table Information"
+HIVE = "[transient_lastDdlTime="  # a property that each table of a Hive metastore has
+
+
+class SparkSchemas(RemoteSchemas):
+    """A session of Spark, whose schemas are those of database ``STAGE``, beside one of DuckDB."""
+
+    def __init__(self, session: SparkSession, *, rows: bool = True) -> None:
+        """``rows``: whether copies have the rows of all tables, or only those of the manifest."""
+        super().__init__()
+        self.session, self._rows = session, rows
+
+    def run_statement(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a statement and fetch what it yields."""
+        with translate_spark_errors():
+            return [tuple(row) for row in self.session.sql(sql).collect()]
+
+    def write_frame(self, schema: str, name: str, frame: DataFrame) -> DataFrame:
+        """Write rows, in their order, as a new table."""
+        with translate_spark_errors():
+            frame.write.format("parquet").options(**WRITTEN).saveAsTable(_write_name(schema, name))
+        return self.read_table(schema, name)
+
+    def read_table(self, schema: str, name: str) -> DataFrame:
+        """Return the rows of a table."""
+        with translate_spark_errors():
+            return self.session.table(_write_name(schema, name))
+
+    def list_schemas(self, database: str) -> list[str]:
+        if database != STAGE:
+            return super().list_schemas(database)
+        return [name for (name,) in self.run_statement("SHOW SCHEMAS")]
+
+    def has_schema(self, schema: str) -> bool:
+        """Return True if the catalog has a schema; letters of either case are the same."""
+        return fold_name(schema) in map(fold_name, self.list_schemas(STAGE))
+
+    def list_objects(self, database: str, schema: str | None = None) -> Objects:
+        if database != STAGE or schema is None:
+            return super().list_objects(database, schema)
+        functions = self.run_statement(f"SHOW USER FUNCTIONS IN {_write_name(schema)}")
+        described = [one for name in self.list_tables(schema) for one in self._describe_table(schema, name)]
+        return sorted([*(("function", name, "") for (name,) in functions), *described])
+
+    def list_tables(self, schema: str) -> list[str]:
+        """Return the tables and views of a schema."""
+        listed = self.run_statement(f"SHOW TABLES IN {_write_name(schema)}")
+        return [name for _, name, is_temporary in listed if not is_temporary]
+
+    def _describe_table(self, schema: str, name: str) -> Objects:
+        """Return a table or view with its comments and properties."""
+        rows = self.run_statement(f"DESCRIBE TABLE EXTENDED {_write_name(schema, name)}")
+        begin = max(place for place, row in enumerate(rows) if row[0] == DETAILS)
+        details = {key: text for key, text, _ in rows[begin:]}
+        kind, provider = details["Type"].lower(), details.get("Provider", "")
+        if kind != "view":
+            kind = "table" if provider.lower() == "parquet" else f"{provider} table"
+        comments = {f"{name}.{key}": text for key, _, text in rows[:begin] if text}
+        comments |= {name: details["Comment"]} if details.get("Comment") else {}
+        stated = details.get("Table Properties", "[]")
+        properties = [] if stated == "[]" or (stated.startswith(HIVE) and "," not in stated) else [stated]
+        objects = [(kind, name, details.get("View Text", ""))]
+        objects += [("comment", key, text) for key, text in comments.items()]
+        return objects + [("property", name, text) for text in properties]
+
+    def list_columns(self, schema: str, name: str) -> list[Field]:
+        return [Field(one.name, type_name(one.dataType)) for one in self.read_table(schema, name).schema]
+
+    def state_view(self, schema: str, view: ViewDefinition) -> str:
+        return write_view(ENGINE, view, schema)
+
+    def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
+        first = not super().list_objects(into, schema)  # the manifest, by which the rest is read
+        self._copy_rows(schema, name, columns, table(name, into, schema), filled=self._rows or first)
+
+    def _copy_rows(self, schema: str, name: str, columns: Sequence[Field], to: exp.Table, *, filled: bool) -> None:
+        frame, rows = self.read_table(schema, name), all_rows(table(name, RELEASE))
+        with (
+            temporary_folder(masked=False) as folder,
+            SparkRelease(self.session, {name: frame}, folder if shares_files(self.session, folder) else None) as there,
+        ):
+            if not filled:
+                self.store_rows(there.arrow(rows.limit(0)).to_reader(), columns, to)
+                return
+            _refuse_large(name, frame, FETCHED if there.spill is None else ONE_MACHINE)
+            named = exp.select(*(column(one.name) for one in columns)).from_(table(name, RELEASE))
+            with there.stream_batches(named.order_by(*map(column, PLACES)), BATCH) as batches:
+                self.store_rows(batches, columns, to)
+
+    @contextmanager
+    def replace_tables(
+        self,
+        database: str,
+        place: tuple[str, str],
+        tables: Sequence[str],
+        views: Sequence[ViewDefinition],
+        former: Sequence[tuple[str, str]] = (),
+    ) -> Iterator[None]:
+        owner = next(path for path, called in self._attached.items() if called == database).parent
+        with SparkStage(self, place[1], tables[-1], owner) as stage:
+            self.create_schema(place[1], into=STAGE)
+            for name in tables:
+                data = as_spark_types(self.arrow(all_rows(table(name, database)).limit(FETCHED + 1)))
+                if data.num_rows > FETCHED:
+                    raise UsageError(f"{name} has more than {FETCHED:,} rows; read the source with Spark")
+                with translate_spark_errors():
+                    frame = self.session.createDataFrame(data, schema=from_arrow_schema(data.schema)).coalesce(1)
+                stage.write_table(name, frame)
+                columns = self.list_fields(table(name, database))
+                self._copy_rows(stage.schema, name, columns, table(name, STAGE, place[1]), filled=True)
+            yield
+            stage.commit(views, former)
+
+
+class SparkStage(SparkRelease, FrameSink):
+    """A schema in which a release is staged, with its tables as those of database ``release``."""
+
+    def __init__(self, schemas: SparkSchemas, target: str, last: str, owner: Path) -> None:
+        """``target``: the schema that becomes the release; ``last``: the table that makes it one; ``owner``: a folder
+        that goes with this process.
+        """
+        super().__init__(schemas.session, {})
+        self._schemas, self._target, self._last, self.schema = schemas, target, last, f"{DRAFT}{target}"
+        self._owner = f"{socket.gethostname()} {owner}"
+        self._written: list[str] = []
+
+    def __enter__(self) -> Self:
+        """Make the schema."""
+        self.sweep()
+        comment = exp.Literal.string(self._owner).sql(SPARK)
+        self._schemas.run_statement(f"CREATE SCHEMA {_write_name(self.schema)} COMMENT {comment}")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        with suppress(PrivsqlError):  # what stays is removed by the next publication
+            self._drop_stage()
+
+    def _drop_stage(self) -> None:
+        self._schemas.run_statement(f"DROP SCHEMA {_write_name(self.schema)} CASCADE")
+
+    def sweep(self) -> None:
+        """Remove what a killed publication has left; ``UsageError`` while another one is at work there."""
+        if not self._schemas.has_schema(self.schema):
+            return
+        described = dict(self._schemas.run_statement(f"DESCRIBE SCHEMA EXTENDED {_write_name(self.schema)}"))
+        host, _, folder = (described.get("Comment") or "").partition(" ")
+        if host != socket.gethostname() or Path(folder.removesuffix(SWITCHING)).exists():
+            why = "another publication is at work there, or was killed on another machine"
+            raise UsageError(f"{why}; if none is, DROP SCHEMA {self.schema} CASCADE")
+        if self._schemas.has_schema(self._target):
+            self._clear_target(switching=folder.endswith(SWITCHING))
+        self._drop_stage()
+
+    def _clear_target(self, *, switching: bool) -> None:
+        """Remove tables that were not renamed; where the last one is not there, all others of the stage, too."""
+        present = {name: kind for kind, name, _ in self._schemas.list_objects(STAGE, self._target) if kind != "comment"}
+        staged = self._schemas.list_tables(self.schema)
+        names = [f"{NEW}{name}" for name in staged] + (staged if switching and self._last not in present else [])
+        for name in [name for name in names if name in present]:
+            self._schemas.run_statement(f"DROP {present[name]} {_write_name(self._target, name)}")
+
+    def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
+        """Materialise a query as a temporary table, or as a table of the release, rows in its order."""
+        if into != RELEASE:
+            super().create_table(name, query, into=into, title=title)
+        else:
+            self.write_table(name, self._frame(query))
+
+    def write_table(self, name: str, frame: DataFrame) -> DataFrame:
+        written = self._schemas.write_frame(self.schema, name, frame)
+        self._written.append(name)
+        with translate_spark_errors():
+            self._register_table(name, written)
+        return written
+
+    def commit(self, views: Sequence[ViewDefinition], former: Sequence[tuple[str, str]]) -> None:
+        schemas, target, run = self._schemas, self._target, self._schemas.run_statement
+        run(f"CREATE SCHEMA IF NOT EXISTS {_write_name(target)}")
+        for kind, name, _ in schemas.list_objects(STAGE, target):
+            if kind != "comment" and (kind, name) not in former:
+                raise UsageError(f"there is {kind} {name!r}")
+        for view in views:  # one that Spark refuses is refused before anything of the target changes
+            run(_define_view(self.schema, view))
+        switching = False
+        try:
+            for name in self._written:
+                self._copy_table(name)
+            switching = True
+            mark = exp.Literal.string(f"{self._owner}{SWITCHING}").sql(SPARK)
+            run(f"COMMENT ON SCHEMA {_write_name(self.schema)} IS {mark}")
+            for kind, name in sorted(former, key=lambda one: (one[1] != self._last, one[0] != "view")):
+                run(f"DROP {kind} {_write_name(target, name)}")
+            for name in [name for name in self._written if name != self._last]:
+                self._rename_table(name)
+            for view in views:
+                run(_define_view(target, view))
+            self._rename_table(self._last)
+        except BaseException:
+            with suppress(PrivsqlError):
+                self._clear_target(switching=switching)
+            raise
+
+    def _copy_table(self, name: str) -> None:
+        """Copy a table beside what lies in the target; ``GuaranteeError`` if the copy has other rows."""
+        names = [one.name for one in self._schemas.list_columns(self.schema, name)]
+        rows = exp.select(*map(column, names)).from_(table(name, RELEASE)).order_by(*map(column, PLACES))
+        copy = self._schemas.write_frame(self._target, f"{NEW}{name}", self._frame(rows))
+        with translate_spark_errors():
+            sums = [one.selectExpr("count(*)", "sum(CAST(xxhash64(*) AS DECIMAL(38)))").collect()
+                    for one in (copy, self._schemas.read_table(self.schema, name))]  # fmt: skip
+        if sums[0] != sums[1]:
+            raise GuaranteeError(f"the copy of {name} differs from what was checked; nothing written")
+
+    def _rename_table(self, name: str) -> None:
+        before, after = _write_name(self._target, f"{NEW}{name}"), _write_name(self._target, name)
+        self._schemas.run_statement(f"ALTER TABLE {before} RENAME TO {after}")
+
+
+class SparkCatalog(CopiedSchemas):
+    """The catalog of a session that a caller has."""
+
+    file: Path | None = None
+    label, counts = SPARK, True
+
+    def __init__(self, session: SparkSession, *, rows: bool = True) -> None:
+        super().__init__()
+        self._session, self._rows = session, rows
+
+    def renew(self) -> SparkCatalog:
+        return SparkCatalog(self._session)
+
+    def without_rows(self) -> SparkCatalog:
+        return SparkCatalog(self._session, rows=False)
+
+    @contextmanager
+    def open_for_writing(self) -> Iterator[tuple[SparkSchemas, str]]:
+        with SparkSchemas(self._session, rows=self._rows) as db:
+            yield db, STAGE
+
+    @contextmanager
+    def open_tables(self, schema: str) -> Iterator[tuple[SparkRelease, list[str]]]:
+        with self.open_for_writing() as (db, _):
+            stored = [name for kind, name, _ in db.list_objects(STAGE, schema) if kind == "table"]
+            frames = {name: db.read_table(schema, name) for name in stored}
+        with SparkRelease(self._session, frames) as there:
+            yield there, stored
+
+    @contextmanager
+    def open_stage(self, schema: str, last: str, owner: Path) -> Iterator[SparkStage]:
+        with self.open_for_writing() as (db, _), SparkStage(db, schema, last, owner) as stage:
+            yield stage
+
+    def sweep_stage(self, schema: str, last: str) -> None:
+        with self.open_for_writing() as (db, _):
+            SparkStage(db, schema, last, Path()).sweep()
+
+    def is_large(self, schema: str) -> bool:
+        with self.open_tables(schema) as (there, names):
+            counts = [exp.select("count(*)").from_(table(name, RELEASE)) for name in names]
+            return any(there.rows(one)[0][0] > FETCHED for one in counts)
+
+    def _copy_tables(self, schema: str, having: str, read: ReadContents, file: Path) -> Objects:
+        with self.open_for_writing() as (db, _):
+            db.attach(file, COPY, read_only=False)
+            objects = db.copy_release(schema, having, read)
+            db.detach(COPY)
+        return objects
+
+
+def find_catalog(session: object) -> SparkCatalog:
+    """Return the catalog of a session; ``UsageError`` for one that can't be trusted."""
+    return SparkCatalog(require_trusted_session(session))
+
+
+def _refuse_large(name: str, frame: DataFrame, most: int) -> None:
+    """Raise ``EngineError`` for a table of more rows than one machine takes, before they are copied to it."""
+    with translate_spark_errors():
+        rows = frame.count()
+    if rows > most:
+        raise EngineError(
+            f"{name} has {rows:,} rows, and they are copied to this machine for this, which works for up to {most:,}"
+        )
+
+
+def _define_view(schema: str, view: ViewDefinition) -> str:
+    comment = exp.Literal.string(view.comment).sql(SPARK)
+    return f"CREATE VIEW {_write_name(schema, view.name)} COMMENT {comment} AS {write_view(ENGINE, view, schema)}"
+
+
+def _write_name(schema: str, name: str | None = None) -> str:
+    """Return the name of a schema, or of a table in it, as Spark's SQL has it."""
+    return exp.table_(schema if name is None else name, None if name is None else schema, quoted=True).sql(SPARK)
