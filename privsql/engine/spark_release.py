@@ -140,6 +140,42 @@ class SparkSchemas(RemoteSchemas):
         with translate_spark_errors():
             return self.session.table(_write_name(schema, name))
 
+    def name_stage(self, schema: str) -> str:
+        """Return the name of the stage of a schema."""
+        return f"{DRAFT}{schema}"
+
+    def make_schema(self, schema: str, comment: str | None = None) -> None:
+        """Make a schema, which may exist unless it gets a comment."""
+        if comment is None:
+            self.run_statement(f"CREATE SCHEMA IF NOT EXISTS {_write_name(schema)}")
+        else:
+            self.run_statement(f"CREATE SCHEMA {_write_name(schema)} COMMENT {_write_text(comment)}")
+
+    def read_comment(self, schema: str) -> str:
+        """Return the comment of a schema."""
+        return dict(self.run_statement(f"DESCRIBE SCHEMA EXTENDED {_write_name(schema)}")).get("Comment") or ""
+
+    def change_comment(self, schema: str, comment: str) -> None:
+        """Give a schema another comment."""
+        self.run_statement(f"COMMENT ON SCHEMA {_write_name(schema)} IS {_write_text(comment)}")
+
+    def drop_schema(self, schema: str) -> None:
+        """Remove a schema with its tables."""
+        self.run_statement(f"DROP SCHEMA {_write_name(schema)} CASCADE")
+
+    def drop_object(self, schema: str, kind: str, name: str) -> None:
+        """Remove a table or view."""
+        self.run_statement(f"DROP {kind} {_write_name(schema, name)}")
+
+    def rename_table(self, schema: str, before: str, after: str) -> None:
+        """Give a table another name in its schema."""
+        self.run_statement(f"ALTER TABLE {_write_name(schema, before)} RENAME TO {_write_name(schema, after)}")
+
+    def make_view(self, schema: str, view: ViewDefinition) -> None:
+        """Make a view with its comment."""
+        defined = f"COMMENT {_write_text(view.comment)} AS {write_view(ENGINE, view, schema)}"
+        self.run_statement(f"CREATE VIEW {_write_name(schema, view.name)} {defined}")
+
     def list_schemas(self, database: str) -> list[str]:
         if database != STAGE:
             return super().list_schemas(database)
@@ -234,37 +270,32 @@ class SparkStage(SparkRelease, FrameSink):
         that goes with this process.
         """
         super().__init__(schemas.session, {})
-        self._schemas, self._target, self._last, self.schema = schemas, target, last, f"{DRAFT}{target}"
+        self._schemas, self._target, self._last, self.schema = schemas, target, last, schemas.name_stage(target)
         self._owner = f"{socket.gethostname()} {owner}"
         self._written: list[str] = []
 
     def __enter__(self) -> Self:
         """Make the schema."""
         self.sweep()
-        comment = exp.Literal.string(self._owner).sql(SPARK)
-        self._schemas.run_statement(f"CREATE SCHEMA {_write_name(self.schema)} COMMENT {comment}")
+        self._schemas.make_schema(self.schema, self._owner)
         return self
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         with suppress(PrivsqlError):  # what stays is removed by the next publication
-            self._drop_stage()
-
-    def _drop_stage(self) -> None:
-        self._schemas.run_statement(f"DROP SCHEMA {_write_name(self.schema)} CASCADE")
+            self._schemas.drop_schema(self.schema)
 
     def sweep(self) -> None:
         """Remove what a killed publication has left; ``UsageError`` while another one is at work there."""
         if not self._schemas.has_schema(self.schema):
             return
-        described = dict(self._schemas.run_statement(f"DESCRIBE SCHEMA EXTENDED {_write_name(self.schema)}"))
-        host, _, folder = (described.get("Comment") or "").partition(" ")
+        host, _, folder = self._schemas.read_comment(self.schema).partition(" ")
         if host != socket.gethostname() or Path(folder.removesuffix(SWITCHING)).exists():
             why = "another publication is at work there, or was killed on another machine"
-            raise UsageError(f"{why}; if none is, DROP SCHEMA {self.schema} CASCADE")
+            raise UsageError(f"{why}; if none is, remove {self.schema}")
         if self._schemas.has_schema(self._target):
             self._clear_target(switching=folder.endswith(SWITCHING))
-        self._drop_stage()
+        self._schemas.drop_schema(self.schema)
 
     def _clear_target(self, *, switching: bool) -> None:
         """Remove tables that were not renamed; where the last one is not there, all others of the stage, too."""
@@ -272,7 +303,7 @@ class SparkStage(SparkRelease, FrameSink):
         staged = self._schemas.list_tables(self.schema)
         names = [f"{NEW}{name}" for name in staged] + (staged if switching and self._last not in present else [])
         for name in [name for name in names if name in present]:
-            self._schemas.run_statement(f"DROP {present[name]} {_write_name(self._target, name)}")
+            self._schemas.drop_object(self._target, present[name], name)
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as a temporary table, or as a table of the release, rows in its order."""
@@ -289,27 +320,26 @@ class SparkStage(SparkRelease, FrameSink):
         return written
 
     def commit(self, views: Sequence[ViewDefinition], former: Sequence[tuple[str, str]]) -> None:
-        schemas, target, run = self._schemas, self._target, self._schemas.run_statement
-        run(f"CREATE SCHEMA IF NOT EXISTS {_write_name(target)}")
+        schemas, target = self._schemas, self._target
+        schemas.make_schema(target)
         for kind, name, _ in schemas.list_objects(STAGE, target):
             if kind != "comment" and (kind, name) not in former:
                 raise UsageError(f"there is {kind} {name!r}")
         for view in views:  # one that Spark refuses is refused before anything of the target changes
-            run(_define_view(self.schema, view))
+            schemas.make_view(self.schema, view)
         switching = False
         try:
             for name in self._written:
                 self._copy_table(name)
             switching = True
-            mark = exp.Literal.string(f"{self._owner}{SWITCHING}").sql(SPARK)
-            run(f"COMMENT ON SCHEMA {_write_name(self.schema)} IS {mark}")
+            schemas.change_comment(self.schema, f"{self._owner}{SWITCHING}")
             for kind, name in sorted(former, key=lambda one: (one[1] != self._last, one[0] != "view")):
-                run(f"DROP {kind} {_write_name(target, name)}")
+                schemas.drop_object(target, kind, name)
             for name in [name for name in self._written if name != self._last]:
-                self._rename_table(name)
+                schemas.rename_table(target, f"{NEW}{name}", name)
             for view in views:
-                run(_define_view(target, view))
-            self._rename_table(self._last)
+                schemas.make_view(target, view)
+            schemas.rename_table(target, f"{NEW}{self._last}", self._last)
         except BaseException:
             with suppress(PrivsqlError):
                 self._clear_target(switching=switching)
@@ -325,10 +355,6 @@ class SparkStage(SparkRelease, FrameSink):
                     for one in (copy, self._schemas.read_table(self.schema, name))]  # fmt: skip
         if sums[0] != sums[1]:
             raise GuaranteeError(f"the copy of {name} differs from what was checked; nothing written")
-
-    def _rename_table(self, name: str) -> None:
-        before, after = _write_name(self._target, f"{NEW}{name}"), _write_name(self._target, name)
-        self._schemas.run_statement(f"ALTER TABLE {before} RENAME TO {after}")
 
 
 class SparkCatalog(CopiedSchemas):
@@ -397,9 +423,8 @@ def _refuse_large(name: str, frame: DataFrame, most: int) -> None:
         )
 
 
-def _define_view(schema: str, view: ViewDefinition) -> str:
-    comment = exp.Literal.string(view.comment).sql(SPARK)
-    return f"CREATE VIEW {_write_name(schema, view.name)} COMMENT {comment} AS {write_view(ENGINE, view, schema)}"
+def _write_text(text: str) -> str:
+    return exp.Literal.string(text).sql(SPARK)
 
 
 def _write_name(schema: str, name: str | None = None) -> str:

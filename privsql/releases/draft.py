@@ -16,7 +16,7 @@ from sqlglot import exp
 from privsql.engine import files
 from privsql.engine.files import Folder, fold_name, private
 from privsql.engine.open import open_locked
-from privsql.engine.sqlfiles import alias_as, column, fill, injective_text, table
+from privsql.engine.sqlfiles import FLOATS, alias_as, column, fill, injective_text, table
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -190,11 +190,14 @@ def find_schema(db: Container, database: str, name: str) -> str | None:
 
 
 def digest_rows(db: Relations, tables: Iterable[str], database: str) -> dict[str, str]:
-    """Return by table the number of rows and the sum of their hashes, whatever their order, as the engine counts it."""
+    """Return by table the number of rows and the sum of their hashes, whatever their order: the same on every engine.
+
+    Doubles, whose texts engines do not share, are left out.
+    """
     digests = {}
     for name in sorted(tables):
-        texts = [exp.cast(column(one.name), "VARCHAR") for one in db.list_fields(table(name, database))]
-        hashed = db.hashed([injective_text(text, "VARCHAR") for text in texts])
+        exact = [one for one in db.list_fields(table(name, database)) if one.type not in FLOATS]
+        hashed = db.hashed([injective_text(column(one.name), one.type) for one in exact])
         hashes = exp.select(alias_as(exp.cast(hashed, "HUGEINT"), "h")).from_(table(name, database)).subquery("hashes")
         counted = exp.select(exp.Count(this=exp.Star()), exp.Sum(this=column("h"))).from_(hashes)
         digests[name] = ":".join(map(str, db.rows(counted)[0]))

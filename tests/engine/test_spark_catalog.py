@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import privsql
 from privsql import EngineError, GuaranteeError, UsageError
+from privsql.engine.database import ViewDefinition
+from privsql.engine.open import open_locked
 from privsql.releases.contents import digest_release
+from privsql.releases.draft import digest_tables
 from privsql.releases.opened import SchemaDraft
 from privsql.source.targets import as_target
 from support import engines
@@ -96,9 +103,14 @@ def test_a_release_in_the_catalog(session: SparkSession, schema: str, tmp_path: 
 
 def test_a_release_that_duckdb_has_made(ward: Path, session: SparkSession, schema: str) -> None:
     """A file goes through this machine; a schema that holds anything is refused, and stays."""
+    from privsql.engine.spark_release import SparkCatalog
+
     put(session, ward / "ill.duckdb", schema)
     question = "SELECT sex, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY sex"
     assert privsql.query(schema, question, connection=session).rows == privsql.query(ward / "ill.duckdb", question).rows
+    held = open_locked({"file": ward / "ill.duckdb"}, home="file")
+    with held as db, SparkCatalog(session).open_tables(schema) as (there, names):
+        assert digest_tables(db, names, "file") == digest_tables(there, names, "release")
     before = list_all(session, schema)
     with pytest.raises(UsageError, match="there is table 'privsql_channel'"):
         put(session, ward / "ill.duckdb", schema)
@@ -110,9 +122,9 @@ def test_a_release_that_duckdb_has_made(ward: Path, session: SparkSession, schem
 
 
 def count_statements(patch: pytest.MonkeyPatch, fail_at: int, *, for_good: bool) -> list[str]:
-    """The statements and writes of catalogs from now on: each is 2 numbers, one at which it does not happen, one after it.
+    """The statements and writes of catalogs from now on. Numbers 2k - 1 and 2k: the k-th fails before or after it.
 
-    One of that number fails; ``for_good``: all that follow, too, as if the process were gone.
+    ``for_good``: all that follow fail, too, as if the process were gone.
     """
     from privsql.engine.spark_release import SparkSchemas
 
@@ -134,55 +146,121 @@ def count_statements(patch: pytest.MonkeyPatch, fail_at: int, *, for_good: bool)
     return seen
 
 
-@REPEATED
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("replaced", [False, True])
-def test_a_failure_at_any_statement(session: SparkSession, schema: str, *, replaced: bool, killed: bool) -> None:
-    """By enumeration of all statements of a stage and its commit: what opens is the last release, the new one or none.
+class Trials:
+    """Commits of two small tables, which stand for those of a release, and a view."""
 
-    Two small tables stand for those of a release. Of one that is killed the next publication removes what is left.
-    """
-    from privsql.engine.database import ViewDefinition
-    from privsql.engine.spark_release import SparkCatalog
+    holding = (("table", "qit"), ("table", MANIFEST), ("view", "both"))
 
-    catalog, ended = SparkCatalog(session), {"old": 0, "new": 0, "none": 0}
-    view = ViewDefinition("both", engines.tree("SELECT a FROM qit"), "a view")
-    holding = [("table", "qit"), ("table", MANIFEST), ("view", "both")]
+    def __init__(self, session: SparkSession, schema: str) -> None:
+        from privsql.engine.spark_release import SparkCatalog
 
-    def commit(number: int, former: list[tuple[str, str]]) -> None:
-        with catalog.open_stage(schema, MANIFEST, ROOT / "no such folder") as stage:
+        self.session, self.schema, self.catalog = session, schema, SparkCatalog(session)
+
+    def commit(self, number: int) -> None:
+        """Let tables that hold a number become the release; its owner's folder is gone at once."""
+        view = ViewDefinition("both", engines.tree("SELECT a FROM qit"), "a view")
+        former = self.holding if list_all(self.session, self.schema) else ()
+        with self.catalog.open_stage(self.schema, MANIFEST, ROOT / "no such folder") as stage:
             for name in ("qit", MANIFEST):
-                stage.write_table(name, session.sql(f"SELECT {number} AS a"))
+                stage.write_table(name, self.session.sql(f"SELECT {number} AS a"))  # type: ignore[attr-defined]
             stage.commit([view], former)
 
-    def list_state(number: int, *, swept: bool = True) -> str:
-        """What opens as a release: it is whole; where nothing does, nothing is there."""
-        listed = [one for one in list_all(session, schema) if swept or not one.startswith("privsql_new_")]
+    def list_state(self, number: int) -> str:
+        """What opens as a release, all of which is of one commit; where nothing does, nothing is left."""
+        listed = list_all(self.session, self.schema)
         if MANIFEST not in listed:
             assert listed == []
             return "none"
-        values = {session.table(f"{schema}.{name}").collect()[0][0] for _, name in holding}
-        assert (listed, len(values)) == (sorted(name for _, name in holding), 1)
+        values = {self.session.table(f"{self.schema}.{name}").collect()[0][0] for _, name in self.holding}
+        assert (listed, len(values)) == (sorted(name for _, name in self.holding), 1)
         return "new" if values == {number} else "old"
 
-    if replaced:
-        commit(0, [])
-    for number in range(1, 400):
-        before, failed = list_all(session, schema), False
+    def fail_at(self, number: int, *, killed: bool) -> tuple[str, bool]:
+        """Return the state after a commit in which statement ``number`` fails, and whether there was one."""
         with pytest.MonkeyPatch.context() as patch:
             seen = count_statements(patch, number, for_good=killed)
-            try:
-                commit(number, holding if before else [])
-            except EngineError:
-                failed = True
+            with suppress(EngineError):
+                self.commit(number)
         if killed:
-            assert MANIFEST not in list_all(session, schema) or list_state(number, swept=False)
-            catalog.sweep_stage(schema, MANIFEST)
-        ended[list_state(number)] += failed
-        if len(seen) < (number + 1) // 2:
+            self.catalog.sweep_stage(self.schema, MANIFEST)
+        return self.list_state(number), len(seen) >= (number + 1) // 2
+
+
+@REPEATED
+@pytest.mark.parametrize(("replaced", "killed"), [(False, False), (True, True)])
+def test_a_failure_at_any_statement(session: SparkSession, schema: str, *, replaced: bool, killed: bool) -> None:
+    """By enumeration of all statements of a stage and its commit: what opens is the last release, the new one or none.
+
+    Of one that is killed the next publication removes what is left.
+    """
+    trials, ended = Trials(session, schema), []
+    for number in itertools.count(1):
+        if replaced and not list_all(session, schema):
+            trials.commit(0)
+        if not replaced:
+            session.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+        state, failed = trials.fail_at(number, killed=killed)
+        if not failed:
             break
-        if not replaced and list_all(session, schema):
-            session.sql(f"DROP SCHEMA {schema} CASCADE")
-    assert list_state(number) == "new"
-    assert ended["none"] > 0
-    assert (ended["old"] > 0) == replaced
+        ended.append(state)
+    assert len(ended) > 30
+    assert state == "new"
+    assert {"none", "new"} <= set(ended)
+    assert ("old" in ended) == replaced
+
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from privsql.engine.spark_release import SparkSchemas
+from privsql.releases.draft import digest_tables
+from privsql.releases.opened import SchemaDraft
+from privsql.source.targets import as_target
+folder = sys.argv[1]
+session = SparkSession.builder.master("local[1]").config(map={
+    "spark.sql.catalogImplementation": "hive", "spark.sql.warehouse.dir": folder + "/warehouse",
+    "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore;create=true",
+    "spark.sql.session.timeZone": "UTC", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1",
+}).getOrCreate()
+real = SparkSchemas.run_statement
+def run(self, sql):
+    done = real(self, sql)
+    if sys.argv[3] and sql.startswith(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return done
+SparkSchemas.run_statement = run
+target = as_target("released", session)
+if sys.argv[3]:
+    with SchemaDraft(target, replace=False) as draft:
+        draft.commit(Path(sys.argv[2]))
+import privsql
+from privsql.releases.opened import replay_target_wal
+print(sorted(one.name for one in session.catalog.listTables("released")))
+try:
+    privsql.inspect(target)
+except privsql.UsageError as error:
+    print(error)
+replay_target_wal(target)
+print(sorted(one.name for one in session.catalog.listTables("released")))
+with SchemaDraft(target, replace=False) as draft:
+    draft.commit(Path(sys.argv[2]))
+print(privsql.inspect(target).name, len(session.catalog.listDatabases()))
+"""
+
+
+@REPEATED
+def test_killed_while_it_renames(ward: Path, tmp_path: Path) -> None:
+    """In a Hive metastore: what is left opens as no release, and the next publication removes it."""
+    environment = os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))}
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(ward / "ill.duckdb")]
+    done = subprocess.run([*command, "ALTER TABLE"], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert done.returncode < 0, done.stderr
+    for lock in (tmp_path / "metastore").glob("*.lck"):
+        lock.unlink()
+    done = subprocess.run([*command, ""], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    left, refusal, swept, opened = done.stdout.splitlines()
+    assert "'privsql_new_st'" in left, done.stderr
+    assert "has no table 'privsql_manifest'" in refusal
+    assert swept == "[]"
+    assert opened == "ill 2"

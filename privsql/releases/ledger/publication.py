@@ -15,11 +15,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine.files import fold_name
+from privsql.engine.open import open_locked
 from privsql.engine.sqlfiles import column, table
 from privsql.errors import PrivsqlError
 from privsql.mechanisms.contract import BudgetComposition
 from privsql.releases.contents import digest_release
-from privsql.releases.draft import MAIN, digest_rows, is_occupied, sweep_drafts
+from privsql.releases.draft import HOLDER, MAIN, digest_rows, digest_tables, is_occupied, sweep_drafts
 from privsql.releases.ledger.book import (
     LedgerEntry,
     find_promised_person,
@@ -189,6 +190,11 @@ class PublicationRequest:
 
     def digest_target(self, path: Path) -> str:
         """Return the digest of the release at its target, from the file or folder that becomes it."""
+        if self.digest is None and self.spec.target.catalog is not None:
+            with open_locked({HOLDER: path}, home=HOLDER) as db:
+                return digest_tables(
+                    db, [name for kind, _, name, _ in db.list_relations(HOLDER) if kind == "table"], HOLDER
+                )
         return self.digest or digest_release(Target(path, None if self.spec.release.schema_ is None else MAIN))
 
     def find_replaced(self, book: Book) -> LedgerEntry | None:
