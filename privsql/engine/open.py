@@ -80,6 +80,12 @@ def find_open_database(caller: object, file: Path | None = None) -> OpenDatabase
     return _load_spark("spark_release").find_catalog(caller) if file is None else None
 
 
+def find_folder(address: str, session: object | None) -> ReleaseDatabase:
+    """Return what lies at the address of a folder; ``session``: of Spark, None for one of this machine's own."""
+    folder: ReleaseDatabase = _load_spark("spark_release").find_catalog(session, address)
+    return folder
+
+
 def find_server_database(address: str, label: str) -> ReleaseDatabase:
     """Return a Postgres database that takes releases as schemas; messages call it ``label``.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from sqlglot import exp
 
-from privsql.engine.database import ONE_MACHINE
+from privsql.engine.database import ONE_MACHINE, Options
 from privsql.engine.duck.container import COPY, STAGE, CopiedSchemas, Objects, RemoteSchemas
 from privsql.engine.files import fold_name, temporary_folder
 from privsql.engine.remote import BATCH, temporary_name, write_view
@@ -28,6 +29,7 @@ from privsql.engine.spark import (
     is_released,
     require_trusted_session,
     shares_files,
+    start_session,
     translate_spark_errors,
     type_name,
 )
@@ -112,6 +114,7 @@ def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) ->
 
 DRAFT, NEW = "privsql_draft_", "privsql_new_"  # before the names of a stage, and of tables that are to be renamed
 SWITCHING = " switching"  # in the comment of a stage whose tables are being renamed
+ENDING, OWNER = ".parquet", "_owner"  # of the folder of a table; a file in place of the comment of a stage
 DETAILS = "# Detailed Table Information"
 HIVE = "[transient_lastDdlTime="  # a property that each table of a Hive metastore has
 
@@ -262,6 +265,118 @@ class SparkSchemas(RemoteSchemas):
             stage.commit(views, former)
 
 
+class SparkFolders(SparkSchemas):
+    """Folders of Parquet where Hadoop's file systems reach: one by its address stands for a schema, without views."""
+
+    has_views = False
+
+    def __init__(self, session: SparkSession, place: str, *, rows: bool = True) -> None:
+        """Raise ``EngineError`` where no file system of the session's reaches ``place``."""
+        super().__init__(session, rows=rows)
+        self._place, virtual = place, getattr(session, "_jvm", None)
+        if virtual is None:
+            raise EngineError(f"{place}: Spark Connect reaches no file system; give a session of pyspark's own")
+        self._new_path = virtual.org.apache.hadoop.fs.Path
+        try:
+            with translate_spark_errors():
+                system = self._new_path(place).getFileSystem(session._jsc.hadoopConfiguration())  # noqa: SLF001
+                self._system = system.getRawFileSystem() if place.startswith("file:") else system  # which hides nothing
+        except PrivsqlError as error:
+            raise EngineError(f"{place}: no file system of Spark's reaches it: {error}") from error
+
+    def _path(self, schema: str, name: str | None = None) -> Any:
+        return self._new_path(schema if name is None else f"{schema}/{name}")
+
+    def _list_names(self, schema: str, name: str | None = None) -> list[str]:
+        with translate_spark_errors():
+            return sorted(one.getPath().getName() for one in self._system.listStatus(self._path(schema, name)))
+
+    def write_frame(self, schema: str, name: str, frame: DataFrame) -> DataFrame:
+        folder = f"{name}{ENDING}"
+        with translate_spark_errors():
+            frame.write.options(**WRITTEN).parquet(f"{schema}/{folder}")
+        parts = [one for one in self._list_names(schema, folder) if one.startswith("part-")]
+        for one in self._list_names(schema, folder):
+            if one in parts:  # its name says its order and nothing else
+                self._rename(f"{schema}/{folder}/{one}", f"{schema}/{folder}/part-{parts.index(one):05}{ENDING}")
+            else:
+                self._remove(f"{schema}/{folder}/{one}")
+        return self.read_table(schema, name)
+
+    def read_table(self, schema: str, name: str) -> DataFrame:
+        with translate_spark_errors():
+            return self.session.read.parquet(f"{schema}/{name}{ENDING}")
+
+    def list_schemas(self, database: str) -> list[str]:
+        if database != STAGE:
+            return super().list_schemas(database)
+        with translate_spark_errors():
+            both = (self._place, self.name_stage(self._place))
+            return [one for one in both if self._system.exists(self._path(one))]
+
+    def list_objects(self, database: str, schema: str | None = None) -> Objects:
+        if database != STAGE or schema is None:
+            return super().list_objects(database, schema)
+        objects = []
+        for name in self._list_names(schema):
+            parts = self._list_names(schema, name) if name.endswith(ENDING) else []
+            plain = parts and all(one.startswith("part-") and one.endswith(ENDING) for one in parts)
+            objects.append(("table", name.removesuffix(ENDING), "") if plain else ("file", name, ""))
+        return objects
+
+    def list_tables(self, schema: str) -> list[str]:
+        return [name for kind, name, _ in self.list_objects(STAGE, schema) if kind == "table"]
+
+    def name_stage(self, schema: str) -> str:
+        parent, _, name = schema.rpartition("/")
+        return f"{parent}/.{name}.{DRAFT.strip('_')}"
+
+    def make_schema(self, schema: str, comment: str | None = None) -> None:
+        with translate_spark_errors():
+            self._system.mkdirs(self._path(schema))
+        if comment is not None:
+            self._write_comment(schema, comment, overwrite=False)
+
+    def read_comment(self, schema: str) -> str:
+        with translate_spark_errors():
+            if not self._system.exists(self._path(schema, OWNER)):
+                return ""
+            stream = self._system.open(self._path(schema, OWNER))
+            return bytes(stream.readAllBytes()).decode()
+
+    def change_comment(self, schema: str, comment: str) -> None:
+        self._write_comment(schema, comment, overwrite=True)
+
+    def _write_comment(self, schema: str, comment: str, *, overwrite: bool) -> None:
+        with translate_spark_errors():
+            stream = self._system.create(self._path(schema, OWNER), overwrite)
+            stream.write(bytearray(comment.encode()))
+            stream.close()
+
+    def drop_schema(self, schema: str) -> None:
+        self._remove(schema)
+
+    def drop_object(self, schema: str, kind: str, name: str) -> None:
+        if kind != "view":
+            self._remove(f"{schema}/{name}{ENDING if kind == 'table' else ''}")
+
+    def rename_table(self, schema: str, before: str, after: str) -> None:
+        self._rename(f"{schema}/{before}{ENDING}", f"{schema}/{after}{ENDING}")
+
+    def make_view(self, schema: str, view: ViewDefinition) -> None:
+        """Do nothing: whoever opens the folder makes the views."""
+
+    def _rename(self, before: str, after: str) -> None:
+        with translate_spark_errors():
+            renamed = self._system.rename(self._path(before), self._path(after))
+        if not renamed:
+            raise EngineError(f"{before}: can't be renamed to {after}")
+
+    def _remove(self, place: str) -> None:
+        with translate_spark_errors():
+            self._system.delete(self._path(place), True)  # noqa: FBT003 (Java has no keywords)
+
+
 class SparkStage(SparkRelease, FrameSink):
     """A schema in which a release is staged, with its tables as those of database ``release``."""
 
@@ -358,29 +473,37 @@ class SparkStage(SparkRelease, FrameSink):
 
 
 class SparkCatalog(CopiedSchemas):
-    """The catalog of a session that a caller has."""
+    """The catalog of a session that a caller has, or with ``folder`` what lies there."""
 
     file: Path | None = None
     label, counts = SPARK, True
 
-    def __init__(self, session: SparkSession, *, rows: bool = True) -> None:
+    def __init__(self, session: SparkSession | None, folder: str | None = None, *, rows: bool = True) -> None:
+        """``session``: None for one of this machine's own, which starts where it is needed."""
         super().__init__()
-        self._session, self._rows = session, rows
+        self._given, self._folder, self._rows = session, folder, rows
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        return self._given or start_session(Options())
 
     def renew(self) -> SparkCatalog:
-        return SparkCatalog(self._session)
+        return SparkCatalog(self._given, self._folder)
 
     def without_rows(self) -> SparkCatalog:
-        return SparkCatalog(self._session, rows=False)
+        return SparkCatalog(self._given, self._folder, rows=False)
 
     @contextmanager
     def open_for_writing(self) -> Iterator[tuple[SparkSchemas, str]]:
-        with SparkSchemas(self._session, rows=self._rows) as db:
+        made = SparkSchemas if self._folder is None else partial(SparkFolders, place=self._folder)
+        with made(self._session, rows=self._rows) as db:
             yield db, STAGE
 
     @contextmanager
     def open_tables(self, schema: str) -> Iterator[tuple[SparkRelease, list[str]]]:
         with self.open_for_writing() as (db, _):
+            if not db.has_schema(schema):
+                raise UsageError(f"there is no schema {schema!r}")
             stored = [name for kind, name, _ in db.list_objects(STAGE, schema) if kind == "table"]
             frames = {name: db.read_table(schema, name) for name in stored}
         with SparkRelease(self._session, frames) as there:
@@ -408,9 +531,9 @@ class SparkCatalog(CopiedSchemas):
         return objects
 
 
-def find_catalog(session: object) -> SparkCatalog:
-    """Return the catalog of a session; ``UsageError`` for one that can't be trusted."""
-    return SparkCatalog(require_trusted_session(session))
+def find_catalog(session: object, folder: str | None = None) -> SparkCatalog:
+    """Return the catalog of a session, or a folder by its address; ``UsageError`` for one that can't be trusted."""
+    return SparkCatalog(None if session is None else require_trusted_session(session), folder)
 
 
 def _refuse_large(name: str, frame: DataFrame, most: int) -> None:

@@ -32,7 +32,7 @@ from privsql.source.spec import (
     load,
     redirect_spec,
 )
-from privsql.source.targets import MEMORY, ServerAddress, open_database, require_file_name
+from privsql.source.targets import MEMORY, Address, open_database, require_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -230,7 +230,7 @@ def adjust_spec(spec: Spec, overrides: Mapping[str, Any], way: InputStyle) -> Sp
     }
     changed = Spec.model_validate(dict(spec) | parts) if parts else spec
     place = require_file_name(to) if to else None
-    return redirect_spec(changed, place if isinstance(place, ServerAddress | None) else as_path(place), form, schema)
+    return redirect_spec(changed, place if isinstance(place, Address | None) else as_path(place), form, schema)
 
 
 def _collect_changes(spec: Spec, present: Mapping[str, Any], way: InputStyle) -> dict[str, dict[str, Any]]:
@@ -250,7 +250,7 @@ def _dump_stated(part: BaseModel) -> dict[str, Any]:
     """Return the keys of a section that its publisher wrote, as a specification holds them."""
     stated = part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     to = getattr(part, "to", None)
-    return stated | ({"to": to} if isinstance(to, ServerAddress) else {})  # with its password
+    return stated | ({"to": to} if isinstance(to, Address) else {})  # with its password
 
 
 def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way: InputStyle) -> dict[str, Any]:

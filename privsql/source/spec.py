@@ -42,12 +42,15 @@ from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_pa
 from privsql.model.parameters import WORDS, Bins, NullPolicy, Order, Parameters, Positive, Wording
 from privsql.source.places import WHEREVER, Source, SpecPart, is_table, join_base, optional_key
 from privsql.source.targets import (
+    Address,
+    FolderAddress,
     SchemaName,
     ServerAddress,
     Target,
     open_database,
     require_file_name,
     target_at,
+    target_at_folder,
     target_in,
 )
 
@@ -224,7 +227,7 @@ def _wording_key(description: str) -> Any:
 
 
 Destination = Annotated[
-    Path | SkipJsonSchema[InstanceOf[ServerAddress]],
+    Path | SkipJsonSchema[InstanceOf[Address]],
     BeforeValidator(require_file_name),
     PlainSerializer(str, when_used="json"),
 ]
@@ -395,6 +398,8 @@ class Spec(SpecPart):
     def _require_file_for_schema(self) -> Spec:
         if self.release.schema_ is not None and self.format != "duckdb":
             raise ValueError(f"release.schema: a release in {self.format} has none; leave out one of schema and format")
+        if isinstance(self.release.to, FolderAddress) and self.release.schema_ is not None:
+            raise ValueError("release.schema: a folder has none")
         if self.release.schema_ is None and isinstance(self.release.to, ServerAddress):
             raise ValueError("release.schema: a release in a Postgres database is a schema of it; name one")
         return self
@@ -433,7 +438,11 @@ class Spec(SpecPart):
             return target_in(opened, self.release.schema_)
         if isinstance(to, ServerAddress):
             return target_at(to, self.release.schema_ or "")
-        return Target(to or Path(f"{self.name}_release{ending}"), self.release.schema_)
+        if isinstance(to, FolderAddress):
+            frame = self.source.frame
+            return target_at_folder(to, frame.table.sparkSession if frame is not None and frame.in_spark else None)
+        file = to if isinstance(to, Path) else Path(f"{self.name}_release{ending}")
+        return Target(file, self.release.schema_)
 
     @property
     def implementation(self) -> Mechanism[Any]:
@@ -451,7 +460,7 @@ def _require_same_names(categories: Iterable[str], domains: Iterable[str]) -> No
             raise ValueError(f"mechanism.domains.{label} is not one of columns.categories")
 
 
-def redirect_spec(spec: Spec, to: Path | ServerAddress | None, form: str | None, schema: str | None = None) -> Spec:
+def redirect_spec(spec: Spec, to: Path | Address | None, form: str | None, schema: str | None = None) -> Spec:
     """Return the specification with another target, format or schema."""
     if to is None and form is None and schema is None:
         return spec
@@ -482,7 +491,7 @@ def bind_connection(spec: Spec, connection: object | None) -> Spec:
     database, to = spec.source.database, spec.release.to if spec.release.states_target else None
     source = spec.source.opened or (open_database(connection, database) if database is not None else None)
     in_schema = spec.release.schema_ is not None
-    release = open_database(connection, to) if in_schema and not isinstance(to, ServerAddress) else None
+    release = open_database(connection, to) if in_schema and not isinstance(to, Address) else None
     in_session = is_spark_session(connection) and spec.source.traits.assigns
     if source is None and release is None and not in_session:
         raise UsageError("connection: neither the source nor the release lies in it; give table or query, or schema")
@@ -605,7 +614,7 @@ def build(
         raise UsageError(f"{origin}: {error}") from error
     there = spec.source.with_base(base)
     release, to = spec.release, spec.release.to
-    if not isinstance(to, ServerAddress):
+    if not isinstance(to, Address):
         release = release.model_copy(update={"to": join_base(base, spec.target.file)})
     if not spec.release.states_target:
         release.model_fields_set.discard("to")

@@ -29,10 +29,12 @@ MEMORY = "memory"  # the name of a database that is no file
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash too, as a path has it
 TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 PLACES = (
-    "a release is a file (NAME.duckdb), a folder (format = 'parquet'), or a schema of a DuckDB file (FILE::SCHEMA), of "
-    "a Postgres database (postgresql://HOST/DATABASE::SCHEMA) or of Spark's catalog (schema, by a session in Python)"
+    "a release is a file (NAME.duckdb), a folder (format = 'parquet'; of Spark also at file:, hdfs: or s3a:), or a "
+    "schema of a DuckDB file (FILE::SCHEMA), of a Postgres database (postgresql://HOST/DATABASE::SCHEMA) or of a Spark "
+    "session"
 )
 SERVER = re.compile(r"postgres(ql)?:/+")
+FOLDER = re.compile(r"(file|hdfs|s3a):/", re.IGNORECASE)
 COLLAPSED = re.compile(r"(postgres(?:ql)?):/(?!/)")  # an address that was a path once
 PUBLIC_PARTS = ("dbname", "host", "port", "user")  # of an address, behind its question mark
 TAKEN = ("main", "temp", "pg_catalog", "information_schema")  # schemas that are every database's own
@@ -49,7 +51,11 @@ def _require_schema_name(name: str) -> str:
 SchemaName = Annotated[str, AfterValidator(_require_schema_name)]
 
 
-class ServerAddress:
+class Address:
+    """The address of a place that is no file of this machine's."""
+
+
+class ServerAddress(Address):
     """The address of a Postgres database. Its text names the place; only ``secret`` has the password."""
 
     def __init__(self, text: str) -> None:
@@ -76,6 +82,23 @@ class ServerAddress:
         return hash(self.secret)
 
 
+class FolderAddress(Address):
+    """The address of a folder of Parquet, which a file system of Spark's reaches."""
+
+    def __init__(self, text: str) -> None:
+        scheme, _, rest = text.partition(":")
+        self._text = f"{scheme.lower()}:{'//' if scheme.lower() == 'file' else '/'}/{rest.strip('/')}"
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FolderAddress) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
 @dataclass(frozen=True)
 class Target:
     """A file or folder, or a schema of a database file, that is a release or becomes one."""
@@ -83,7 +106,7 @@ class Target:
     file: Path
     schema: str | None = None
     opened: ReleaseDatabase | None = field(default=None, compare=False, repr=False)  # a server's, or a caller's
-    address: ServerAddress | None = None  # of a server, of which ``file`` is no more than the name
+    address: Address | None = None  # of which ``file`` is no more than the name
 
     @classmethod
     def parse(cls, path: Path) -> Target:
@@ -100,7 +123,9 @@ class Target:
     @property
     def path(self) -> Path:
         """Return the path that ``parse`` reads."""
-        return self.file if self.schema is None else self.file.with_name(f"{self.file.name}{MARK}{self.schema}")
+        if self.schema is None or isinstance(self.address, FolderAddress):
+            return self.file
+        return self.file.with_name(f"{self.file.name}{MARK}{self.schema}")
 
     def resolve(self) -> Target:
         """Return the target without links and relative parts."""
@@ -119,12 +144,19 @@ class Target:
         return self.opened or FileSink(self.file)
 
     @property
+    def is_schema(self) -> bool:
+        """Return whether it is a schema; ``schema`` of a folder with an address is that."""
+        return self.schema is not None and not isinstance(self.address, FolderAddress)
+
+    @property
     def catalog(self) -> CountingDatabase | None:
         """Return the database of whose schemas it is one, if its engine counts releases where they lie."""
         return cast("CountingDatabase", self.opened) if self.opened is not None and self.opened.counts else None
 
     def __str__(self) -> str:
-        return str(self.path) if self.address is None else f"{self.address}{MARK}{self.schema}"
+        if isinstance(self.address, ServerAddress):
+            return f"{self.address}{MARK}{self.schema}"
+        return str(self.address or self.path)
 
     __fspath__ = __str__
 
@@ -147,6 +179,8 @@ def as_target(release: PathLike, connection: object | None = None) -> Target:
         if not mark or set("/@]") & set(schema):  # what such a part is of an address
             raise UsageError("release: write the schema behind the address: postgresql://HOST/DATABASE::SCHEMA")
         return target_at(ServerAddress(address), schema)
+    if isinstance(text, str) and FOLDER.match(text):
+        return target_at_folder(FolderAddress(text), connection)
     if connection is not None:
         return _find_in_connection(release, connection)
     refuse_address(release, "release")
@@ -190,6 +224,13 @@ def target_at(address: ServerAddress, schema: str) -> Target:
     return Target(Path(str(address)), schema, find_server_database(address.secret, str(address)), address)
 
 
+def target_at_folder(address: FolderAddress, session: object | None) -> Target:
+    """Return a folder by its address; ``session``: of Spark, None for one of this machine's own."""
+    from privsql.engine.open import find_folder  # noqa: PLC0415 (who reads a specification does not wait)
+
+    return Target(Path(str(address)), str(address), find_folder(str(address), session), address)
+
+
 def refuse_address(place: object, what: str) -> None:
     """Raise ``UsageError`` for an address, which would be taken for a file of that name; it may hold a password."""
     text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
@@ -203,8 +244,8 @@ def require_file_name(place: Any) -> Any:
     ``UsageError`` for any other address, and for what is written as a table.
     """
     text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
-    if isinstance(text, str) and SERVER.match(text):
-        return ServerAddress(text)
+    if isinstance(text, str) and (SERVER.match(text) or FOLDER.match(text)):
+        return ServerAddress(text) if SERVER.match(text) else FolderAddress(text)
     refuse_address(place, "release.to")
     is_named = isinstance(text, str) and TABLE_NAME.fullmatch(text) is not None
     if is_named and Path(text).suffix.lower() not in (*DATABASES, ".parquet") and not os.path.lexists(text):

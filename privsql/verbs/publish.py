@@ -299,9 +299,12 @@ class _MadeRelease:
 
 def _choose_draft(spec: Spec) -> type[Draft]:
     """Return the kind of draft that a target needs, by the engine that makes the tables."""
-    if spec.target.schema is None:
+    target, in_place = spec.target, counts_in_place(spec)
+    if target.schema is None:
         return Draft
-    return StagedDraft if spec.target.catalog is not None and counts_in_place(spec) else SchemaDraft
+    if not (in_place or target.is_schema):
+        raise UsageError(f"{target}: only Spark writes there, of records that it counts; give a folder without file:")
+    return StagedDraft if target.catalog is not None and in_place else SchemaDraft
 
 
 def _stage_release(publication: Publication, draft: StagedDraft) -> _MadeRelease:

@@ -284,10 +284,10 @@ def _can_check_in_place(target: Target) -> bool:
 
 def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:
     """Check that a release that is a schema says so, and no other does."""
-    if (target.schema is None) == (manifest.place is None):
+    if target.is_schema == (manifest.place is not None):
         return []
     stated, is_ = "a schema", "a whole file or folder"
-    if target.schema is not None:
+    if target.is_schema:
         stated, is_ = is_, stated
     return run_checks(None, [Check("it lies where it says", lambda: [f"it says that it is {stated}, and is {is_}"])])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import privsql
-from privsql import EngineError, GuaranteeError, UsageError
+from privsql import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.engine.database import ViewDefinition
 from privsql.engine.open import open_locked
 from privsql.releases.contents import digest_release
@@ -38,6 +38,12 @@ REPEATED = pytest.mark.soak(part="spark")
 QUESTION = "SELECT sex, COUNT(*) FROM r WHERE salary < 300 AND age > 30 GROUP BY sex ORDER BY sex"
 PERMUTE: dict[str, Any] = {"sensitive": "salary", "kind": "permute", "k": 4, "e": 20}
 ROLES: dict[str, Any] = {"quasi_identifiers": ["age", "sex", "odd"], "name": "r", "seed": 7}
+MECHANISMS: dict[str, dict[str, Any]] = {
+    "bucketize": {"sensitive": "disease", "threshold": "2*f + 0.1", "algorithm": "multi-size"},
+    "randomize": {"sensitive": "disease", "kind": "randomize", "algorithm": "pp", "rho1": "1/5", "rho2": "1/2"},
+    "permute": PERMUTE,
+}
+ORDERED = [["ST rows lie in canonical order, once each"], ["perturbed rows lie in canonical order"]]
 NUMBERS = itertools.count()
 
 
@@ -71,7 +77,7 @@ def put(session: SparkSession, file: Path, schema: str, *, replace: bool = False
 
 
 def test_a_release_in_the_catalog(session: SparkSession, schema: str, tmp_path: Path) -> None:
-    """Made and checked by Spark; every verb opens it by the name of its schema; a changed value is found."""
+    """Made and checked by Spark; it opens by the name of its schema, and what else is there is found."""
     people = session.read.parquet(str(write(tmp_path / "people.parquet", PEOPLE)))
     ledger = tmp_path / "ledger.duckdb"
     done = privsql.publish(people, connection=session, schema=schema, ledger_database=ledger, **ROLES, **PERMUTE)
@@ -83,24 +89,43 @@ def test_a_release_in_the_catalog(session: SparkSession, schema: str, tmp_path: 
     assert found.ok, [one for one in found.checks if not one.ok]
     how = {"order": "portable", "ledger_off": True, **ROLES, **PERMUTE}
     privsql.publish(tmp_path / "people.parquet", to=tmp_path / "here.duckdb", **how)
-    assert (
-        privsql.query(schema, QUESTION, connection=session).rows
-        == privsql.query(tmp_path / "here.duckdb", QUESTION).rows
-    )
+    answer = privsql.query(schema, QUESTION, connection=session)
+    assert answer.rows == privsql.query(tmp_path / "here.duckdb", QUESTION).rows
     weights = session.sql(f"SELECT sum(weight) FROM {schema}.r_weighted").collect()
     assert weights[0][0] == pytest.approx(1200)
     with pytest.raises(UsageError, match="exists; give replace=True"):
         privsql.publish(people, connection=session, schema=schema, ledger_off=True, **ROLES, **PERMUTE)
-    st = session.table(f"{schema}.st")
-    first, *others = st.collect()
-    changed = session.createDataFrame([(*first[:-1], first[-1] + 1), *others], st.schema)
-    changed.write.format("parquet").mode("overwrite").saveAsTable(f"{schema}.st")
-    assert not privsql.verify(done).ok
     session.sql(f"COMMENT ON TABLE {schema}.st IS 'Alice'")
     with pytest.raises(GuaranteeError, match="does not belong here"):
         privsql.inspect(schema, connection=session)
 
 
+@REPEATED
+@pytest.mark.parametrize("kind", ["bucketize", "randomize", "permute"])
+def test_every_check_runs_in_spark(session: SparkSession, schema: str, tmp_path: Path, kind: str) -> None:
+    """The facts are those that DuckDB finds; a repeat is the same release, and a row in another place is found."""
+    session.read.parquet(str(write(tmp_path / "people.parquet", PEOPLE))).createOrReplaceTempView("people")
+    ledger = {"ledger_database": tmp_path / "ledger.duckdb"}
+    how: dict[str, Any] = {"table": "people", "connection": session, "schema": schema, **ROLES, **MECHANISMS[kind]}
+    done = privsql.publish(**how, **ledger)
+    here = {"order": "portable", "ledger_off": True, **ROLES, **MECHANISMS[kind]}
+    facts = privsql.publish(tmp_path / "people.parquet", to=tmp_path / "here.duckdb", **here).facts
+    assert done.facts == facts
+    found = privsql.verify(done)
+    assert found.ok, [one for one in found.checks if not one.ok]
+    assert found.recomputed is not None
+    digest = digest_release(done.target)
+    privsql.publish(**how, **ledger, repeat=True)
+    assert digest_release(done.target) == digest
+    name = "perturbed" if kind == "randomize" else "st"
+    rows = session.table(f"{schema}.{name}")
+    first, *others = rows.collect()
+    changed = session.createDataFrame([*others, first], rows.schema)
+    changed.coalesce(1).write.format("parquet").mode("overwrite").saveAsTable(f"{schema}.{name}")
+    assert [one.name for one in privsql.verify(done).checks if not one.ok] in ORDERED
+
+
+@REPEATED
 def test_a_release_that_duckdb_has_made(ward: Path, session: SparkSession, schema: str) -> None:
     """A file goes through this machine; a schema that holds anything is refused, and stays."""
     from privsql.engine.spark_release import SparkCatalog
@@ -210,7 +235,7 @@ def test_a_failure_at_any_statement(session: SparkSession, schema: str, *, repla
 
 
 PROGRAM = """
-import os, signal, sys
+import os, shutil, signal, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from privsql.engine.spark_release import SparkSchemas
@@ -231,9 +256,11 @@ def run(self, sql):
     return done
 SparkSchemas.run_statement = run
 target = as_target("released", session)
-if sys.argv[3]:
+def commit():
     with SchemaDraft(target, replace=False) as draft:
-        draft.commit(Path(sys.argv[2]))
+        draft.commit(Path(shutil.copy(sys.argv[2], draft.folder)))
+if sys.argv[3]:
+    commit()
 import privsql
 from privsql.releases.opened import replay_target_wal
 print(sorted(one.name for one in session.catalog.listTables("released")))
@@ -243,8 +270,7 @@ except privsql.UsageError as error:
     print(error)
 replay_target_wal(target)
 print(sorted(one.name for one in session.catalog.listTables("released")))
-with SchemaDraft(target, replace=False) as draft:
-    draft.commit(Path(sys.argv[2]))
+commit()
 print(privsql.inspect(target).name, len(session.catalog.listDatabases()))
 """
 
@@ -259,8 +285,34 @@ def test_killed_while_it_renames(ward: Path, tmp_path: Path) -> None:
     for lock in (tmp_path / "metastore").glob("*.lck"):
         lock.unlink()
     done = subprocess.run([*command, ""], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     left, refusal, swept, opened = done.stdout.splitlines()
-    assert "'privsql_new_st'" in left, done.stderr
+    assert "'privsql_new_" in left
     assert "has no table 'privsql_manifest'" in refusal
     assert swept == "[]"
     assert opened == "ill 2"
+
+
+@REPEATED
+def test_a_folder_at_an_address(session: SparkSession, tmp_path: Path) -> None:
+    """Written by way of Hadoop's file systems, opened again by its address, and also as a folder of this machine."""
+    people = session.read.parquet(str(write(tmp_path / "people.parquet", PEOPLE)))
+    how = {"ledger_off": True, **ROLES, **PERMUTE}
+    for place, why in (
+        ("s3a://bucket/r", "no file system of Spark's reaches it"),
+        ("gs://bucket/r", "holds no release"),
+    ):
+        with pytest.raises(PrivsqlError, match=why) as refusal:
+            privsql.publish(people, to=place, **how)
+        assert len(str(refusal.value).splitlines()) == 1
+    with pytest.raises(UsageError, match="only Spark writes there"):
+        privsql.publish(tmp_path / "people.parquet", to=f"file://{tmp_path}/r", **how)
+    done = privsql.publish(people, to=f"file://{tmp_path}/r", **how)
+    assert str(done.target) == f"file://{tmp_path}/r"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["people.parquet", "r"]
+    assert {path.name[:5] for path in (tmp_path / "r").rglob("*.parquet") if path.is_file()} == {"part-"}
+    with privsql.open(f"file://{tmp_path}/r", connection=session) as there, privsql.open(tmp_path / "r") as here:
+        assert there.query(QUESTION).rows == here.query(QUESTION).rows
+    (tmp_path / "r" / "qit.parquet" / "note.txt").write_text("Alice")
+    with pytest.raises(GuaranteeError, match="does not belong here"):
+        privsql.inspect(done)

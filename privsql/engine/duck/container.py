@@ -384,7 +384,12 @@ Objects = list[tuple[str, str, str]]  # (kind, name, definition)
 
 
 class RemoteSchemas(DuckContainer, ABC):
-    """A session beside a database elsewhere, whose schemas are those of database ``STAGE``."""
+    """A session beside a database elsewhere, whose schemas are those of database ``STAGE``.
+
+    ``has_views``: whether they hold views; else a copy has those that are stated.
+    """
+
+    has_views = True
 
     def __init__(self) -> None:
         super().__init__(Connection())
@@ -437,9 +442,11 @@ class RemoteSchemas(DuckContainer, ABC):
             present |= {("column", f"{name}.{one}"): "" for one in strange}
             self.fetch_table(schema, name, stated, into=COPY)
         if all(("table", name) in present for name in tables):  # which the views read
-            same = [one for one in views if present.get(("view", one.name)) == self.state_view(schema, one)]
+            text = {("view", one.name): self.state_view(schema, one) for one in views if self.has_views}
+            same = [one for one in views if present.get(("view", one.name)) == text.get(("view", one.name))]
             self.define_views(same, into=COPY, schema=schema)
-        copied = {(kind, name): text for kind, name, text in self.list_objects(COPY, schema) if kind != "comment"}
+        made = self.list_objects(COPY, schema)
+        copied = {(kind, name): text for kind, name, text in made if kind != "comment" or not self.has_views}
         return sorted((*one, text) for one, text in (present | {one: copied[one] for one in copied}).items())
 
 
