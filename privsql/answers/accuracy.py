@@ -14,7 +14,7 @@ import sqlglot
 from sqlglot import exp
 
 from privsql import markup, plot
-from privsql.answers.channel import LARGE, measure_quality
+from privsql.answers.channel import LARGE, Floats, measure_quality
 from privsql.engine.database import OrderedRelations, Reporter, report_steps
 from privsql.engine.sqlfiles import DIALECT, Holes, Roles, column, fill, table, temp_table
 from privsql.errors import UsageError
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Scores ---------------------------------------------------------------------------------------------------------------
-# Errors and coverage of one estimator, by size of the true answer.
 
 BANDS = (0, 1, 50, 200, 1000, 5000, float("inf"))  # true answers from .. up to, not including
 SANITY = 0.001  # share of the records below which a true answer counts as that
@@ -42,11 +41,6 @@ class QuestionKey(NamedTuple):
     question: str = ""
     group: tuple[Any, ...] = ()
     of: str = ""
-
-    @property
-    def group_texts(self) -> list[str | None]:
-        """Return the group as texts; None is NULL."""
-        return [None if value is None else str(value) for value in self.group]
 
 
 UNNAMED = QuestionKey()
@@ -87,17 +81,21 @@ class Score:
 
         error: |estimate - truth| / max(truth, SANITY * records); half-width: mean of (high - low)/2, in records.
         """
-        truth, estimate, least, most = map(np.array, (self.truth, self.estimate, self.low, self.high))
-        inside = (truth >= low) & (truth < high)
-        bounded = inside & ~np.isnan(least) & ~np.isnan(most)
+        truth, estimate, least, most = self._select_band(low, high)
+        bounded = ~np.isnan(least) & ~np.isnan(most)
         errors = np.abs(estimate - truth) / np.maximum(truth, max(SANITY * records, np.finfo(float).tiny))
-        covered = (least <= truth + 1e-9) & (truth <= most + 1e-9)
         return {
-            "queries": int(inside.sum()),
-            "mean_error": float(errors[inside].mean()) if inside.any() else None,
-            "coverage": float(covered[bounded].mean()) if bounded.any() else None,
+            "queries": len(truth),
+            "mean_error": float(errors.mean()) if len(truth) else None,
+            "coverage": _measure_coverage(truth, least, most),
             "half_width": float(((most - least) / 2)[bounded].mean()) if bounded.any() else None,
         }
+
+    def _select_band(self, low: float, high: float) -> Iterator[Floats]:
+        """Yield truth, estimates, lows and highs of the answers whose truth lies in [low, high)."""
+        truth = np.array(self.truth)
+        inside = (truth >= low) & (truth < high)
+        return (np.array(part)[inside] for part in (self.truth, self.estimate, self.low, self.high))
 
     @property
     def largest_error(self) -> float:
@@ -131,22 +129,25 @@ class Score:
         return {**every, "bands": [band | {"high": None if np.isinf(band["high"]) else band["high"]} for band in some]}
 
     def _relative_band(self, low: float, high: float) -> dict[str, Any]:
-        truth, estimate = np.array(self.truth), np.array(self.estimate)
-        inside = (truth >= low) & (truth < high)
-        covered = (np.array(self.low) <= truth + 1e-9) & (truth <= np.array(self.high) + 1e-9)
-        known = inside & (truth != 0)
-        bounded = inside & ~np.isnan(self.low) & ~np.isnan(self.high)
-        errors = np.abs(estimate[known] - truth[known]) / np.abs(truth[known])
+        truth, estimate, least, most = self._select_band(low, high)
+        known = truth != 0
+        errors = np.abs(estimate - truth)[known] / np.abs(truth[known])
         return {
-            "queries": int(inside.sum()),
+            "queries": len(truth),
             "mean_relative_error": float(errors.mean()) if len(errors) else None,
             "median_relative_error": float(np.median(errors)) if len(errors) else None,
-            "coverage": float(covered[bounded].mean()) if bounded.any() else None,
+            "coverage": _measure_coverage(truth, least, most),
         }
 
 
+def _measure_coverage(truth: Floats, low: Floats, high: Floats) -> float | None:
+    """Return the share of intervals that hold the truth; None where there is none."""
+    bounded = ~np.isnan(low) & ~np.isnan(high)
+    covered = (low <= truth + 1e-9) & (truth <= high + 1e-9)
+    return float(covered[bounded].mean()) if bounded.any() else None
+
+
 # Workload -------------------------------------------------------------------------------------------------------------
-# Workloads to measure a release by: queries as SQL text, answered by the release and by the source alike.
 
 LEAST_SHARE = 0.002  # a condition on quasi-identifiers must select more of the records than this
 QUERIES, OF_EACH = 1200, 300
@@ -298,17 +299,18 @@ def draw_random(
     queries, attributes, selectivity = shape
     domains: dict[str, list[Any]] = {}
     for key, f in zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True):
-        holes: Holes = {"domain": _distinct_values(key), "columns": [column(key)]}
-        domains[f.name] = [row[0] for row in db.rows(fill("core/values", holes))]
+        domain = exp.select(column(key)).distinct().from_(temp_table("records")).subquery("values")
+        rows = db.rows(fill("core/values", {"domain": domain, "columns": [column(key)]}))
+        domains[f.name] = [row[0] for row in rows]
     qd = min(attributes, len(roles.quasi_identifiers))
     part = selectivity ** (1 / (qd + len(roles.sensitive)))
     for _ in range(queries):
         chosen = [roles.quasi_identifiers[i] for i in noise.choice(len(roles.quasi_identifiers), qd, replace=False)]
         conditions = []
         for each_field in (*chosen, *roles.sensitive):
-            domain = domains[each_field.name]
-            selected = noise.choice(len(domain), ceil(len(domain) * part), replace=False)
-            conditions.append(make_membership(column(each_field.name), [domain[i] for i in selected], each_field.type))
+            values = domains[each_field.name]
+            selected = noise.choice(len(values), ceil(len(values) * part), replace=False)
+            conditions.append(make_membership(column(each_field.name), [values[i] for i in selected], each_field.type))
         yield Question(count_query(name, exp.and_(*conditions), []))
 
 
@@ -350,10 +352,6 @@ def count_query(name: str, condition: exp.Expr | None, groups: Sequence[exp.Expr
     return (query.group_by(*groups) if groups else query).sql(dialect=DIALECT)
 
 
-def _distinct_values(key: str) -> exp.Subquery:
-    return exp.select(column(key)).distinct().from_(temp_table("records")).subquery("values")
-
-
 def make_membership(left: exp.Expr, values: Sequence[object], kind: str) -> exp.Expr:
     """Return the condition that ``left`` is one of some values, NULL among them, as a flat list."""
     known = [make_equality(left, value, kind).expression for value in values if value is not None]
@@ -370,7 +368,6 @@ def make_equality(left: exp.Expr, value: object, kind: str) -> exp.Expr:
 
 
 # Accuracy -------------------------------------------------------------------------------------------------------------
-# Evaluate a release: relative error and coverage of the intervals, by size of the true answer.
 
 TrueAnswers = dict[tuple[Any, ...], float]
 
@@ -419,10 +416,9 @@ class Evaluated:
             for name, score in self.scores.items()
             for label, error, figures in _list_figures(score, self.extras.get(name, {}))
         ]
-        caption = (
-            f"coverage: share of {self.confidence:.0%} intervals that hold the truth; baseline's bounds are certain"
-        )
-        return markup.html_page("Answers beside those of the source", markup.html_table(head, rows), caption)
+        share = f"coverage: share of {self.confidence:.0%} intervals that hold the truth"
+        table_ = markup.html_table(head, rows)
+        return markup.html_page("Answers beside those of the source", table_, f"{share}; baseline's bounds are certain")
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
@@ -432,7 +428,7 @@ class Evaluated:
 
 def _describe_question(put: QuestionKey) -> dict[str, Any]:
     """Return a question as JSON has it."""
-    group, of = put.group_texts, put.of
+    group, of = [None if value is None else str(value) for value in put.group], put.of
     return {"question": put.question, **({"group": group} if group else {}), **({"class": of} if of else {})}
 
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from privsql.model.records import ReleaseArrays
 
 # Answer ---------------------------------------------------------------------------------------------------------------
-# An answer: rows whose figures say what they rest on. Tables, JSON, CSV and Python show the same columns.
 
 
 @dataclass(frozen=True)
@@ -233,11 +232,9 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
-        figures = {at for one in self.figures for at in range(one.at, one.at + 4)}
-        places = [(name, at, at in figures) for at, name in enumerate(self.columns)]
-        rows = [
-            {name: _as_json_value(row[at], is_figure=is_figure) for name, at, is_figure in places} for row in self.rows
-        ]
+        groups = self.group_places
+        places = [(name, at, at not in groups) for at, name in enumerate(self.columns)]
+        rows = [{name: _as_json_value(row[at], is_figure=figure) for name, at, figure in places} for row in self.rows]
         empty = self.may_be_empty or (False,) * len(rows)
         return {
             "rows": [row | ({"may_be_empty": True} if mark else {}) for row, mark in zip(rows, empty, strict=True)],
@@ -318,9 +315,10 @@ def refuse_cuts(
     for root, alone in _list_parts(statement):
         for item in root.find_all(exp.Column):
             node = _enclosing_node(item, root)
-            if (alone and node.unnest() is item) or _is_null(node):
+            is_null = isinstance(node, exp.Is) and isinstance(node.expression, exp.Null)
+            if (alone and node.unnest() is item) or is_null:
                 continue
-            if item.name in bins and not _keeps_whole(item, node, bins[item.name], kinds[item.name]):
+            if item.name in bins and not _keeps_bins_whole(item, node, bins[item.name], kinds[item.name]):
                 raise _make_refusal(item.name, as_written(node), bins[item.name])
             if item.name in groups and not _of_groups(item, node, groups[item.name]):
                 known = ", ".join(groups[item.name])
@@ -370,19 +368,10 @@ def _enclosing_node(item: exp.Expr, root: exp.Expr) -> exp.Expr:
     return node if node is root or node.parent is None else node.parent
 
 
-def _is_null(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Is) and isinstance(node.expression, exp.Null)
-
-
-def _keeps_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
-    """Return whether a comparison of a column leaves its bins whole."""
-    if bins.prefix is not None:
-        return _keeps_prefixes_whole(item, node, bins.prefix)
-    return _keeps_bins_whole(item, node, bins, kind)
-
-
 def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
     """Return whether a comparison of a column, or the part of the calendar that it lies in, leaves bins whole."""
+    if bins.prefix is not None:
+        return _keeps_prefixes_whole(item, node, bins.prefix)
     if isinstance(node, tuple(CALENDAR)):
         return bins.unit is not None and MONTHS[CALENDAR[type(node)]] % MONTHS[bins.unit] == 0
     if isinstance(node, exp.Between):
@@ -396,10 +385,9 @@ def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -
         return False
     turned = node.expression.unnest() is item
     value = read_constant(node.this if turned else node.expression, kind)
-    if isinstance(node, EQUALITY):
-        return _is_label(bins, value)
     operator = TURNED.get(type(node), type(node)) if turned else type(node)
-    return _begins_bin(bins, value, kind, last=operator in LAST)
+    equal = isinstance(node, EQUALITY)
+    return _is_label(bins, value) if equal else _begins_bin(bins, value, kind, last=operator in LAST)
 
 
 def _keeps_prefixes_whole(item: exp.Column, node: exp.Expr, length: int) -> bool:
@@ -437,7 +425,7 @@ def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bo
     later = timedelta(microseconds=1) if isinstance(value, datetime) else timedelta(days=1)
     try:
         return bins.begins_at(value + later if last else value)
-    except OverflowError:
+    except OverflowError:  # the last value of the type
         return False
 
 
@@ -487,7 +475,6 @@ def _is_group(node: exp.Expr, groups: Sequence[str]) -> bool:
 
 
 # Open releases --------------------------------------------------------------------------------------------------------
-# The base class of open releases, which read an analyst's SQL and answer it; mechanisms implement it.
 
 BEST = "best"  # the estimator that a question has unless it names one
 MODEL, LINEAR, RECONSTRUCTED = "model", "linear", "reconstructed"  # privsql's estimators
@@ -626,7 +613,6 @@ class Answers(ABC):
 
 
 # Hints ----------------------------------------------------------------------------------------------------------------
-# Warn of values in a question that do not occur in a release, and propose similar ones.
 
 MOST = 10_000  # values of a column that are looked through
 OF_ITEMS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)

@@ -119,11 +119,6 @@ class CovarianceForm:
         """Return the variances (m,)."""
         return np.diag(self.covariance) if self.covariance.ndim > 1 else self.covariance
 
-    @property
-    def total_variance(self) -> float:
-        """Variance of the sum over all values."""
-        return float(self.covariance.sum())
-
     @cached_property
     def observed_covariance(self) -> Floats:
         """C = M^T K M (k, k)."""
@@ -218,7 +213,6 @@ def _split_variance(channel: Channel, share: float, strength: float) -> tuple[Fl
 
 
 # Expected errors ------------------------------------------------------------------------------------------------------
-# The expected error of answers, from a release's channel alone.
 
 
 def relative_error(channel: Channel, share: float, count: float, strength: float = 0.6) -> float | None:
@@ -279,28 +273,23 @@ class Prior:
     strengths: Floats
     weights: Floats
 
-    @staticmethod
-    def make_default(channel: Channel) -> Prior:
-        """Return the prior without knowledge of the release: values deviate independently, all strengths alike."""
-        return Prior(channel.default_form, STRENGTHS, np.full(len(STRENGTHS), 1 / len(STRENGTHS)))
-
 
 def reconstruct(
     channel: Channel, observation: Observation, functionals: Floats, prior: Prior | None = None
 ) -> Posterior:
     """Posterior of n for each set, and standard errors of ``functionals`` (m, f) or (G, m, f) of it."""
-    prior = prior or Prior.make_default(channel)
+    alike = np.full(len(STRENGTHS), 1 / len(STRENGTHS))
+    prior = prior or Prior(channel.default_form, STRENGTHS, alike)  # without knowledge of the release
     sets, m = observation.observed.shape[0], len(channel.records)
     values, errors = np.zeros((sets, m)), np.zeros((sets, functionals.shape[-1]))
     single = m > LARGE and _are_single(functionals)
     for members in _split_batches(channel, observation, functionals.shape[-1]):
         part, wanted = observation.select_sets(members), functionals if functionals.ndim == 2 else functionals[members]
-        large = m > LARGE
-        values[members], errors[members] = (
-            _reconstruct_large(channel, part, wanted, single=single)
-            if large
-            else _reconstruct_small(prior, part, wanted)
-        )
+        if m > LARGE:
+            found = _reconstruct_large(channel, part, wanted, single=single)
+        else:
+            found = _reconstruct_small(prior, part, wanted)
+        values[members], errors[members] = found
     return Posterior(values, errors)
 
 
@@ -365,11 +354,11 @@ class _RotatedSets:
 
 def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
     """Return log-likelihoods (c, G); the total is known, so that its direction is no evidence."""
-    logs = []
+    logs, variance = [], float(rotated.form.covariance.sum())  # of the sum over all values
     for strength in strengths:
         damped = rotated.damping_factors(strength)
         fit = (np.log(damped) - rotated.data**2 * damped / rotated.second[:, None]).sum(axis=1)
-        whole = rotated.squared_drive(strength)[:, 0] * rotated.form.total_variance + rotated.second
+        whole = rotated.squared_drive(strength)[:, 0] * variance + rotated.second
         logs.append((fit + np.log(np.maximum(whole, TINY))) / 2)
     return np.array(logs)
 

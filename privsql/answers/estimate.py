@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
 
 # Interval -------------------------------------------------------------------------------------------------------------
-# Move estimates to the nearest possible counts, and put intervals around them.
 
 
 def project_within(values: Floats, total: Floats, caps: Floats, give: Floats) -> Floats:
@@ -95,7 +94,6 @@ def fit_sums(cells: Floats, wanted: Floats, bounds: tuple[Floats, Floats], varia
 
 
 # Sets of records ------------------------------------------------------------------------------------------------------
-# The sets of records that a question distinguishes, and the values that count, as arrays.
 
 FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
 
@@ -230,7 +228,6 @@ def apply_functionals(values: Floats, functionals: Floats) -> Floats:
 
 
 # Counts ---------------------------------------------------------------------------------------------------------------
-# Counts of these sets: reconstructed, within their bounds, and consistent.
 
 TURNS = 5  # of sums over rows and over columns
 
@@ -259,11 +256,16 @@ def estimate_counts(question: ReleaseQuestion, record_sets: RecordSets, function
 def _reconstruct_sets(
     question: ReleaseQuestion, observed: Floats, functionals: Floats
 ) -> tuple[Observation, Posterior]:
-    """Return the observation of the sets, and their posterior within the bounds of counts."""
-    totals = observed.sum(axis=1)
-    weight = question.noise_weight(totals / question.channel.records.sum())
+    """Return the observation of the sets, and their posterior mean moved to where counts can be.
+
+    That is between 0 and o_i and |Q|, summing to |Q|.
+    """
+    totals, channel = observed.sum(axis=1), question.channel
+    weight = question.noise_weight(totals / channel.records.sum())
     counts = Observation(observed, totals, totals, totals, weight)
-    return counts, _move_possible(question, counts, question.reconstruct(counts, functionals))
+    posterior, caps = question.reconstruct(counts, functionals), np.minimum(question.most_records, totals[:, None])
+    values = project_within(posterior.values, totals, caps, channel.prior_shape + channel.shares)
+    return counts, replace(posterior, values=values)
 
 
 def _fit_totals(
@@ -304,14 +306,6 @@ def pool_sets(query: CountQuery, record_sets: RecordSets, functionals: Floats) -
     pooled = RecordSets([names[i] for i in remaining], observed[remaining], amounts)
     same = len(remaining) and (wanted == wanted[0]).all()
     return pooled, wanted[0] if same else wanted
-
-
-def _move_possible(question: ReleaseQuestion, observation: Observation, posterior: Posterior) -> Posterior:
-    """Return the posterior mean moved to where counts can be: between 0 and o_i and |Q|, summing to |Q|."""
-    channel = question.channel
-    caps = np.minimum(question.most_records, observation.total[:, None])
-    values = project_within(posterior.values, observation.total, caps, channel.prior_shape + channel.shares)
-    return replace(posterior, values=values)
 
 
 def _bound_counts(question: ReleaseQuestion, posterior: Posterior, functionals: Floats, totals: Floats) -> CountBounds:
@@ -365,19 +359,7 @@ def estimate_rows(question: ReleaseQuestion, record_sets: RecordSets, confidence
     parts = estimate_counts(question, record_sets, functionals)
     level = ConfidenceLevel(confidence, question.degrees_of_freedom)
     amounts = _reconstruct_amounts(question, record_sets, functionals)
-    return _collect_rows(query, record_sets, outputs, (parts, amounts), level)
-
-
-def collect_estimates(
-    question: ReleaseQuestion,
-    record_sets: RecordSets,
-    outputs: list[tuple[Any, ...]],
-    parts: CountBounds,
-    level: ConfidenceLevel,
-    amounts: Amounts | None = None,
-) -> list[Estimate]:
-    """Rows from estimates that come from elsewhere."""
-    return _collect_rows(question.query, record_sets, outputs, (parts, amounts), level)
+    return collect_estimates(query, record_sets, outputs, parts, level, amounts)
 
 
 def empty_estimates(query: CountQuery) -> list[Estimate]:
@@ -447,15 +429,15 @@ def _reconstruct_amounts(question: ReleaseQuestion, record_sets: RecordSets, fun
     return Amounts(moments, apply_functionals(posterior.values, functionals), posterior.std_error**2)
 
 
-def _collect_rows(
+def collect_estimates(
     query: CountQuery,
     record_sets: RecordSets,
     outputs: list[tuple[Any, ...]],
-    answered: tuple[CountBounds, Amounts | None],
+    counts: CountBounds,
     level: ConfidenceLevel,
+    amounts: Amounts | None = None,
 ) -> list[Estimate]:
     """Sum the sets that fall into one group of the answer; their errors are independent."""
-    counts, amounts = answered
     cells = locate_cells(query, record_sets, outputs, counts.most)
     if not query.groups and not cells.groups:
         return [Estimate((), *query.measure.empty_figures)]
@@ -584,6 +566,47 @@ def bound_amount(
     mean, width = min(max(mean, least), most), reach * error
     fewest = max(count.mean - reach * count.variance**0.5, count.least)
     return mean, min(error, (most - least) / 2), max(mean - width, least), min(mean + width, most), fewest
+
+
+@dataclass(frozen=True)
+class WeightedSums:
+    """Sums over the weights of values that each group (G,) of an answer is about: ``n`` of weights, ``a`` of weighted
+    amounts, ``nn``, ``na`` and ``aa`` of their variances; ``known`` records, and the ``least`` and ``most`` of one.
+    """
+
+    known: Floats
+    n: Floats
+    a: Floats
+    nn: Floats
+    na: Floats
+    aa: Floats
+    least: Floats
+    most: Floats
+
+    @staticmethod
+    def read(rows: pa.Table, order: NDArray[np.intp] | None = None) -> WeightedSums:
+        """Return the columns of these names; ``order``: the row of each group, -1 for nothing."""
+        order = np.arange(len(rows)) if order is None else order
+        return WeightedSums(*(np.append(as_sums(rows[one.name]), 0.0)[order] for one in fields(WeightedSums)))
+
+    def measure_amounts(self, kind: str) -> tuple[Floats, Floats, Floats]:
+        """Return sums or means, their covariance with the count and their variance (G,)."""
+        if kind == "sum":
+            return self.a, self.na, self.aa
+        number = np.maximum(self.n, 1e-9)
+        mean = self.a / number
+        spread = (self.aa - 2 * mean * self.na + mean**2 * self.nn) / number**2
+        return mean, (self.na - mean * self.nn) / number, spread.clip(0)
+
+    def bound_amounts(
+        self, query: CountQuery, mean: Floats, variance: Floats, counts: CountBounds, level: ConfidenceLevel
+    ) -> list[Figures]:
+        """Return the figures of sums or means (G,) of so many records (G, 1)."""
+        of_counts = (part[:, 0].tolist() for part in (counts.mean, counts.variance, counts.least, counts.most))
+        pairs = ((mean, variance), (self.least, self.most))
+        figures, ends = (zip(*(part.tolist() for part in pair), strict=True) for pair in pairs)
+        each = zip(figures, ends, zip(*of_counts, strict=True), strict=True)
+        return [bound_amount(query, figure, reach, CountFigures(*count), level) for figure, reach, count in each]
 
 
 def count_groups(groups: list[tuple[Any, ...]], counts: CountBounds, level: ConfidenceLevel) -> list[Estimate]:

@@ -90,9 +90,8 @@ def check_arithmetic(expression: exp.Expr, written: str) -> None:
     """Raise ``UsageError`` for what has no known error: all but + - * /, ROUND, NULLIF and COALESCE with constants."""
     unknown = find_unknown_error(expression)
     if unknown is not None:
-        raise UsageError(
-            f"{written}: no interval is known of {shorten_sql(unknown)}; + - * / and ROUND of aggregate functions work"
-        )
+        works = "+ - * / and ROUND of aggregate functions work"
+        raise UsageError(f"{written}: no interval is known of {shorten_sql(unknown)}; {works}")
 
 
 def find_unknown_error(expression: exp.Expr) -> exp.Expr | None:
@@ -252,10 +251,9 @@ def combine_figures(
 
     ``among``: the first of these aggregates counts some of the records that the second counts.
     """
-    unknown = not math.isfinite(value) or any(one.low is None or one.high is None for one in parts.values())
     if math.isfinite(value) and all(one.is_exact for one in parts.values()):
         return 0.0, value, value
-    if unknown:
+    if not math.isfinite(value) or any(one.low is None or one.high is None for one in parts.values()):
         return None, None, None
     if len(parts) == 1 and _is_linear(expression, *parts):
         return _linear_bounds(expression, *parts.items())
@@ -644,9 +642,11 @@ class GroupedBy:
         errors = [self.find_estimate(i, key).std_error for i in (j, k)]
         if not all(errors):
             return 0.0 if 0 in errors else None
-        if any(part.measure.kind != "count" or self._mixes_sides(part) for part in (one, other)):
+        if any(part.measure.kind != "count" for part in (one, other)):
             return None
         conditions = [part.among for part in (one, other) if part.among is not None]
+        if any(len(sides_of(part, self.scope.sides)) == 2 for part in conditions):
+            return None
         columns = self.asking.answers.comparison_columns(conditions)
         variances: list[float | None] = [(error or 0.0) ** 2 for error in errors]
         if columns:
@@ -668,9 +668,6 @@ class GroupedBy:
             return None
         whole = [i for i, one in zip(chosen, calls, strict=True) if one.among is None]
         return (sum(chosen) - whole[0], whole[0]) if len(whole) == 1 else None
-
-    def _mixes_sides(self, one: AggregateCall) -> bool:
-        return one.among is not None and len(sides_of(one.among, self.scope.sides)) == 2
 
 
 def _difference_condition(one: exp.Expr | None, other: exp.Expr | None) -> exp.Expr | None:

@@ -76,7 +76,6 @@ def estimate_covariance(channel: Channel, observation: Observation) -> Floats:
 
 
 # Sample ---------------------------------------------------------------------------------------------------------------
-# A release's records, or those of some of its buckets, as arrays that answer questions without the database.
 
 Codes = NDArray[np.int32]
 PLAIN = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "VARCHAR", "BOOLEAN", "FLOAT", "DOUBLE", "DATE")
@@ -142,7 +141,6 @@ def code_column(column: pa.ChunkedArray, field: Field) -> NDArray[Any]:
 
 
 # Questions ------------------------------------------------------------------------------------------------------------
-# Questions to learn from: conditions like an analyst's, and every value of every column.
 
 NUMBER = 250  # conditions
 ATTRIBUTES = 3  # of a condition, at most

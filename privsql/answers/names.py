@@ -21,6 +21,7 @@ from privsql.answers.question import (
     forget_positions,
     in_order,
     keep_text,
+    list_items,
 )
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Roles, column
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from privsql.answers.question import Side
 
 # Conditions -----------------------------------------------------------------------------------------------------------
-# Split a condition into parts on one side of a release (quasi-identifiers or sensitive columns) and the rest.
 
 Filters = dict["Side", list[exp.Expr]]
 Terms = dict["Side", list[tuple[str, exp.Expr]]]
@@ -100,7 +100,6 @@ def _single_side(sides: set[Side]) -> Side:
 
 
 # Statement ------------------------------------------------------------------------------------------------------------
-# Parse an analyst's SQL as one SELECT and check its clauses; names are resolved below.
 
 CLAUSES = {
     "expressions", "from_", "joins", "where", "group", "having", "qualify", "order", "limit", "offset", "distinct",
@@ -318,7 +317,6 @@ def is_count(item: exp.Expr) -> bool:
 
 
 # Sources --------------------------------------------------------------------------------------------------------------
-# The tables of a query: the release, and lookups that are joined to it.
 
 
 class Lookups(Protocol):
@@ -566,7 +564,7 @@ class NameResolver:
 
 def _list_quotable(clause: exp.Expr | list[exp.Expr] | None) -> list[exp.Expr]:
     """Return what messages may quote of a clause: its items, and the aggregate functions in them."""
-    items = clause if isinstance(clause, list) else [clause] if clause is not None else []
+    items = list_items(clause)
     plain = [one for item in items for one in ([item.unalias()] if isinstance(clause, list) else item.expressions)]
     roots = [one.this if isinstance(one, exp.Ordered) else one for one in plain]
     return [*roots, *(one for item in items for one in item.find_all(exp.Filter, *AGGREGATES))]

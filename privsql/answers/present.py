@@ -17,7 +17,7 @@ from privsql.answers import evaluate_select
 from privsql.answers.aggregates import Output, is_number, list_aggregate_numbers
 from privsql.answers.answer import WEAKEST, Answer, Figure
 from privsql.answers.names import sides_of
-from privsql.answers.question import MONOTONE, Group, as_text
+from privsql.answers.question import MONOTONE, Group, as_text, list_items
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from privsql.answers.results import ItemGroups, UnionParts
 
 # Limits ---------------------------------------------------------------------------------------------------------------
-# Limits of one question: seconds of the engine, and rows of the answer.
 
 
 @dataclass(frozen=True)
@@ -160,10 +159,8 @@ class AnswerBuilder:
     def _make_figure(self, k: int, name: str, at: int) -> Figure:
         output = self._outputs[k]
         columns = [one.columns[i] for one in self._sets for i in output.aggregate_numbers]
-        if output.single_aggregate is not None or not self._cells[k]:
-            known = [(one.rests_on, one.if_any) for one in columns]
-        else:
-            known = [(one.rests_on, one.if_any) for one in self._cells[k]]
+        cells = columns if output.single_aggregate is not None or not self._cells[k] else self._cells[k]
+        known = [(one.rests_on, one.if_any) for one in cells]
         rests, if_any = (max(part, key=WEAKEST.index) for part in zip(*known, strict=True))
         if any(one.least is None for column in columns for one in column.estimates.values()):
             rests = max(rests, *(one.existence_rests_on for one in self._sets), key=WEAKEST.index)
@@ -215,20 +212,17 @@ class AnswerBuilder:
     @cached_property
     def _empty_groups(self) -> list[bool]:
         """Return for every row whether its group may have no record."""
-        return [by.may_be_empty(key) for by, key in (self._listed[rank] for rank in self._row_ranks)]
-
-    @property
-    def _row_ranks(self) -> list[int]:
-        return [row[0] for row in self._evaluated_rows]
+        return [by.may_be_empty(key) for by, key in (self._listed[rank] for rank, *_ in self._evaluated_rows)]
 
     def _values_of(self, k: int) -> list[Any]:
-        return _read_moments(self._output_type(k, self._outputs[k]), [row[k + 1] for row in self._evaluated_rows])
+        return _read_moments(self._output_type(k), [row[k + 1] for row in self._evaluated_rows])
 
     @cached_property
     def _cells(self) -> dict[int, list[Cell]]:
         """Return the cells of every output with aggregate functions, by the output's place."""
+        rows = self._evaluated_rows
         return {
-            k: [self._make_cell(k, *one) for one in zip(self._row_ranks, self._values_of(k), strict=True)]
+            k: [self._make_cell(k, row[0], value) for row, value in zip(rows, self._values_of(k), strict=True)]
             for k, output in enumerate(self._outputs)
             if output.aggregate_numbers
         }
@@ -260,7 +254,7 @@ class AnswerBuilder:
                 numbered = exp.select("*", alias_as(first, "nth")).from_(stored)
                 inner = numbered.where(*conditions).subquery("found")
                 conditions = [column("nth").eq(exp.Literal.number(1))]
-            outputs = [self._select_output(k, output) for k, output in enumerate(self._outputs)]
+            outputs = map(self._select_output, range(len(self._outputs)))
             chosen = exp.select(column("rank"), *outputs).from_(inner).where(*conditions)
             last = [exp.Ordered(this=column(name), nulls_first=False) for name in (*groups, "rank")]
             chosen = chosen.order_by(*statement.order, *last)
@@ -314,30 +308,21 @@ class AnswerBuilder:
             estimates: dict[Any, Estimate] = {}
             for rank, value, low, high in rows:
                 by, key = self._listed[rank]
-                if by is not one:
-                    continue
-                values[key] = value
-                if exact:
-                    estimates[key] = exact_estimate(key, value)
-                else:
-                    estimates[key] = Estimate(key, value, None, low, high)
+                if by is one:
+                    values[key] = value
+                    estimates[key] = exact_estimate(key, value) if exact else Estimate(key, value, None, low, high)
             touching = max((column.touching for column in columns), default=0)
             column_ = evaluate_select.AggregateColumn(values, estimates, if_any, touching, kind if exact else "")
             one.columns.append(column_)
 
-    def _select_output(self, k: int, output: Output) -> exp.Expr:
-        expression = output.expression.copy()
-        return alias_as(
-            exp.cast(expression, "VARCHAR") if as_text(self._output_type(k, output)) else expression, f"o_{k}"
-        )
+    def _select_output(self, k: int) -> exp.Expr:
+        expression = self._outputs[k].expression.copy()
+        return alias_as(exp.cast(expression, "VARCHAR") if as_text(self._output_type(k)) else expression, f"o_{k}")
 
-    def _output_type(self, k: int, output: Output) -> str:
+    def _output_type(self, k: int) -> str:
         """Return the engine's type of an output; figures that are numbers are doubles."""
-        return (
-            self._column_types[f"a_{output.single_aggregate}"]
-            if output.single_aggregate is not None
-            else self._fields[k].type
-        )
+        number = self._outputs[k].single_aggregate
+        return self._fields[k].type if number is None else self._column_types[f"a_{number}"]
 
     @property
     def _column_types(self) -> dict[str, str]:
@@ -423,15 +408,15 @@ def join_items(
     items: ItemGroups, fields: Sequence[Field], labels: Sequence[object], answers: Sequence[Answer]
 ) -> Answer:
     """Return a row for each item of the counts that several answers hold, each in one row."""
-    names, kind = [one.name for one in fields], fields[0 if items.item_first else 1].type
+    first = items.item_first
+    label_field, count_field = fields if first else fields[::-1]
     counts = [one.read_row(answer.rows[0]) for answer in answers for one in answer.figures]
     weakest = max((one for answer in answers for one in answer.figures), key=lambda one: WEAKEST.index(one.rests_on))
-    named = next(name for name, first in zip(names, (items.item_first, not items.item_first), strict=True) if not first)
+    named, kind = count_field.name, label_field.type
     figures = (named, *(f"{named}_{part}" for part in FIGURES[1:]))
-    first = items.item_first
     return join_answers(items.rows, [replace(
         answers[0],
-        columns=(names[0], *figures) if first else (*figures, names[1]),
+        columns=(label_field.name, *figures) if first else (*figures, label_field.name),
         rows=[(label, *count) if first else (*count, label) for label, count in zip(labels, counts, strict=True)],
         types=(kind, *["DOUBLE"] * 4) if first else (*["DOUBLE"] * 4, kind),
         figures=(replace(weakest, name=named, at=1 if first else 0),),
@@ -494,17 +479,13 @@ def _as_whole(cell: Cell) -> Cell:
 
 def _of_bound(window: exp.Window, end: str) -> exp.Expr:
     """Return a window function of lower (``end`` l) or higher (h) bounds; NULL where these do not bound its values."""
-    others = [one for key in ("partition_by", "order") for one in _as_list(window.args.get(key))]
+    others = [one for key in ("partition_by", "order") for one in list_items(window.args.get(key))]
     argument = window.this.this if isinstance(window.this, MONOTONE) else None
     if any(map(list_aggregate_numbers, others)) or not isinstance(argument, exp.Column) or argument.name[:2] != "a_":
         return exp.null()
     bound = window.copy()
     bound.this.set("this", column(f"{end}_{argument.name[2:]}"))
     return bound
-
-
-def _as_list(value: exp.Expr | list[exp.Expr] | None) -> list[exp.Expr]:
-    return value if isinstance(value, list) else [value] if value is not None else []
 
 
 def _as_double(value: Any) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, column, fill, table
+from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, column, fill, table
 from privsql.errors import UsageError
 from privsql.model.manifest import Estimate, as_number, exact_estimate
 
@@ -51,21 +51,10 @@ _TIMES = (
     exp.DateAdd, exp.TimeToStr, exp.Monthname, exp.Dayname, exp.LastDay,
 )  # fmt: skip
 SCALAR = frozenset((*_PLAIN, *_NUMBERS, *_TEXTS, *_TIMES))
-NAMED = frozenset(
-    [
-        "date_part",
-        "datepart",
-        "isfinite",
-        "isinf",
-        "weekday",
-        "strip_accents",
-        "prefix",
-        "suffix",
-        "even",
-        "decade",
-        "century",
-    ]
-)
+NAMED = frozenset((
+    "date_part", "datepart", "isfinite", "isinf", "weekday", "strip_accents", "prefix", "suffix", "even", "decade",
+    "century",
+))  # fmt: skip
 MONOTONE = (exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
 RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile, exp.Count)
 WINDOWED = (*MONOTONE, *RANKS)  # functions that may stand before OVER; the first grow with their argument
@@ -74,30 +63,10 @@ PERMITTED = frozenset((
     *SCALAR, *AGGREGATES, *WINDOWED, exp.Star, exp.Distinct, exp.Filter, exp.Where, exp.Order, exp.Ordered, exp.Window,
     exp.WindowSpec, exp.Grouping, exp.GroupingId,
 ))  # fmt: skip
-TYPES = frozenset(
-    getattr(exp.DataType.Type, name)
-    for name in [
-        "BOOLEAN",
-        "TINYINT",
-        "SMALLINT",
-        "INT",
-        "BIGINT",
-        "INT128",
-        "UTINYINT",
-        "USMALLINT",
-        "UINT",
-        "UBIGINT",
-        "FLOAT",
-        "DOUBLE",
-        "DECIMAL",
-        "TEXT",
-        "VARCHAR",
-        "DATE",
-        "TIME",
-        "TIMESTAMP",
-        "TIMESTAMPNTZ",
-    ]
-)
+TYPES = frozenset(getattr(exp.DataType.Type, name) for name in (
+    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "INT128", "UTINYINT", "USMALLINT", "UINT", "UBIGINT", "FLOAT",
+    "DOUBLE", "DECIMAL", "TEXT", "VARCHAR", "DATE", "TIME", "TIMESTAMP", "TIMESTAMPNTZ",
+))  # fmt: skip
 EXAMPLES = "comparisons, arithmetic, CASE, coalesce, upper, regexp_matches, year, date_trunc and the like work"
 
 
@@ -118,15 +87,12 @@ def check_kinds(clause: str, root: exp.Expr, *, aggregates: bool = False) -> Non
 
 def _check_details(clause: str, node: exp.Expr) -> None:
     if isinstance(node, exp.Cast | exp.TryCast):
-        plain = node.to.this in TYPES and not node.to.args.get("nested") and _is_plain(node)
+        more = any(value for key, value in node.args.items() if key not in ("this", "to", "safe"))
+        plain = node.to.this in TYPES and not node.to.args.get("nested") and not more
         if not plain and not node.meta.get(ORDERED) and any(node.find_all(exp.Column)):
             raise UsageError(f"{clause}: {shorten_sql(node)}: columns can be cast to numbers, texts and points in time")
     elif isinstance(node, exp.Star) and (any(node.args.values()) or not isinstance(node.parent, exp.Count)):
         raise UsageError(f"{clause}: {shorten_sql(node)} is not supported")
-
-
-def _is_plain(node: exp.Expr) -> bool:
-    return not any(value for key, value in node.args.items() if key not in ("this", "to", "safe"))
 
 
 WRITTEN = "written"
@@ -148,6 +114,11 @@ def forget_positions(root: exp.Expr) -> None:
 def as_written(item: exp.Expr) -> str:
     """Return an expression as SQL, as it was written."""
     return str(item.meta.get(WRITTEN) or item.sql(dialect=DIALECT))
+
+
+def list_items(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Expr]:
+    """Return the expressions of a clause: several, one or none."""
+    return [] if clause is None else [clause] if isinstance(clause, exp.Expr) else list(clause)
 
 
 def shorten_sql(item: exp.Expr, else_: str | None = None) -> str:
@@ -192,7 +163,6 @@ def _as_text(item: exp.Column) -> bool:
 
 
 # Question -------------------------------------------------------------------------------------------------------------
-# A count query in parts: the question, and the contribution of each side of the release.
 
 Side = Literal["qi", "sa"]
 Explained = tuple["exp.Query | Callable[[], exp.Query]", str]  # a statement, or what makes it, and the formula in words
@@ -332,12 +302,9 @@ class CountQuery:
         for i, lookup in enumerate(self.lookups):
             alias = f"lookup_{i}"  # the query's own alias could be qit, too
             joined = joined.select(*(alias_as(column(c, alias), lookup.inner_name(c)) for c in lookup.columns))
-            on = [column(theirs, alias).eq(column(ours, "qit")) for theirs, ours in lookup.keys]
-            joined = joined.join(
-                table(lookup.table, LOOKUPS, "main").as_(alias),
-                on=exp.and_(*on),
-                join_type="left" if lookup.keeps_unmatched else "inner",
-            )
+            on = exp.and_(*(column(theirs, alias).eq(column(ours, "qit")) for theirs, ours in lookup.keys))
+            kind = "left" if lookup.keeps_unmatched else "inner"
+            joined = joined.join(table(lookup.table, LOOKUPS, "main").as_(alias), on=on, join_type=kind)
         return joined.subquery("qit")
 
 
@@ -352,20 +319,25 @@ def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
     return [alias_as(expression.copy(), name) for name, expression in group_terms(query, side)]
 
 
+def side_holes(query: CountQuery) -> Holes:
+    """Return what holes of SQL have of both sides: ``qi_terms``, ``sa_terms``, and the filters."""
+    sides: tuple[Side, ...] = ("qi", "sa")
+    filters: Holes = {f"{side}_filter": all_of(query.filters[side]) for side in sides}
+    return {**filters, **{f"{side}_terms": select_terms(query, side) for side in sides}}
+
+
 def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[exp.Expr] = ()) -> exp.Query:
     """Return the SQL of an answer that table ``records`` holds exactly; ``functions``: in place of its own."""
     condition = [*query.filters["qi"], *([query.predicate] if query.predicate is not None else [])]
-    measures = functions or [query.measure.function]
-    return fill(
-        "query/exact",
-        {
-            "qit": query.join_lookups(records),
-            "terms": select_terms(query, "qi"),
-            "keys": [expression for _, expression in group_terms(query, "qi")],
-            "filter": all_of(condition),
-            "measure": [alias_as(function, f"a_{i}") for i, function in enumerate(measures)],
-        },
-    )
+    measures = enumerate(functions or [query.measure.function])
+    holes: Holes = {
+        "qit": query.join_lookups(records),
+        "terms": select_terms(query, "qi"),
+        "keys": [expression for _, expression in group_terms(query, "qi")],
+        "filter": all_of(condition),
+        "measure": [alias_as(function, f"a_{i}") for i, function in measures],
+    }
+    return fill("query/exact", holes)
 
 
 def exact_answer(db: Relations, query: CountQuery, records: exp.Table) -> list[Estimate]:

@@ -242,7 +242,6 @@ def _union_order(tree: exp.Query, first: exp.Select) -> Iterator[tuple[int, bool
 
 
 # Groups of items ------------------------------------------------------------------------------------------------------
-# How many records hold each item: a count with a condition for every item that the release lists.
 
 FORM = "unnest({}) AS item and COUNT(*) by GROUP BY item, with WHERE on records, ORDER BY and LIMIT, work"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from privsql.answers.names import MOST, Lookups, find_aggregates, from_last, group_items, read_limits, split_conjuncts
-from privsql.answers.question import check_kinds, shorten_sql
+from privsql.answers.question import check_kinds, list_items, shorten_sql
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError
@@ -84,13 +84,17 @@ class Rewriter:
             if isinstance(table, exp.Table) and self._is_release(table) and fold_name(table.db) in MAIN_SCHEMAS:
                 table.set("db", None)
                 table.set("catalog", None)
-        for item in _own_columns(select):
+        for item in (one for clause in (*CLAUSES, "joins") for one in _columns_of(select.args.get(clause))):
             if fold_name(item.db) in MAIN_SCHEMAS:
                 item.set("db", None)
                 item.set("catalog", None)
 
     def _is_release(self, table: exp.Expr) -> bool:
         return isinstance(table, exp.Table) and fold_name(table.name) == fold_name(self.release)
+
+    def _reads_release(self, query: exp.Expr, known: Queries) -> bool:
+        """Return whether a query reads the release, or a query that WITH names."""
+        return any(self._is_release(one) or fold_name(one.name) in known for one in query.find_all(exp.Table))
 
     def _describe(self, source: exp.Expr) -> SourceTable:
         """Return a table's alias and columns."""
@@ -122,17 +126,14 @@ class Rewriter:
             raise UsageError("renaming columns in FROM is not supported; write AS behind each column inside")
         outputs = self._name_outputs(inner)
         where = inner.args.get("where")
-        if isinstance(source, exp.Join):
-            if joins or (where is not None and source.side):
-                raise UsageError(f"JOIN {alias}: such a subquery is not supported; join the table and use WHERE")
-            source.set("this", inner.args["from_"].this)
-        else:
-            source.set("this", inner.args["from_"].this)
+        source.set("this", inner.args["from_"].this)
+        if not isinstance(source, exp.Join):
             select.set("joins", [*joins, *(select.args.get("joins") or [])])
+        elif joins or (where is not None and source.side):
+            raise UsageError(f"JOIN {alias}: such a subquery is not supported; join the table and use WHERE")
         self._replace_columns(select, alias, outputs)
         if where is not None:
-            outer = select.args.get("where")
-            select.set("where", exp.Where(this=exp.and_(where.this, *([outer.this] if outer else []))))
+            _add_condition(select, where.this)
 
     def _name_outputs(self, inner: exp.Select) -> dict[str, exp.Expr]:
         """Return what a query over rows passes on, by name, over columns with their table's alias."""
@@ -209,7 +210,7 @@ class Rewriter:
         using = [bool(join.args.get("using")) for join in joins]
         inner = not any(using) and all(not join.side and join.kind in ("", "INNER", "CROSS") for join in joins)
         equal = [join.args.get("on") is not None and _is_equality(join.args["on"]) for join in joins]
-        regular = self._is_release(clause.this) and all(map(max, using, equal))
+        regular = self._is_release(clause.this) and all(map(max, using, equal))  # either of the two
         if regular or any(join.method for join in joins):
             return
         if not inner:
@@ -270,9 +271,7 @@ class Rewriter:
         if len({tuple(row[at] for _, at in keys) for row in rows}) < len(rows):
             raise UsageError(f"JOIN {alias}: several of its rows share a key; join on all columns of its GROUP BY")
         either = [exp.and_(*(_equals(key.copy(), row[at]) for key, at in keys)) for row in rows]
-        where = select.args.get("where")
-        met = exp.paren(exp.or_(*either)) if either else exp.false()
-        select.set("where", exp.Where(this=exp.and_(met, *([where.this] if where else []))))
+        _add_condition(select, exp.paren(exp.or_(*either)) if either else exp.false())
         select.set("joins", [one for one in select.args["joins"] if one is not join])
 
     # Subqueries in expressions ---
@@ -341,8 +340,7 @@ class Rewriter:
         if not isinstance(query, exp.Select):
             raise UsageError(f"{shorten_sql(query)} is not supported; write one SELECT in the subquery")
         tables = list(query.find_all(exp.Table))
-        reads = any(self._is_release(one) or fold_name(one.name) in known for one in tables)
-        if reads or not tables:
+        if not tables or self._reads_release(query, known):
             return self._answer(query, known)
         for clause, value in query.args.items():
             if value and clause not in LOOKUP_CLAUSES:
@@ -379,9 +377,7 @@ class Rewriter:
     def _answer_scalar(self, node: exp.Subquery, known: Queries) -> exp.Expr:
         """Return the constant that a subquery of one row and column is, if the release holds it exactly."""
         inner = node.this
-        reads = isinstance(inner, exp.Select) and any(
-            self._is_release(one) or fold_name(one.name) in known for one in inner.find_all(exp.Table)
-        )
+        reads = isinstance(inner, exp.Select) and self._reads_release(inner, known)
         rows, exact = self._ask(inner, known) if reads else (self._rows_of(inner, known), True)
         if not exact:
             raise UsageError(
@@ -444,6 +440,12 @@ def _with_queries(query: exp.Select, known: Queries) -> exp.Select:
         added = [exp.CTE(this=one.copy(), alias=exp.TableAlias(this=exp.to_identifier(name))) for name, one in named]
         query.set("with_", exp.With(expressions=[*added, *(own.expressions if own else [])]))
     return query
+
+
+def _add_condition(select: exp.Select, condition: exp.Expr) -> None:
+    """Put a condition before those of WHERE."""
+    where = select.args.get("where")
+    select.set("where", exp.Where(this=exp.and_(condition, *([where.this] if where else []))))
 
 
 def _list_sources(select: exp.Select) -> list[exp.Expr]:
@@ -509,7 +511,7 @@ def _expand(item: exp.Expr, alias: str, outputs: Mapping[str, exp.Expr]) -> Iter
 
 def _columns_of(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Column]:
     """Return the columns of a clause, but for those of subqueries."""
-    found, rest = [], list(clause) if isinstance(clause, list) else [clause] if isinstance(clause, exp.Expr) else []
+    found, rest = [], list_items(clause)
     while rest:
         node = rest.pop()
         if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
@@ -519,14 +521,9 @@ def _columns_of(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Column
     return found
 
 
-def _own_columns(select: exp.Select) -> Iterator[exp.Column]:
-    for clause in (*CLAUSES, "joins"):
-        yield from _columns_of(select.args.get(clause))
-
-
 def _find_subqueries(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Exists | exp.In | exp.Subquery]:
     """Return EXISTS, IN and scalar subqueries of a clause, the outermost of each."""
-    found, rest = [], list(clause) if isinstance(clause, list) else [clause] if isinstance(clause, exp.Expr) else []
+    found, rest = [], list_items(clause)
     while rest:
         node = rest.pop()
         if isinstance(node, exp.Exists | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query")):

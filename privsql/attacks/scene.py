@@ -118,7 +118,6 @@ def _scale_sums(weights: Floats, copies: Floats, steps: int) -> Floats:
 
 
 # Findings -------------------------------------------------------------------------------------------------------------
-# What an adversary found: the one row that each attack fills in the table of ``privsql attack``.
 
 PROMISED = "promised: the mechanism resists this adversary"
 OUTSIDE = "outside the promise: nothing guarantees resistance, the figure says how far this adversary gets"
@@ -198,7 +197,6 @@ class Finding:
 
 
 # Tally ----------------------------------------------------------------------------------------------------------------
-# From beliefs about records, a block at a time, to the figures of a finding.
 
 ROUNDING = 1e-9  # relative: beliefs in doubles that are at a bound do not exceed it
 
@@ -279,10 +277,15 @@ class Tally:
 
 
 # Scene ----------------------------------------------------------------------------------------------------------------
-# What every adversary sees of a release, as arrays: records, their quasi-identifiers as numbers, values and bounds.
 
 CHUNK = 2**21  # numbers that a block's arrays may hold
 RANKED = 50  # columns that one statement ranks
+
+
+def count_levels(level: Ints, cells: Ints, number: int) -> Floats:
+    """Return how many records of each ``level`` (n,) lie in each of so many ``cells`` (n,): (levels, cells)."""
+    levels = int(level.max()) + 1
+    return np.bincount(level * number + cells, minlength=levels * number).reshape(levels, number).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -360,9 +363,12 @@ class AttackView(ABC):
     def excess_share(self) -> float:
         """Share of the records for which a value's posterior exceeds its bound, decided in exact numbers."""
 
-    @abstractmethod
     def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
-        """By table: its rows, and the columns by which they are to be sorted."""
+        """By table: its rows, and the columns by which they are to be sorted; QIT and ST, unless a kind has others."""
+        listed = exp.select(alias_as(self.roles.by_sa.as_column("bid"), "part"), *self.roles.sa_in())
+        self.db.create_view("a_listed", listed.from_(table("st", self.given.database)))
+        by_table = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}
+        return by_table | {"st": (temp_table("a_listed"), ["part", *self.roles.sa_keys])}
 
     @property
     def numbered_groups(self) -> list[Ints]:

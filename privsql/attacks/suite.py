@@ -435,7 +435,6 @@ LEARNING_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 # A quick estimate of the risk -----------------------------------------------------------------------------------------
-# A quick estimate of the learning attack for the publisher, with what would lower it.
 
 SAMPLE = 50_000  # records that are attacked at most
 MANY = 500  # sensitive values beyond which learning from a release is no quick thing

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from privsql.releases.opened import Release
 
 # Form -----------------------------------------------------------------------------------------------------------------
-# The form of a release: its columns with their values, and the figures that can be asked for.
 
 Kind = Literal["text", "number", "moment", "truth", "other"]
 LISTED = 60  # values of a column that are shown one by one

@@ -181,7 +181,6 @@ def _plain_response(status: int, text: str, **headers: str) -> Response:
 
 
 # Served releases ------------------------------------------------------------------------------------------------------
-# The served releases, each with a name for addresses, and opened once for each question at the same time.
 
 LONGEST_NAME = 40  # characters of a name in an address
 
@@ -260,7 +259,6 @@ def _make_slug(path: Path, taken: dict[str, ReleasePool]) -> str:
 
 
 # The queue of queries -------------------------------------------------------------------------------------------------
-# Questions: so many are answered at once, so many wait, each for a limited time; the last answers are cached.
 
 WAITING = 64  # questions that may wait
 GRACE = 2.0  # seconds after which nobody waits for what the engine has no part in

@@ -139,7 +139,6 @@ def _as_text(value: object) -> str | None:
 
 
 # Questions in words ---------------------------------------------------------------------------------------------------
-# A question in words, which a reader can compare with what was meant.
 
 MOST = 5  # values that are named
 ITEMS = {"all": ("", "and"), "any": ("at least one of ", "and"), "none": ("neither ", "nor")}
@@ -187,7 +186,6 @@ def _join_values(values: tuple[str, ...], last: str) -> str:
 
 
 # The page of a release ------------------------------------------------------------------------------------------------
-# The page of one release.
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,6 @@ def _editable_sql(question: FormQuestion, served: ReleasePool) -> str:
 
 
 # Site -----------------------------------------------------------------------------------------------------------------
-# The addresses: a list of releases, and of each a page with a form, its answers as CSV and JSON, and a chart.
 
 RETRY = {"Retry-After": "2"}
 NO_SUCH = "there is no such page here"
@@ -389,7 +386,6 @@ async def _respond_nothing(_: Request) -> Response:
 
 
 # Answers on a page ----------------------------------------------------------------------------------------------------
-# An answer as a headline, as commands that give the same answer, and as CSV.
 
 ROWS = 500  # that a page shows; downloads have all
 FORMULA = (*"=+-@\t\r\n", *"\uff1d\uff0b\uff0d\uff20")  # what a formula of a spreadsheet begins with; wide, too

@@ -503,7 +503,7 @@ def test_next_to_nobody_is_nobody(mean: float, shown: float) -> None:
     nothing, seen = np.zeros((1, 1)), RecordSets([()], np.zeros((1, 1)), np.zeros((1, 1)))
     with open_scratch() as db:
         asked = ReleaseQuestion(db, query, table("t"), Channel(nothing, nothing, nothing[0]))
-        (found,) = collect_estimates(asked, seen, [()], parts, ConfidenceLevel(0.95))
+        (found,) = collect_estimates(asked.query, seen, [()], parts, ConfidenceLevel(0.95))
     assert found.estimate == shown
     assert found.std_error == 2.0
     assert found.low is not None

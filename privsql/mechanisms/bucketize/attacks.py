@@ -17,7 +17,7 @@ from privsql.attacks import suite
 from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints, ReleaseView
 from privsql.attacks.suite import Adversary, AttackContext
 from privsql.engine.files import label_value
-from privsql.engine.sqlfiles import Holes, alias_as, any_of, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Holes, any_of, column, fill, same_columns, table, temp_table
 from privsql.errors import GuaranteeError
 from privsql.mechanisms.bucketize.beliefs import GroupBound, some_buckets, stated_bounds
 from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs, make_fake_value_channel
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 # The adversaries' view ------------------------------------------------------------------------------------------------
-# A bucketized release as an adversary sees it: buckets of records beside slots of values.
 
 TINY = 1e-30  # no division by 0
 
@@ -51,15 +50,6 @@ class BucketAttackView(AttackView):
     def excess_share(self) -> float:
         """Share of the records in buckets that break a bound."""
         return float(np.isin(self.record_parts, self.broken_buckets).mean())
-
-    def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
-        """QIT and ST."""
-        listed = exp.select(alias_as(self.roles.by_sa.as_column("bid"), "part"), *self.roles.sa_in()).from_(
-            table("st", self.given.database)
-        )
-        self.db.create_view("a_listed", listed)
-        by_table = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}
-        return by_table | {"st": (temp_table("a_listed"), ["part", *self.roles.sa_keys])}
 
     @cached_property
     def _facts(self) -> BucketizeFacts:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     PartQuery = Callable[["SensitiveColumn", str], Sequence[Fraction]]
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# The tables of a bucketized release: their columns, its views, and what the number of a bucket says.
 
 GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of numbers evenly
 TABLES = {
@@ -457,7 +456,6 @@ def _count_sure(peaks: Iterable[tuple[int, int, int]]) -> SureFacts:
 
 
 # Thresholds -----------------------------------------------------------------------------------------------------------
-# Thresholds per sensitive value, and per set of values: from a rule over frequencies, with exceptions, or a query.
 
 EXACT_TYPES = ("DECIMAL", "VARCHAR", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 MAX_BITS = 126  # counts times denominators are compared as HUGEINT

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     BucketRelease = CheckedRelease[Bucketize, BucketizeFacts]
 
 # Groups of values -----------------------------------------------------------------------------------------------------
-# The checks of bounds on sets of values: columns of a compound attribute, and groups. As ``group_checks``, they share
-# nothing with the search.
 
 
 def group_checks(release: BucketRelease) -> list[Check]:
@@ -127,8 +125,6 @@ def _differing_bounds(stated: Sequence[GroupBound], wanted: Sequence[GroupBound]
 
 
 # Fakes ----------------------------------------------------------------------------------------------------------------
-# The checks of what a release with fake values states of them: arithmetic in fractions on ST and the manifest, and the
-# law of the fakes worked out again for the published lists.
 
 CLOSE = 2e-4  # what is stated of single buckets is rounded up to 1e-4
 
@@ -304,8 +300,6 @@ def _parse_fraction(value: Any) -> Fraction | None:
 
 
 # Buckets --------------------------------------------------------------------------------------------------------------
-# The checks of a bucketized release. They share nothing with the search: only the published tables, the manifest's
-# claims, SQL, and exact fractions.
 
 SQL: tuple[str, ...] = ("core/", "bucketize/", "verify/")  # what makes and checks a release
 

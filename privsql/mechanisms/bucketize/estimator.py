@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 from math import fsum
@@ -19,17 +19,15 @@ from privsql.answers.channel import JITTER, LARGE, TINY, Channel, LinearEstimato
 from privsql.answers.estimate import (
     ConfidenceLevel,
     CountBounds,
-    CountFigures,
     RecordSets,
     ReleaseQuestion,
-    as_sums,
-    bound_amount,
+    WeightedSums,
     count_groups,
     project_within,
     read_sets,
 )
 from privsql.answers.learned_prior import code_column, comparable_columns
-from privsql.answers.question import CountQuery, Measure, Side, exact_answer, group_terms, select_terms
+from privsql.answers.question import CountQuery, Measure, exact_answer, group_terms, select_terms, side_holes
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import (
     Holes,
@@ -278,13 +276,10 @@ def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> e
         "groups": [column(f"g_{i}") for i in range(len(query.groups))],
         "predicate": query.predicate or exp.true(),
         "fakes": exp.Literal.number(fakes),
+        "qi_keys": [expression for _, expression in group_terms(query, "qi")],
+        "sa_keys": [expression for _, expression in group_terms(query, "sa")],
     }
-    sides: tuple[Side, ...] = ("qi", "sa")
-    for side in sides:
-        holes[f"{side}_terms"] = select_terms(query, side)
-        holes[f"{side}_keys"] = [expression for _, expression in group_terms(query, side)]
-        holes[f"{side}_filter"] = all_of(query.filters[side])
-    return fill("query/pairs", holes)
+    return fill("query/pairs", holes | side_holes(query))
 
 
 def _with_expected(roles: Roles) -> exp.Subquery:
@@ -518,34 +513,7 @@ def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> ex
         "predicate": query.predicate or exp.true(),
         "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.Literal.number(1),
     }
-    sides: tuple[Side, ...] = ("qi", "sa")
-    for side in sides:
-        holes[f"{side}_terms"] = select_terms(query, side)
-        holes[f"{side}_filter"] = all_of(query.filters[side])
-    return fill("query/modelled", holes)
-
-
-@dataclass(frozen=True)
-class BeliefSums:
-    """Sums over the beliefs that each group (G,) of an answer is about, as ``sql/query/modelled.sql`` names them."""
-
-    known: Floats
-    n: Floats
-    a: Floats
-    nn: Floats
-    na: Floats
-    aa: Floats
-    least: Floats
-    most: Floats
-
-    def measure_amounts(self, kind: str) -> tuple[Floats, Floats, Floats]:
-        """Return sums or means, and the covariance and variance for ``IntervalScale.standard_error`` (G,)."""
-        if kind == "sum":
-            return self.a, self.na, self.aa
-        number = np.maximum(self.n, 1e-9)
-        mean = self.a / number
-        spread = (self.aa - 2 * mean * self.na + mean**2 * self.nn) / number**2
-        return mean, (self.na - mean * self.nn) / number, spread.clip(0)
+    return fill("query/modelled", holes | side_holes(query))
 
 
 def estimate_by_model(
@@ -559,7 +527,7 @@ def estimate_by_model(
     keys = rows.select(names).to_pylist() if names else [{}] * rows.num_rows
     rank = {tuple(same_nan(key[name]) for name in names): at for at, key in enumerate(keys)}
     order = np.array([rank.get(group, -1) for group in groups], dtype=np.intp)  # nothing is the last of all
-    sums = BeliefSums(*(np.append(as_sums(rows[one.name]), 0.0)[order] for one in fields(BeliefSums)))
+    sums = WeightedSums.read(rows, order)
     if query.predicate is None:
         members, scale = _count_members(db, query, groups), model.scale
     else:  # which values count differs by record, so that no total is known
@@ -567,18 +535,13 @@ def estimate_by_model(
     least = np.array([[float(one.low or 0)] for one in bounds])
     most = np.array([[float(one.high or 0)] for one in bounds])
     error = scale.standard_error(members, sums.n, sums.nn, sums.nn, sums.nn)
-    level = ConfidenceLevel(confidence)
+    level, counts = ConfidenceLevel(confidence), CountBounds(sums.n[:, None], error[:, None] ** 2, least, most)
     if query.measure.amount is None:
-        return count_groups(groups, CountBounds(sums.n[:, None], error[:, None] ** 2, least, most), level)
+        return count_groups(groups, counts, level)
     mean, covariance, variance = sums.measure_amounts(query.measure.kind)
     spread = scale.standard_error(members, sums.n, sums.nn, covariance, variance) ** 2
-    figures = []
-    for at in range(len(groups)):
-        count = CountFigures(float(sums.n[at]), float(error[at] ** 2), float(least[at, 0]), float(most[at, 0]))
-        figure, ends = (float(mean[at]), float(spread[at])), (float(sums.least[at]), float(sums.most[at]))
-        known = sums.known[at] > 0
-        figures.append(bound_amount(query, figure, ends, count, level) if known else query.measure.empty_figures)
-    return [Estimate(group, *row) for group, row in zip(groups, figures, strict=True)]
+    figures = zip(groups, sums.bound_amounts(query, mean, spread, counts, level), sums.known, strict=True)
+    return [Estimate(group, *(row if known > 0 else query.measure.empty_figures)) for group, row, known in figures]
 
 
 def _count_members(db: Relations, query: CountQuery, groups: list[tuple[Any, ...]]) -> Floats:

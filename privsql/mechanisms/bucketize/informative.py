@@ -122,7 +122,6 @@ def _draw_value(ends: Ints, noise: Shuffler) -> int:
 
 
 # Arrangement ----------------------------------------------------------------------------------------------------------
-# Which values meet in which bucket: from a plan to a layout, by its name.
 
 
 def make_layout(

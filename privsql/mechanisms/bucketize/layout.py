@@ -351,7 +351,6 @@ def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Int
 
 
 # Anatomy --------------------------------------------------------------------------------------------------------------
-# Anatomy's own composition (Xiao and Tao 2006): every bucket takes the values of which most records are left.
 
 
 def lay_out_largest_first(plan: Plan, noise: Shuffler) -> Singles | None:

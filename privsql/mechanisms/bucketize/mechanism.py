@@ -92,7 +92,6 @@ if TYPE_CHECKING:
     from privsql.model.records import Records, ReleaseArrays
 
 # Answers --------------------------------------------------------------------------------------------------------------
-# Which way a question to a bucketized release is answered: exactly, by the papers' formula, or through the channel.
 
 
 MOST_LISTED = 2**25  # records of a release that stores in memory what its buckets list
@@ -215,7 +214,6 @@ class BucketizedAnswers(answer.Answers):
 
 
 # Alternatives ---------------------------------------------------------------------------------------------------------
-# The algorithms of bucketization beside each other: what they cost by the papers' loss, and what they tell.
 
 QUESTIONS = [(f"error_{count}_at_{share}", count, share) for share, count in product((0.01, 0.05), (100, 500, 2000))]
 MEASURES = (
@@ -374,7 +372,6 @@ def _can_be_met(db: Relations, records: Records, rule: str) -> bool:
 
 
 # Explanations ---------------------------------------------------------------------------------------------------------
-# A bucketized release for people: what it promises in sentences, and its buckets.
 
 METHOD = (
     "Records lie in buckets. The release shows which records and which sensitive values a bucket has, but not which "
@@ -415,7 +412,6 @@ def describe_structure(_: Relations, manifest: Manifest) -> list[Structure]:
 
 
 # Measured facts -------------------------------------------------------------------------------------------------------
-# What the tables of a bucketized release tell of it, after ``checks`` has named them.
 
 
 def measure_release(release: CheckedRelease[Bucketize, BucketizeFacts]) -> BeliefFacts:
@@ -452,7 +448,6 @@ def list_bounds(release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Veri
 
 
 # The mechanism --------------------------------------------------------------------------------------------------------
-# Bucketization as a mechanism (``privsql.mechanisms.contract``): plan over counts, publish through SQL.
 
 
 def _belief_in_missing(learnt: AttackContext[BucketAttackView]) -> float | None:

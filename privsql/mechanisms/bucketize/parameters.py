@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 # Rules on groups of values --------------------------------------------------------------------------------------------
-# Bounds as a publisher writes them: thresholds of values, and groups of values with theirs.
 
 
 class Threshold(BaseModel):
@@ -141,7 +140,6 @@ class ValueGroup(BaseModel):
 
 
 # Parameters -----------------------------------------------------------------------------------------------------------
-# What a publisher asks of bucketization: frozen, validated, exact.
 
 
 PAIR = re.compile(r"([\d,]+)\s*x\s*(\d+)")

@@ -433,7 +433,6 @@ def measure_posterior(fit: LabelFit, dealt: LabelledRecords, bucket: Ints, slots
 
 
 # Other thresholds -----------------------------------------------------------------------------------------------------
-# The stated threshold and multiples of it: what each promises, and what a model of its release would know.
 
 FACTORS = tuple(map(Fraction, ("1/2", "3/4", "1", "3/2", "2", "3")))
 NEAREST = tuple(map(Fraction, ("1/2", "1", "3/2", "2")))  # of which ``init`` tells the first three that can be met

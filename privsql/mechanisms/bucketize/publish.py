@@ -183,7 +183,6 @@ def stream_listed(runs: BucketRuns, values: pa.Table) -> pa.RecordBatchReader:
 
 
 # Publishing -----------------------------------------------------------------------------------------------------------
-# From a plan to the tables of a release: places are drawn, records and values written through SQL.
 
 PAIR, RECORD, LISTED, VALUE = 150, 13, 24, 1000  # bytes that are taken beside the engine for each of them
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Shuffler
 
 # Heuristics -----------------------------------------------------------------------------------------------------------
-# Anatomy's setting (the baseline) and the paper's Algorithm 2 for several sizes.
 
 
 def smallest_diversity(problem: BucketProblem) -> int:
@@ -100,7 +99,6 @@ def multi_size(problem: BucketProblem) -> Setting | None:
 
 
 # Search ---------------------------------------------------------------------------------------------------------------
-# From a problem to a checked plan, or to an explanation of why there is none.
 
 ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal", "informative")
 
@@ -267,7 +265,6 @@ def spread_left_out(bids: Bids, left: Ints, counts: Ints, noise: Shuffler) -> Bi
 
 
 # Request --------------------------------------------------------------------------------------------------------------
-# From what a specification asks for to the plan and the problem that it solves.
 
 
 def search(
@@ -472,7 +469,6 @@ def _invalid_setting(reason: str, condition: str, **details: object) -> Infeasib
 
 
 # Infeasible -----------------------------------------------------------------------------------------------------------
-# Why there is no plan: the violated Hall set of values, and the nearest thresholds that work.
 
 STEP = 10**4  # nearest thresholds are sought on a grid of 1/STEP
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.mechanisms.permute.grouping import Ints
 
+    Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
     Sizes = tuple[Ints, Ints]
     Differences = tuple[Floats, Floats, Floats]  # squares, of N(0, t^2 spread + noise), spread, noise; each (R, P)
 
@@ -95,9 +96,8 @@ class ChosenValues:
 
     def value_after(self, group: Ints, number: Ints) -> Floats:
         """The chosen value of a group that so many are before."""
-        row = (
-            np.searchsorted(self.running_counts, self.running_counts[self.first_rows[group]] + number, side="right") - 1
-        )
+        target = self.running_counts[self.first_rows[group]] + number
+        row = np.searchsorted(self.running_counts, target, side="right") - 1
         return np.append(self.values[self.rank], np.nan)[row]
 
 
@@ -114,7 +114,7 @@ class MatchingRecords:
         """Sums over the groups (S,)."""
         return np.bincount(self.set, parts, minlength=self.sets).astype(np.float64)
 
-    def least_of_groups(self, parts: Floats, where: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Floats:
+    def least_of_groups(self, parts: Floats, where: Flags) -> Floats:
         """Minima over some of the groups (S,), infinite for none."""
         result = np.full(self.sets, np.inf)
         np.minimum.at(result, self.set[where], parts[where])
@@ -126,12 +126,8 @@ def possible_records(held: ChosenValues, met: MatchingRecords) -> Floats:
     return met.sum_groups(np.minimum(met.n, held.chosen_counts[met.group]))
 
 
-def fewest_records(held: ChosenValues, met: MatchingRecords) -> Floats:
-    """Return the fewest chosen records that each set can have (S,)."""
-    return met.sum_groups(_fewest_by_group(held, met))
-
-
-def _fewest_by_group(held: ChosenValues, met: MatchingRecords) -> Ints:
+def fewest_records(held: ChosenValues, met: MatchingRecords) -> Ints:
+    """Return the fewest chosen records that each pair of set and group can have."""
     return np.maximum(met.n - (held.sizes - held.chosen_counts)[met.group], 0)
 
 
@@ -212,7 +208,7 @@ def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
     chosen = held.chosen_counts[met.group]
     any_chosen = chosen > 0
     low = met.least_of_groups(held.value_after(met.group, np.zeros_like(met.n)), any_chosen)
-    fewest = _fewest_by_group(held, met)
+    fewest = fewest_records(held, met)
     highest = -met.least_of_groups(-held.value_after(met.group, np.maximum(chosen - 1, 0)), any_chosen)
     sure = met.least_of_groups(held.value_after(met.group, np.maximum(chosen - np.maximum(fewest, 1), 0)), fewest > 0)
     high = np.where(np.isfinite(sure), sure, highest)
@@ -246,38 +242,41 @@ def _least_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -
     """
     part, whole = share.numerator, share.denominator
     unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
+
+    def is_enough(rank: Ints) -> Flags:
+        below = held.count_below(met.group, rank[met.set] + 1)
+        taken, above = np.minimum(met.n, below), np.maximum(met.n - below - unchosen, 0)
+        balance = met.sum_groups((whole - part) * taken - part * above) + part
+        return np.asarray((balance > 0) & (met.sum_groups(taken) > 0))
+
+    return np.asarray(held.values[_least_rank(held, met, is_enough)])
+
+
+def _least_rank(held: ChosenValues, met: MatchingRecords, is_enough: Callable[[Ints], Flags]) -> Ints:
+    """Return the least rank of each set (S,) that is enough, as all above it are, or the last one."""
     low, high = np.zeros(met.sets, dtype=np.int64), np.full(met.sets, len(held.values) - 1)
     while (low < high).any():
         middle = (low + high) // 2
-        below = held.count_below(met.group, middle[met.set] + 1)
-        taken, above = np.minimum(met.n, below), np.maximum(met.n - below - unchosen, 0)
-        balance = met.sum_groups((whole - part) * taken - part * above) + part
-        enough = (balance > 0) & (met.sum_groups(taken) > 0)
+        enough = is_enough(middle)
         low, high = np.where(enough, low, np.minimum(middle + 1, high)), np.where(enough, middle, high)
-    return np.asarray(held.values[low])
+    return low
 
 
 def _mean_quantile(held: ChosenValues, met: MatchingRecords, share: float) -> Floats:
     """Return the least value that holds the share of the expected records up to it (S,)."""
     weight = met.n / held.sizes[met.group]
     total = met.sum_groups(weight * held.chosen_counts[met.group])
-    low, high = np.zeros(met.sets, dtype=np.int64), np.full(met.sets, len(held.values) - 1)
-    while (low < high).any():
-        middle = (low + high) // 2
-        enough = met.sum_groups(weight * held.count_below(met.group, middle[met.set] + 1)) >= share * total
-        low, high = np.where(enough, low, np.minimum(middle + 1, high)), np.where(enough, middle, high)
-    return np.asarray(held.values[low])
+
+    def is_enough(rank: Ints) -> Flags:
+        return np.asarray(met.sum_groups(weight * held.count_below(met.group, rank[met.set] + 1)) >= share * total)
+
+    return np.asarray(held.values[_least_rank(held, met, is_enough)])
 
 
 def _median_rank(held: ChosenValues, met: MatchingRecords) -> Ints:
     """The least rank that the minimum, if there is one, does not exceed with a probability of at least one half."""
     target = (1 + _none_up_to(held, met, np.full(met.sets, len(held.values)))) / 2
-    low, high = np.zeros(met.sets, dtype=np.int64), np.full(met.sets, len(held.values) - 1)
-    while (low < high).any():
-        middle = (low + high) // 2
-        enough = _none_up_to(held, met, middle + 1) <= target
-        low, high = np.where(enough, low, np.minimum(middle + 1, high)), np.where(enough, middle, high)
-    return low
+    return _least_rank(held, met, lambda rank: np.asarray(_none_up_to(held, met, rank + 1) <= target))
 
 
 def _none_up_to(held: ChosenValues, met: MatchingRecords, rank: Ints) -> Floats:
@@ -287,13 +286,11 @@ def _none_up_to(held: ChosenValues, met: MatchingRecords, rank: Ints) -> Floats:
     free = left >= met.n
     log_choices = scipy.special.gammaln(left + 1) - scipy.special.gammaln(np.maximum(left - met.n, 0) + 1)
     logs = log_choices - scipy.special.gammaln(sizes + 1) + scipy.special.gammaln(sizes - met.n + 1)
-    return np.where(
-        met.sum_groups((~free).astype(np.int64)) > 0, 0.0, np.exp(met.sum_groups(np.where(free, logs, 0.0)))
-    )
+    certain = met.sum_groups((~free).astype(np.int64)) > 0
+    return np.where(certain, 0.0, np.exp(met.sum_groups(np.where(free, logs, 0.0))))
 
 
 # Contents -------------------------------------------------------------------------------------------------------------
-# What the groups of a release hold, and the channel through which they are seen.
 
 LARGE = 2**24  # numbers that the channel's matrix may hold
 MOST_GROUPS = 2000  # beyond which nothing of groups^3 operations is done
@@ -336,10 +333,8 @@ def read_contents(db: Relations, roles: Roles, database: str | None) -> Contents
     """The contents of a release's groups, its tables in ``database``."""
     by_sa = roles.by_sa
     st = exp.select(*by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st", database)).subquery("st")
-    values = (
-        exp.select(*by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values", database)).subquery("v")
-    )
-    holes: Holes = {"st": st, "values": values, "same_value": same_columns("st", "v", roles.sa_keys)}
+    listed = exp.select(*by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values", database))
+    holes: Holes = {"st": st, "values": listed.subquery("v"), "same_value": same_columns("st", "v", roles.sa_keys)}
     rows = db.arrow(fill("permute/contents", holes))
     group, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
     return Contents(group, code, records, int(group.max()) + 1, int(code.max()) + 1)
@@ -366,9 +361,8 @@ def group_channel(held: Contents) -> Channel:
     ``UsageError`` for a release that is too large.
     """
     if not held.is_small:
-        raise UsageError(
-            f"a release of {held.groups:,} groups and {held.values:,} values is too large for this estimator"
-        )
+        size = f"{held.groups:,} groups and {held.values:,} values"
+        raise UsageError(f"a release of {size} is too large for this estimator")
     mean = held.sparse_table.toarray().T / np.maximum(held.value_totals, 1)[:, None]
     return GroupChannel(mean, np.diag(held.group_sizes.astype(np.float64)), held.value_totals.astype(np.float64))
 
@@ -465,10 +459,8 @@ def _judge_differences(held: Contents, differences: Callable[..., Differences], 
         step, strengths = max(1, CHUNK // max(len(pairs[0]), 1)), [np.zeros(0)]
         sizes = tuple(held.group_sizes[side] for side in pairs)
         for start in range(0, len(parts[0]), step):
-            some = [part[start : start + step] for part in parts]
-            strengths.append(
-                _expected_strength(*differences(sizes, *(part[:, side] for part in some for side in pairs)))
-            )
+            both = (part[start : start + step][:, side] for part in parts for side in pairs)
+            strengths.append(_expected_strength(*differences(sizes, *both)))
         result.append(np.concatenate(strengths))
     return GroupDifference.from_differences(*result)
 

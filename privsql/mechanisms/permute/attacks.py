@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.attacks import adversaries, suite
-from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints, ReleaseView
+from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints, ReleaseView, count_levels
 from privsql.attacks.suite import Adversary, AttackContext
 from privsql.engine.database import Relations, require_ordered
 from privsql.engine.remote import BATCH
@@ -19,11 +19,11 @@ from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
 from privsql.mechanisms.permute.checks import unfine_groups_query
 from privsql.mechanisms.permute.grouping import find_scale, on_axis
-from privsql.mechanisms.permute.parameters import Extent, Permute, parse_extent
+from privsql.mechanisms.permute.parameters import Permute, parse_extent
 from privsql.mechanisms.private import RankAssignment, RecordParts, Segments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Assignment -----------------------------------------------------------------------------------------------------------
-# From the group of every record to what is published: the contents of the groups, and a shuffle within each.
 
 DEALT = pa.schema([("pos", pa.int64()), ("bid", pa.int32()), ("code", pa.int32())])
 TABLE = 2**26  # numbers beyond which groups x values are not counted in one table
@@ -68,21 +67,15 @@ def write_ranked(db: Relations, source: Records, groups: Ints, ranks: Ints, key:
         ends = np.cumsum(source.counts)
         of, by = pa.table({"part": groups[ends - 1], "code": np.arange(len(ends))}), "code"
     dealing = RankAssignment(db, source, key, RecordParts(sizes, by, of))
-    dealt = dealing.query_assigned(
-        _make_segments(tabulate_contents(groups[published], ranks)),
-        [*source.roles.qi_columns("r"), column("part", "r")],
-    )
-    renamed = [alias_as(exp.cast(column("part"), "INTEGER"), "bid"), alias_as(column("number"), "code")]
-    _write_qit(db, source, exp.select(*source.roles.qi_columns(), *renamed).from_(dealt.subquery("dealt")))
-    dealing.drop_relations()
-
-
-def _make_segments(contents: pa.Table) -> Segments:
-    """The values of the ranks of every group, from ``contents``."""
+    contents = tabulate_contents(groups[published], ranks)
     part, code, records = (contents[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
     ends = np.cumsum(records)
     first = ends[np.searchsorted(part, part)] - records[np.searchsorted(part, part)]  # of all records, of its group
-    return Segments(part, ends - records - first, ends - first, code, step=0)
+    segments = Segments(part, ends - records - first, ends - first, code, step=0)
+    dealt = dealing.query_assigned(segments, [*source.roles.qi_columns("r"), column("part", "r")])
+    renamed = [alias_as(exp.cast(column("part"), "INTEGER"), "bid"), alias_as(column("number"), "code")]
+    _write_qit(db, source, exp.select(*source.roles.qi_columns(), *renamed).from_(dealt.subquery("dealt")))
+    dealing.drop_relations()
 
 
 def _write_qit(db: Relations, source: Records, dealt: exp.Query, *, is_sorted: bool = False) -> None:
@@ -111,17 +104,14 @@ def tabulate_contents(groups: Ints, codes: Ints) -> pa.Table:
 
 def shuffle_within_groups(groups: Ints, codes: Ints, noise: Shuffler) -> NDArray[np.int32]:
     """The values (n,) in uniformly random order within every group (thesis, Definition 4)."""
-    dealt = codes.astype(np.int32)
     rising = bool((groups[1:] >= groups[:-1]).all())
-    order = None if rising else np.argsort(groups, kind="stable")
-    run = dealt if order is None else dealt[order]
-    ends = np.cumsum(np.bincount(groups)).tolist()
-    begin = 0
-    for end in ends:
+    order = slice(None) if rising else np.argsort(groups, kind="stable")
+    dealt = codes.astype(np.int32)
+    run, begin = dealt[order], 0
+    for end in np.cumsum(np.bincount(groups)).tolist():
         noise.shuffle(run[begin:end])
         begin = end
-    if order is not None:
-        dealt[order] = run
+    dealt[order] = run
     return dealt
 
 
@@ -138,7 +128,6 @@ def stream_assignment(groups: Ints, codes: NDArray[np.int32]) -> pa.RecordBatchR
 
 
 # The adversaries' view ------------------------------------------------------------------------------------------------
-# A (k,e)-anonymous release as an adversary sees it: groups of records beside lists of values.
 
 
 class PermutedView(AttackView):
@@ -171,9 +160,7 @@ class PermutedView(AttackView):
 
     def observe_levels(self, level: Ints) -> Floats:
         """Records of every group with each level."""
-        groups, levels = self.group_contents.groups, int(level.max()) + 1
-        counted = np.bincount(level * groups + self.record_parts, minlength=levels * groups)
-        return counted.reshape(levels, groups).astype(np.float64)
+        return count_levels(level, self.record_parts, self.group_contents.groups)
 
     @cached_property
     def shares(self) -> Floats:
@@ -189,13 +176,6 @@ class PermutedView(AttackView):
     def excess_share(self) -> float:
         """Share of the records in groups that are not (k,e)-anonymous."""
         return float(np.isin(self.record_parts, self.unfine_groups).mean())
-
-    def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
-        """QIT and ST."""
-        listed = exp.select(alias_as(self.roles.by_sa.as_column("bid"), "part"), *self.roles.sa_in())
-        self.db.create_view("a_listed", listed.from_(table("st", self.given.database)))
-        orders = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}
-        return orders | {"st": (temp_table("a_listed"), ["part", *self.roles.sa_keys])}
 
     def blocks(self) -> Iterator[Block]:
         """Records of one group beside its distinct values; prior c_g(x)/|g|."""
@@ -255,16 +235,16 @@ def attack_exact_value(scene: PermutedView) -> list[Finding]:
 def attack_near_value(view: ReleaseView, scene: PermutedView) -> list[Finding]:
     """Belief that a record's value lies within the distance of the best guess; by default e."""
     params = Permute.model_validate(view.manifest.parameters)
-    distance = params.e if view.within is None else _parse_distance(view.within)
-    column_scale = find_scale(view.manifest.sensitive, distance)
-    field = view.manifest.sensitive[0].name
-    units, width, _ = on_axis(
-        scene.read_table("privsql_values").sort_by("code")[field].combine_chunks(), column_scale, distance
-    )
+    try:
+        distance = params.e if view.within is None else parse_extent(view.within)
+    except ValueError as error:
+        raise UsageError(f"within: {error}") from error
+    listed = scene.read_table("privsql_values").sort_by("code")[view.manifest.sensitive[0].name].combine_chunks()
+    units, width, _ = on_axis(listed, find_scale(view.manifest.sensitive, distance), distance)
     held, sizes = scene.group_contents, scene.group_contents.group_sizes
-    best = fullest_windows(held, farthest_within(units, 2 * width))
-    everyone = np.cumsum(held.value_totals)
     reach = farthest_within(units, 2 * width)
+    best = fullest_windows(held, reach)
+    everyone = np.cumsum(held.value_totals)
     alone = max(int(everyone[high] - (everyone[low - 1] if low else 0)) for low, high in enumerate(reach))
     return [
         Finding(
@@ -277,13 +257,6 @@ def attack_near_value(view: ReleaseView, scene: PermutedView) -> list[Finding]:
             baseline=alone / int(sizes.sum()),
         )
     ]
-
-
-def _parse_distance(value: str) -> Extent:
-    try:
-        return parse_extent(value)
-    except ValueError as error:
-        raise UsageError(f"within: {error}") from error
 
 
 def farthest_within(units: list[int], width: int) -> list[int]:
@@ -321,23 +294,13 @@ def _if_small(one: Adversary[PermutedView]) -> Adversary[PermutedView]:
     return Adversary(one.name, one.knows, one.promised, attack)
 
 
-def _on_scene(
-    attack: Callable[[PermutedView], list[Finding]],
-) -> Callable[[AttackContext[PermutedView]], list[Finding]]:
-    return lambda learnt: attack(learnt.scene)
-
-
-def _attack_near(learnt: AttackContext[PermutedView]) -> list[Finding]:
-    return attack_near_value(learnt.view, learnt.scene)
-
-
 ADVERSARIES: tuple[Adversary[PermutedView], ...] = (
-    Adversary(POOR, POOR_KNOWS, promised=True, attack=_on_scene(attack_poor_groups)),
+    Adversary(POOR, POOR_KNOWS, promised=True, attack=lambda learnt: attack_poor_groups(learnt.scene)),
     adversaries.ORDER_ADVERSARY,
     adversaries.IDENTIFIERS_ADVERSARY,
     adversaries.absence_adversary(lambda _: None),
-    Adversary(EXACT, EXACT_KNOWS, promised=False, attack=_on_scene(attack_exact_value)),
-    Adversary(NEAR, NEAR_KNOWS, promised=False, attack=_attack_near),
+    Adversary(EXACT, EXACT_KNOWS, promised=False, attack=lambda learnt: attack_exact_value(learnt.scene)),
+    Adversary(NEAR, NEAR_KNOWS, promised=False, attack=lambda learnt: attack_near_value(learnt.view, learnt.scene)),
     _if_small(suite.LEARNING_ADVERSARY),
     _if_small(adversaries.DETERMINATION_ADVERSARY),
 )

@@ -66,14 +66,12 @@ def release_checks(release: CheckedRelease[Permute, PermuteFacts]) -> list[Check
 
 def unfine_groups_query(st: exp.Expr, roles: Roles, params: Permute) -> exp.Query:
     """Groups of ``st``(bid, s0, count) that are not (k,e)-anonymous."""
+    return fill("verify/groups_fine", {"st": st, "value": column(roles.sa_keys[0]), **_fineness_holes(roles, params)})
+
+
+def _fineness_holes(roles: Roles, params: Permute) -> Holes:
     ends = narrow_condition(roles.sensitive[0], params.e, exp.column("low"), exp.column("high"))
-    holes: Holes = {
-        "st": st,
-        "value": column(roles.sa_keys[0]),
-        "k": exp.Literal.number(params.k),
-        "narrow": exp.paren(ends),
-    }
-    return fill("verify/groups_fine", holes)
+    return {"k": exp.Literal.number(params.k), "narrow": exp.paren(ends)}
 
 
 def _wrong_claims(release: CheckedRelease[Permute, PermuteFacts]) -> list[str]:
@@ -183,74 +181,56 @@ def published(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]
 def _pair_of_files(db: Relations, manifest: Manifest, names: Sequence[str], pair: tuple[int, int]) -> list[Check]:
     roles, (first, second) = manifest.roles, pair
     both = f"{names[first]} and {names[second]}"
+    tables: Holes = {"first_st": temp_table(f"st{first}"), "second_st": temp_table(f"st{second}")}
     holes: Holes = {
         "first": temp_table(f"qit{first}"),
         "second": temp_table(f"qit{second}"),
-        "first_st": temp_table(f"st{first}"),
-        "second_st": temp_table(f"st{second}"),
         "qi": roles.qi_columns(),
         "same_qi": same_columns("x", "y", roles.qi_keys),
         "same_value": same_columns("x", "y", roles.sa_keys),
     }
-    db.create_table(f"shared_{first}_{second}", fill("against/shared", holes))
+    db.create_table(f"shared_{first}_{second}", fill("against/shared", holes | tables))
     shared = temp_table(f"shared_{first}_{second}")
-    tables: Holes = {
-        "first_st": temp_table(f"st{first}"),
-        "second_st": temp_table(f"st{second}"),
-        "value": roles.sa_columns("s")[0],
-    }
+    tables |= {"value": roles.sa_columns("s")[0]}
+    tables |= _fineness_holes(roles, Permute.model_validate(manifest.parameters))
     pairs = fill("against/overlapping", {"shared": shared}).subquery()
-    differences = fill("against/differences", {"pairs": pairs, **tables, **_fineness_holes(manifest)})
-    remainders = fill("against/remainders", {"shared": shared, **tables, **_fineness_holes(manifest)})
+    differences = fill("against/differences", {"pairs": pairs, **tables})
+    remainders = fill("against/remainders", {"shared": shared, **tables})
     return [
         Check(f"adversary's view of {both}: no breach by difference or intersection", differences),
         Check(f"adversary's view of {both}: no breach by taking away earlier groups", remainders),
     ]
 
 
-def _fineness_holes(manifest: Manifest) -> Holes:
-    params = Permute.model_validate(manifest.parameters)
-    ends = narrow_condition(manifest.sensitive[0], params.e, exp.column("low"), exp.column("high"))
-    return {"k": exp.Literal.number(params.k), "narrow": exp.paren(ends)}
-
-
 def by_record(db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest) -> list[Check]:
     """The records' view of every pair of ``releases`` and of all; ``known``: (id, value) of all records."""
     db.create_view("known", known)
+    fine = _fineness_holes(manifest.roles, Permute.model_validate(manifest.parameters))
     result = []
     for first, second in combinations(releases, 2):
-        result += _pair_checks(db, first, second, manifest)
+        result += _pair_checks(db, first, second, fine)
     first, *others = releases
     db.create_table("atoms0", exp.select(column("id"), column("bid").as_("atom")).from_(first.members))
     for i, more in enumerate(others):
-        db.create_table(
-            f"atoms{i + 1}", fill("against/refined", {"atoms": temp_table(f"atoms{i}"), "members": more.members})
-        )
+        refined = fill("against/refined", {"atoms": temp_table(f"atoms{i}"), "members": more.members})
+        db.create_table(f"atoms{i + 1}", refined)
         db.drop(f"atoms{i}")
-    atoms: Holes = {
-        "atoms": temp_table(f"atoms{len(others)}"),
-        "known": temp_table("known"),
-        **_fineness_holes(manifest),
-    }
+    atoms: Holes = {"atoms": temp_table(f"atoms{len(others)}"), "known": temp_table("known"), **fine}
     numbers = ", ".join(str(one.number) for one in releases)
     name = f"records of releases {numbers}: no breach by any combination"
     return [*result, Check(name, fill("against/atoms", atoms))]
 
 
-def _pair_checks(db: Relations, first: LedgerRelease, second: LedgerRelease, manifest: Manifest) -> list[Check]:
+def _pair_checks(db: Relations, first: LedgerRelease, second: LedgerRelease, fine: Holes) -> list[Check]:
     name = f"joined_{first.number}_{second.number}"
-    holes: Holes = {
-        "first": first.members,
-        "second": second.members,
-        "known": temp_table("known"),
-    }
+    holes: Holes = {"first": first.members, "second": second.members, "known": temp_table("known")}
     db.create_table(name, fill("against/joined", holes))
-    joined, fine = {"joined": temp_table(name)}, _fineness_holes(manifest)
+    joined: Holes = {"joined": temp_table(name), **fine}
     breach, a, b = f"records of releases {first.number} and {second.number}: no breach by", column("a"), column("b")
     return [
-        Check(f"{breach} intersection", fill("against/meetings", {**joined, **fine})),
-        Check(f"{breach} earlier minus later", fill("against/leavings", {**joined, **fine, "own": a, "other": b})),
-        Check(f"{breach} later minus earlier", fill("against/leavings", {**joined, **fine, "own": b, "other": a})),
+        Check(f"{breach} intersection", fill("against/meetings", joined)),
+        Check(f"{breach} earlier minus later", fill("against/leavings", {**joined, "own": a, "other": b})),
+        Check(f"{breach} later minus earlier", fill("against/leavings", {**joined, "own": b, "other": a})),
     ]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import Field, column, fill, temp_table
+from privsql.engine.sqlfiles import Field, Holes, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 
@@ -127,7 +127,6 @@ def _trailing_zeros(integers: Ints) -> Ints:
 
 
 # Scale ----------------------------------------------------------------------------------------------------------------
-# From a sensitive column to the exact axis: its type, its unit, and its distinct values as integers.
 
 INTEGERS = re.compile(r"U?(TINY|SMALL|BIG)INT|U?INTEGER")
 DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
@@ -212,10 +211,8 @@ class MeasuredAxis:
 def measure_axis(db: Relations, source: Records, k: int, e: Extent) -> MeasuredAxis:
     """The distinct sensitive values of a prepared source on their axis; ``UsageError`` for what has no place there."""
     column_scale = find_scale(source.roles.sensitive, e)
-    key = source.roles.sa_keys[0]
-    values = db.arrow(fill("permute/axis", {"domain": temp_table("domain"), "value": column(key)}))[
-        "value"
-    ].combine_chunks()
+    holes: Holes = {"domain": temp_table("domain"), "value": column(source.roles.sa_keys[0])}
+    values = db.arrow(fill("permute/axis", holes))["value"].combine_chunks()
     name = column_scale.field.name
     if values.null_count:
         raise UsageError(
@@ -242,7 +239,8 @@ def _as_steps(values: pa.Array, column_scale: Scale) -> list[int]:
     if column_scale.is_time:
         array = values.cast(pa.int32() if column_scale.field.type == "DATE" else pa.int64())
         units: list[int] = array.to_pylist()
-        if units and (units[0] <= -_infinity_code(array) or units[-1] >= _infinity_code(array)):
+        infinity = 2 ** (array.type.bit_width - 1) - 1  # as the engine writes it
+        if units and (units[0] <= -infinity or units[-1] >= infinity):
             raise UsageError(
                 f"column {column_scale.field.name!r} holds infinity, which has no place on an axis; leave it out"
             )
@@ -251,11 +249,6 @@ def _as_steps(values: pa.Array, column_scale: Scale) -> list[int]:
         return [int(value) for value in values.to_pylist()]
     step = column_scale.step or Fraction(1)
     return [int(Fraction(value) / step) for value in values.to_pylist()]
-
-
-def _infinity_code(array: pa.Array) -> int:
-    """The integer by which the engine writes infinity."""
-    return int(2 ** (array.type.bit_width - 1) - 1)
 
 
 def _unit_of_doubles(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], units: list[int]) -> Fraction:
@@ -268,12 +261,9 @@ def width_expression(field: Field, low: exp.Expr, high: exp.Expr) -> exp.Expr:
     """High - low in SQL, exact, in steps of the type; for floats as the engine rounds it."""
     if field.type in FLOATS:
         return exp.Sub(this=exp.cast(high, "DOUBLE"), expression=exp.cast(low, "DOUBLE"))
-    if decimal := DECIMAL.fullmatch(field.type):
-        kind = f"DECIMAL(38,{decimal[2]})"
-    elif INTEGERS.fullmatch(field.type):
-        kind = "HUGEINT"
-    else:
-        kind = "HUGEINT"
+    decimal = DECIMAL.fullmatch(field.type)
+    kind = f"DECIMAL(38,{decimal[2]})" if decimal else "HUGEINT"
+    if not decimal and not INTEGERS.fullmatch(field.type):
         low, high = (_time_as_integer(field, end) for end in (low, high))
     return exp.Sub(this=_cast(high, kind), expression=_cast(low, kind))
 
@@ -296,25 +286,13 @@ def narrow_condition(field: Field, e: Extent, low: exp.Expr, high: exp.Expr) -> 
     column_scale = _scale_of_type(field)
     if column_scale.step is None:
         return _narrow_doubles(e, exp.cast(low, "DOUBLE"), exp.cast(high, "DOUBLE"))
-    least = _cast(exp.Literal.string(str(_least_text(column_scale, e))), _width_type(field))
+    steps, decimal = column_scale.whole_steps(e), DECIMAL.fullmatch(field.type)  # as ``width_expression`` writes them
+    if decimal:
+        least = _cast(exp.Literal.string(fraction_text(steps * column_scale.step)), f"DECIMAL(38,{decimal[2]})")
+    else:
+        text = str(steps * 10**6 if field.type == "TIMESTAMP_S" else steps)
+        least = _cast(exp.Literal.string(text), "HUGEINT")
     return exp.LT(this=width_expression(field, low, high), expression=least)
-
-
-def _width_type(field: Field) -> str:
-    decimal = DECIMAL.fullmatch(field.type)
-    return f"DECIMAL(38,{decimal[2]})" if decimal else "HUGEINT"
-
-
-def _least_text(column_scale: Scale, e: Extent) -> str:
-    """The least width as the type of ``width_expression`` writes it."""
-    steps = column_scale.whole_steps(e)
-    if column_scale.field.type == "TIMESTAMP_S":
-        return str(steps * 10**6)
-    return (
-        fraction_text(steps * (column_scale.step or Fraction(1)))
-        if DECIMAL.fullmatch(column_scale.field.type)
-        else str(steps)
-    )
 
 
 def _narrow_doubles(e: Extent, low: exp.Expr, high: exp.Expr) -> exp.Expr:

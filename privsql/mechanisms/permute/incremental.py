@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from privsql.mechanisms.permute.parameters import Algorithm
 
 # History --------------------------------------------------------------------------------------------------------------
-# The records of a growing table and the groups that earlier releases put them in, as arrays in sorted order.
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,6 @@ class GroupingHistory:
     def is_new(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """(n,) whether a record is in no earlier release."""
         return np.asarray(self.groups[-1] < 0) if len(self.groups) else np.ones(len(self.ranks), dtype=bool)
-
-    def last_releases(self, releases: int) -> GroupingHistory:
-        """Return the records with the last so many releases alone."""
-        return GroupingHistory(self.axis, self.ranks, self.groups[max(len(self.groups) - releases, 0) :])
 
 
 def arrange_records(ranks: Ints, groups: Ints) -> Ints:
@@ -247,16 +242,9 @@ def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
     inside[first : last + 1] = True
     if not axis.is_fine(ranks[inside]):
         return False
-    return all(
-        _is_unbreached(axis, ranks, inside, groups == a)
-        for groups in history.groups
-        for a in np.unique(groups[inside]).tolist()
-        if a >= 0
-    )
-
-
-def _is_unbreached(axis: Axis, ranks: Ints, b: np.ndarray, a: np.ndarray) -> bool:
-    return all(not members.any() or axis.is_fine(ranks[members]) for members in (a & b, a & ~b, b & ~a))
+    met = (groups == a for groups in history.groups for a in np.unique(groups[inside]).tolist() if a >= 0)
+    parts = (part for group in met for part in (group & inside, group & ~inside, inside & ~group))
+    return all(not part.any() or axis.is_fine(ranks[part]) for part in parts)
 
 
 # Windows --------------------------------------------------------------------------------------------------------------
@@ -294,7 +282,8 @@ def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
     member = groups >= 0
     at, other = np.flatnonzero(member), np.flatnonzero(~member)
     if not len(at):
-        return _no_bounds(len(ranks))
+        none = np.full(len(ranks), -1)
+        return LeftEndBounds(np.arange(len(ranks)), none, none, np.zeros(len(ranks), dtype=bool), none)
     begin, end = _group_ends(groups[at])
     left = axis.left_ends(ranks[at])
     left = np.where(left >= begin, left, -1)  # fine within its own group
@@ -303,21 +292,14 @@ def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
     spans = _place_among_all(at, begin - 1, last_member)  # j up to here meets an earlier group of the release
     fresh = np.cumsum(~member) - 1
     enough = np.maximum(spans, _place_among_all(other, axis.left_ends(ranks[other]), fresh))
-    last, last_other = (
-        _place_among_all(at, np.arange(len(at)), last_member),
-        _place_among_all(other, np.arange(len(other)), fresh),
-    )
+    last = _place_among_all(at, np.arange(len(at)), last_member)
+    last_other = _place_among_all(other, np.arange(len(other)), fresh)
     avoid = np.where(member, enough, np.minimum(far, enough))
     until = np.where(member, last_other, last)
     following = np.minimum(last_member + ~member, len(at) - 1)  # the first member at or after j
     dead = (left[end[following]] < following) & (last_member + ~member < len(at))
     cap = np.where(member, far, np.arange(len(ranks)))
     return LeftEndBounds(cap, avoid, np.maximum(until, avoid), dead, last)
-
-
-def _no_bounds(records: int) -> LeftEndBounds:
-    none = np.full(records, -1)
-    return LeftEndBounds(np.arange(records), none, none, np.zeros(records, dtype=bool), none)
 
 
 def _group_ends(groups: Ints) -> tuple[Ints, Ints]:
@@ -394,17 +376,14 @@ def _allowed_pieces(cap: Ints, release_bounds: list[LeftEndBounds]) -> tuple[Int
     avoid.append(cap[open_ends])
     until.append(cap[open_ends])
     ends, before, after = np.concatenate(owner), np.concatenate(avoid), np.concatenate(until)
-    order = np.lexsort((before, ends)) if len(ends) > 2 * len(open_ends) else _interleave_halves(len(open_ends))
+    halves = np.arange(2 * len(open_ends)).reshape(2, -1).T.ravel()  # interleaved
+    order = np.lexsort((before, ends)) if len(ends) > len(halves) else halves
     ends, before, after = ends[order], before[order], after[order]
     # The furthest point forbidden so far, by right end: keys of one right end lie above those of all earlier ones.
     reached = np.maximum.accumulate(ends * (n + 1) + after + 1) - ends * (n + 1)
     first, last = reached[:-1], before[1:]
     is_allowed = (ends[:-1] == ends[1:]) & (first <= last)
     return ends[1:][is_allowed], first[is_allowed], last[is_allowed]
-
-
-def _interleave_halves(number: int) -> Ints:
-    return np.arange(2 * number).reshape(2, number).T.ravel()
 
 
 def _by_level(level: Ints, release_bounds: list[LeftEndBounds], ends: Ints, first: Ints, last: Ints) -> Windows:
@@ -427,7 +406,6 @@ def _by_level(level: Ints, release_bounds: list[LeftEndBounds], ends: Ints, firs
 
 
 # Exact ----------------------------------------------------------------------------------------------------------------
-# The optimum by Definition 5 against all m earlier releases, as one sweep in about O(m n).
 
 BLOCK = 64
 
@@ -493,7 +471,6 @@ def group_exactly(history: GroupingHistory) -> list[int] | None:
 
 
 # Incremental ----------------------------------------------------------------------------------------------------------
-# The groups of the next release of a growing table, by any of the algorithms.
 
 
 def group_release(history: GroupingHistory, algorithm: Algorithm) -> Ints:
@@ -507,20 +484,16 @@ def group_release(history: GroupingHistory, algorithm: Algorithm) -> Ints:
     """
     fresh = history.is_new
     if not len(history.groups):
-        return _group_first_release(history)
+        starts = static_optimum(history.axis)
+        if starts is None:
+            raise InfeasibleError("all records together do not have k distinct sensitive values with max - min >= e")
+        return np.asarray(label_records(starts, len(history.axis.units))[history.ranks])
     if not history.axis.is_fine(history.ranks[fresh]):
         return np.asarray(history.groups[-1])
     if algorithm == "nested":
         return _group_nested_records(history, fresh)
     starts = _find_segments(history, algorithm)
     return history.groups[-1] if starts is None else label_records(starts, len(history.ranks))
-
-
-def _group_first_release(history: GroupingHistory) -> Ints:
-    starts = static_optimum(history.axis)
-    if starts is None:
-        raise InfeasibleError("all records together do not have k distinct sensitive values with max - min >= e")
-    return np.asarray(label_records(starts, len(history.axis.units))[history.ranks])
 
 
 def _find_segments(history: GroupingHistory, algorithm: Algorithm) -> list[int] | None:
@@ -532,7 +505,7 @@ def _find_segments(history: GroupingHistory, algorithm: Algorithm) -> list[int] 
             )
         return reapply(history)
     try:
-        return group_exactly(history.last_releases(1) if algorithm == "reapply-last" else history)
+        return group_exactly(replace(history, groups=history.groups[-1:]) if algorithm == "reapply-last" else history)
     except ValueError as error:
         raise UsageError(f"algorithm {algorithm!r}: {error}; use 'nested'") from error
 
@@ -544,9 +517,8 @@ def _group_nested_records(history: GroupingHistory, fresh: np.ndarray[tuple[int,
     np.minimum.at(low, last[~fresh], ranks[~fresh])
     np.maximum.at(high, last[~fresh], ranks[~fresh])
     values, records = np.unique(ranks[fresh], return_counts=True)
-    result = group_nested(
-        history.axis, Spans(low, high, np.bincount(last[~fresh], minlength=number)), Arrivals(values, records)
-    )
+    spans = Spans(low, high, np.bincount(last[~fresh], minlength=number))
+    result = group_nested(history.axis, spans, Arrivals(values, records))
     group = np.empty(len(ranks), dtype=np.int64)
     group[~fresh] = result.old[last[~fresh]]
     group[fresh] = result.new[np.searchsorted(values, ranks[fresh])]

@@ -113,7 +113,6 @@ def estimate_baseline(question: ReleaseQuestion, held: Contents, observed: Recor
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
-# Answers from a (k,e)-anonymous release: exactly, or group by group, with certain bounds or intervals.
 
 FORMULA = (
     "estimate = sum over groups g of n_g * c_g / |g|; its variance is that of drawing n_g of |g| records, and of how "
@@ -199,7 +198,7 @@ class PermuteAnswers(answer.Answers):
             variance = answers.amount_variances(held, observed.observed, functionals, of)
             added = estimate.Amounts(of, means, variance)
         level = estimate.ConfidenceLevel(confidence, answers.DEGREES)
-        return estimate.collect_estimates(question, observed, outputs, parts, level, added)
+        return estimate.collect_estimates(query, observed, outputs, parts, level, added)
 
     def _observe_groups(self, question: ReleaseQuestion) -> RecordSets:
         rows = self._db.arrow(self._observation_query(question.query))
@@ -228,20 +227,22 @@ class PermuteAnswers(answer.Answers):
         outputs, functionals = choose_functionals(question, observed, held.values)
         if not observed.keys or not outputs:
             return estimate.empty_estimates(query)
-        rows = functionals[held.code, 0] > 0
-        wanted = answers.ChosenValues(
-            held.group[rows], held.code[rows], held.records[rows], self._sensitive_values, held.group_sizes
-        )
-        met = _matching_records(observed)
+        chosen = functionals[held.code, 0] > 0
+        entries = (held.group[chosen], held.code[chosen], held.records[chosen])
+        wanted = answers.ChosenValues(*entries, self._sensitive_values, held.group_sizes)
+        sets, groups = at = np.nonzero(observed.observed)
+        met = answers.MatchingRecords(len(observed.keys), sets, groups, observed.observed[at].astype(np.int64))
         if query.measure.kind == "median":
             figures = answers.estimate_quantile(wanted, met, query.measure.share)
         else:
             figures = AMOUNTS[query.measure.kind](wanted, met)
-        some, fewest = (
-            np.flatnonzero(answers.possible_records(wanted, met) > 0).tolist(),
-            answers.fewest_records(wanted, met),
-        )
-        result = [Estimate(observed.keys[s], *(_as_figure(part[s]) for part in (*figures, fewest))) for s in some]
+        fewest = met.sum_groups(answers.fewest_records(wanted, met))
+        rows = zip(*(part.tolist() for part in (answers.possible_records(wanted, met), *figures, fewest)), strict=True)
+        result = [
+            Estimate(key, *(None if np.isnan(figure) else figure for figure in row))
+            for key, (possible, *row) in zip(observed.keys, rows, strict=True)
+            if possible > 0
+        ]
         return result or estimate.empty_estimates(query)
 
     @cached_property
@@ -261,17 +262,7 @@ def _refuse_mixtures(query: CountQuery) -> None:
         raise UsageError(f"{kind}({name}) grouped by {name} is not supported; group by quasi-identifiers")
 
 
-def _matching_records(observed: RecordSets) -> answers.MatchingRecords:
-    at = np.nonzero(observed.observed)
-    return answers.MatchingRecords(len(observed.keys), at[0], at[1], observed.observed[at].astype(np.int64))
-
-
-def _as_figure(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
 # Explanations ---------------------------------------------------------------------------------------------------------
-# A (k,e)-anonymous release for people: what it promises in sentences, and its groups.
 
 MADE = (
     "Records are put into groups by their sensitive value, and values are shuffled within a group. The release shows "
@@ -312,7 +303,6 @@ def describe_structure(db: Relations, manifest: Manifest) -> list[Structure]:
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# The shuffled single table as a view.
 
 
 def release_view(manifest: Manifest) -> exp.Query:
@@ -405,8 +395,7 @@ def _published_values(codes: Ints, counts: Sequence[int]) -> tuple[Ints, Ints, I
     """The values that are published, the rank of every record's value among them, and their records."""
     if len(codes) == sum(counts):
         return np.arange(len(counts)), codes, np.array(counts, dtype=np.int64)
-    values, ranks, records = np.unique(codes, return_inverse=True, return_counts=True)
-    return values, ranks, records
+    return np.unique(codes, return_inverse=True, return_counts=True)
 
 
 def group_records(measured_axis: MeasuredAxis, codes: Ints, earlier: Ints, params: Permute) -> Ints:
@@ -414,10 +403,9 @@ def group_records(measured_axis: MeasuredAxis, codes: Ints, earlier: Ints, param
     if params.algorithm == "nested":  # works on values and groups; the order of records is nothing to it
         return group_release(GroupingHistory(measured_axis.axis, codes, earlier), params.algorithm)
     order = arrange_records(codes, earlier)
+    history = GroupingHistory(measured_axis.axis, codes[order], earlier[:, order])
     groups = np.empty(len(codes), dtype=np.int64)
-    groups[order] = group_release(
-        GroupingHistory(measured_axis.axis, codes[order], earlier[:, order]), params.algorithm
-    )
+    groups[order] = group_release(history, params.algorithm)
     return groups
 
 
@@ -473,20 +461,14 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     widths = [middle // part for part in PARTS] or [0]
     guesses = [_share_guessed(make_axis(units, k, width), records.counts) for width in widths]
     chosen = next((number for number, guess in enumerate(guesses) if guess <= Fraction(1, 2)), len(widths) - 1)
-    e = _format_extent(float(widths[chosen] * measured_axis.unit), is_time=is_time)
-    remarks: tuple[str, ...] = (
-        f"e is a part of the range of the middle half of the values, {measured_axis.format_width(middle)}.",
-    )
+    width = float(widths[chosen] * measured_axis.unit)
+    days, number = f"{max(1, width // DAY):.0f} days", f"{width:.0f}" if width >= 100 else f"{width:.3g}"
+    remarks = [f"e is a part of the range of the middle half of the values, {measured_axis.format_width(middle)}."]
     if guesses[chosen] > Fraction(1, 2):
         right = f"{float(guesses[chosen]):.0%} of the records"
-        remarks += (f"Note: an attacker who guesses the most common value of a group is right for {right}.",)
-    return Proposal({"kind": "permute", "algorithm": "nested", "k": k, "e": e}, remarks)
-
-
-def _format_extent(width: float, *, is_time: bool) -> str:
-    if is_time:
-        return f"{max(1, width // DAY):.0f} days"
-    return f"{width:.0f}" if width >= 100 else f"{width:.3g}"
+        remarks.append(f"Note: an attacker who guesses the most common value of a group is right for {right}.")
+    params = {"kind": "permute", "algorithm": "nested", "k": k, "e": days if is_time else number}
+    return Proposal(params, tuple(remarks))
 
 
 def _share_guessed(line: Axis, counts: Sequence[int]) -> Fraction:

@@ -363,15 +363,12 @@ Row = tuple[int, int, int, Fraction, Fraction]  # sub_table, |T_j|, m_j, rho1_j,
 
 def _read_exact_parameters(db: Relations) -> list[Row]:
     """The public parameters as exact numbers; ``UsageError`` if one is missing or no fraction."""
-    listed = (
-        exp.select("sub_table", "records", "size", *FRACTIONS).from_(temp_table("v_subtables")).order_by("sub_table")
-    )
-    rows = db.rows(listed)
+    listed = exp.select("sub_table", "records", "size", *FRACTIONS).from_(temp_table("v_subtables"))
+    rows = db.rows(listed.order_by("sub_table"))
     if any(part is None for row in rows for part in row) or any(row[4] <= 0 or row[6] <= 0 for row in rows):
         raise UsageError("a parameter of a sub-table is missing or no fraction")
-    return [
-        (int(j), int(n), int(m), Fraction(int(a), int(b)), Fraction(int(c), int(d))) for j, n, m, a, b, c, d in rows
-    ]
+    numbers = (map(int, row) for row in rows)
+    return [(j, n, m, Fraction(a, b), Fraction(c, d)) for j, n, m, a, b, c, d in numbers]
 
 
 def _excessive_posteriors(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
@@ -424,15 +421,11 @@ def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[st
 
 def _wrong_partition(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:
     """Groups of the partition, and whether it is the optimum: what another run of the search says of the source."""
-    solution = partition.find_partition(
-        partition.state_problem(source.counts, source.labels, params), params.algorithm, params.objective
-    )
-    pairs = {"groups": solution.groups, "optimal": solution.optimal, "subtables": len(solution.parts)}
-    return [
-        f"{name}: stated {getattr(facts, name)}, found {value}"
-        for name, value in pairs.items()
-        if getattr(facts, name) != value
-    ]
+    problem = partition.state_problem(source.counts, source.labels, params)
+    solution = partition.find_partition(problem, params.algorithm, params.objective)
+    found = {"groups": solution.groups, "optimal": solution.optimal, "subtables": len(solution.parts)}
+    pairs = [(name, getattr(facts, name), value) for name, value in found.items()]
+    return [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
 
 
 def _wrong_whole_table(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Figure, ProfiledSource
-    from privsql.mechanisms.randomize.partition import Ints, Partition, PartitionProblem, SubTable
+    from privsql.mechanisms.randomize.partition import Partition, PartitionProblem, SubTable
     from privsql.model.records import Records
 
 # Baseline -------------------------------------------------------------------------------------------------------------
@@ -102,14 +102,13 @@ def estimate_baseline(
     for j in range(len(public.records)):
         cells = np.flatnonzero(public.sub_tables == j)
         wanted = functionals[..., public.code[cells], :]
-        sub_estimates = _estimate_subtable(
-            observed.observed[:, cells], wanted, float(public.retention[j]), float(public.replacement[j])
-        )
-        summed = tuple(total + part for total, part in zip(summed, sub_estimates, strict=True))
+        p, q = float(public.retention[j]), float(public.replacement[j])
+        estimated = _estimate_subtable(observed.observed[:, cells], wanted, p, q)
+        summed = tuple(total + part for total, part in zip(summed, estimated, strict=True))
     mean, variance, room = summed
     unbounded = np.full_like(mean, np.inf)
     parts = CountBounds(mean, variance, -unbounded, np.where(room > 0, unbounded, 0))
-    return collect_estimates(question, observed, outputs, parts, ConfidenceLevel(confidence))
+    return collect_estimates(question.query, observed, outputs, parts, ConfidenceLevel(confidence))
 
 
 def _estimate_subtable(observed: Floats, wanted: Floats, p: float, q: float) -> tuple[Floats, Floats, Floats]:
@@ -126,7 +125,6 @@ def _estimate_subtable(observed: Floats, wanted: Floats, p: float, q: float) -> 
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
-# Answers from a randomized release: exactly, by the papers' formula, or through the channel (``answers.channel``).
 
 FORMULA = (
     "estimate = x^T n, n the posterior mean of the counts per sensitive value given the published records by sub-table "
@@ -227,15 +225,13 @@ class RandomizeAnswers(answer.Answers):
     def _cells_query(self) -> exp.Subquery:
         """The cells with their sub-tables and values."""
         roles = self._roles
-        values = (
-            exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values")).subquery("v")
-        )
+        values = exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values"))
         cells = exp.select(column("cell", "d"), column("sub_table", "d"), *roles.sa_columns("v"))
-        return cells.from_(table("privsql_domains").as_("d")).join(values, on="d.code = v.code").subquery()
+        listed = cells.from_(table("privsql_domains").as_("d")).join(values.subquery("v"), on="d.code = v.code")
+        return listed.subquery()
 
 
 # Explanations ---------------------------------------------------------------------------------------------------------
-# A randomized release for people: what it promises in sentences, and its sub-tables.
 
 MADE = (
     "Records are put into sub-tables. Every record keeps its sensitive value with a known probability, and otherwise "
@@ -278,7 +274,6 @@ def describe_structure(db: Relations, _: Manifest) -> list[Structure]:
 
 
 # The mechanism --------------------------------------------------------------------------------------------------------
-# Randomization as a mechanism (``mechanisms.contract``): partition over counts, perturb and publish through SQL.
 
 
 def plan_release(_: Relations, source: Records, params: Randomize) -> RandomizePlan:
@@ -294,10 +289,6 @@ def _list_subtables(
     partition_: Partition, subtables: Sequence[SubTable], labels: Sequence[str]
 ) -> list[PlannedSubTable]:
     groups = partition_.united or partition_.parts[:, None]
-
-    def counts_by_label(group: Ints) -> dict[str, int]:
-        return {labels[code]: int(group[code]) for code in np.flatnonzero(group).tolist()}
-
     return [
         PlannedSubTable(
             records=one.records,
@@ -305,7 +296,7 @@ def _list_subtables(
             rho1=fraction_text(one.rho1),
             gamma=fraction_text(one.gamma),
             retention=float(one.retention),
-            groups=[counts_by_label(group) for group in united],
+            groups=[{labels[code]: int(group[code]) for code in np.flatnonzero(group).tolist()} for group in united],
         )
         for one, united in zip(subtables, groups, strict=True)
     ]
@@ -348,17 +339,14 @@ def _cells_table(partition_: Partition) -> pa.Table:
 
 
 def _parameters_table(subtables: Sequence[SubTable]) -> pa.Table:
-    return pa.table(
-        {
-            "sub_table": np.arange(len(subtables)),
-            "records": [t.records for t in subtables],
-            "size": [t.size for t in subtables],
-            "rho1_numerator": [str(t.rho1.numerator) for t in subtables],
-            "rho1_denominator": [str(t.rho1.denominator) for t in subtables],
-            "gamma_numerator": [str(t.gamma.numerator) for t in subtables],
-            "gamma_denominator": [str(t.gamma.denominator) for t in subtables],
-        }
-    )
+    fractions = {"rho1": [one.rho1 for one in subtables], "gamma": [one.gamma for one in subtables]}
+    columns = {
+        f"{name}_{part}": [str(getattr(value, part)) for value in values]
+        for name, values in fractions.items()
+        for part in ("numerator", "denominator")
+    }
+    numbers = {"records": [one.records for one in subtables], "size": [one.size for one in subtables]}
+    return pa.table({"sub_table": np.arange(len(subtables)), **numbers, **columns})
 
 
 def _state_facts(problem: PartitionProblem, partition_: Partition, subtables: Sequence[SubTable]) -> RandomizeFacts:

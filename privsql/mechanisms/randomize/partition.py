@@ -469,7 +469,6 @@ def _renumber_labels(labels: Labels) -> Labels:
 
 
 # Search ---------------------------------------------------------------------------------------------------------------
-# From counts to a partition: what is protected, and the algorithms ``up`` and ``pp``.
 
 
 def state_problem(counts: Sequence[int], labels: Sequence[str], params: Randomize) -> PartitionProblem:

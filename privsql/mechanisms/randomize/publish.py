@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from privsql.answers.channel import Channel, Floats, Observation, reconstruct
 from privsql.answers.estimate import project_within
-from privsql.attacks.scene import CHUNK, AttackView, Block
+from privsql.attacks.scene import CHUNK, AttackView, Block, count_levels
 from privsql.engine.database import Relations, require_ordered
 from privsql.engine.remote import BATCH, stream_positions
 from privsql.engine.sqlfiles import BITS, Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
@@ -27,7 +27,6 @@ from privsql.model.records import Records, bounded_zeros
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key, Shuffler
     from privsql.mechanisms.randomize.partition import SubTable
 
@@ -211,17 +210,14 @@ def read_public(db: Relations, named: Sequence[exp.Table] = PUBLIC) -> PublicPar
 
     ``EngineError`` unless these are parameters: nothing is computed from others.
     """
-    subtables, listed, coded = (db.rows(_ordered_rows(relation)) for relation in named)
+    subtables, listed, coded = (db.rows(all_rows(relation).order_by(exp.Literal.number(1))) for relation in named)
     _require_valid(all(None not in row for rows in (subtables, listed) for row in rows), "an entry is NULL")
-    _require_valid([row[0] for row in subtables] == list(range(len(subtables))), "sub-tables are not numbered 0, 1, ..")
-    _require_valid([row[0] for row in listed] == list(range(len(listed))), "cells are not numbered 0, 1, ..")
-    _require_valid([row[0] for row in coded] == list(range(len(coded))), "values are not numbered 0, 1, ..")
+    for what, rows in (("sub-tables", subtables), ("cells", listed), ("values", coded)):
+        _require_valid([row[0] for row in rows] == list(range(len(rows))), f"{what} are not numbered 0, 1, ..")
     _require_valid(all(0 <= sub_table < len(subtables) for _, sub_table, _ in listed), "a cell is in no sub-table")
     _require_valid({sub_table for _, sub_table, _ in listed} == set(range(len(subtables))), "a sub-table has no cells")
     _require_valid(all(0 <= code < len(coded) for _, _, code in listed), "a cell has no value")
-    _require_valid(
-        len({(sub_table, code) for _, sub_table, code in listed}) == len(listed), "a sub-table has a value twice"
-    )
+    _require_valid(len({row[1:] for row in listed}) == len(listed), "a sub-table has a value twice")
     _require_valid(all(row[-1] is not None for row in coded), "a value is neither protected nor not")
     _require_valid(all(row[1] > 0 and row[4] > 0 and row[6] > 0 for row in subtables), "a number is not positive")
     gamma = [float(Fraction(int(row[5]), int(row[6]))) for row in subtables]
@@ -240,17 +236,12 @@ def read_public(db: Relations, named: Sequence[exp.Table] = PUBLIC) -> PublicPar
     )
 
 
-def _ordered_rows(relation: exp.Table) -> exp.Query:
-    return all_rows(relation).order_by(exp.Literal.number(1))
-
-
 def _require_valid(holds: bool, wrong: str) -> None:
     if not holds:
         raise EngineError(f"the release's parameters are damaged: {wrong}")
 
 
 # The adversaries' view ------------------------------------------------------------------------------------------------
-# A randomized release as an adversary sees it: perturbed records in sub-tables with known matrices.
 
 
 class PerturbedView(AttackView):
@@ -280,16 +271,11 @@ class PerturbedView(AttackView):
 
     def _attacked_filter(self) -> exp.Expr:
         """Every k-th record as stored, so that all sub-tables and quasi-identifiers have their share of a sample."""
-        release_view = self.given
-        if release_view.sample is None or release_view.sample >= release_view.manifest.published_records:
+        records, sample, name = self.given.manifest.published_records, self.given.sample, self.name_relation("chosen")
+        if sample is None or sample >= records:
             return exp.true()
-        step = -(-release_view.manifest.published_records // release_view.sample)
-        self.db.register_arrow(
-            self.name_relation("chosen"), pa.table({"pos": np.arange(0, release_view.manifest.published_records, step)})
-        )
-        return exp.In(
-            this=column("pos"), query=exp.select("pos").from_(temp_table(self.name_relation("chosen"))).subquery()
-        )
+        self.db.register_arrow(name, pa.table({"pos": np.arange(0, records, -(-records // sample))}))
+        return exp.In(this=column("pos"), query=exp.select("pos").from_(temp_table(name)).subquery())
 
     @cached_property
     def record_cells(self) -> Ints:
@@ -329,22 +315,20 @@ class PerturbedView(AttackView):
 
     def blocks(self) -> Iterator[Block]:
         """Records of one sub-table; prior c_jx P_j(x, y) over its sum, c estimated. No value excludes another's."""
-        order = np.argsort(self.record_cells, kind="stable")
-        counts = np.bincount(
-            self.public_parameters.sub_tables[self.record_cells], minlength=len(self.public_parameters.records)
-        )
+        order, public = np.argsort(self.record_cells, kind="stable"), self.public_parameters
+        counts = np.bincount(public.sub_tables[self.record_cells], minlength=len(public.records))
         ends = np.cumsum(counts)
-        for j, size in enumerate(self.public_parameters.domain_sizes.tolist()):
-            mine = np.flatnonzero(self.public_parameters.sub_tables == j)
-            share = self.public_parameters.estimated[0][mine] / self.public_parameters.records[j]
-            moved = share[None, :] * self.public_parameters.perturbation_matrix(j).T  # (m_j perturbed, m_j true)
+        for j, size in enumerate(public.domain_sizes.tolist()):
+            mine = np.flatnonzero(public.sub_tables == j)
+            share = public.estimated[0][mine] / public.records[j]
+            moved = share[None, :] * public.perturbation_matrix(j).T  # (m_j perturbed, m_j true)
             moved /= moved.sum(axis=1, keepdims=True)
             members = order[ends[j] - counts[j] : ends[j]]
             step = max(1, CHUNK // size)
             for start in range(0, len(members), step):
                 rows = members[start : start + step]
                 prior = moved[np.searchsorted(mine, self.record_cells[rows])]
-                yield Block(rows[None, :], self.public_parameters.code[mine][None, :], prior[None])
+                yield Block(rows[None, :], public.code[mine][None, :], prior[None])
 
     @property
     def channel(self) -> Channel:
@@ -353,13 +337,12 @@ class PerturbedView(AttackView):
 
     def observe_levels(self, level: Ints) -> Floats:
         """Records of every cell with each level."""
-        number, levels = len(self.public_parameters.sub_tables), int(level.max()) + 1
-        counted = np.bincount(level * number + self.record_cells, minlength=levels * number)
-        return counted.reshape(levels, number).astype(np.float64)
+        return count_levels(level, self.record_cells, len(self.public_parameters.sub_tables))
 
 
 # Writing --------------------------------------------------------------------------------------------------------------
-# Records as they are written: each in its sub-table, its value moved by what was drawn for it.
+
+PERTURBING = "Perturbing the sensitive values"
 
 
 def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> None:
@@ -369,22 +352,22 @@ def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequen
         packed = source.packed
         if packed is None:
             source.sort_records()
-    known = moves_table(subtables)
-    source.history.groups = known["sub_table"].to_numpy()[moves.result()]
-    grouped = None
+    known, roles, grouped = moves_table(subtables), source.roles, None
+    source.history.groups = of = known["sub_table"].to_numpy()[moves.result()]
     if packed is not None:
-        values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(source.roles.sa_keys))
-        of = known["sub_table"].to_numpy()[moves.result()]
+        values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(roles.sa_keys))
         grouped = packed.stream_groups(of, move_codes(parts, known, moves.result()), values)
     if grouped is not None:
         db.register_arrow("positions", grouped)
-        _write_moved(db, source.roles, temp_table("positions"))
+        moved: Holes = {"assigned": temp_table("positions"), "qi": roles.qi_typed("r"), "sa": roles.sa_typed("r")}
+        moved |= roles.by_all.alias_holes("sub_table")
+        db.create_table("perturbed", fill("randomize/moved", moved), into="release", title=PERTURBING)
     else:
         source.sort_records()
         db.register_arrow("moves", known)
         db.register_arrow("positions", stream_positions(moves.result()))
         assigned = require_ordered(db).with_bid(temp_table("records"), temp_table("positions"))
-        _write_perturbed(db, source, assigned, same_columns("x", "r", source.roles.sa_keys))
+        _write_perturbed(db, source, assigned, same_columns("x", "r", roles.sa_keys))
     db.drop("positions")
     source.drop_relations()
 
@@ -403,14 +386,6 @@ def move_codes(parts: Ints, known: pa.Table, moves: Moves) -> NDArray[np.int32]:
         places = (cells[of[drawn], part] - begins + step[drawn]) % size[drawn]
         part[:] = code[begins + places]
     return codes
-
-
-def _write_moved(db: Relations, roles: Roles, assigned: exp.Table) -> None:
-    """``perturbed`` from records with their sub-tables and moved values, in the order of that table."""
-    holes: Holes = {"assigned": assigned, "qi": roles.qi_typed("r"), "sa": roles.sa_typed("r")}
-    holes |= roles.by_all.alias_holes("sub_table")
-    query = fill("randomize/moved", holes)
-    db.create_table("perturbed", query, into="release", title="Perturbing the sensitive values")
 
 
 def write_ranked(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], key: Key) -> None:
@@ -447,14 +422,11 @@ def _write_perturbed(db: Relations, source: Records, assigned: exp.Query, same_v
         "same_value": same_value,
         **roles.by_all.alias_holes("sub_table"),
     }
-    db.create_table(
-        "perturbed", fill("randomize/perturbed", holes), into="release", title="Perturbing the sensitive values"
-    )
+    db.create_table("perturbed", fill("randomize/perturbed", holes), into="release", title=PERTURBING)
     db.drop("moves")
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# The tables of a randomized release: their columns, and its weighted view.
 
 FRACTIONS = ("rho1_numerator", "rho1_denominator", "gamma_numerator", "gamma_denominator")
 TABLES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,17 +13,18 @@ from sqlglot import exp
 
 from privsql.answers import answer
 from privsql.answers.accuracy import by_questions
-from privsql.answers.estimate import (
-    ConfidenceLevel,
-    CountBounds,
-    CountFigures,
-    as_sums,
-    bound_amount,
-    count_groups,
-    empty_estimates,
-)
+from privsql.answers.estimate import ConfidenceLevel, CountBounds, WeightedSums, count_groups, empty_estimates
 from privsql.answers.learned_prior import code_column, comparable_columns
-from privsql.answers.question import EXACT, CountQuery, Side, exact_answer, exact_statement, group_terms, select_terms
+from privsql.answers.question import (
+    EXACT,
+    CountQuery,
+    Side,
+    exact_answer,
+    exact_statement,
+    group_terms,
+    select_terms,
+    side_holes,
+)
 from privsql.attacks.scene import Finding, ReleaseView
 from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, Adversary, AttackContext, ReleaseSeries, Suite
 from privsql.dp_random import SUBSTITUTION, noise_for, opendp_version
@@ -376,20 +377,6 @@ FORMULA = (
 )
 
 
-@dataclass(frozen=True)
-class WeightSums:
-    """Sums of weights of each group (G,) of an answer, as ``sql/randomize/believed.sql`` names them."""
-
-    known: Any
-    n: Any
-    a: Any
-    nn: Any
-    na: Any
-    aa: Any
-    least: Any
-    most: Any
-
-
 class TablesAnswers(PrivateAnswers):
     """An open release that answers questions as a bucketized one does; those of quasi-identifiers alone exactly."""
 
@@ -414,36 +401,27 @@ class TablesAnswers(PrivateAnswers):
         names = [f"g_{i}" for i in range(len(query.groups))]
         keys = rows.select(names).to_pylist() if names else [{}] * len(rows)
         groups = [tuple(same_nan(key[name]) for name in names) for key in keys]
-        sums = WeightSums(*(as_sums(rows[one.name]) for one in fields(WeightSums)))
+        sums = WeightedSums.read(rows)
         if not groups or not sums.known.any():
             return empty_estimates(query)
         return self._estimate_groups(query, groups, sums, confidence)
 
     def _estimate_groups(
-        self, query: CountQuery, groups: list[tuple[Any, ...]], sums: WeightSums, confidence: float
+        self, query: CountQuery, groups: list[tuple[Any, ...]], sums: WeightedSums, confidence: float
     ) -> list[Estimate]:
         records = self._manifest.published_records
         facts = TablesFacts.model_validate(self._manifest.facts)
         measured = self._measured_counts(query) if query.measure.amount is None else {}
         known = np.array([group in measured for group in groups])
         error = standard_errors(facts.coefficients, known, sums.known, sums.n, sums.nn, records)
-        nothing, level = np.zeros((len(groups), 1)), ConfidenceLevel(confidence)
+        level = ConfidenceLevel(confidence)
+        counts = CountBounds(sums.n[:, None], error[:, None] ** 2, np.zeros((len(groups), 1)), sums.known[:, None])
         if query.measure.amount is None:
-            counts = CountBounds(sums.n[:, None], error[:, None] ** 2, nothing, sums.known[:, None])
             rows = count_groups(groups, counts, level)
             return [measured[one.group].set_interval(one, confidence) if one.group in measured else one for one in rows]
         widening = (error**2 / np.maximum(sums.nn, 1e-9)).clip(1)
-        figures = []
-        for at in range(len(groups)):
-            n, a, nn, na, aa = (float(part[at]) for part in (sums.n, sums.a, sums.nn, sums.na, sums.aa))
-            count = CountFigures(n, float(error[at] ** 2), 0.0, float(sums.known[at]))
-            if query.measure.kind == "sum":
-                figure = a, aa * float(widening[at])
-            else:
-                mean, number = a / max(n, 1e-9), max(n, 1e-9)
-                figure = mean, max(aa - 2 * mean * na + mean**2 * nn, 0.0) / number**2 * float(widening[at])
-            ends = float(sums.least[at]), float(sums.most[at])
-            figures.append(bound_amount(query, figure, ends, count, level))
+        value, _, variance = sums.measure_amounts(query.measure.kind)
+        figures = sums.bound_amounts(query, value, variance * widening, counts, level)
         return [Estimate(group, *row) for group, row in zip(groups, figures, strict=True)]
 
     @cached_property
@@ -481,12 +459,8 @@ class TablesAnswers(PrivateAnswers):
     ) -> tuple[list[tuple[Any, ...]], tuple[Any, Any]]:
         """Return the groups of one side, and of every pair of group and code that the question meets both."""
         names = [name for name, _ in group_terms(query, side)]
-        rows = self._db.arrow(
-            exp.select(*select_terms(query, side), alias_as(code, "code"))
-            .distinct()
-            .from_(relation)
-            .where(all_of(query.filters[side]))
-        )
+        chosen = exp.select(*select_terms(query, side), alias_as(code, "code")).distinct().from_(relation)
+        rows = self._db.arrow(chosen.where(all_of(query.filters[side])))
         keys = [tuple(same_nan(row[name]) for name in names) for row in rows.select(names).to_pylist()]
         places: dict[tuple[Any, ...], int] = {}
         at = np.array([places.setdefault(key, len(places)) for key in keys or [()] * len(rows)], dtype=np.int64)
@@ -505,11 +479,7 @@ class TablesAnswers(PrivateAnswers):
             "predicate": query.predicate or exp.true(),
             "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.cast(exp.Literal.number(1), "DOUBLE"),
         }
-        sides: tuple[Side, ...] = ("qi", "sa")
-        for side in sides:
-            holes[f"{side}_terms"] = select_terms(query, side)
-            holes[f"{side}_filter"] = all_of(query.filters[side])
-        return fill("randomize/believed", holes)
+        return fill("randomize/believed", holes | side_holes(query))
 
 
 # Attacks --------------------------------------------------------------------------------------------------------------
@@ -619,7 +589,6 @@ def attack_together(series: ReleaseSeries) -> list[Finding]:
 
 
 # The mechanism --------------------------------------------------------------------------------------------------------
-# Noisy tables as a mechanism (``contract``): budgets of one value, substituted.
 
 MADE = (
     "Quasi-identifiers are published as they are. Of the sensitive values there are tables of counts, by one or two "
