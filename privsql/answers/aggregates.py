@@ -348,13 +348,12 @@ def _of_weighed(node: exp.Expr, weighed: Weighed, register: Callable[..., exp.Ex
     # IS NOT NULL, in connectives: both sides of a release may be in it
     known = [] if every_record else [exp.or_(condition, exp.not_(condition))]
     met, all_of_them = register(Measure(), condition), register(Measure(), *known)
-    if not _is_one(weight):
+    if float(weight.name) != 1:
         met = exp.Mul(this=met, expression=weight.copy())
     zero = exp.Literal.number(0)
     if isinstance(node, exp.Avg):
-        return exp.paren(
-            exp.Div(this=met, expression=exp.Nullif(this=all_of_them, expression=zero), typed=False, safe=False)
-        )
+        everyone = exp.Nullif(this=all_of_them, expression=zero)
+        return exp.paren(exp.Div(this=met, expression=everyone, typed=False, safe=False))
     none = exp.If(this=exp.EQ(this=all_of_them, expression=zero), true=exp.null())
     return exp.Case(ifs=[none], default=met)
 
@@ -369,7 +368,3 @@ def _of_constant(node: exp.Expr, register: Callable[..., exp.Expr]) -> exp.Expr:
         value = exp.cast(value, "DOUBLE")
     none = exp.If(this=exp.EQ(this=number.copy(), expression=exp.Literal.number(0)), true=exp.null())
     return exp.Case(ifs=[none], default=value)
-
-
-def _is_one(weight: exp.Expr) -> bool:
-    return float(weight.name) == 1

@@ -304,7 +304,7 @@ def learn_from_release(channel: Channel, sample: Sample) -> TaughtPrior | None:
 
 def blur_channel(channel: Channel) -> Channel:
     """Add BLUR (diag(d) - d d^T / sum d) of noise, d its diagonal: none in the sum over all places."""
-    diagonal = np.diag(channel.moment - channel.records.sum() * channel.sampling_moment).clip(0)
+    diagonal = np.diag(channel.noise_moment).clip(0)
     more = np.diag(diagonal) - np.outer(diagonal, diagonal) / max(diagonal.sum(), TINY)
     return replace(channel, moment=channel.moment + BLUR * more)
 
@@ -318,10 +318,8 @@ def learn_prior(channel: Channel, sample: Sample, noise: np.random.Generator) ->
     every = [weigh_strengths(strength_likelihoods(form, observation, STRENGTHS), few, noise) for form in forms]
     learnt = {"": (every[0], every[1])}
     for each_column in sample.columns:
-        column_observation = list_values(sample, channel, each_column, noise)
-        column_weights = [
-            weigh_strengths(strength_likelihoods(form, column_observation, STRENGTHS), OF_ONE_COLUMN * w, noise)
-            for form, w in zip(forms, every, strict=True)
-        ]
-        learnt[each_column] = column_weights[0], column_weights[1]
+        sets = list_values(sample, channel, each_column, noise)
+        logs = [strength_likelihoods(form, sets, STRENGTHS) for form in forms]
+        one, other = (weigh_strengths(*each, noise) for each in zip(logs, OF_ONE_COLUMN * np.array(every), strict=True))
+        learnt[each_column] = one, other
     return LearnedPrior(estimate, learnt)

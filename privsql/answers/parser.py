@@ -80,21 +80,16 @@ def parse_query(
     """
     with refuse_bad_text(sql):
         rewriter = Rewriter(release, [field.name for field in (*roles.quasi_identifiers, *roles.sensitive)], lookups)
-        tree, names = resolve_nested(
-            parse_select(sql), rewriter, lambda select: _resolve_select(select, roles, release, lookups)
-        )
+
+        def resolve(select: exp.Select) -> tuple[exp.Select, NameResolver]:
+            refuse_others(select, CLAUSES)
+            names = NameResolver.from_select(select, roles, release, lookups)
+            check_clauses(select)
+            return names.resolve_names(select), names
+
+        tree, names = resolve_nested(parse_select(sql), rewriter, resolve)
         forget_positions(tree)
         return _QueryReader(tree, names, roles, measures).read_statement()
-
-
-def _resolve_select(
-    select: exp.Select, roles: Roles, release: str, lookups: Lookups | None
-) -> tuple[exp.Select, NameResolver]:
-    """Return a count query with its names resolved, and what they mean."""
-    refuse_others(select, CLAUSES)
-    names = NameResolver.from_select(select, roles, release, lookups)
-    check_clauses(select)
-    return names.resolve_names(select), names
 
 
 class _QueryReader:

@@ -187,12 +187,9 @@ def _commonest_share(scene: AttackView, level: Ints) -> float:
     keys, codes = np.divmod(truth.cells, truth.value_count)
     of_key = np.zeros(int(truth.keys.max()) + 1, dtype=np.int64)
     of_key[truth.keys[first]] = level[first]
-    counts: Floats = np.bincount(of_key[keys] * truth.value_count + codes, truth.records).astype(np.float64)
-    padded = np.resize(
-        np.append(counts, np.zeros(-len(counts) % truth.value_count)),
-        (-(-len(counts) // truth.value_count), truth.value_count),
-    )
-    return float(padded.max(axis=1).sum() / max(1.0, counts.sum()))
+    shape = (int(level.max()) + 1, truth.value_count)
+    counts = np.bincount(of_key[keys] * truth.value_count + codes, truth.records, shape[0] * shape[1]).reshape(shape)
+    return float(counts.max(axis=1).sum() / max(1.0, counts.sum()))
 
 
 IDENTIFIERS_ADVERSARY: Adversary[AttackView] = Adversary(
@@ -356,10 +353,10 @@ SIGNIFICANCE = 1e-6  # false alarms per clean release, over all columns together
 
 def attack_by_order(scene: AttackView) -> list[Finding]:
     """Rows out of canonical order, and columns that run with the bucket numbers."""
-    out = {
-        name: _count_rows(scene, in_order(rows, order, strict=False))
-        for name, (rows, order) in scene.canonical_orders().items()
-    }
+    out = {}
+    for name, (rows, order) in scene.canonical_orders().items():
+        offending = in_order(rows, order, strict=False).subquery("offending")
+        out[name] = int(scene.db.rows(fill("core/size", {"table": offending}))[0][0])
     notes = [f"{number:,} rows of {name} lie out of canonical order" for name, number in out.items() if number]
     notes += _find_running(scene)
     leaks, stored = bool(notes), len(scene.record_keys)
@@ -368,10 +365,6 @@ def attack_by_order(scene: AttackView) -> list[Finding]:
             ORDER, ORDER_KNOWS, promised=True, attacked=stored, leaks=leaks, notes=tuple(notes), **_pairing_rates(scene)
         )
     ]
-
-
-def _count_rows(scene: AttackView, offending: exp.Query) -> int:
-    return int(scene.db.rows(fill("core/size", {"table": offending.subquery("offending")}))[0][0])
 
 
 def _find_running(scene: AttackView) -> list[str]:

@@ -199,7 +199,9 @@ def attack_by_choice(scene: AttackView) -> list[Finding]:
     """The best guesses for persons with several records who are alone with their quasi-identifiers."""
     scene.db.register_arrow("pairs", _list_pairs(scene))
     roles = scene.roles
-    published = [*_key_texts(scene, "a", roles.qi_keys), *_key_texts(scene, "v", roles.sa_keys)]
+    named = [*zip(roles.qi_columns("a"), roles.quasi_identifiers, strict=True)]
+    named += zip(roles.sa_columns("v"), roles.sensitive, strict=True)
+    published = [injective_text(item, field.type) for item, field in named]
     person = injective_text(column("person", "c"), "VARCHAR")
     holes: Holes = {
         "pairs": temp_table("pairs"),
@@ -216,11 +218,8 @@ def attack_by_choice(scene: AttackView) -> list[Finding]:
     pos, times = (matches[name].to_numpy().astype(np.int64) for name in ("pos", "times"))
     prior = matches["prior"].to_numpy().astype(np.float64)
     hashes = matches["hash"].to_numpy().astype(np.float64) / 2.0**BITS
-    return [
-        make_choice_finding(
-            pos, prior, weigh_by_hash(pos, prior, hashes, times), matches["is_true"].to_numpy(zero_copy_only=False)
-        )
-    ]
+    true = matches["is_true"].to_numpy(zero_copy_only=False)
+    return [make_choice_finding(pos, prior, weigh_by_hash(pos, prior, hashes, times), true)]
 
 
 def weigh_by_hash(pos: Ints, prior: Floats, hashes: Floats, times: Ints) -> Floats:
@@ -252,11 +251,6 @@ def make_choice_finding(pos: Ints, prior: Floats, posterior: Floats, true: np.nd
         leaks=leaks,
         notes=notes,
     )
-
-
-def _key_texts(scene: AttackView, table: str, keys: tuple[str, ...]) -> list[exp.Expr]:
-    fields = scene.roles.quasi_identifiers if table == "a" else scene.roles.sensitive
-    return [injective_text(column(key, table), field.type) for key, field in zip(keys, fields, strict=True)]
 
 
 def _list_pairs(scene: AttackView) -> pa.Table:
@@ -379,7 +373,8 @@ TYPICAL = 0.7  # what fits census tables; taken where there is no time to fit
 
 def attack_by_learning(scene: AttackView, columns: list[Association]) -> list[Finding]:
     """Posterior of every record under the reconstructed associations."""
-    tally, strength = scene.make_tally(), fit_strength(scene, columns)
+    tally = scene.make_tally()  # the power at which beliefs add up to the reconstructed counts most nearly
+    strength = min(STRENGTHS, key=lambda one: _moved_share(columns, learn_beliefs(scene, columns, one)))
     learn_beliefs(scene, columns, strength, tally)
     notes = (f"likelihoods of all columns, multiplied and raised to the power {strength:g}",)
     return [
@@ -387,11 +382,6 @@ def attack_by_learning(scene: AttackView, columns: list[Association]) -> list[Fi
             LEARNING, LEARNING_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.finding_fields()
         )
     ]
-
-
-def fit_strength(scene: AttackView, columns: list[Association]) -> float:
-    """The power of ``STRENGTHS`` at which beliefs add up to the reconstructed counts most nearly."""
-    return min(STRENGTHS, key=lambda strength: _moved_share(columns, learn_beliefs(scene, columns, strength)))
 
 
 def learn_beliefs(
@@ -404,20 +394,14 @@ def learn_beliefs(
         slots = block.update_beliefs(multiply_ratios(columns, logs, block))
         if tally is not None:
             tally.add_block(block, slots)
-        else:
-            _add_counts(block, slots, columns, counts)
+            continue
+        for i, one in enumerate(columns):  # the posteriors by level and value
+            cell = one.level[block.rows][:, :, None] * one.counts.shape[1] + block.codes[:, None, :]
+            counts[i] += np.bincount(cell.ravel(), slots.ravel(), minlength=one.counts.size)
     if tally is not None:
         return columns
     shaped = (total.reshape(one.counts.shape) for one, total in zip(columns, counts, strict=True))
     return [replace(one, counts=total) for one, total in zip(columns, shaped, strict=True)]
-
-
-def _add_counts(block: Block, slots: Floats, columns: list[Association], counts: list[Floats]) -> None:
-    """Add the posteriors to the counts of (level, value) of every column."""
-    m = columns[0].counts.shape[1]
-    for i, one in enumerate(columns):
-        cell = one.level[block.rows][:, :, None] * m + block.codes[:, None, :]
-        counts[i] += np.bincount(cell.ravel(), slots.ravel(), minlength=one.counts.size)
 
 
 def _moved_share(before: list[Association], after: list[Association]) -> float:

@@ -235,11 +235,8 @@ def _read_relations() -> Iterator[tuple[str, dict[str, str]]]:
             schema = "" if line == "[pg_catalog]" else line.strip("[]") + "."
         elif not line.startswith("#"):
             name, *columns = line.split()
-            parts = (one.rpartition(":") for one in columns)
-            yield (
-                schema + name,
-                {column: letter for letter, _, column in parts} | ({"privsql_label": ""} if name == "pg_type" else {}),
-            )
+            letters = {column: letter for letter, _, column in (one.rpartition(":") for one in columns)}
+            yield schema + name, letters | ({"privsql_label": ""} if name == "pg_type" else {})
 
 
 def _catalog_rows(relations: Mapping[str, Any], pools: Mapping[str, ReleasePool], user: str) -> dict[str, Rows]:
@@ -273,13 +270,12 @@ def _type_rows(kind: WireType) -> Iterator[dict[str, Any]]:
     joined = "_" if kind.category in "DT" or kind.name in ("numeric", "uuid", "json") else ""
     row = {"typnamespace": SCHEMAS["pg_catalog"], "typowner": 10, "typtype": "b", "typdelim": ",", "typtypmod": -1}
     row |= {"typisdefined": True, "typbasetype": 0}
-    ends = {f"typ{one}": f"{kind.name}{joined}{short}" for one, short in
-            (("input", "in"), ("output", "out"), ("receive", "recv"), ("send", "send"))}  # fmt: skip
+    shorts = (("input", "in"), ("output", "out"), ("receive", "recv"), ("send", "send"))
+    ends = {f"typ{one}": f"{kind.name}{joined}{short}" for one, short in shorts}
     yield row | ends | {"oid": kind.oid, "typname": kind.name, "typlen": kind.size, "typarray": kind.array,
                         "typcategory": kind.category, "privsql_label": kind.label}  # fmt: skip
     if kind.array:
-        ends = {f"typ{one}": f"array_{short}" for one, short in
-                (("input", "in"), ("output", "out"), ("receive", "recv"), ("send", "send"))}  # fmt: skip
+        ends = {f"typ{one}": f"array_{short}" for one, short in shorts}
         yield row | ends | {"oid": kind.array, "typname": f"_{kind.name}", "typlen": -1, "typelem": kind.oid,
                             "typcategory": "A", "privsql_label": f"{kind.label}[]"}  # fmt: skip
 

@@ -65,14 +65,7 @@ SET = re.compile(
     r"SET\s+(?:SESSION\s+|LOCAL\s+)?(TIME\s+ZONE|[\w.]+)\s*(?:=|\sTO\s|\s)\s*(.*)", re.IGNORECASE | re.DOTALL
 )
 WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "ALTER", "DROP", "TRUNCATE", "GRANT", "REVOKE", "COMMENT"}
-IGNORED = {
-    "": "",
-    "DEALLOCATE": "DEALLOCATE",
-    "DISCARD": "DISCARD ALL",
-    "UNLISTEN": "UNLISTEN",
-    "RELEASE": "RELEASE",
-    "SAVEPOINT": "SAVEPOINT",
-}
+IGNORED = {word: word for word in ("", "DEALLOCATE", "UNLISTEN", "RELEASE", "SAVEPOINT")} | {"DISCARD": "DISCARD ALL"}
 ONLY_READ = "releases are only read; queries, COPY of one to STDOUT, cursors, SHOW and SET work"
 
 
@@ -330,9 +323,8 @@ class Session:
             raise SessionError(f"{len(values)} parameters given, {len(oids)} needed", "08P01")
         constants = [wire.read_parameter(value, oid, wire.choose_format(forms, at))
                      for at, (value, oid) in enumerate(zip(values, oids, strict=True))]  # fmt: skip
-        self._keep(
-            self._portals, portal, Portal(fill_parameters(prepared.sql, constants), reader.take_formats()), MOST_OPEN
-        )
+        bound = Portal(fill_parameters(prepared.sql, constants), reader.take_formats())
+        self._keep(self._portals, portal, bound, MOST_OPEN)
         self.write(make_message("2"))
 
     def _parameter_types(self, prepared: Prepared) -> tuple[int, ...]:
@@ -448,11 +440,8 @@ class Session:
             except (ValueError, UsageError):
                 value = ""
         known = value.lower() in FIXED_SETTINGS.get(name, (value.lower(),)) and len(value) < STARTUP
-        if (
-            not known
-            or (name.startswith("privsql.") and (name not in SETTINGS or not value))
-            or len(self._settings) > MOST_NAMED
-        ):
+        strange = name.startswith("privsql.") and (name not in SETTINGS or not value)
+        if not known or strange or len(self._settings) > MOST_NAMED:
             raise SessionError(f"{name[:60]} can't be set to {value[:60]!r}; SHOW prints its value", "22023")
         self._settings[name] = value
 
@@ -466,9 +455,8 @@ class Session:
             name, _, value = part.strip().partition(" ")
             options[name.lower()] = value.strip().strip("'\"").replace("\\t", "\t")
         options["format"] = options["format"].lower()
-        if options["format"] not in ("binary", "csv", "text") or any(
-            len(options.get(one, ",")) != 1 for one in ("delimiter", "quote")
-        ):
+        marks = [options.get(one, ",") for one in ("delimiter", "quote")]
+        if options["format"] not in ("binary", "csv", "text") or any(len(one) != 1 for one in marks):
             raise SessionError("COPY: FORMAT is text, csv or binary; DELIMITER and QUOTE are one character", "22023")
         columns = exp.select(*(found["columns"] or "*").split(","), dialect="postgres")
         result = await self._ask(found["query"] or columns.from_(found["table"], dialect="postgres").sql(DIALECT))

@@ -88,7 +88,9 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
         listening.listen(128)
     except OSError as error:
         listening.close()
-        raise EngineError(_describe_failure(error, host, port)) from error
+        taken = f"port {port} of {host} is in use; give another one, or 0 for any free one"
+        failed = f"can't listen at port {port} of {host}: {error.strerror}"
+        raise EngineError(taken if error.errno == errno.EADDRINUSE else failed) from error
     others = not ip_address(listening.getsockname()[0]).is_loopback
     return Listener(host, listening, keyed_random.random_token() if token or others else None, names)
 
@@ -99,12 +101,6 @@ def _parse_host_name(name: str) -> str:
     if not (is_ip_address(host) or NAME.fullmatch(host)):
         raise UsageError(f"{name!r} is no name of a host; give a bare host name, such as stats.example.org")
     return host
-
-
-def _describe_failure(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is in use; give another one, or 0 for any free one"
-    return f"can't listen at port {port} of {host}: {error.strerror}"
 
 
 def _machine_name() -> str:

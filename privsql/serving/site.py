@@ -309,9 +309,8 @@ class Site:
         try:
             served, answer = await self._answer_request(request)
         except PrivsqlError as error:
-            return _json_response(
-                {"error": str(error), "exit_code": error.exit_code}, _http_status(error), _retry_headers(error)
-            )
+            facts = {"error": str(error), "exit_code": error.exit_code}
+            return _json_response(facts, _http_status(error), _retry_headers(error))
         return _json_response(answer.as_json(), headers=_download_headers(served, "json"))
 
     async def send_picture(self, request: Request) -> Response:
@@ -331,9 +330,8 @@ class Site:
 
     async def _answer_request(self, request: Request) -> tuple[ReleasePool, Answer]:
         served = self._find_pool(request)
-        return served, await self._answer_question(
-            request, served, read_question(parse_parameters(request.scope["query_string"]), served.form)
-        )
+        question = read_question(parse_parameters(request.scope["query_string"]), served.form)
+        return served, await self._answer_question(request, served, question)
 
     async def _answer_question(self, request: Request, served: ReleasePool, question: FormQuestion) -> Answer:
         sql, gone = write_sql(question, served), request.is_disconnected
@@ -463,10 +461,12 @@ TRUTHS = {"true": exp.true, "false": exp.false}
 def build_statement(question: FormQuestion, form: ReleaseForm) -> exp.Select:
     """Return the query of a question that was chosen; ``UsageError`` for a value that its column can't have."""
     groups = [_quote_column(form.columns[number].name) for number in question.groups]
-    query = exp.select(*groups, _measure_expression(question.measure, form)).from_(
-        exp.Table(this=_quote_identifier(form.name))
-    )
-    conditions = _item_conditions(question, form) if form.items is not None else _column_conditions(question, form)
+    outputs = exp.select(*groups, _measure_expression(question.measure, form))
+    query = outputs.from_(exp.Table(this=_quote_identifier(form.name)))
+    if form.items is not None:
+        conditions = _item_conditions(question, form)
+    else:
+        conditions = [_condition_on(form.columns[number], one) for number, one in sorted(question.conditions.items())]
     if conditions:
         query = query.where(*conditions)
     for group in groups:
@@ -501,16 +501,11 @@ def _measure_expression(key: str, form: ReleaseForm) -> exp.Expr:
 # Conditions ---
 
 
-def _column_conditions(question: FormQuestion, form: ReleaseForm) -> list[exp.Expr]:
-    return [_condition_on(form.columns[number], condition) for number, condition in sorted(question.conditions.items())]
-
-
 def _condition_on(column: FormColumn, condition: ColumnCondition) -> exp.Expr:
     name = _quote_column(column.name)
     null = exp.Is(this=name.copy(), expression=exp.null())
-    met = _equals_any(name, [_value_literal(one, column) for one in condition.values]) or _within_range(
-        name, column, condition
-    )
+    values = [_value_literal(one, column) for one in condition.values]
+    met = _equals_any(name, values) or _within_range(name, column, condition)
     if met is None:
         return null if condition.nulls == "only" else exp.not_(null)
     if condition.nulls == "too":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, lcm
 from typing import TYPE_CHECKING, Any
@@ -353,43 +353,39 @@ def _name_attribute(part: SensitiveColumn | None, values: SensitiveValues) -> st
 HALF = Fraction(1, 2)
 
 
-@dataclass(frozen=True)
-class Beliefs:
-    """``overall``: the highest belief in a whole sensitive value; ``sure``: records, in any single column.
+ColumnBeliefs = tuple[dict[str, Fraction], SureFacts]  # the highest belief in each value, as text; records
 
-    By the name of every single sensitive column, ``columns``: the highest belief in each of its values, as text, and
-    ``sure_of``. ``bounded``: the highest belief in each set of values that has a bound, by its name.
+
+def state_beliefs(
+    overall: Fraction, sure: SureFacts, columns: Mapping[str, ColumnBeliefs], bounded: Mapping[str, Fraction]
+) -> BeliefFacts:
+    """Return ``highest_belief`` and ``certain``; fractions as exact texts.
+
+    ``overall``: the highest belief in a whole sensitive value; ``sure``: records, in any single column; ``columns``: of
+    every single sensitive column; ``bounded``: the highest belief in each set of values that has a bound, by its name.
     """
-
-    overall: Fraction
-    sure: SureFacts
-    columns: dict[str, dict[str, Fraction]]
-    sure_of: dict[str, SureFacts] = field(default_factory=dict)
-    bounded: dict[str, Fraction] = field(default_factory=dict)
-
-    def as_facts(self) -> BeliefFacts:
-        """Return ``highest_belief`` and ``certain``; fractions as exact texts."""
-        columns = {name: {one: fraction_text(most) for one, most in of.items()} for name, of in self.columns.items()}
-        bounded = {name: fraction_text(most) for name, most in self.bounded.items()}
-        highest = HighestBeliefFacts(overall=fraction_text(self.overall), components=columns, bounded=bounded)
-        certain = SureFactsByColumn(certain=self.sure.certain, above_half=self.sure.above_half, components=self.sure_of)
-        return BeliefFacts(highest_belief=highest, certain=certain)
+    components = {name: {one: fraction_text(most) for one, most in of.items()} for name, (of, _) in columns.items()}
+    texts = {name: fraction_text(most) for name, most in bounded.items()}
+    highest = HighestBeliefFacts(overall=fraction_text(overall), components=components, bounded=texts)
+    records = {name: one for name, (_, one) in columns.items()}
+    certain = SureFactsByColumn(certain=sure.certain, above_half=sure.above_half, components=records)
+    return BeliefFacts(highest_belief=highest, certain=certain)
 
 
-def measure_beliefs(db: Relations, st: exp.Table, values: exp.Table, facts: BucketFacts, roles: Roles) -> Beliefs:
+def measure_beliefs(db: Relations, st: exp.Table, values: exp.Table, facts: BucketFacts, roles: Roles) -> BeliefFacts:
     """Return what the sensitive table ``st`` (bid, s0.., count) of a release says; ``values`` (code, s0..)."""
     size = size_of_bucket(facts.sizes, column("bid", "h"))
     listed = exp.select("bid", *roles.sa_columns(), alias_as(column("count"), "held")).from_(st).subquery()
-    columns, sure_of, parts = {}, {}, []
+    columns, parts = {}, []
     for key, sensitive_field in zip(roles.sa_keys, roles.sensitive, strict=True):
         held: exp.Expr = listed
         if len(roles.sensitive) > 1:  # values of a bucket may agree in one of several columns
             db.create_table(f"held_{key}", fill("bucketize/held", {"st": st, "sa": [column(key)]}))
             held = temp_table(f"held_{key}")
         label = exp.cast(column(key, "h"), "VARCHAR")
-        columns[sensitive_field.name] = _highest_beliefs(db, held, column(key, "h"), label, size)
         peaks = _read_peaks(db, held, size)
-        sure = sure_of[sensitive_field.name] = _count_sure(peaks)
+        sure = _count_sure(peaks)
+        columns[sensitive_field.name] = _highest_beliefs(db, held, column(key, "h"), label, size), sure
         parts.append(exp.select("bid", "held").from_(held))
     if len(parts) > 1:
         peaks = _read_peaks(db, listed, size)
@@ -399,7 +395,7 @@ def measure_beliefs(db: Relations, st: exp.Table, values: exp.Table, facts: Buck
     bounded: dict[str, Fraction] = {}
     for one, most in zip(stated_bounds(facts), measure_group_beliefs(db, st, values, facts, roles), strict=True):
         bounded[one.name] = max(bounded.get(one.name, most), most)  # NULL and a text may be called the same
-    return Beliefs(overall, sure, columns, sure_of, bounded)
+    return state_beliefs(overall, sure, columns, bounded)
 
 
 def count_together(st: exp.Table, values: exp.Table, members: exp.Table, roles: Roles) -> exp.Expr:

@@ -25,13 +25,7 @@ from privsql.exact import fraction_text, parse_linear
 from privsql.mechanisms.bucketize import attacks, beliefs
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
 from privsql.mechanisms.bucketize.beliefs import TABLES, make_views
-from privsql.mechanisms.bucketize.checks import (
-    SQL,
-    long_checks,
-    make_checks,
-    promise_group_bounds,
-    source_checks,
-)
+from privsql.mechanisms.bucketize.checks import SQL, long_checks, make_checks, promise_group_bounds, source_checks
 from privsql.mechanisms.bucketize.estimator import (
     BASELINE_FORMULA,
     LINEAR_FORMULA,
@@ -107,7 +101,6 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def channel(self) -> Channel:
-        """The release's channel."""
         return self._fake_value_channel.channel
 
     @cached_property
@@ -142,13 +135,11 @@ class BucketizedAnswers(answer.Answers):
 
     @property
     def estimators(self) -> tuple[str, ...]:
-        """Return the estimators that there are, the most precise one first."""
         model = (MODEL,) if self.model is not None else ()
         linear = (LINEAR,) if len(self.channel.records) <= LARGE else ()
         return *model, *linear, BASELINE
 
     def make_statement(self, query: CountQuery, estimator: str) -> Explained:
-        """The SQL that reads the release for an answer, and the formula in words."""
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
         if estimator == MODEL and self.model is not None:
@@ -160,7 +151,6 @@ class BucketizedAnswers(answer.Answers):
         return baseline_statement(query, self._roles, self._facts), BASELINE_FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         if query.is_exact:
             return exact_answer(self._db, query, table("qit"))
         if estimator == MODEL and self.model is not None:
@@ -417,7 +407,7 @@ def describe_structure(_: Relations, manifest: Manifest) -> list[Structure]:
 def measure_release(release: CheckedRelease[Bucketize, BucketizeFacts]) -> BeliefFacts:
     """Return how far beliefs go, from ST, and what gets through."""
     facts, st, values = release.facts, release.view("st"), release.view("values")
-    measured = beliefs.measure_beliefs(release.db, st, values, facts, release.roles).as_facts()
+    measured = beliefs.measure_beliefs(release.db, st, values, facts, release.roles)
     return BeliefFacts.join_parts(measured, channel_facts(make_channel(release.read_view("channel"), facts).channel))
 
 

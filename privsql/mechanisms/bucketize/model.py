@@ -124,7 +124,11 @@ def _assign_sides(bounds: Sequence[GroupBound], crossing: list[list[int]]) -> li
                     side[j], before[j] = 1 - side[i], i
                     queue.append(j)
                 elif side[j] == side[i]:
-                    raise UsageError(_explain_third(bounds, _odd_cycle(before, i, j)))
+                    names = ", ".join(repr(bounds[k].name) for k in _odd_cycle(before, i, j))
+                    raise UsageError(
+                        f"mechanism: the groups {names} cross each other; bounds are kept on two families of nested or "
+                        "disjoint groups (two columns, say), not on three: leave one out"
+                    )
     return side
 
 
@@ -138,14 +142,6 @@ def _odd_cycle(before: list[int], i: int, j: int) -> list[int]:
         paths.append(path)
     common = next(at for at in paths[0] if at in paths[1])
     return paths[0][: paths[0].index(common) + 1] + paths[1][: paths[1].index(common)][::-1]
-
-
-def _explain_third(bounds: Sequence[GroupBound], cycle: list[int]) -> str:
-    names = ", ".join(repr(bounds[i].name) for i in cycle)
-    return (
-        f"mechanism: the groups {names} cross each other; bounds are kept on two families of nested or disjoint groups "
-        "(two columns, say), not on three: leave one out"
-    )
 
 
 def _make_tree(bounds: Sequence[GroupBound], values: int) -> GroupTree:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, gcd, lcm
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
@@ -83,23 +83,22 @@ class Relaxation:
 
     def solve(self) -> bool:
         """Solve with cuts until no set of values is violated; False if there is no solution at all."""
-        sizes, n = self.problem.sizes.astype(float), self.problem.records
+        sizes = self.problem.sizes.astype(float)
         while True:
-            result = scipy.optimize.linprog(
-                (sizes - 1) ** 2,
-                A_ub=-np.array(self.rows, dtype=float),
-                b_ub=-np.array(self.needs, dtype=float) / n,
-                A_eq=sizes[None, :],
-                b_eq=[1.0],
-                method="highs",
-            )
-            if result.status != 0 or result.x is None:
+            result = self._solve_program((sizes - 1) ** 2, -np.array(self.rows, dtype=float), sizes)
+            if result is None:
                 return False
             self.solution = result.x
             self._certify_bound(-result.ineqlin.marginals)
             blocked = self._separate_cut(result.x)
             if blocked is None or not self.add_cut(blocked):
                 return True
+
+    def _solve_program(self, cost: Floats, rows: Floats, sizes: Floats) -> Any:
+        """Return the solution of a linear program under the cuts met so far; None where there is none."""
+        needs = -np.array(self.needs, dtype=float) / self.problem.records
+        result = scipy.optimize.linprog(cost, A_ub=rows, b_ub=needs, A_eq=sizes[None, :], b_eq=[1.0], method="highs")
+        return None if result.status != 0 or result.x is None else result
 
     def find_tightest(self) -> tuple[NDArray[np.intp], int] | None:
         """A set of values (indices) with more records than the closest fractional setting has room for, and that room.
@@ -108,16 +107,9 @@ class Relaxation:
         """
         sizes, n = self.problem.sizes.astype(float), self.problem.records
         while True:
-            shortage = -np.ones((len(self.rows), 1))
-            result = scipy.optimize.linprog(
-                np.append(np.zeros_like(sizes), 1.0),
-                A_ub=np.hstack([-np.array(self.rows, dtype=float), shortage]),
-                b_ub=-np.array(self.needs, dtype=float) / n,
-                A_eq=np.append(sizes, 0.0)[None, :],
-                b_eq=[1.0],
-                method="highs",
-            )
-            if result.status != 0 or result.x is None:
+            rows = np.hstack([-np.array(self.rows, dtype=float), -np.ones((len(self.rows), 1))])  # and the shortage
+            result = self._solve_program(np.append(np.zeros_like(sizes), 1.0), rows, np.append(sizes, 0.0))
+            if result is None:
                 return None
             blocked = self._separate_cut(result.x[:-1], float(result.x[-1]) + TOLERANCE)
             if blocked is None or not self.add_cut(blocked):

@@ -13,13 +13,7 @@ from pydantic import ValidationError
 from sqlglot import exp
 
 from privsql.answers.accuracy import LEAST_SHARE
-from privsql.answers.bucket_model import (
-    calibrate_power,
-    find_obstacle,
-    list_weights,
-    prepare_release,
-    raise_power,
-)
+from privsql.answers.bucket_model import calibrate_power, find_obstacle, list_weights, prepare_release, raise_power
 from privsql.answers.channel import LARGE, Channel, Floats, own_share
 from privsql.answers.learned_prior import code_column
 from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combine_rows, fit_softmax, start_fit
@@ -109,7 +103,7 @@ def preview_release(
     even = params.effective_layout in ("blocks", "round-robin")
     assignment = PlannedAssignment(plan, problem, even=even, fakes=bool(params.fake_values))
     facts = plan_facts(plan, problem, params, sum(source.counts))
-    implied = imply_beliefs(assignment, _column_texts(db, source.roles)).as_facts()
+    implied = imply_beliefs(assignment, _column_texts(db, source.roles))
     runs = _draw_runs(plan, problem, params, effort)
     if runs is not None:
         reserve_memory(db, runs)

@@ -244,7 +244,7 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
         "published",
         exp.select(*roles.sa_in(), *roles.by_sa.select_columns("bid", "count")).from_(table("st", "release")),
     )
-    measured = beliefs.measure_beliefs(db, temp_table("published"), temp_table("domain"), facts, roles).as_facts()
+    measured = beliefs.measure_beliefs(db, temp_table("published"), temp_table("domain"), facts, roles)
     stated = BucketizeFacts.join_parts(facts, through, measured, layout=params.effective_layout)
     if stated.reaches_certainty and not beliefs.allows_certainty(params):
         excused = beliefs.allowed_values(params, problem.labels, problem.thresholds)

@@ -16,12 +16,19 @@ import numpy as np
 from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize import fakes, informative, optimal
-from privsql.mechanisms.bucketize.beliefs import Beliefs, GroupBound, compute_bounds, compute_thresholds, times_listed
+from privsql.mechanisms.bucketize.beliefs import (
+    ColumnBeliefs,
+    GroupBound,
+    compute_bounds,
+    compute_thresholds,
+    state_beliefs,
+    times_listed,
+)
 from privsql.mechanisms.bucketize.fakes import MOST_NAMED, find_even_plan
 from privsql.mechanisms.bucketize.group_flows import Flags, allocate_values, find_violation
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, Setting, StoredPlan
 from privsql.mechanisms.bucketize.optimal import Relaxation, best_two_size, search_optimum
-from privsql.mechanisms.bucketize.parameters import Bucketize, Proof, SureFacts
+from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, Proof, SureFacts
 from privsql.model.records import Records, stale_setting_error
 
 if TYPE_CHECKING:
@@ -397,20 +404,18 @@ class PlannedAssignment:
         return np.where(most < need, 0, np.where(known[:, None], exact, could))
 
 
-def imply_beliefs(assignment: PlannedAssignment, columns: Mapping[str, Sequence[str]]) -> Beliefs:
+def imply_beliefs(assignment: PlannedAssignment, columns: Mapping[str, Sequence[str]]) -> BeliefFacts:
     """``columns``: of each single sensitive column the text of every value (m,)."""
     combined = _imply_column_beliefs(assignment, [str(code) for code in range(len(assignment.problem.counts))])[0]
     by_column = {name: _imply_column_beliefs(assignment, texts) for name, texts in columns.items()}
-    sure = {name: of[1] for name, of in by_column.items()}
     most = {
-        name: min(assignment.problem.records, sum(getattr(one, name) for one in sure.values()))
+        name: min(assignment.problem.records, sum(getattr(one, name) for _, one in by_column.values()))
         for name in ("certain", "above_half")
     }
-    highest = {name: of[0] for name, of in by_column.items()}
-    return Beliefs(max(combined.values()), SureFacts(**most), highest, sure, assignment.bound_group_beliefs())
+    return state_beliefs(max(combined.values()), SureFacts(**most), by_column, assignment.bound_group_beliefs())
 
 
-def _imply_column_beliefs(assignment: PlannedAssignment, texts: Sequence[str]) -> tuple[dict[str, Fraction], SureFacts]:
+def _imply_column_beliefs(assignment: PlannedAssignment, texts: Sequence[str]) -> ColumnBeliefs:
     """The highest belief in each of the ``texts`` (m,), and of how many records one can be sure."""
     values, group = np.unique(np.array(texts), return_inverse=True)
     sizes, buckets = np.array(assignment.plan.setting.sizes), np.array(assignment.plan.setting.buckets)
@@ -503,11 +508,7 @@ def _rare_threshold(problem: BucketProblem, details: dict[str, object]) -> str |
     frequency, threshold = Fraction(int(problem.counts[worst]), n), problem.thresholds[worst]
     if frequency <= threshold:
         return None
-    details |= {
-        "hall_set": [problem.label(worst)],
-        "records": int(problem.counts[worst]),
-        "room": int(n * threshold),
-    }
+    details |= {"hall_set": [problem.label(worst)], "records": int(problem.counts[worst]), "room": int(n * threshold)}
     return (
         f"value {problem.label(worst)} has frequency {float(frequency):.6g} above its threshold {float(threshold):.6g}"
     )

@@ -34,14 +34,7 @@ from privsql.mechanisms.permute import answers, attacks
 from privsql.mechanisms.permute import checks as together
 from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
 from privsql.mechanisms.permute.attacks import PermutedView, tabulate_contents, write_ranked, write_records
-from privsql.mechanisms.permute.checks import (
-    SQL,
-    TABLES,
-    demand_number,
-    measured_bounds,
-    release_checks,
-    source_checks,
-)
+from privsql.mechanisms.permute.checks import SQL, TABLES, demand_number, measured_bounds, release_checks, source_checks
 from privsql.mechanisms.permute.grouping import DAY, STEPS, MeasuredAxis, make_axis, measure_axis, static_optimum
 from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release, label_records
 from privsql.mechanisms.permute.parameters import (
@@ -149,7 +142,6 @@ class PermuteAnswers(answer.Answers):
         return group_channel(self.group_contents) if self.group_contents.is_small else None
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words."""
         if query.is_exact:
             return exact_statement(query, table("qit")), EXACT
         if query.measure.side == "sa":
@@ -160,7 +152,6 @@ class PermuteAnswers(answer.Answers):
         return self._observation_query(query), BASELINE_FORMULA if estimator == "baseline" else FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         if query.is_exact:
             return exact_answer(self._db, query, table("qit"))
         if query.measure.side == "sa":

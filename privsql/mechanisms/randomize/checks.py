@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import Holes, Roles, column, fill, same_columns, temp_table
+from privsql.engine.sqlfiles import Holes, column, fill, same_columns, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.randomize import partition
@@ -461,7 +461,11 @@ def _wrong_spread(source: Records, release: CheckedRelease[Randomize, RandomizeF
 
 def _wrong_frequencies(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     """All records, and for every quasi-identifier those with its most frequent value, against the source."""
-    db, stated, sets = release.db, _read_public(release.db), _checked_sets(release.roles)
+    db, stated, roles = release.db, _read_public(release.db), release.roles
+    sets: dict[str, exp.Expr | None] = {"all records": None}
+    for key, field in zip(roles.qi_keys, roles.quasi_identifiers, strict=True):
+        most = fill("verify/most_frequent", {"table": temp_table("records"), "column": column(key)})
+        sets[f"most frequent {field.name}"] = exp.NullSafeEQ(this=column(key), expression=most.subquery())
     wrong = []
     for name, condition in sets.items():
         truth = np.zeros(len(stated.protected))
@@ -472,15 +476,6 @@ def _wrong_frequencies(release: CheckedRelease[Randomize, RandomizeFacts]) -> li
         if result is not None and result < SIGNIFICANCE / len(sets):
             wrong.append(f"{name}: p-value {result:.2g}")
     return wrong
-
-
-def _checked_sets(roles: Roles) -> dict[str, exp.Expr | None]:
-    """Conditions on quasi-identifiers under internal names."""
-    sets: dict[str, exp.Expr | None] = {"all records": None}
-    for key, field in zip(roles.qi_keys, roles.quasi_identifiers, strict=True):
-        most = fill("verify/most_frequent", {"table": temp_table("records"), "column": column(key)})
-        sets[f"most frequent {field.name}"] = exp.NullSafeEQ(this=column(key), expression=most.subquery())
-    return sets
 
 
 def _observed_query(db: Relations, condition: exp.Expr | None) -> exp.Query:

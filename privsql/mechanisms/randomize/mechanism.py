@@ -148,7 +148,6 @@ class RandomizeAnswers(answer.Answers):
 
     @property
     def channel(self) -> Channel:
-        """The release's channel."""
         return self.public_parameters.channel
 
     @cached_property
@@ -174,7 +173,6 @@ class RandomizeAnswers(answer.Answers):
         return learn_from_release(self.channel, Sample(places, shown, columns))
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words."""
         if query.is_exact:
             return exact_statement(query, table("perturbed")), EXACT
         if estimator == "baseline" and query.measure.kind != "count":
@@ -182,7 +180,6 @@ class RandomizeAnswers(answer.Answers):
         return self._observation_query(query), BASELINE_FORMULA if estimator == "baseline" else FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         if query.is_exact:
             return exact_answer(self._db, query, table("perturbed"))
         question = ReleaseQuestion(

@@ -386,14 +386,12 @@ class TablesAnswers(PrivateAnswers):
     parse_sql = answer.Answers.parse_sql
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words."""
         self.require_estimator(estimator)
         if query.is_exact:
             return exact_statement(query, table(PEOPLE)), EXACT
         return self._sums_query(query), FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
         self.require_estimator(estimator)
         if query.is_exact:
             return exact_answer(self._db, query, table(PEOPLE))

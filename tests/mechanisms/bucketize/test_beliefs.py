@@ -259,9 +259,7 @@ def test_no_layout_goes_beyond_what_its_plan_implies(algorithm: str, layout: str
             buckets[bid][tuple(texts[code] for texts in columns.values())] += 1
         found = by_definition(list(buckets.values()), list(columns))
         even = layout not in ("largest-first", "lumps")
-        said = exact(
-            imply_beliefs(PlannedAssignment(plan, problem, even=even, fakes=False), columns).as_facts().as_json()
-        )
+        said = exact(imply_beliefs(PlannedAssignment(plan, problem, even=even, fakes=False), columns).as_json())
         assert covers(said, found)
         if even:
             own = [
@@ -279,7 +277,7 @@ def test_a_plan_with_fakes_counts_each_value_once() -> None:
     allocation = np.array([[4], [4], [2], [2]])
     problem = BucketProblem(allocation[:, 0], (Fraction(1, 3),) * 4)
     dealt = PlannedAssignment(Plan("one-size", setting, allocation), problem, even=True, fakes=True)
-    said = exact(imply_beliefs(dealt, {"own": ["a", "b", "c", "d"], "pair": ["a", "a", "c", "d"]}).as_facts().as_json())
+    said = exact(imply_beliefs(dealt, {"own": ["a", "b", "c", "d"], "pair": ["a", "a", "c", "d"]}).as_json())
     assert said["highest_belief"]["overall"] == Fraction(1, 3)
     assert said["highest_belief"]["components"]["pair"] == {
         "a": Fraction(2, 3),
