@@ -196,14 +196,6 @@ class DrawnAssignment:
     hidden: fakes.HiddenValues | None
 
 
-@dataclass(frozen=True)
-class BucketListing:
-    """Lists of the buckets, and how values meet in them."""
-
-    runs: BucketRuns
-    meetings: pa.Table
-
-
 def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
     plan, problem = search(db, source, params, source.history.setting)
@@ -216,7 +208,7 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
     reserve_memory(db, assignment.runs)
     values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(roles.sa_keys))  # (s0..) by code
     with ThreadPoolExecutor(1) as executor:  # numpy and the engine use different cores
-        counted = executor.submit(_make_listing, db, roles, assignment, values)
+        counted = executor.submit(_count_meetings, db, roles, assignment, values)
         if source.order == "portable":
             write_ranked(db, source, assignment.layout, key)
         else:
@@ -224,22 +216,25 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
                 assignment.layout.draw_places(noise), problem.counts, np.array(source.counts, dtype=np.int64), noise
             )
             write_records(db, source, bids, ordered=not key.fresh)
-        listing = counted.result()
+        runs: BucketRuns = assignment.runs
+        meetings = counted.result()
     fake: tuple[Ints, Ints] = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     if assignment.hidden is not None:
-        codes, more = _admit_fakes(db, roles, params, (plan, assignment.hidden, listing), noise)
+        codes, more = _admit_fakes(db, roles, params, (plan, assignment.hidden, runs, meetings), noise)
         if not params.exclude_negative and facts.certainty is not None:  # whose law holds for the drawn fakes
             anywhere = fakes.round_up(assignment.hidden.highest)
             more = FakeFacts.join_parts(more, certainty=CertaintyFacts.join_parts(facts.certainty, anywhere=anywhere))
         facts = BucketFacts.join_parts(facts, more)
-        listing = _add_fakes(listing, assignment.hidden, codes, plan, params.fake_values)
         fake = assignment.hidden.fake_bids, codes
+        every, codes_of_every = (np.concatenate(both) for both in zip(runs.listed_pairs, fake, strict=True))
+        runs = runs_from_entries(every, codes_of_every, runs.values, plan.setting.items, params.fake_values)
+        meetings = runs.count_meetings()
         if db.keeps_order:
-            write_values(db, roles, listing.runs, values)
+            write_values(db, roles, runs, values)
     if not db.keeps_order:
         write_counted(db, roles, fake)
-    _write_channel(db, roles, listing, problem, facts)
-    through = channel_facts(make_channel(listing.meetings, facts).channel)
+    _write_channel(db, roles, runs, meetings, problem, facts)
+    through = channel_facts(make_channel(meetings, facts).channel)
     db.create_view(
         "published",
         exp.select(*roles.sa_in(), *roles.by_sa.select_columns("bid", "count")).from_(table("st", "release")),
@@ -273,54 +268,46 @@ def reserve_memory(db: Relations, runs: BucketRuns) -> None:
     db.reserve_memory(size, f"a release of {runs.values:,} values, of which up to {pairs:,} pairs meet,")
 
 
-def _make_listing(db: Relations, roles: Roles, assignment: DrawnAssignment, values: pa.Table) -> BucketListing:
-    """Return what the buckets list without fakes, and ST, if that is all."""
+def _count_meetings(db: Relations, roles: Roles, assignment: DrawnAssignment, values: pa.Table) -> pa.Table:
+    """Return how values meet in buckets without fakes; write ST, if that is all that they list."""
     if assignment.hidden is None and db.keeps_order:
         write_values(db, roles, assignment.runs, values)
-    return BucketListing(assignment.runs, assignment.runs.count_meetings())
+    return assignment.runs.count_meetings()
 
 
 def _write_channel(
-    db: Relations, roles: Roles, listing: BucketListing, problem: BucketProblem, facts: BucketFacts
+    db: Relations, roles: Roles, runs: BucketRuns, meetings: pa.Table, problem: BucketProblem, facts: BucketFacts
 ) -> None:
     """The values, the channel, and the linear estimator, which is empty where weights are shares."""
-    estimator = find_linear_estimator(listing.meetings, facts)
+    estimator = find_linear_estimator(meetings, facts)
     db.register_arrow("weights", estimator_table(estimator))
     weights: Holes = {"weights": temp_table("weights")}
     db.create_table("privsql_estimator", fill("bucketize/estimator", weights), into="release")
-    db.register_arrow("fractions", _make_fractions(listing.runs, problem, estimator))
+    db.register_arrow("fractions", _make_fractions(runs, problem, estimator))
     holes: Holes = {"fractions": temp_table("fractions"), "domain": temp_table("domain"), "sa": roles.sa_out("d")}
     holes |= roles.by_sa.alias_holes("code", "records", "numerator", "denominator", "deviation")
     db.create_table("privsql_values", fill("bucketize/values", holes), into="release")
-    db.register_arrow("meetings", listing.meetings)
+    db.register_arrow("meetings", meetings)
     db.create_table("privsql_channel", fill("bucketize/channel", {"meetings": temp_table("meetings")}), into="release")
     db.drop("weights", "fractions", "meetings")
-
-
-def _add_fakes(real: BucketListing, hidden: fakes.HiddenValues, codes: Ints, plan: Plan, sigma: int) -> BucketListing:
-    """Return what buckets list with fakes ``codes``."""
-    bids, values = real.runs.listed_pairs
-    every = np.concatenate((bids, hidden.fake_bids)), np.concatenate((values, codes))
-    runs = runs_from_entries(*every, real.runs.values, plan.setting.items, sigma)
-    return BucketListing(runs, runs.count_meetings())
 
 
 def _admit_fakes(
     db: Relations,
     roles: Roles,
     params: Bucketize,
-    drawn: tuple[Plan, fakes.HiddenValues, BucketListing],
+    drawn: tuple[Plan, fakes.HiddenValues, BucketRuns, pa.Table],
     noise: Shuffler,
 ) -> tuple[Ints, FakeFacts]:
     """The fakes, exchanged where negative associations exclude them, and what is stated of them."""
-    plan, hidden, real = drawn
+    plan, hidden, runs, meetings = drawn
     if not params.exclude_negative:
         return hidden.fake_codes, FakeFacts(weak_fakes=0)
-    plainly = make_fake_value_channel(listed_values(real.meetings, plan.setting.sizes), None)
-    db.register_arrow("composition", real.runs.as_stream().read_all())
+    plainly = make_fake_value_channel(listed_values(meetings, plan.setting.sizes), None)
+    db.register_arrow("composition", runs.as_stream().read_all())
     known = fakes.find_excluded(db, roles, plan.setting.items, plainly.channel)
     db.drop("composition")
-    after = fakes.avoid_excluded(real.runs, hidden.fake_bids, hidden.fake_codes, known, noise)
+    after = fakes.avoid_excluded(runs, hidden.fake_bids, hidden.fake_codes, known, noise)
     fakes.refuse_weak(after.weak, params.no_admissible_fake)
     return after.codes, FakeFacts(weak_fakes=after.weak, excluded_real=after.certain)
 
