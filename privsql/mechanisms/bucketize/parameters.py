@@ -376,10 +376,8 @@ Layout = Literal["blocks", "round-robin", "largest-first", "lumps"]
 SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
 
 
-class BucketFacts(Facts):
-    """Facts that a plan and a release have in common; what one without fakes or bounds lacks has a default."""
-
-    title: ClassVar = "plan"
+class SearchFacts(Facts):
+    """What the search and the layout decide."""
 
     loss: int = Field(ge=0)
     mse: float = Field(ge=0)
@@ -391,16 +389,32 @@ class BucketFacts(Facts):
     left_out: int = Field(default=0, ge=0)
     bounds: list[GroupBoundFacts] = Field(default_factory=list)
     layout: Layout | None = None
+
+
+class FakeFacts(Facts):
+    """The facts on fakes."""
+
     fake_values: int = Field(default=0, ge=0)
     real: list[Annotated[int, Field(ge=0, le=2**53)]] | None = None
     certainty: CertaintyFacts | None = None
     uneven: dict[str, str] = Field(default_factory=dict)
     weak_fakes: int | None = Field(default=None, ge=0)
     excluded_real: int | None = Field(default=None, ge=0)
+
+
+class BeliefFacts(Facts):
+    """Those facts that the tables of a release tell: how far beliefs go, and what gets through."""
+
     mean_belief: float | None = Field(default=None, ge=0, le=1 + 1e-9)
     channel: ChannelFacts | None = None
     highest_belief: HighestBeliefFacts | None = None
     certain: SureFactsByColumn | None = None
+
+
+class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
+    """Facts that a plan and a release have in common; what one without fakes or bounds lacks has a default."""
+
+    title: ClassVar = "plan"
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
@@ -510,26 +524,6 @@ class BucketizePlan(BucketFacts):
     def count_search_seconds(self) -> float:
         """Return the seconds of a processor that the search took."""
         return self.search_seconds
-
-
-class BeliefFacts(Facts):
-    """Those facts that the tables of a release tell: how far beliefs go, and what gets through."""
-
-    highest_belief: HighestBeliefFacts | None = None
-    certain: SureFactsByColumn | None = None
-    mean_belief: float | None = None
-    channel: ChannelFacts | None = None
-
-
-class FakeFacts(Facts):
-    """The facts on fakes."""
-
-    fake_values: int = 0
-    real: list[int] | None = None
-    certainty: CertaintyFacts | None = None
-    uneven: dict[str, str] = Field(default_factory=dict)
-    weak_fakes: int | None = None
-    excluded_real: int | None = None
 
 
 PARAMETERS = Bucketize
