@@ -377,7 +377,7 @@ SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
 
 
 class SearchFacts(Facts):
-    """What the search and the layout decide."""
+    """Decisions of the search and the layout."""
 
     loss: int = Field(ge=0)
     mse: float = Field(ge=0)
