@@ -42,7 +42,6 @@ POWER = 1.5
 JITTER = 1e-9  # relative to the mean variance: keeps a singular channel solvable, far below any real noise
 MOST_BASES = 8  # eigenproblems that a channel remembers
 TINY = float(np.finfo(float).tiny)
-COMMON = 5  # records of a value that do not always meet another's by chance
 
 
 @dataclass(frozen=True)
@@ -475,13 +474,15 @@ def _reconstruct_large(
 # deviations over what chance explains, plus one standard error of that.
 
 
-def has_twins(channel: Channel) -> bool:
-    """Return whether nothing tells two values apart: where one is listed, so is the other, as often.
+def share_of_twins(channel: Channel) -> float:
+    """Return the share of records whose value nothing tells from another: buckets list both equally often.
 
-    A model would take them for alike, though a set of people may have only one of them. Rare values meet by chance.
+    A model takes such values for alike, though a set of people may have only one of them.
     """
-    means = channel.mean[channel.records >= COMMON]
-    return not scipy.sparse.issparse(means) and len(np.unique(means, axis=0)) < len(means)
+    if scipy.sparse.issparse(channel.mean):
+        return 0.0  # values are too many for a model
+    _, kind, times = np.unique(channel.mean, axis=0, return_inverse=True, return_counts=True)
+    return float(channel.shares[times[kind] > 1].sum())
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
 from privsql.answers.answer import BASELINE, LINEAR, MODEL
 from privsql.answers.bucket_model import find_obstacle
-from privsql.answers.channel import LARGE, Channel, LinearEstimator, has_twins, relative_error, remaining_variance
+from privsql.answers.channel import LARGE, Channel, LinearEstimator, relative_error, remaining_variance, share_of_twins
 from privsql.answers.question import EXACT, CountQuery, Explained, exact_answer, exact_statement
 from privsql.attacks import adversaries
 from privsql.attacks.suite import AttackContext, Suite
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
+MOST_TWINS = 0.1  # share of the records whose values no model may tell apart: its intervals say nothing of that
 MOST_LISTED = 2**25  # records of a release that stores in memory what its buckets list
 
 
@@ -194,7 +195,8 @@ class BucketizedAnswers(answer.Answers):
             return "a compound attribute"
         if self._manifest.parameters.get("groups"):
             return "a release with groups of values"
-        return "values that are always in the same buckets" if has_twins(self.channel) else None
+        alike = share_of_twins(self.channel) > MOST_TWINS
+        return "values that are always in the same buckets" if alike else None
 
     def _bound_counts(self, query: CountQuery) -> list[Estimate]:
         """Return counts by the papers' formula with the bounds that are certain."""
