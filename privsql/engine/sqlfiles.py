@@ -46,6 +46,18 @@ BEYOND = (exp.Rand, exp.Uuid, exp.ReadCSV, exp.ReadParquet, exp.UDTF, exp.Genera
 BY_PLACE = (exp.RowNumber, exp.Lag)  # window functions that say nothing where no order is named
 
 
+def list_nodes(tree: exp.Expr) -> list[exp.Expr]:
+    """Return the nodes of a tree, from its top down; ``walk`` takes twice as long."""
+    nodes = [tree]
+    for node in nodes:  # those that are added are visited, too
+        for value in node.args.values():
+            if isinstance(value, list):
+                nodes += [one for one in value if isinstance(one, exp.Expr)]
+            elif isinstance(value, exp.Expr):
+                nodes.append(value)
+    return nodes
+
+
 def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[str]:
     """Return the parts of a tree outside the portable subset, except ``known`` kinds and functions, in lower case.
 
@@ -54,7 +66,7 @@ def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[st
     ['Anonymous', 'IntDiv', 'POSITIONAL JOIN']
     """
     kinds = set()
-    for node in tree.walk():
+    for node in list_nodes(tree):
         kind = type(node).__name__
         name = node.name.lower() if isinstance(node, exp.Anonymous) else kind
         if kind not in PORTABLE and name not in known:
@@ -70,7 +82,7 @@ def unfit_nodes(filling: exp.Expr) -> set[str]:
     at hand takes them for; another one is given the whole tree to look at again.
     """
     kinds = set()
-    for node in filling.walk():
+    for node in list_nodes(filling):
         kind = type(node).__name__
         if kind not in WITHIN and (isinstance(node, BEYOND) or not isinstance(node, exp.Condition)):
             kinds.add(kind)
@@ -200,7 +212,7 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
     if not _is_duckdbs(name):
         _require_portable(name, holes)
     unused = set(holes)
-    nodes = list(tree.walk())  # once: walking takes longer than all that is done on the way
+    nodes = list_nodes(tree)  # once: that takes longer than all that is done on the way
     for node in nodes:
         key = _hole_key(node.name, name, holes) if isinstance(node, exp.Table | exp.Column) else None
         if key is not None:
@@ -322,7 +334,7 @@ def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
     'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp_table.t'
     """
     changed = query.copy()
-    nodes = list(changed.find_all(exp.CTE, exp.Table))
+    nodes = [one for one in list_nodes(changed) if isinstance(one, exp.CTE | exp.Table)]
     known = {one.alias for one in nodes if isinstance(one, exp.CTE)}
     for one in nodes:
         is_bare = isinstance(one, exp.Table) and isinstance(one.this, exp.Identifier) and not (one.db or one.catalog)

@@ -23,6 +23,7 @@ from privsql.engine.sqlfiles import (
     any_of,
     column,
     fill,
+    list_nodes,
     render_sql,
     same_columns,
     table,
@@ -55,6 +56,12 @@ def text_is(monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
 def test_the_reader_finds_every_file() -> None:
     assert sqlfiles.list_sql_files() == FILES
     assert FILES
+
+
+def test_the_nodes_of_a_tree_are_those_that_a_walk_meets() -> None:
+    for name in FILES:
+        tree = sqlfiles.parse_file(name)
+        assert [*map(id, list_nodes(tree))] == [*map(id, tree.walk())]
 
 
 @each("name", FILES)

@@ -29,6 +29,7 @@ from privsql.engine.sqlfiles import (
     concat_texts,
     fill,
     first_characters,
+    list_nodes,
     qualify_tables,
     render_sql,
     table,
@@ -560,7 +561,7 @@ class DuckLockedSession(DuckContainer):
     ) -> Result:
         """Return the result of a query, from memory if it reads nothing but the database ``home``."""
         tree = qualify_tables(query, self._home)
-        read = list(tree.find_all(exp.Table))
+        read = [one for one in list_nodes(tree) if isinstance(one, exp.Table)]
         places = {one.catalog for one in read if isinstance(one.this, exp.Identifier)} - {""}  # those of WITH have none
         plain = not values and places == {self._home} and all(isinstance(one.this, exp.Identifier) for one in read)
         sql = render_sql(tree)
