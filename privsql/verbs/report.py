@@ -66,7 +66,7 @@ QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
 def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
     """Return the lines for one question that the release can answer."""
     name, form = FILE, "file"
-    if location.is_folder:
+    if location.is_folder or (location.target.address is not None and not location.target.is_schema):
         name, form = FOLDER, "folder"
     elif location.target.schema is not None:
         place = FILE if location.target.address is None else SERVER

@@ -278,7 +278,7 @@ def _can_check_in_place(target: Target) -> bool:
     """Return whether an engine checks a release where it lies; one that composes by budget is small, and copied."""
     if target.catalog is None:
         return False
-    with attach_release(target, in_place=True) as (_, release):
+    with attach_release(replace(target, opened=target.catalog.without_rows())) as (_, release):
         return not isinstance(release.mechanism.composition, BudgetComposition)
 
 

@@ -77,7 +77,7 @@ def put(session: SparkSession, file: Path, schema: str, *, replace: bool = False
 
 
 def test_a_release_in_the_catalog(session: SparkSession, schema: str, tmp_path: Path) -> None:
-    """Made and checked by Spark; it opens by the name of its schema, and what else is there is found."""
+    """Made and checked by Spark, and opened by the name of its schema; nothing else stays there."""
     people = session.read.parquet(str(write(tmp_path / "people.parquet", PEOPLE)))
     ledger = tmp_path / "ledger.duckdb"
     done = privsql.publish(people, connection=session, schema=schema, ledger_database=ledger, **ROLES, **PERMUTE)
@@ -87,14 +87,30 @@ def test_a_release_in_the_catalog(session: SparkSession, schema: str, tmp_path: 
     assert privsql.ledger(database=ledger)[0].digest == digest_release(done.target)
     found = privsql.verify(schema, connection=session)
     assert found.ok, [one for one in found.checks if not one.ok]
-    how = {"order": "portable", "ledger_off": True, **ROLES, **PERMUTE}
-    privsql.publish(tmp_path / "people.parquet", to=tmp_path / "here.duckdb", **how)
-    answer = privsql.query(schema, QUESTION, connection=session)
-    assert answer.rows == privsql.query(tmp_path / "here.duckdb", QUESTION).rows
+
+
+@REPEATED
+def test_questions_and_limits(
+    session: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers are those of DuckDB's release, from a copy or counted in Spark; what needs a large copy is refused."""
+    people = session.read.parquet(str(write(tmp_path / "people.parquet", PEOPLE)))
+    how = {"ledger_off": True, **ROLES, **PERMUTE}
+    privsql.publish(people, connection=session, schema=schema, **how)
+    privsql.publish(tmp_path / "people.parquet", to=tmp_path / "here.duckdb", order="portable", **how)
+    expected = privsql.query(tmp_path / "here.duckdb", QUESTION).rows
+    assert privsql.query(schema, QUESTION, connection=session).rows == expected
+    assert privsql.report(schema, to=tmp_path / "page.html", connection=session).checks
     weights = session.sql(f"SELECT sum(weight) FROM {schema}.r_weighted").collect()
     assert weights[0][0] == pytest.approx(1200)
+    for limit in ("FETCHED", "ONE_MACHINE"):
+        monkeypatch.setattr(f"privsql.engine.spark_release.{limit}", 1000)
+    assert privsql.query(schema, QUESTION, connection=session).rows == expected
+    for refused in (privsql.attack, privsql.verify, privsql.report):
+        with pytest.raises(EngineError, match="qit has 1,200 rows, and they are copied to this machine for this"):
+            refused(schema, people, connection=session)
     with pytest.raises(UsageError, match="exists; give replace=True"):
-        privsql.publish(people, connection=session, schema=schema, ledger_off=True, **ROLES, **PERMUTE)
+        privsql.publish(people, connection=session, schema=schema, **how)
     session.sql(f"COMMENT ON TABLE {schema}.st IS 'Alice'")
     with pytest.raises(GuaranteeError, match="does not belong here"):
         privsql.inspect(schema, connection=session)
