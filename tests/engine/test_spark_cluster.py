@@ -76,19 +76,15 @@ class Cluster:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.address = f"spark://127.0.0.1:{free.getsockname()[1]}"
         port = self.address.rpartition(":")[2]
-        self._start("master.Master", "--port", port)
+        self._start("master.Master", "127.0.0.1", "--port", port)
         for number in range(2):
             more = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"worker{number}"))
-            self._start("worker.Worker", *more, self.address)
+            self._start("worker.Worker", f"127.0.0.{number + 1}", *more, self.address)
         self._wait_for_workers()
 
-    def _start(self, role: str, *arguments: str) -> None:
-        command = [
-            str(engines.home() / "bin" / "spark-class"),
-            f"org.apache.spark.deploy.{role}",
-            "--host",
-            "127.0.0.1",
-        ]
+    def _start(self, role: str, host: str, *arguments: str) -> None:
+        """Start a process; workers have hosts of their own, or Spark would not run a task on both at once."""
+        command = [str(engines.home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", "--host", host]
         with (self.folder / "cluster.log").open("a") as log:
             settings = os.environ | engines.FRUGAL | {"SPARK_HOME": str(engines.home()), "SPARK_DAEMON_MEMORY": "256m"}
             made = subprocess.Popen(
@@ -233,7 +229,7 @@ def test_a_driver_that_is_killed_leaves_no_release(folder: Path) -> None:
 
 
 @pytest.mark.soak(part="spark")
-@pytest.mark.parametrize("rows", [10**6, 5 * 10**6, 10**7])
+@pytest.mark.parametrize("rows", [10**6, 5 * 10**6])
 def test_a_cluster_in_trouble_makes_the_same_release(tmp_path: Path, cluster: Cluster, rows: int) -> None:
     """A driver of 512 MB, 60 % of one value, an executor that is killed, and one that stalls: its tasks run twice."""
     people = write(tmp_path / "people.parquet", PEOPLE.format(rows=rows, share=6))
