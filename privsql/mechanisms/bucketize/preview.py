@@ -216,6 +216,7 @@ FIRST_SHARE = 0.4  # of the labels by which eta is found
 HELD_OUT = 0.1  # of the records by an attacker
 LOW, HIGH = 200, 1_000  # of the counts
 CONDITIONS = 400
+STEADY = 200  # records of all values by which eta of one is steadied: few are dealt of each, and errors go by 1/eta
 
 
 @dataclass(frozen=True)
@@ -375,11 +376,13 @@ class PosteriorSums:
 
     def predict_error(self, shares: Floats, counts: Floats) -> float | None:
         """Return the mean relative error of ``counts`` (q, K) from ``LOW`` to ``HIGH``, of ``shares`` (q,) of all."""
-        known = (self.weights > 0) & (self.open < self.prior)
+        added = STEADY * self.prior.sum() / max(float(self.weights.sum()), 1)  # as of so many records of all values
+        share = 1 - (self.open + added * (1 - self.share)) / (self.prior + added)
+        known = (self.weights > 0) & (share > 0)
         question, value = np.nonzero((counts >= LOW) & (counts < HIGH) & known)
         if not len(value):
             return None
-        open_, learnt = self.open[value], self.weights[value] * (1 - self.open[value] / self.prior[value])
+        open_, learnt = self.open[value], self.weights[value] * share[value]
         variance = (1 - shares[question]) * open_ / (learnt * counts[question, value])
         return float(np.sqrt(2 / np.pi * variance).mean())
 
