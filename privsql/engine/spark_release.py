@@ -113,7 +113,7 @@ def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) ->
 # A publication that is killed leaves its stage, by which the next one knows what else to remove.
 
 DRAFT, NEW = "privsql_draft_", "privsql_new_"  # before the names of a stage, and of tables that are to be renamed
-SWITCHING = " switching"  # in the comment of a stage whose tables are being renamed
+SWITCHING = "privsql_switching"  # in a stage whose tables are being renamed
 ENDING, OWNER = ".parquet", "_owner"  # of the folder of a table; a file in place of the comment of a stage
 DETAILS = "# Detailed Table Information"
 HIVE = "[transient_lastDdlTime="  # a property that each table of a Hive metastore has
@@ -158,9 +158,13 @@ class SparkSchemas(RemoteSchemas):
         """Return the comment of a schema."""
         return dict(self.run_statement(f"DESCRIBE SCHEMA EXTENDED {_write_name(schema)}")).get("Comment") or ""
 
-    def change_comment(self, schema: str, comment: str) -> None:
-        """Give a schema another comment."""
-        self.run_statement(f"COMMENT ON SCHEMA {_write_name(schema)} IS {_write_text(comment)}")
+    def mark_switch(self, schema: str) -> None:
+        """Note in a stage that its tables are being renamed; a Hive metastore changes no comment."""
+        self.run_statement(f"CREATE TABLE {_write_name(schema, SWITCHING)} (a INT) USING parquet")
+
+    def has_switched(self, schema: str) -> bool:
+        """Return whether that is noted."""
+        return SWITCHING in self.list_tables(schema)
 
     def drop_schema(self, schema: str) -> None:
         """Remove a schema with its tables."""
@@ -335,7 +339,7 @@ class SparkFolders(SparkSchemas):
         with translate_spark_errors():
             self._system.mkdirs(self._path(schema))
         if comment is not None:
-            self._write_comment(schema, comment, overwrite=False)
+            self._write_text(schema, OWNER, comment)
 
     def read_comment(self, schema: str) -> str:
         with translate_spark_errors():
@@ -344,12 +348,16 @@ class SparkFolders(SparkSchemas):
             stream = self._system.open(self._path(schema, OWNER))
             return bytes(stream.readAllBytes()).decode()
 
-    def change_comment(self, schema: str, comment: str) -> None:
-        self._write_comment(schema, comment, overwrite=True)
+    def mark_switch(self, schema: str) -> None:
+        self._write_text(schema, SWITCHING, "")
 
-    def _write_comment(self, schema: str, comment: str, *, overwrite: bool) -> None:
+    def has_switched(self, schema: str) -> bool:
+        return SWITCHING in self._list_names(schema)
+
+    def _write_text(self, schema: str, name: str, comment: str) -> None:
+        """Write a new file."""
         with translate_spark_errors():
-            stream = self._system.create(self._path(schema, OWNER), overwrite)
+            stream = self._system.create(self._path(schema, name), False)  # noqa: FBT003 (Java has no keywords)
             stream.write(bytearray(comment.encode()))
             stream.close()
 
@@ -405,11 +413,11 @@ class SparkStage(SparkRelease, FrameSink):
         if not self._schemas.has_schema(self.schema):
             return
         host, _, folder = self._schemas.read_comment(self.schema).partition(" ")
-        if host != socket.gethostname() or Path(folder.removesuffix(SWITCHING)).exists():
+        if host != socket.gethostname() or Path(folder).exists():
             why = "another publication is at work there, or was killed on another machine"
             raise UsageError(f"{why}; if none is, remove {self.schema}")
         if self._schemas.has_schema(self._target):
-            self._clear_target(switching=folder.endswith(SWITCHING))
+            self._clear_target(switching=self._schemas.has_switched(self.schema))
         self._schemas.drop_schema(self.schema)
 
     def _clear_target(self, *, switching: bool) -> None:
@@ -447,7 +455,7 @@ class SparkStage(SparkRelease, FrameSink):
             for name in self._written:
                 self._copy_table(name)
             switching = True
-            schemas.change_comment(self.schema, f"{self._owner}{SWITCHING}")
+            schemas.mark_switch(self.schema)
             for kind, name in sorted(former, key=lambda one: (one[1] != self._last, one[0] != "view")):
                 schemas.drop_object(target, kind, name)
             for name in [name for name in self._written if name != self._last]:
