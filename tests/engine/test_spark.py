@@ -266,6 +266,6 @@ def test_ansi_mode_is_tried_out(db: SparkRelations, monkeypatch: pytest.MonkeyPa
 def test_without_pyspark_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "privsql.engine.spark", None)
+    monkeypatch.setitem(sys.modules, "privsql.engine.spark_release", None)  # the first that is loaded
     with pytest.raises(EngineError, match=r"install 'privsql\[spark\]'"), opened(tmp_path, Options()):
         pass
