@@ -83,14 +83,14 @@ def student_quantile(tail: float, degrees: float | Floats) -> Floats:
 
 # Totals ---------------------------------------------------------------------------------------------------------------
 # The cells of every table are moved to the answer without groups, so that the table adds up: each takes a part of the
-# difference in proportion to its variance, within its bounds.
+# difference in proportion to its error, within its bounds.
 
 
-def fit_sums(cells: Floats, wanted: Floats, bounds: tuple[Floats, Floats], variance: Floats) -> Floats:
+def fit_sums(cells: Floats, wanted: Floats, bounds: tuple[Floats, Floats], errors: Floats) -> Floats:
     """Return the cells (G, f) with the sums ``wanted`` (f,), as far as ``bounds`` (least, most) allow."""
     least, most = bounds
     beyond, room = (wanted - least.sum(axis=0)).clip(0), (most - least).clip(0)
-    return np.asarray(project_within((cells - least).T, beyond, room.T, variance.T + TINY).T + least)
+    return np.asarray(project_within((cells - least).T, beyond, room.T, errors.T + TINY).T + least)
 
 
 # Sets of records ------------------------------------------------------------------------------------------------------
@@ -271,7 +271,11 @@ def _reconstruct_sets(
 def _fit_totals(
     question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats, parts: CountBounds
 ) -> CountBounds:
-    """Counts by quasi-identifiers that sum to the answer of the same question without these groups."""
+    """Counts by quasi-identifiers that sum to the answer of the same question without these groups.
+
+    Counts can't be negative, so those of small sets are too large together; the difference is taken from all in
+    proportion to their errors, and how far a count moves adds to its error.
+    """
     if len(record_sets.keys) < 2 or functionals.ndim > 2 or question.query.measure.amount is not None:
         return parts
     sides = tuple(group for group in question.query.groups if group.side != "qi")
@@ -282,8 +286,8 @@ def _fit_totals(
     for _ in range(TURNS if once else 1):  # every record counts once: rows and columns have sums that are known
         if once:
             mean = project_within(mean, totals, parts.most, parts.variance.mean(axis=0) + TINY)
-        mean = fit_sums(mean, wanted, (parts.least, parts.most), parts.variance)
-    return replace(parts, mean=mean)
+        mean = fit_sums(mean, wanted, (parts.least, parts.most), np.sqrt(parts.variance))
+    return replace(parts, mean=mean, variance=parts.variance + (mean - parts.mean) ** 2)
 
 
 def pool_sets(query: CountQuery, record_sets: RecordSets, functionals: Floats) -> tuple[RecordSets, Floats]:
