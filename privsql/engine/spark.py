@@ -646,8 +646,10 @@ class SparkWarehouse(SparkRelations):
         Where workers do not see it, the rows come over as Arrow, all at once.
         """
         if self.spill is not None:
-            write_counted(frame, folder, **WRITTEN)
-            only_parts(folder)
+            written = self.spill / f"written-{self.number}-{next(self._folders)}"
+            write_counted(frame, written, **WRITTEN)
+            only_parts(written)
+            shutil.move(written, folder)  # a task that wakes up late writes where this was
             return
         folder.mkdir()
         rows = frame.toArrow().replace_schema_metadata(None)

@@ -221,7 +221,7 @@ def test_tables_are_written_by_workers(tmp_path: Path, folder: Path, kind: str) 
 def test_a_driver_that_is_killed_leaves_no_release(folder: Path) -> None:
     """It leaves tables in a hidden folder, which the next publication sweeps."""
     target, more = folder / "killed", {"name": "r", "format": "parquet", "ledger_off": True}
-    assert any(folder.glob(".killed.draft-*/release/*.parquet/part-*.parquet"))
+    assert any(folder.glob(".killed.draft-*/spill/written-*/part-*.parquet"))
     assert not target.exists()
     privsql.publish(folder / "people.parquet", to=target, quasi_identifiers=["age"], **BUCKETIZE, **more)
     assert privsql.verify(target).ok
