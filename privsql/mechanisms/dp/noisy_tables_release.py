@@ -228,10 +228,12 @@ class SumEstimator:
 #   tables, too), so it is exponential;
 # - of threes: an eighth of that variance. (On three census tables threes deviate from their pairs by 1/50 to 1/10 of
 #   it.) Nothing that is published says how threes deviate: this ratio is an assumption.
+# Half of the effects are sums along all columns, so that ranges add up what near values have in common.
 
 DRAWN_TABLES, SUBSETS, ASKED = 4, 5, 25  # tables drawn; sets of columns of each kind; questions of each, twice
 BINS, MOST_ASKED_CELLS, LARGEST, UNEVEN = 11, 4_000, 200_000, 1.5
 NOT_MEASURED, OF_THREES, TYPICAL, MOST, MOST_EFFECT = 0.3, 1 / 8, (0.05, 0.3), 0.3, 3.0
+SMOOTH = 0.5  # of the effects: those in which near bins go together
 POOLED = 0.3  # of a pair's own strength, which the one of all pairs has beside it
 BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
 FEWEST_IN_BAND, TRIMMED = 100, 0.998
@@ -380,9 +382,20 @@ def _move_weights(
     }
     far = np.zeros(len(weights))
     for clique, variance in variances.items():
-        far += draw.normal(0, variance**0.5, (BINS,) * len(clique))[tuple(binned[:, i] for i in clique)]
+        far += _draw_effects(len(clique), variance, draw)[tuple(binned[:, i] for i in clique)]
     result: Reals = weights * np.exp(np.clip(far, -MOST_EFFECT, MOST_EFFECT))
     return result * (model.total / max(float(result.sum()), POSSIBLE))
+
+
+def _draw_effects(columns: int, variance: float, draw: np.random.Generator) -> Reals:
+    """Effects of bins of some columns; half of the time near bins go together, as those of ages or incomes do."""
+    effects: Reals = draw.normal(0, 1, (BINS,) * columns)
+    if draw.random() < SMOOTH:
+        for axis in range(columns):
+            effects = np.cumsum(effects, axis=axis)
+            effects -= effects.mean(axis=axis, keepdims=True)
+        effects /= effects.std()
+    return np.asarray(effects * variance**0.5)
 
 
 def _draw_strength(mean: float, draw: np.random.Generator) -> float:
