@@ -296,15 +296,17 @@ class SparkFolders(SparkSchemas):
             return sorted(one.getPath().getName() for one in self._system.listStatus(self._path(schema, name)))
 
     def write_frame(self, schema: str, name: str, frame: DataFrame) -> DataFrame:
-        folder = f"{name}{ENDING}"
+        stage, folder = self.name_stage(self._place), f"written-{name}"
         with translate_spark_errors():
-            frame.write.options(**WRITTEN).parquet(f"{schema}/{folder}")
-        parts = [one for one in self._list_names(schema, folder) if one.startswith("part-")]
-        for one in self._list_names(schema, folder):
+            frame.write.options(**WRITTEN).parquet(f"{stage}/{folder}")
+        names = self._list_names(stage, folder)
+        parts = [one for one in names if one.startswith("part-")]
+        for one in names:
             if one in parts:  # its name says its order and nothing else
-                self._rename(f"{schema}/{folder}/{one}", f"{schema}/{folder}/part-{parts.index(one):05}{ENDING}")
+                self._rename(f"{stage}/{folder}/{one}", f"{stage}/{folder}/part-{parts.index(one):05}{ENDING}")
             else:
-                self._remove(f"{schema}/{folder}/{one}")
+                self._remove(f"{stage}/{folder}/{one}")
+        self._rename(f"{stage}/{folder}", f"{schema}/{name}{ENDING}")  # a task that wakes up late writes where this was
         return self.read_table(schema, name)
 
     def read_table(self, schema: str, name: str) -> DataFrame:

@@ -33,7 +33,7 @@ SHARED = [  # where the properties are: tests with examples of which others try 
     *(f"tests/answers/test_{name}.py" for name in ("query", "countquery")),
     *(f"tests/mechanisms/bucketize/test_{name}.py" for name in ("joint", "search", "groups")),
 ]
-SPARK = [f"tests/engine/test_spark_{name}.py" for name in ("asked", "cluster", "release")]
+SPARK = [f"tests/engine/test_spark_{name}.py" for name in ("asked", "catalog", "cluster", "release")]
 SELECTED = {  # parts that are no mark's
     "properties": ["-m", "soak(part='properties') or not soak", *SHARED],
     "spark": ["-m", "soak(part='spark') or not (soak or slow)", "tests/sql", *SPARK, "--engine", "spark"],
