@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ Limits = tuple[tuple[float, float], tuple[float, float]]
 
 MODEL_VERSION = 2  # counts the changes by which the same release gets another model
 MOST_VALUES, FEWEST_RECORDS = 500, 200
+MOST_TWINS = 0.1  # of the records: values that no model tells apart, and its intervals say nothing of that
 MOST_BYTES = 8 * 2**30
 BATCH = 2**19  # records whose weights are made together
 MOST_THETA = 1e6  # of a stranger's parameters
@@ -37,6 +39,21 @@ def find_obstacle(records: int, values: int) -> str | None:
     if values > MOST_VALUES:
         return f"more than {MOST_VALUES} values"
     return f"fewer than {FEWEST_RECORDS} records" if records < FEWEST_RECORDS else None
+
+
+def find_twins(arrays: ReleaseArrays) -> str | None:
+    """Return why a release gets no model of which too many values lie in the same buckets as another, as often.
+
+    A model takes such values for alike, though a set of people may have only one of them.
+    """
+    order = np.argsort(arrays.listed_value, kind="stable")  # entries lie by bucket
+    listed = np.stack([arrays.listed_bucket, arrays.listed_count], axis=1)[order]
+    sizes = np.bincount(arrays.listed_value, minlength=len(arrays.values))
+    records = np.bincount(arrays.listed_value, arrays.listed_count, len(arrays.values))
+    kinds = [part.tobytes() for part in np.split(listed, np.cumsum(sizes)[:-1])]
+    times = Counter(kinds)
+    alike = sum(number for kind, number in zip(kinds, records, strict=True) if times[kind] > 1)
+    return "values that are always in the same buckets" if alike > MOST_TWINS * records.sum() else None
 
 
 # Buckets of one shape -------------------------------------------------------------------------------------------------

@@ -474,17 +474,6 @@ def _reconstruct_large(
 # deviations over what chance explains, plus one standard error of that.
 
 
-def share_of_twins(channel: Channel) -> float:
-    """Return the share of records whose value nothing tells from another: buckets list both equally often.
-
-    A model takes such values for alike, though a set of people may have only one of them.
-    """
-    if scipy.sparse.issparse(channel.mean):
-        return 0.0  # values are too many for a model
-    _, kind, times = np.unique(channel.mean, axis=0, return_inverse=True, return_counts=True)
-    return float(channel.shares[times[kind] > 1].sum())
-
-
 @dataclass(frozen=True)
 class LinearEstimator:
     """``weights`` (k, m): W; ``deviations`` (m,): of what a record adds to the count of v."""

@@ -13,8 +13,8 @@ from sqlglot import exp
 from privsql.answers import answer, estimate
 from privsql.answers.accuracy import by_questions
 from privsql.answers.answer import BASELINE, LINEAR, MODEL
-from privsql.answers.bucket_model import find_obstacle
-from privsql.answers.channel import LARGE, Channel, LinearEstimator, relative_error, remaining_variance, share_of_twins
+from privsql.answers.bucket_model import find_obstacle, find_twins
+from privsql.answers.channel import LARGE, Channel, LinearEstimator, relative_error, remaining_variance
 from privsql.answers.question import EXACT, CountQuery, Explained, exact_answer, exact_statement
 from privsql.attacks import adversaries
 from privsql.attacks.suite import AttackContext, Suite
@@ -88,7 +88,6 @@ if TYPE_CHECKING:
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
-MOST_TWINS = 0.1  # share of the records whose values no model may tell apart: its intervals say nothing of that
 MOST_LISTED = 2**25  # records of a release that stores in memory what its buckets list
 
 
@@ -171,7 +170,7 @@ class BucketizedAnswers(answer.Answers):
         obstacle, arrays = self._find_obstacle(), None
         if obstacle is None:
             arrays = read_release_arrays(self._db, self._roles, database)
-            obstacle = find_obstacle(len(arrays.bucket), len(arrays.values))
+            obstacle = find_obstacle(len(arrays.bucket), len(arrays.values)) or find_twins(arrays)
         if obstacle or arrays is None:
             raise InfeasibleError(f"no model is fitted to {obstacle}; its answers are linear")
         return arrays
@@ -188,15 +187,12 @@ class BucketizedAnswers(answer.Answers):
         return self._find_obstacle() or find_obstacle(self._manifest.published_records, len(self.channel.records))
 
     def _find_obstacle(self) -> str | None:
-        """Return what its manifest and its buckets state against a model."""
+        """Return what its manifest states against a model."""
         if self._facts.fake_values:
             return "a release with fake values"
         if len(self._roles.sensitive) > 1:
             return "a compound attribute"
-        if self._manifest.parameters.get("groups"):
-            return "a release with groups of values"
-        alike = share_of_twins(self.channel) > MOST_TWINS
-        return "values that are always in the same buckets" if alike else None
+        return "a release with groups of values" if self._manifest.parameters.get("groups") else None
 
     def _bound_counts(self, query: CountQuery) -> list[Estimate]:
         """Return counts by the papers' formula with the bounds that are certain."""
