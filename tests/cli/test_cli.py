@@ -215,7 +215,7 @@ def test_each_figure_says_what_it_rests_on(ward: Path) -> None:
     sql = f"SELECT sex, COUNT(*) AS n, {share} FROM ill WHERE age < 40 GROUP BY sex ORDER BY flu"
     columns = ["sex", "n", "n_std_error", "n_low", "n_high", "flu", "flu_std_error", "flu_low", "flu_high"]
     plain = succeeded("query", ward / "ill.duckdb", sql).out
-    assert plain.splitlines()[1].split() == "sex n low to high flu low to high".split()
+    assert " ".join(plain.splitlines()[1].split()) == "sex n low to high flu low to high"
     assert "n: exact: the release holds the true answer\nflu: low and high: 95% interval" in plain
     shown = succeeded("query", ward / "ill.duckdb", sql, "--json").json
     assert list(shown["rows"][0]) == columns
