@@ -19,6 +19,8 @@ from privsql.errors import UsageError
 from privsql.model.manifest import Estimate, same_nan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from privsql.engine.database import Relations
 
 # Interval -------------------------------------------------------------------------------------------------------------
@@ -502,19 +504,24 @@ def _count_rows(counts: CountBounds, cells: AnswerCells, level: ConfidenceLevel)
     error = np.where(most > least, np.sqrt(cells.sum_by_group(counts.variance)), 0.0)
     mean = np.clip(mean, least, most)
     mean[np.abs(mean) < ROUNDING] = 0.0  # next to nobody is nobody: SQL makes NULL of that
-    low, high = count_intervals(mean, error, level.confidence, _satterthwaite_degrees(counts, cells, level))
+    low, high = count_intervals(
+        mean, error, level.confidence, _satterthwaite_degrees(counts, cells.sum_by_group, level)
+    )
     low, high = (np.where(error, *ends) for ends in zip(round_bounds(low, high), (low, high), strict=True))
     low, high = np.minimum(mean, np.maximum(low, least)), np.maximum(mean, np.minimum(high, most))
     rows = zip(cells.groups, *(part.tolist() for part in (mean, error, low, high)), strict=True)
     return [Estimate(*row) for row in rows]
 
 
-def _satterthwaite_degrees(counts: CountBounds, cells: AnswerCells, level: ConfidenceLevel) -> Floats:
-    """Return degrees of freedom of each error: nu (V / J)^2, nu of the part J that is judged (Satterthwaite 1946)."""
-    whole = cells.sum_by_group(counts.variance)
-    judged = whole if counts.judged is None else cells.sum_by_group(counts.judged)
+def _satterthwaite_degrees(counts: CountBounds, add: Callable[[Floats], Floats], level: ConfidenceLevel) -> Floats:
+    """Return degrees of freedom of each error: nu (V / J)^2, nu of the part J that is judged (Satterthwaite 1946).
+
+    ``add``: sums over cells.
+    """
+    whole = add(counts.variance)
+    judged = whole if counts.judged is None else add(counts.judged)
     share = np.divide(whole, judged, out=np.full_like(whole, LARGE), where=judged * LARGE > whole)
-    return level.degrees * np.maximum(share, 1.0) ** 2
+    return np.asarray(level.degrees * np.maximum(share, 1.0) ** 2)
 
 
 def _amount_figures(
@@ -536,7 +543,8 @@ def _amount_figures(
         mean = centre + above / number
         variance = spread / number**2 + (above / number**2) ** 2 * counted
     count = CountFigures(number, counted, fewest, room)
-    return bound_amount(query, (mean, variance), (least, most), count, level)
+    degrees = _satterthwaite_degrees(counts, lambda part: part[at].sum(keepdims=True), level)
+    return bound_amount(query, (mean, variance), (least, most), count, replace(level, degrees=float(degrees[0])))
 
 
 @dataclass(frozen=True)

@@ -229,7 +229,7 @@ def test_a_driver_that_is_killed_leaves_no_release(folder: Path) -> None:
 
 
 @pytest.mark.soak(part="spark")
-@pytest.mark.parametrize("rows", [10**6, 5 * 10**6])
+@pytest.mark.parametrize("rows", [10**6, 5 * 10**6, 10**7])
 def test_a_cluster_in_trouble_makes_the_same_release(tmp_path: Path, cluster: Cluster, rows: int) -> None:
     """A driver of 512 MB, 60 % of one value, an executor that is killed, and one that stalls: its tasks run twice."""
     people = write(tmp_path / "people.parquet", PEOPLE.format(rows=rows, share=6))
