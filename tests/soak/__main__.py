@@ -1,7 +1,8 @@
 """Runs one part: ``sh tests/soak.sh PART``, or ``python -m tests.soak PART`` in the test environment.
 
 A test belongs to a part by its mark ``soak(part="..")``. Whoever changes what a part guards runs it. Each takes at most
-20 minutes on two cores, but for ``papers``, which takes hours and goes on where it was stopped.
+20 minutes on two cores, but for ``spark``, which takes longer, and ``papers``, which takes hours and goes on where it
+was stopped.
 """
 
 from __future__ import annotations
