@@ -242,7 +242,7 @@ def _digest_catalog(catalog: CountingDatabase, schema: str) -> str:
     with catalog.open_tables(schema) as (db, names):
         if MANIFEST not in names:
             raise UsageError(f"schema {schema!r} has no table {MANIFEST!r}")
-        return digest_tables(db, names, COUNTED)
+        return digest_tables(db, names, COUNTED, ordered=False)
 
 
 def _scan_folder(target: Target, place: Path) -> StoredRelease:

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine import files
 from privsql.engine.files import Folder, fold_name, private
 from privsql.engine.open import open_locked
-from privsql.engine.sqlfiles import FLOATS, alias_as, column, fill, injective_text, table
+from privsql.engine.sqlfiles import FLOATS, alias_as, all_rows, column, injective_text, table
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -163,11 +164,13 @@ def _flush_path(path: Path) -> None:
 
 
 # Identity -------------------------------------------------------------------------------------------------------------
-# Check whether a target is occupied, and compute the digest that identifies a release in a schema.
+# Check whether a target is occupied, and compute the digest that identifies the tables of a release.
 
 MAIN = "main"  # the schema of a file that is a release
 COUNTED = "release"  # the database of an engine that counts a release where it lies
 HOLDER = "holder"  # the database as which a file is attached of which a schema is meant
+BATCH = 2**18  # rows that are digested at a time; another number gives other digests
+LENGTH = 16  # bytes of a table's digest
 
 
 def is_occupied(target: Target) -> bool:
@@ -189,32 +192,45 @@ def find_schema(db: Container, database: str, name: str) -> str | None:
     return name if name in listed else next((one for one in listed if fold_name(one) == fold_name(name)), None)
 
 
-def digest_rows(db: Relations, tables: Iterable[str], database: str) -> dict[str, str]:
-    """Return by table the number of rows and the sum of their hashes, whatever their order: the same on every engine.
+def digest_tables(
+    db: Relations, tables: Iterable[str], database: str, schema: str | None = None, *, ordered: bool = True
+) -> str:
+    """Return SHA-256 of tables by their names; ``ordered``: with the order in which their rows are stored.
 
-    Doubles, whose texts engines do not share, are left out.
+    Without it the digest is the same on every engine. Doubles, whose texts engines do not share, are left out then.
     """
-    digests = {}
-    for name in sorted(tables):
-        exact = [one for one in db.list_fields(table(name, database)) if one.type not in FLOATS]
-        hashed = db.hashed([injective_text(column(one.name), one.type) for one in exact])
-        hashes = exp.select(alias_as(exp.cast(hashed, "HUGEINT"), "h")).from_(table(name, database)).subquery("hashes")
-        counted = exp.select(exp.Count(this=exp.Star()), exp.Sum(this=column("h"))).from_(hashes)
-        digests[name] = ":".join(map(str, db.rows(counted)[0]))
-    return digests
-
-
-def digest_tables(db: Relations, tables: Iterable[str], database: str) -> str:
-    """Return SHA-256 of tables by their names, whatever the order of their rows."""
-    return hashlib.sha256(json.dumps(digest_rows(db, tables, database)).encode()).hexdigest()
+    digest = digest_table if ordered else _sum_rows
+    digests = {name: digest(db, table(name, database, schema)) for name in sorted(tables)}
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
 
 def digest_schema(db: Container, database: str, schema: str) -> str:
-    """Return SHA-256 of the tables of a schema, by their names, rows in the order in which they are stored."""
-    hasher, listed = hashlib.sha256(), db.list_relations(database)
-    for name in sorted(name for kind, place, name, _ in listed if (kind, place) == ("table", schema)):
-        hasher.update(hashlib.sha256(name.encode()).digest())
-        for (part,) in db.rows(fill("duckdb/folded", {"table": table(name, database, schema)})):
-            hasher.update(bytes.fromhex(part))
-        hasher.update(b"\0")
-    return hasher.hexdigest()
+    """Return the digest of all tables of a schema."""
+    listed = [name for kind, place, name, _ in db.list_relations(database) if (kind, place) == ("table", schema)]
+    return digest_tables(db, listed, database, schema)
+
+
+def _sum_rows(db: Relations, rows: exp.Table) -> str:
+    """Return the number of rows and the sum of their hashes."""
+    exact = [one for one in db.list_fields(rows) if one.type not in FLOATS]
+    hashed = db.hashed([injective_text(column(one.name), one.type) for one in exact])
+    hashes = exp.select(alias_as(exp.cast(hashed, "HUGEINT"), "h")).from_(rows).subquery("hashes")
+    counted = exp.select(exp.Count(this=exp.Star()), exp.Sum(this=column("h"))).from_(hashes)
+    return ":".join(map(str, db.rows(counted)[0]))
+
+
+def digest_table(db: Relations, rows: exp.Table) -> str:
+    """Return the number of rows and BLAKE2b over them: of every column which are NULL, and the values of the others."""
+    hasher, number = hashlib.blake2b(digest_size=LENGTH, person=b"privsql-content"), 0
+    with db.stream_batches(all_rows(rows), BATCH) as batches:
+        for batch in batches:
+            number += batch.num_rows
+            for values in batch.columns:
+                hasher.update(_serialize_values(values.is_null()))
+                hasher.update(_serialize_values(values.drop_null() if values.null_count else values))
+    return f"{number}:{hasher.hexdigest()}"
+
+
+def _serialize_values(values: pa.Array) -> memoryview:
+    """Return values as Arrow sends them, which is the same however they lie in memory."""
+    return memoryview(pa.record_batch([values], names=["v"]).serialize())

@@ -24,6 +24,7 @@ from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.model.manifest import PARAMETERS
+from privsql.releases.draft import digest_table
 
 if TYPE_CHECKING:
     from privsql.answers.bucket_model import BucketModel
@@ -154,12 +155,8 @@ class NumberedRecords:
 
     def digest(self) -> str:
         """Return SHA-256 of both tables, rows in the order in which they are stored."""
-        hasher = hashlib.sha256()
-        for one in self.tables:
-            for (part,) in self.db.rows(fill("duckdb/folded", {"table": one})):
-                hasher.update(bytes.fromhex(part))
-            hasher.update(b"\0")
-        return hasher.hexdigest()
+        parts = [digest_table(self.db, one) for one in self.tables]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     def name(self) -> str:
         """Return a name that tells these tables from others at once; a digest that nobody must trust."""

@@ -324,7 +324,7 @@ def _stage_release(publication: Publication, draft: StagedDraft) -> _MadeRelease
     _require_checks_hold(results)
     summary = ReleaseSummary.make(release, list_bounds(release, examined=True), refuse_learning(release))
     publication.read_tables(stage, release.tables)
-    draft.release, digest = release, digest_tables(stage, release.stated_tables, "release")
+    draft.release, digest = release, digest_tables(stage, release.stated_tables, "release", ordered=False)
     warnings = _list_warnings(release, source, risk)
     return _MadeRelease(facts, results, draft.folder / spec.name, warnings, summary, digest)
 

@@ -128,7 +128,7 @@ class LedgerEntry:
     delta: str = "0"
     rho: str | None = None  # what it spends if it is zero-concentrated differentially private
     withdrawn: bool = False
-    content: dict[str, str] = field(default_factory=dict)  # a fingerprint of every table, where a repeat is the same
+    content: str = ""  # the digest of its tables, which a repeat has, too
     setting: dict[str, Any] | None = None  # what its search found, which a repeat takes
     replaces: int | None = None  # the release that lay at its target
     draft: str = ""  # the folder in which it grew, which is there as long as its process is

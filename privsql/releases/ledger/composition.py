@@ -20,6 +20,7 @@ from privsql.exact import fraction_text
 from privsql.keyed_random import key_file, system_key
 from privsql.mechanisms.contract import BudgetComposition, GroupComposition, Unit
 from privsql.releases.contents import digest_release
+from privsql.releases.draft import digest_tables
 from privsql.releases.ledger.book import (
     SUBJECTS,
     VARIABLE,
@@ -42,7 +43,6 @@ from privsql.releases.ledger.publication import (
     Publication,
     extract_request,
     find_unwritten_events,
-    fingerprint_tables,
     select_entries,
 )
 from privsql.releases.ledger.subjects import TRACES, Subjects
@@ -311,7 +311,7 @@ class GroupLedger(Publication):
     findings: LedgerFindings = field(init=False)
     subjects: Subjects = field(init=False)
     verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
-    content: dict[str, str] = field(default_factory=dict, init=False)
+    content: str = field(default="", init=False)
     is_publishing: bool = field(default=False, init=False)
 
     def compare_earlier(self) -> None:
@@ -454,8 +454,8 @@ class GroupLedger(Publication):
     # Writing ---
 
     def read_tables(self, db: Relations, tables: Columns) -> None:
-        """Take a fingerprint of every table: the same release again has the same."""
-        self.content = fingerprint_tables(db, tables, "release")
+        """Take the digest of the tables: the same release again has the same."""
+        self.content = digest_tables(db, tables, "release", ordered=db.keeps_order)
 
     def record_release(self, path: Path, facts: Facts) -> None:
         """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""

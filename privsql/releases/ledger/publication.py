@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
@@ -11,16 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from sqlglot import exp
-
 from privsql.engine.files import fold_name
 from privsql.engine.open import open_locked
-from privsql.engine.sqlfiles import column, table
 from privsql.errors import PrivsqlError
 from privsql.mechanisms.contract import BudgetComposition
 from privsql.releases.contents import digest_release
-from privsql.releases.draft import HOLDER, MAIN, digest_rows, digest_tables, is_occupied, sweep_drafts
+from privsql.releases.draft import HOLDER, MAIN, digest_tables, is_occupied, sweep_drafts
 from privsql.releases.ledger.book import (
     LedgerEntry,
     find_promised_person,
@@ -43,41 +38,6 @@ if TYPE_CHECKING:
     from privsql.releases.ledger.book import Book, Event
     from privsql.source.spec import Spec
     from privsql.source.table import PersonChoice
-
-# Fingerprints ---------------------------------------------------------------------------------------------------------
-# Fingerprints of the tables of a release, by which a repeated release is recognised.
-
-BATCH = 2**18  # rows that are read at a time; another number gives other fingerprints
-LENGTH = 16  # bytes of a digest
-
-
-def fingerprint_tables(db: Relations, tables: Columns, database: str) -> dict[str, str]:
-    """Return by table the number of rows and a digest of them, in the order in which they are stored, if any."""
-    if not db.keeps_order:
-        return digest_rows(db, tables, database)
-    fingerprints = {}
-    for name, columns in tables.items():
-        stored = exp.select(*(column(key) for key, _ in columns)).from_(table(name, database))
-        with db.stream_batches(stored, BATCH) as rows:
-            fingerprints[name] = fingerprint_rows(rows)
-    return fingerprints
-
-
-def fingerprint_rows(rows: pa.RecordBatchReader) -> str:
-    """Return the number of rows and BLAKE2b over them: of every column which are NULL, and the values of the others."""
-    hasher, number = hashlib.blake2b(digest_size=LENGTH, person=b"privsql-content"), 0
-    for batch in rows:
-        number += batch.num_rows
-        for values in batch.columns:
-            hasher.update(_serialize_values(values.is_null()))
-            hasher.update(_serialize_values(values.drop_null() if values.null_count else values))
-    return f"{number}:{hasher.hexdigest()}"
-
-
-def _serialize_values(values: pa.Array) -> memoryview:
-    """Values as Arrow sends them, which is the same however they lie in memory."""
-    return memoryview(pa.record_batch([values], names=["v"]).serialize())
-
 
 # Unfinished releases --------------------------------------------------------------------------------------------------
 # Releases whose process was killed after it had written them into the ledger: did they come into place?
@@ -192,9 +152,8 @@ class PublicationRequest:
         """Return the digest of the release at its target, from the file or folder that becomes it."""
         if self.digest is None and self.spec.target.catalog is not None:
             with open_locked({HOLDER: path}, home=HOLDER) as db:
-                return digest_tables(
-                    db, [name for kind, _, name, _ in db.list_relations(HOLDER) if kind == "table"], HOLDER
-                )
+                tables = [name for kind, _, name, _ in db.list_relations(HOLDER) if kind == "table"]
+                return digest_tables(db, tables, HOLDER, ordered=False)
         return self.digest or digest_release(Target(path, None if self.spec.release.schema_ is None else MAIN))
 
     def find_replaced(self, book: Book) -> LedgerEntry | None:
@@ -271,7 +230,7 @@ class Publication(ABC):
         """Compare, refuse what no guarantee covers, and spend the budget of the release."""
 
     def read_tables(self, db: Relations, tables: Columns) -> None:  # noqa: B027 (only what can be made again)
-        """Take what identifies the tables of the release, which lie in database ``release``."""
+        """Take the digest of the tables of the release, which lie in database ``release``."""
 
     @abstractmethod
     def record_release(self, path: Path, facts: Facts) -> None:
