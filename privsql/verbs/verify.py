@@ -21,7 +21,7 @@ from privsql.mechanisms.contract import BudgetComposition, CrossReleaseChecks, G
 from privsql.model.manifest import Check, run_checks
 from privsql.releases.contents import LEFTOVERS, admit_release, check_statistics, digest_release, locate_release
 from privsql.releases.draft import HOLDER
-from privsql.releases.ledger.book import known_values, open_for_reading, subjects_query
+from privsql.releases.ledger.book import SUBJECTS, known_values, open_for_reading, rows_of
 from privsql.releases.ledger.composition import repeat_choice, require_ledger
 from privsql.releases.opened import RELEASE, Release, attach_release, open_releases, refuse_target, write_copy
 from privsql.releases.statements import SCHEMA_NOTE, examine_release, has_same_choice, measure_facts
@@ -326,7 +326,7 @@ def _check_by_record(targets: Sequence[Target], ledger: Path, last: AttachedRele
             raise UsageError(f"{strange} is not in the ledger {ledger}")
         entries = sorted({entry.number: entry for entry in listed if entry}.values(), key=lambda entry: entry.number)
         for entry in entries:
-            db.create_view(f"members_{entry.number}", subjects_query(entry))
+            db.create_view(f"members_{entry.number}", rows_of(entry, SUBJECTS))
         members = [LedgerRelease(entry.number, temp_table(f"members_{entry.number}")) for entry in entries]
         known = known_values(entries, manifest.sensitive[0].type)
         return run_checks(db, _comparison_rule(last).by_record(db, members, known, manifest))

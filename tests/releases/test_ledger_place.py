@@ -277,10 +277,10 @@ def test_an_entry_without_a_field_is_damaged() -> None:
     names = [one.name for one in fields(book.LedgerEntry)]
     whole = dict.fromkeys(names, 1) | {"source": [], "numbering": [], "histograms": []}
     whole["rows"] = {"records": 1, "once": 1, "twice": 0, "fingerprint": "1"}
-    assert len(book.replay_events([("release", whole)]).entries) == 1
+    assert len(book.Book.from_events([("release", whole)]).entries) == 1
     for name in names:
         with pytest.raises(EngineError, match="damaged"):
-            book.replay_events([("release", {key: value for key, value in whole.items() if key != name})])
+            book.Book.from_events([("release", {key: value for key, value in whole.items() if key != name})])
 
 
 @pytest.mark.slow

@@ -21,13 +21,13 @@ from privsql import system
 from privsql.dp_random import concentrated_epsilon
 from privsql.engine.files import fold_name, private
 from privsql.engine.open import log_of, open_scratch
-from privsql.engine.sqlfiles import DIALECT, Field, Holes, all_rows, column, fill, table, temp_table
+from privsql.engine.sqlfiles import DIALECT, Field, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import key_file
 from privsql.mechanisms.contract import BudgetComposition, Unit
 from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.evidence import Histogram, RecordSummary
-from privsql.source.records import is_same_source
+from privsql.source.records import is_same_source, known_as
 from privsql.system import __version__
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Container, EngineSession
     from privsql.keyed_random import Key
+    from privsql.mechanisms.contract import Composition
     from privsql.source.spec import Spec
 
 # Events ---------------------------------------------------------------------------------------------------------------
@@ -47,6 +48,92 @@ if TYPE_CHECKING:
 FORMAT = 1  # development code wrote others, which are not read
 Event = tuple[str, dict[str, Any]]  # kind and what it says
 PRIVATE = ("rows", "content", "setting", "draft", "out", "numbering", "histograms")  # what no output shows
+STORED = {"table", "query", "id", "id_space", "person", "persons", "name"}  # of the source in a specification
+LEFT_OUT: dict[str, Any] = {
+    "source": True,
+    "ledger": True,
+    "release": {"to", "schema_", "purpose", "recipient", "contact"},
+}
+ROLES = ("quasi_identifiers", "sensitive", "categories")  # lists of published columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerRequest:
+    """What a publisher asks for, as a ledger stores it: the specification without where its source and release lie."""
+
+    name: str
+    target: str
+    mechanism: str
+    algorithm: str
+    subject: str  # the column that names the records, "" for none
+    spec: dict[str, Any]
+    source: tuple[str, ...]  # what the source is called
+
+    @staticmethod
+    def from_spec(spec: Spec) -> LedgerRequest:
+        """Return what a specification asks for."""
+        parts: dict[str, Any] = json.loads(spec.model_dump_json(exclude=LEFT_OUT))
+        parts["source"] = spec.source.model_dump(mode="json", include=STORED, exclude_none=True)
+        return LedgerRequest(
+            name=spec.name,
+            target=str(spec.target.resolve()),
+            mechanism=spec.mechanism.kind,
+            algorithm=spec.mechanism.algorithm,
+            subject=fold_name(spec.source.id or ""),
+            spec=parts,
+            source=known_as(spec.source),
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the published columns in the order of the specification, with how values are made coarser."""
+        return list_published(self.spec["columns"])
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Return the names of these columns in the source."""
+        return list_names(self.spec["columns"])
+
+    @property
+    def person_column(self) -> str:
+        """Return the column that names persons, "" for none."""
+        return fold_name(self.spec["source"].get("person") or "")
+
+    @property
+    def promised_person(self) -> str | None:
+        """Return the column of persons of whom something is promised, with one record each; None for records."""
+        return None if self.spec["source"].get("persons") == "count" else self.person_column or None
+
+    def find_space(self, kind: str) -> str | None:
+        """Return what ids are stated to belong to, or persons where records have no ids."""
+        stated: str | None = self.spec["source"].get("id_space")
+        return stated if kind == "ids" or not self.subject else None
+
+    @property
+    def determining_parts(self) -> list[Any]:
+        """Return the parts that determine a release, besides the records and the key."""
+        order = self.spec.get("release", {}).get("order") or "stream"
+        return [self.spec["columns"], self.spec["mechanism"], *([order] if order != "stream" else [])]
+
+    @property
+    def composition(self) -> Composition:
+        """Return how releases by its algorithm combine with others."""
+        return get_mechanism(self.mechanism).select_variant(self.algorithm).composition
+
+    @property
+    def unit(self) -> Unit | None:
+        """Return what its budget protects; None where releases compose otherwise."""
+        composition = self.composition
+        return composition.unit if isinstance(composition, BudgetComposition) else None
+
+    def is_of(self, source: Iterable[str]) -> bool:
+        """Return whether it is of a source."""
+        return is_same_source(self.source, tuple(source))
+
+
+def list_names(columns: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the published columns of a specification."""
+    return tuple(name for key in ROLES for name in columns.get(key, ()))
 
 
 def list_published(columns: Mapping[str, Any]) -> tuple[str, ...]:
@@ -60,23 +147,7 @@ def list_published(columns: Mapping[str, Any]) -> tuple[str, ...]:
         for name, how in columns.get(key, {}).items():
             coarser.setdefault(fold_name(name), {})[key] = how
     more = {name: f" {json.dumps(how, sort_keys=True)}" for name, how in coarser.items()}
-    return tuple(f"{name}{more.get(fold_name(name), '')}" for name in list_column_names(columns))
-
-
-def list_column_names(columns: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the published columns."""
-    return tuple(name for key in ("quasi_identifiers", "sensitive", "categories") for name in columns.get(key, ()))
-
-
-def find_promised_person(source: Mapping[str, Any]) -> str | None:
-    """Return the column of persons of whom the release promises something, with one record each; else None.
-
-    >>> find_promised_person({"person": "Patient", "persons": "one"})
-    'patient'
-    >>> find_promised_person({"person": "patient", "persons": "count"})
-    """
-    person = source.get("person")
-    return None if person is None or source.get("persons") == "count" else fold_name(person)
+    return tuple(f"{name}{more.get(fold_name(name), '')}" for name in list_names(columns))
 
 
 @dataclass(frozen=True)
@@ -102,18 +173,11 @@ def compose_spending(parts: Iterable[Spending]) -> Spending:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LedgerEntry:
+class LedgerEntry(LedgerRequest):
     """One release in the ledger. ``composes`` says what it and its predecessors guarantee together."""
 
     number: int
     made: str
-    name: str
-    target: str
-    mechanism: str
-    algorithm: str
-    subject: str  # the column that names the records, "" for none
-    spec: dict[str, Any]
-    source: tuple[str, ...]  # what the source is called
     key: str
     composes: str
     allowed: bool
@@ -134,13 +198,27 @@ class LedgerEntry:
     draft: str = ""  # the folder in which it grew, which is there as long as its process is
     out: bool = True  # whether it has come into place, as far as is known
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
-        return {key: value for key, value in asdict(self).items() if key not in PRIVATE}
+    @staticmethod
+    def from_request(request: LedgerRequest, **fields: Any) -> LedgerEntry:
+        """Return the entry of a request; ``fields``: all that it does not say."""
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        return LedgerEntry(**vars(request), made=made, **fields)
+
+    @staticmethod
+    def from_event(fields: Mapping[str, Any]) -> LedgerEntry:
+        """Return the entry that an event has written down."""
+        known = {one.name: fields[one.name] for one in dataclass_fields(LedgerEntry)}
+        known |= {key: tuple(fields[key]) for key in ("source", "numbering")}
+        known["histograms"] = tuple(Histogram(**one) for one in fields["histograms"])
+        return LedgerEntry(**{**known, "rows": RecordSummary(**fields["rows"])})
 
     def as_event(self) -> Event:
         """Return the event that writes it down."""
         return "release", asdict(self)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of ``--json``."""
+        return {key: value for key, value in asdict(self).items() if key not in PRIVATE}
 
     @property
     def spending(self) -> Spending | None:
@@ -150,87 +228,87 @@ class LedgerEntry:
         return Spending(Fraction(self.epsilon), Fraction(self.delta), None if self.rho is None else Fraction(self.rho))
 
     @property
-    def unit(self) -> Unit | None:
-        """Return what its budget protects; None where releases compose otherwise."""
-        composition = get_mechanism(self.mechanism).select_variant(self.algorithm).composition
-        return composition.unit if isinstance(composition, BudgetComposition) else None
-
-    @property
     def label(self) -> str:
         """For messages."""
         return f"release {self.number} ({self.name}, {self.mechanism})"
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the published columns in the order of the specification."""
-        return list_published(self.spec["columns"])
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Return the names of these columns in the source."""
-        return list_column_names(self.spec["columns"])
-
-    @property
-    def person_column(self) -> str:
-        """Return the column that names persons, "" for none."""
-        return fold_name(self.spec["source"].get("person") or "")
-
-    @property
-    def id_space(self) -> str | None:
-        """Return what its ids belong to, if its publisher states it."""
-        space: str | None = self.spec["source"].get("id_space")
-        return space
-
-    @property
-    def promised_person(self) -> str | None:
-        """Return the column of persons of whom the release promises something; None for records."""
-        return find_promised_person(self.spec["source"])
-
-    def is_of(self, source: Iterable[str]) -> bool:
-        """Return whether it is a release of a source."""
-        return is_same_source(self.source, tuple(source))
-
 
 @dataclass(frozen=True)
 class Book:
-    """A ledger as it was read: how many ``events``, the releases, oldest first, and the caps by source."""
+    """A ledger as it was read: how many ``events``, releases by number, and caps and other ledgers by source."""
 
     events: int = 0
-    entries: tuple[LedgerEntry, ...] = ()
+    releases: dict[int, LedgerEntry] = field(default_factory=dict)
     caps: dict[tuple[str, ...], Fraction] = field(default_factory=dict)
-    elsewhere: dict[tuple[str, ...], Path] = field(default_factory=dict)  # by source, the last to move first
+    elsewhere: dict[tuple[str, ...], Path] = field(default_factory=dict)
+
+    @staticmethod
+    def from_events(events: Sequence[Event]) -> Book:
+        """Return the ledger that events make; ``EngineError`` if they are damaged, or of another format."""
+        try:
+            return replace(Book().with_events(events), events=len(events))
+        except (KeyError, TypeError, ValueError) as error:
+            raise EngineError(
+                "the ledger is damaged; if a development version of privsql wrote it, move it away and publish anew"
+            ) from error
+
+    def with_events(self, events: Sequence[Event]) -> Book:
+        """Return the book after events that are not among its own yet."""
+        book = Book(self.events, dict(self.releases), dict(self.caps), dict(self.elsewhere))
+        for kind, fields in events:
+            book._take_event(kind, fields)
+        return book
+
+    def _take_event(self, kind: str, fields: Mapping[str, Any]) -> None:
+        match kind:
+            case "ledger":
+                _require_format(fields)
+            case "release":
+                self.releases[fields["number"]] = LedgerEntry.from_event(fields)
+            case "made":
+                self._change_entry(fields, digest=fields["digest"])
+            case "out":
+                self._change_entry(fields, out=True)
+            case "withdrawn":
+                self._change_entry(fields, withdrawn=True)
+            case "cap":
+                self.caps[tuple(fields["source"])] = Fraction(fields["epsilon"])
+            case "elsewhere":
+                self.elsewhere.pop(tuple(fields["source"]), None)  # the last one stands last
+                self.elsewhere[tuple(fields["source"])] = Path(fields["database"])
+            case _:
+                raise ValueError(kind)
+
+    def _change_entry(self, fields: Mapping[str, Any], **changes: Any) -> None:
+        self.releases[fields["number"]] = replace(self.releases[fields["number"]], **changes)
+
+    @property
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """Return the releases, oldest first."""
+        return tuple(self.releases.values())
 
     @property
     def next_number(self) -> int:
         """Return the number of the next release."""
-        return max((entry.number for entry in self.entries), default=0) + 1
+        return max(self.releases, default=0) + 1
 
     @property
     def live_entries(self) -> list[LedgerEntry]:
         """Return the releases that are not withdrawn."""
         return [entry for entry in self.entries if not entry.withdrawn]
 
-    def with_events(self, events: Iterable[Event]) -> Book:
-        """Return the book after releases have come into place or were withdrawn."""
-        known = {entry.number: entry for entry in self.entries}
-        for kind, fields in events:
-            known[fields["number"]] = _mark_entry(known[fields["number"]], kind)
-        return replace(self, entries=tuple(known.values()))
-
-    def list_of_source(self, source: Iterable[str]) -> list[LedgerEntry]:
+    def list_of_source(self, source: Sequence[str]) -> list[LedgerEntry]:
         """Return the releases of a source, those that were withdrawn among them."""
-        names = tuple(source)
-        return [entry for entry in self.entries if entry.is_of(names)]
+        return [entry for entry in self.entries if entry.is_of(source)]
 
-    def find_other_ledger(self, source: Iterable[str]) -> Path | None:
-        """Return the other ledger in which the releases of a source stand."""
-        names = tuple(source)
-        return next((path for of, path in self.elsewhere.items() if is_same_source(of, names)), None)
+    def find_other_ledger(self, source: Sequence[str]) -> Path | None:
+        """Return the other ledger in which the releases of a source stand, the last one that was named."""
+        others = [path for of, path in self.elsewhere.items() if is_same_source(of, source)]
+        return others[-1] if others else None
 
-    def find_cap(self, source: Iterable[str]) -> Fraction | None:
+    def find_cap(self, source: Sequence[str]) -> Fraction | None:
         """Return the cap of a source, the smallest of those of the sources that it shares; None for no limit."""
-        names = tuple(source)
-        return min((cap for of, cap in self.caps.items() if is_same_source(of, names)), default=None)
+        return min((cap for of, cap in self.caps.items() if is_same_source(of, source)), default=None)
 
 
 def sum_epsilons(entries: Iterable[LedgerEntry]) -> Fraction:
@@ -241,36 +319,6 @@ def sum_epsilons(entries: Iterable[LedgerEntry]) -> Fraction:
     return max((compose_spending(parts).epsilon for parts in units.values()), default=Fraction(0))
 
 
-def replay_events(events: Sequence[Event]) -> Book:
-    """Return the ledger that events make; ``EngineError`` if they are damaged, or of another format."""
-    entries: dict[int, LedgerEntry] = {}
-    caps: dict[tuple[str, ...], Fraction] = {}
-    elsewhere: dict[tuple[str, ...], Path] = {}
-    try:
-        for kind, fields in events:
-            match kind:
-                case "ledger":
-                    _require_format(fields)
-                case "release":
-                    entries[fields["number"]] = _parse_entry(fields)
-                case "made":
-                    entries[fields["number"]] = replace(entries[fields["number"]], digest=fields["digest"])
-                case "out" | "withdrawn":
-                    entries[fields["number"]] = _mark_entry(entries[fields["number"]], kind)
-                case "cap":
-                    caps[tuple(fields["source"])] = Fraction(fields["epsilon"])
-                case "elsewhere":
-                    elsewhere.pop(tuple(fields["source"]), None)
-                    elsewhere = {tuple(fields["source"]): Path(fields["database"]), **elsewhere}
-                case _:
-                    raise ValueError(kind)
-    except (KeyError, TypeError, ValueError) as error:
-        raise EngineError(
-            "the ledger is damaged; if a development version of privsql wrote it, move it away and publish anew"
-        ) from error
-    return Book(len(events), tuple(entries[number] for number in sorted(entries)), caps, elsewhere)
-
-
 def _require_format(fields: Mapping[str, Any]) -> None:
     """Raise ``EngineError`` for a ledger of another format than that of this version."""
     if fields["format"] != FORMAT:
@@ -278,17 +326,6 @@ def _require_format(fields: Mapping[str, Any]) -> None:
             f"the ledger is of format {fields['format']}, and this version of privsql reads format {FORMAT}; "
             "move the ledger away and publish anew"
         )
-
-
-def _mark_entry(entry: LedgerEntry, kind: str) -> LedgerEntry:
-    return replace(entry, withdrawn=True) if kind == "withdrawn" else replace(entry, out=True)
-
-
-def _parse_entry(fields: dict[str, Any]) -> LedgerEntry:
-    known = {one.name: fields[one.name] for one in dataclass_fields(LedgerEntry)}
-    known |= {key: tuple(fields[key]) for key in ("source", "numbering")}
-    histograms = tuple(Histogram(**one) for one in fields["histograms"])
-    return LedgerEntry(**{**known, "rows": RecordSummary(**fields["rows"]), "histograms": histograms})
 
 
 # The place ------------------------------------------------------------------------------------------------------------
@@ -503,7 +540,7 @@ def read_book(db: Container, path: Path) -> Book:
     except UsageError as error:  # there is no such table
         raise EngineError(f"{path}: is not a ledger") from error
     try:
-        return replay_events([(kind, json.loads(text)) for kind, text in events])
+        return Book.from_events([(kind, json.loads(text)) for kind, text in events])
     except EngineError as error:
         raise EngineError(f"{path}: {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
@@ -521,32 +558,15 @@ def write_events(db: EngineSession, known: Book, *events: Event) -> None:
     db.drop("events")
 
 
-def write_hashes(db: EngineSession, number: int, hashes: exp.Table, into: exp.Table) -> None:
-    """Add the rows of a release to ``SKETCHES`` (hash, records) or ``NAMES`` (kind, name)."""
+def add_rows(db: EngineSession, into: exp.Table, number: int, rows: exp.Expr) -> None:
+    """Add rows of a release to a table of the attached ledger."""
     names = [one.split()[0] for one in COLUMNS[into].split(", ")[1:]]
-    rows = exp.select(exp.Literal.number(number), *map(column, names)).from_(hashes)
-    db.append_rows(into.name, rows, into=LEDGER)
+    db.append_rows(into.name, exp.select(exp.Literal.number(number), *map(column, names)).from_(rows), into=LEDGER)
 
 
-def write_subjects(db: EngineSession, number: int, assigned: exp.Table | exp.Subquery, bid: exp.Expr) -> None:
-    """Add the records of a release that are followed: ``assigned`` are their traces; ``bid``: the group of each."""
-    holes = {"assigned": assigned, "number": exp.Literal.number(number), "bid": bid}
-    db.append_rows(SUBJECTS.name, fill("ledger/written", holes), into=LEDGER)
-
-
-def subjects_query(entry: LedgerEntry) -> exp.Query:
-    """Return the records of a release in the attached ledger that are followed: (id, trace, bid, value)."""
-    return fill("ledger/subjects", {"subjects": SUBJECTS, "number": exp.Literal.number(entry.number)})
-
-
-def marks_of(entry: LedgerEntry, kind: str) -> exp.Query:
-    """Return the marks of a release in the attached ledger beside its ids or persons: (name, field, mark)."""
-    holes: Holes = {
-        "marks": MARKS,
-        "number": exp.Literal.number(entry.number),
-        "kind": exp.Literal.string(kind),
-    }
-    return fill("ledger/marked", holes)
+def rows_of(entry: LedgerEntry, rows: exp.Table) -> exp.Select:
+    """Return the rows of a release in a table of the attached ledger."""
+    return all_rows(rows).where(column("number").eq(entry.number))
 
 
 def known_values(entries: Sequence[LedgerEntry], kind: str) -> exp.Query:

@@ -9,23 +9,21 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sqlglot import exp
 
 from privsql.engine.files import fold_name
 from privsql.engine.open import open_scratch
-from privsql.engine.remote import stream_positions
-from privsql.engine.sqlfiles import Holes, column, fill, temp_table
+from privsql.engine.sqlfiles import Holes, fill
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.keyed_random import key_file, system_key
-from privsql.mechanisms.contract import BudgetComposition, GroupComposition, Unit
+from privsql.mechanisms.contract import BudgetComposition, GroupComposition
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import digest_tables
 from privsql.releases.ledger.book import (
     SUBJECTS,
     VARIABLE,
+    LedgerEntry,
     Spending,
-    as_plain_json,
     compose_spending,
     default_path,
     get_secret,
@@ -35,16 +33,11 @@ from privsql.releases.ledger.book import (
     open_for_writing,
     path_of,
     replay_wal,
+    rows_of,
     select_releases,
-    subjects_query,
     write_events,
 )
-from privsql.releases.ledger.publication import (
-    Publication,
-    extract_request,
-    find_unwritten_events,
-    select_entries,
-)
+from privsql.releases.ledger.publication import Publication, UnrecordedPublication, find_unwritten_events
 from privsql.releases.ledger.subjects import TRACES, Subjects
 from privsql.source.records import join_names, known_as
 from privsql.source.table import PersonChoice
@@ -58,15 +51,43 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import EngineSession, Relations
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Columns
+    from privsql.mechanisms.contract import Columns, Unit
     from privsql.model.manifest import Manifest
     from privsql.model.parameters import Facts, Parameters
     from privsql.model.records import Records
-    from privsql.releases.ledger.book import Book, Event, LedgerEntry
+    from privsql.releases.ledger.book import Book, Event, LedgerRequest
     from privsql.releases.ledger.evidence import Verdict
     from privsql.releases.ledger.publication import PublicationRequest
     from privsql.source.spec import Spec
     from privsql.source.targets import Target
+
+ALLOWED = "composition allowed by the publisher: "  # before what a release says of it
+ANYWAY = "allow_composition=True publishes anyway, and the release says so"
+
+
+@dataclass
+class RecordedPublication(Publication):
+    """A publication that the ledger knows of, with the releases of the same people."""
+
+    subjects: Subjects = field(init=False)
+    verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
+    crossing: list[LedgerEntry] = field(default_factory=list, init=False)  # whose budgets protect something else
+
+    def _judge_entries(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+        """Return those of some releases that hold the same people, under whatever name."""
+        self.verdicts = self.subjects.judge_entries(entries)
+        return [entry for entry in entries if self.verdicts[entry.number].is_same]
+
+    def _explain_crossing(self) -> list[str]:
+        """Return what this release says of earlier ones whose budgets protect something else.
+
+        ``GuaranteeError`` for a value's budget beside none, and for anything else unless composition is allowed.
+        """
+        sentences = explain_crossing(self.request.stated.unit, self.crossing)
+        if sentences and not self.request.allow:
+            raise GuaranteeError(f"{sentences[-1]}; {ANYWAY}")
+        return [f"{ALLOWED}{one}" for one in sentences]
+
 
 # Budget ---------------------------------------------------------------------------------------------------------------
 # The privacy budget of a source: the epsilons of its differentially private releases add up.
@@ -96,19 +117,15 @@ BESIDE = {
 }
 
 
-def explain_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], *, allow: bool) -> list[str]:
+def explain_crossing(unit: Unit | None, entries: Sequence[LedgerEntry]) -> list[str]:
     """Return what a release says of earlier ones, of the same people, whose budgets protect something else.
 
-    ``GuaranteeError`` for a value's budget beside none, and for anything else unless composition is allowed.
+    ``GuaranteeError`` for a value's budget beside none.
     """
-    crossing = [one for one in entries if one.unit != unit]
-    last = next((one for one in crossing if {one.unit, unit} == {"value", None}), None)
+    last = next((one for one in entries if {one.unit, unit} == {"value", None}), None)
     if last is not None:
         raise GuaranteeError(UNBOUNDED.format(label=last.label, number=last.number))
-    said = [BESIDE[frozenset({one.unit, unit})].format(label=one.label) for one in crossing]
-    if said and not allow:
-        raise GuaranteeError(f"{said[-1]}; allow_composition=True publishes anyway, and the release says so")
-    return [f"composition allowed by the publisher: {one}" for one in said]
+    return [BESIDE[frozenset({one.unit, unit})].format(label=one.label) for one in entries]
 
 
 def require_names(spec: Spec) -> None:
@@ -121,58 +138,24 @@ def require_names(spec: Spec) -> None:
 
 
 @dataclass
-class BudgetLedger(Publication):
+class BudgetPublication(RecordedPublication):
     """A publication that spends a budget, which is gone before anything is drawn, whatever becomes of the release."""
 
-    subjects: Subjects = field(init=False)
-    verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
-    earlier: list[LedgerEntry] = field(default_factory=list, init=False)  # releases that share the budget
-    crossing: list[LedgerEntry] = field(default_factory=list, init=False)  # whose budget protects something else
+    earlier: list[Spending] = field(default_factory=list, init=False)  # of the same budget
     cap: Fraction | None = field(default=None, init=False)
-    fresh: Key = field(default_factory=system_key, init=False)
-
-    @property
-    def epsilon(self) -> Fraction:
-        """Return what this release spends."""
-        return self.spending.epsilon
-
-    @property
-    def composition(self) -> BudgetComposition[Any]:
-        """Return the mechanism's composition."""
-        composition = self.request.spec.implementation.composition
-        if not isinstance(composition, BudgetComposition):
-            raise TypeError(self.request.spec.mechanism.kind)
-        return composition
 
     @property
     def spending(self) -> Spending:
-        """Return what this release spends, delta and rho included."""
-        params, composition = self.request.spec.mechanism, self.composition
+        """Return what this release spends."""
+        params, composition = self.request.spec.mechanism, self.request.spec.implementation.composition
+        if not isinstance(composition, BudgetComposition):
+            raise TypeError(params.kind)
         return Spending(composition.epsilon(params), composition.delta(params), composition.rho(params))
-
-    @property
-    def shared(self) -> list[Spending]:
-        """Return what earlier releases have spent of the unit's budget: of presence a value takes it twice."""
-        twice = [one.spending for one in self.crossing if one.spending is not None and self.composition.unit == "value"]
-        if any(one.delta for one in twice):
-            raise GuaranteeError("a release with delta is of the same people; a value has no pure epsilon then")
-        own = [one.spending for one in self.earlier if one.spending is not None and one not in self.crossing]
-        return [*own, *(Spending(2 * one.epsilon) for one in twice)]
-
-    @property
-    def before(self) -> Fraction:
-        """Return the epsilon that earlier releases have spent together."""
-        return compose_spending(self.shared).epsilon
 
     @property
     def together(self) -> Spending:
         """Return what the earlier releases and this one spend together."""
-        return compose_spending([*self.shared, self.spending])
-
-    @property
-    def key(self) -> Key:
-        """For what is not noise; the noise of a release is never repeated."""
-        return self.request.key or self.fresh
+        return compose_spending([*self.earlier, self.spending])
 
     def compare_earlier(self) -> None:
         """Find what was spent, and the cap."""
@@ -190,72 +173,83 @@ class BudgetLedger(Publication):
         self.subjects = Subjects(self.db, self.source, self.request, chains=False)
         with open_for_writing(self.db, self.request.ledger_path) as book:
             others = self._take_budget(book)
-            self.statements = explain_crossing(self.composition.unit, self.crossing, allow=self.request.allow)
-            self._require_fitting(len(book.list_of_source(self.request.source_names)) + len(others))
+            crossing = self._explain_crossing()
+            self._require_fitting()
             if others and not self.request.allow:
                 last, why = others[-1], self.verdicts[others[-1].number].why
                 raise GuaranteeError(
                     f"these records are in {last.label} already, under another name ({why}), and share its budget; "
                     f"it is source.name = {join_names(last.source)!r}"
                 )
-            self.subjects.names.prepare_marks()
-            self._spend_epsilon(book, others)
+            allowed = [f"{ALLOWED}these records are in {one.label} of {join_names(one.source)}" for one in others]
+            self._spend_epsilon(book, [*allowed, *crossing], allowed=bool(others))
 
     def _take_budget(self, book: Book) -> list[LedgerEntry]:
         """Take what was spent and the cap from a book, attached; releases of these records under another name."""
+        stated, ledger = self.request.stated, self.request.spec.ledger
         self.replaced = self.request.find_replaced(book)
-        same_name = book.list_of_source(self.request.source_names)
-        private = [one for one in book.entries if one.epsilon is not None]
-        self.verdicts = self.subjects.judge_entries([entry for entry in private if entry not in same_name])
-        others = [entry for entry in private if entry.number in self.verdicts and self.verdicts[entry.number].is_same]
-        self.earlier = [*same_name, *others]
-        live = [one for one in book.live_entries if one != self.replaced and one.unit != self.composition.unit]
-        judged = self.subjects.judge_entries(live)
-        self.crossing = [one for one in live if judged[one.number].is_same]
-        self.earlier = [one for one in self.earlier if one.unit == self.composition.unit or one.epsilon is None]
-        others = [one for one in others if one in self.earlier]
-        stated_cap = self.request.spec.ledger.epsilon if self.request.spec.ledger is not None else None
-        sources = (self.request.source_names, *(entry.source for entry in others))
-        caps = [stated_cap, *map(book.find_cap, sources)]
+        live = [one for one in book.live_entries if one != self.replaced]
+        sharing = [one for one in book.entries if one.unit == stated.unit]  # what was withdrawn was spent
+        same = self._judge_entries([*sharing, *(one for one in live if one.unit != stated.unit)])
+        self.crossing = [one for one in same if one.unit != stated.unit]
+        others = [one for one in same if one.unit == stated.unit and not one.is_of(stated.source)]
+        of_source = [one for one in sharing if one.is_of(stated.source)]
+        self.earlier = [one.spending for one in (*of_source, *others) if one.spending is not None]
+        if stated.unit == "value":  # of which what protects presence takes twice as much
+            twice = [one.spending for one in self.crossing if one.spending is not None]
+            if any(one.delta for one in twice):
+                raise GuaranteeError("a release with delta is of the same people; a value has no pure epsilon then")
+            self.earlier += [Spending(2 * one.epsilon) for one in twice]
+        caps = [
+            ledger.epsilon if ledger is not None else None,
+            *(book.find_cap(one.source) for one in (stated, *others)),
+        ]
         self.cap = min((cap for cap in caps if cap is not None), default=None)
         if self.cap is not None:
             require_names(self.request.spec)
         return others
 
-    def _require_fitting(self, releases: int) -> None:
+    def _require_fitting(self) -> None:
         if self.cap is None or self.together.epsilon <= self.cap:
             return
-        left = max(self.cap - self.before, Fraction(0))
+        budget, spent, epsilon = map(fraction_text, (self.cap, self._spent, self.spending.epsilon))
+        left = fraction_text(max(self.cap - self._spent, Fraction(0)))
         raise InfeasibleError(
-            f"epsilon {fraction_text(self.epsilon)} can't be spent: {fraction_text(left)} is left of the budget "
-            f"{fraction_text(self.cap)}: "
-            f"{releases} releases have spent {fraction_text(self.before)}; 'privsql ledger cap' raises it",
-            {"left": fraction_text(left), "spent": fraction_text(self.before), "budget": fraction_text(self.cap)},
+            f"epsilon {epsilon} can't be spent: {left} is left of the budget {budget}: "
+            f"{len(self.earlier)} releases have spent {spent}; 'privsql ledger cap' raises it",
+            {"left": left, "spent": spent, "budget": budget},
         )
 
-    def _spend_epsilon(self, book: Book, others: list[LedgerEntry]) -> None:
+    @property
+    def _spent(self) -> Fraction:
+        return compose_spending(self.earlier).epsilon
+
+    def _spend_epsilon(self, book: Book, notes: list[str], *, allowed: bool) -> None:
         """Write the release down, without a file yet, and the cap if this specification sets or lowers it."""
-        allowed = [f"{entry.label} of {join_names(entry.source)}" for entry in others]
-        total, spending = self.together, self.spending
-        composes = f"epsilon {fraction_text(self.epsilon)}; all together {fraction_text(total.epsilon)}"
+        stated, total, spending = self.request.stated, self.together, self.spending
+        composes = f"epsilon {fraction_text(spending.epsilon)}; all together {fraction_text(total.epsilon)}"
         composes += f" at delta {float(total.delta):g}" if total.delta else ""
         limit = "no cap is set" if self.cap is None else f"of at most {fraction_text(self.cap)}"
-        notes = [f"composition allowed by the publisher: these records are in {one}" for one in allowed]
-        self.statements = [f"{composes}, {limit}", *notes, *self.statements]
-        fields: dict[str, Any] = {"composes": composes, "allowed": bool(others)}
-        fields |= {"epsilon": fraction_text(spending.epsilon), "delta": fraction_text(spending.delta)}
-        fields["rho"] = None if spending.rho is None else fraction_text(spending.rho)
-        fields["replaces"] = self.replaced and self.replaced.number
-        self.entry = self.request.make_entry(
-            book.next_number, key=self.key.reference, **self.subjects.summary_fields, **fields
+        self.statements = [f"{composes}, {limit}", *notes]
+        self.entry = LedgerEntry.from_request(
+            stated,
+            number=book.next_number,
+            key=self.key.reference,
+            composes=composes,
+            allowed=allowed,
+            replaces=self.replaced and self.replaced.number,
+            epsilon=fraction_text(spending.epsilon),
+            delta=fraction_text(spending.delta),
+            rho=None if spending.rho is None else fraction_text(spending.rho),
+            **self.subjects.summary_fields,
         )
         events: list[Event] = [self.entry.as_event()]
-        if self.cap is not None and self.cap != book.find_cap(self.request.source_names):
-            names = list(self.request.source_names)
-            events.append(("cap", {"source": names, "epsilon": fraction_text(self.cap), "by": "specification"}))
+        if self.cap is not None and self.cap != book.find_cap(stated.source):
+            cap = {"source": list(stated.source), "epsilon": fraction_text(self.cap), "by": "specification"}
+            events.append(("cap", cap))
+        self.subjects.prepare_marks()
         with self.db.in_transaction():
-            nothing = exp.cast(exp.null(), "INTEGER")
-            self.subjects.write_records(self.entry.number, TRACES, nothing)
+            self.subjects.write_records(self.entry.number, None)
             write_events(self.db, book, *events)
 
     def record_release(self, path: Path, facts: Facts) -> None:  # noqa: ARG002 (of any composition)
@@ -263,14 +257,13 @@ class BudgetLedger(Publication):
         if self.entry is None:
             raise TypeError("nothing was spent")
         self.entry = replace(self.entry, digest=self.request.digest_target(path))
-        with open_for_writing(self.db, self.request.ledger_path) as book, self.db.in_transaction():
-            write_events(self.db, book, ("made", {"number": self.entry.number, "digest": self.entry.digest}))
+        self._append_events([("made", {"number": self.entry.number, "digest": self.entry.digest})])
 
     def as_facts(self) -> dict[str, Any]:
         """Return the facts with what is spent, this release included once it is written down."""
-        total = self.before if self.entry is None else self.together.epsilon
-        cap = None if self.cap is None else fraction_text(self.cap)
-        return {**super().as_facts(), "epsilon": fraction_text(self.epsilon), "spent": fraction_text(total), "cap": cap}
+        total, cap = self._spent if self.entry is None else self.together.epsilon, self.cap
+        facts = {"epsilon": self.spending.epsilon, "spent": total, "cap": cap}
+        return super().as_facts() | {name: None if one is None else fraction_text(one) for name, one in facts.items()}
 
 
 # Groups of releases ---------------------------------------------------------------------------------------------------
@@ -279,6 +272,7 @@ class BudgetLedger(Publication):
 # A guarantee covers a chain of releases that agree in their mechanism's terms and in the columns. The same release
 # again reveals nothing new. Anything else is refused, unless the publisher allows composition, and the release says so.
 
+AGREEING = ("quasi_identifiers", "sensitive", "bins", "levels", "others")  # what of the columns agrees in a chain
 CHANGED = "records of earlier releases may not change"
 GROWN = (
     "a release of the new records alone is safe, with a source.query that leaves out those of earlier releases; "
@@ -300,124 +294,118 @@ class LedgerFindings:
     again: int | None = None
     composes: str = "the first release"
     reason: str | None = None
-    budgets: tuple[int, ...] = ()  # releases of these people that spend a budget
+    budgets: tuple[int, ...] = ()  # releases of these people that spend one
 
 
 @dataclass
-class GroupLedger(Publication):
+class GroupPublication(RecordedPublication):
     """A publication whose guarantee is for one release, or for a chain of them."""
 
     book: Book = field(init=False)
     findings: LedgerFindings = field(init=False)
-    subjects: Subjects = field(init=False)
-    verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
     content: str = field(default="", init=False)
-    is_publishing: bool = field(default=False, init=False)
 
     def compare_earlier(self) -> None:
         """Compare with what was released; tells the source of earlier groups that a guarantee takes in."""
-        chains = isinstance(self.request.spec.implementation.composition, GroupComposition)
-        self.subjects = Subjects(self.db, self.source, self.request, chains=chains)
+        self.subjects = Subjects(self.db, self.source, self.request, chains=self._chains)
         with open_for_reading(self.db, self.request.ledger_path) as book:
             self.book = book.with_events(find_unwritten_events(book))
             self.replaced = self.request.find_replaced(self.book)
             self.findings = self._assess_book(self.book)
+        self.crossing = self._list_entries(self.findings.budgets)
         if self.findings.chain:
-            chain = select_entries(self.book.entries, self.findings.same)
+            chain = self._list_entries(self.findings.same)
             self.source.history.releases = len(chain)
             self.source.history.fetch = lambda last: self._fetch_earlier_groups(chain[-last:])
         repeated = (one for one in reversed(self.book.live_entries) if one.setting is not None and self._is_repeat(one))
         self.source.history.setting = next((one.setting for one in repeated), None)
-        if self.findings.reason is not None:
-            self.statements = [f"composition allowed by the publisher: {self.findings.reason}"]
-        if self.findings.again is None:
-            private = select_entries(self.book.entries, self.findings.budgets)
-            self.statements += explain_crossing(None, private, allow=self.request.allow or not self.is_publishing)
+        crossing = explain_crossing(None, self.crossing) if self.findings.again is None else []
+        reasons = [] if self.findings.reason is None else [self.findings.reason]
+        self.statements = [f"{ALLOWED}{one}" for one in (*reasons, *crossing)]
 
     def require_covered(self) -> None:
         """Compare with earlier releases; ``GuaranteeError`` if nothing covers both and composition is not allowed."""
-        self.is_publishing = True
         self.compare_earlier()
-        self.subjects.names.prepare_marks()
+        if self.findings.again is None:
+            self._explain_crossing()
         if self.findings.reason is not None and not self.request.allow:
             last = max(self.findings.same)
             safe = GROWN if self.findings.reason.startswith(CHANGED) else ""
             raise GuaranteeError(
-                f"{self.findings.reason}; {safe}allow_composition=True publishes anyway, and the release "
-                f"says so; if nobody has received that one, run 'privsql ledger withdraw {last}'"
+                f"{self.findings.reason}; {safe}{ANYWAY}; if nobody has received that one, run "
+                f"'privsql ledger withdraw {last}'"
             )
+        self.subjects.prepare_marks()
 
     @property
     def key(self) -> Key:
         """Return the publisher's key, or one derived from records and request, which repeats the release."""
-        return self.request.key or self._derive_key()
+        if self.request.key is not None:
+            return self.request.key
+        rows = self.subjects.rows
+        request_text = json.dumps(self.request.stated.determining_parts, sort_keys=True)
+        return get_secret(self.request.ledger_path).derive_key(rows.records, rows.fingerprint, request_text)
 
     @property
     def repeats(self) -> bool:
         """Return whether an earlier release is repeated, or covered together with this one."""
         return self.findings.chain or self.findings.again is not None
 
-    def _derive_key(self) -> Key:
-        rows = self.subjects.rows
-        request_text = json.dumps(extract_request(self.request.plain_spec), sort_keys=True)
-        return get_secret(self.request.ledger_path).derive_key(rows.records, rows.fingerprint, request_text)
+    @property
+    def _chains(self) -> bool:
+        return isinstance(self.request.spec.implementation.composition, GroupComposition)
+
+    def _list_entries(self, numbers: Sequence[int]) -> list[LedgerEntry]:
+        return [entry for entry in self.book.entries if entry.number in numbers]
 
     # What the ledger says ---
 
     def _assess_book(self, book: Book) -> LedgerFindings:
         """Return what an attached book says of this publication."""
-        private = [entry for entry in book.live_entries if entry.epsilon is not None and entry != self.replaced]
-        verdicts = self.subjects.judge_entries(private)
-        budgets = tuple(entry.number for entry in private if verdicts[entry.number].is_same)
-        return replace(self._assess_groups(book), budgets=budgets)
-
-    def _assess_groups(self, book: Book) -> LedgerFindings:
-        """Return what it says by the releases that compose by groups."""
         replaced = None if self.request.repeat else self.replaced
-        live = [entry for entry in book.live_entries if entry.epsilon is None and entry != replaced]
-        self.verdicts = self.subjects.judge_entries(live)
-        alike = [entry for entry in live if self.verdicts[entry.number].is_same]
-        same = [entry for entry in alike if entry.is_of(self.request.source_names)]
+        alike = self._judge_entries([entry for entry in book.live_entries if entry != replaced])
+        budgets = tuple(entry.number for entry in alike if entry.unit is not None)
+        alike = [entry for entry in alike if entry.unit is None]
+        same = [entry for entry in alike if entry.is_of(self.request.stated.source)]
         others = [entry for entry in alike if entry not in same]
         fresh = self.subjects.count_fresh([entry for entry in same if entry.subject])
-        if not same and not others:
-            return LedgerFindings(fresh)
-        numbers = tuple(entry.number for entry in (*same, *others))
+        found = LedgerFindings(fresh, tuple(entry.number for entry in (*same, *others)), budgets=budgets)
+        if not alike:
+            return found
         chain = self._cover_chain(same) if not others else None
         changed = self.subjects.list_changed(same[-1]) if chain else []
         if chain and not changed:
-            return LedgerFindings(fresh, numbers, chain=True, composes=chain)
+            return replace(found, chain=True, composes=chain)
         again = next((entry for entry in same if self._is_repeat(entry)), None)
         if again is not None and not self.request.allow:
-            return LedgerFindings(fresh, numbers, again=again.number, composes="a repeat of an earlier release")
+            return replace(found, again=again.number, composes="a repeat of an earlier release")
         self.changes = changed
         reason = self._explain_refusal(same, others)
-        return LedgerFindings(fresh, numbers, composes=f"composition allowed by the publisher: {reason}", reason=reason)
+        return replace(found, composes=f"{ALLOWED}{reason}", reason=reason)
 
     def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
         """Return what the releases and this one guarantee together; None unless they agree and name their groups."""
-        params, composition = self.request.spec.mechanism, self.request.spec.implementation.composition
+        stated, params = self.request.stated, self.request.spec.mechanism
+        composition = self.request.spec.implementation.composition
         if not isinstance(composition, GroupComposition) or not self.subjects.named:
             return None
         if self._is_of_records_after(same) or any(entry.allowed or not entry.subject for entry in same):
             return None
-        if any(entry.mechanism != params.kind for entry in same):
+        if any(entry.mechanism != stated.mechanism for entry in same):
             return None
-        specs = (self.request.plain_spec, *(entry.spec for entry in same))
-        first, *others = (_extract_terms(composition, type(params), spec) for spec in specs)
-        if any(terms != first for terms in others):
+        terms, *others = (_extract_terms(composition, type(params), one) for one in (stated, *same))
+        if any(other != terms for other in others):
             return None
-        return composition.covered([*(entry.algorithm for entry in same), params.algorithm])
+        return composition.covered([*(entry.algorithm for entry in same), stated.algorithm])
 
     def _is_of_records_after(self, same: Sequence[LedgerEntry]) -> bool:
         """Return whether this one may hold several records of a person where an earlier one has promised of persons."""
-        return self.request.promised_person is None and any(entry.promised_person is not None for entry in same)
+        return self.request.stated.promised_person is None and any(entry.promised_person for entry in same)
 
     def _is_repeat(self, entry: LedgerEntry) -> bool:
         """Return whether a release has the same records, key and request."""
-        if entry.rows != self.subjects.rows or extract_request(entry.spec) != extract_request(self.request.plain_spec):
-            return False
-        return entry.key == self.key.reference
+        of_same = (entry.rows, entry.determining_parts) == (self.subjects.rows, self.request.stated.determining_parts)
+        return of_same and entry.key == self.key.reference
 
     def _explain_refusal(self, same: Sequence[LedgerEntry], others: Sequence[LedgerEntry]) -> str:
         if self.changes:
@@ -433,8 +421,7 @@ class GroupLedger(Publication):
                 f"these records are in {last.label} already, under another name ({verdict.why}); it is "
                 f"source.name = {join_names(last.source)!r}, and no guarantee covers both"
             )
-        chains = isinstance(self.request.spec.implementation.composition, GroupComposition)
-        if chains and self.subjects.named and self._is_of_records_after(same):
+        if self._chains and self.subjects.named and self._is_of_records_after(same):
             return f"{last.label} has one record of each person, and without source.person this one may have more"
         if verdict.assumed:
             hint = "" if self.request.spec.source.frame is None else "; a table of others has a source.name of its own"
@@ -446,7 +433,7 @@ class GroupLedger(Publication):
         holes: Holes = {"records": TRACES, "position": self.db.row_number("r")}
         with open_for_reading(self.db, self.request.ledger_path):
             tables = [
-                self.db.arrow(fill("ledger/earlier", holes | {"members": subjects_query(entry).subquery()}))
+                self.db.arrow(fill("ledger/earlier", holes | {"members": rows_of(entry, SUBJECTS).subquery()}))
                 for entry in entries
             ]
         return np.stack([groups["bid"].to_numpy().astype(np.int64, copy=False) for groups in tables])
@@ -459,92 +446,48 @@ class GroupLedger(Publication):
 
     def record_release(self, path: Path, facts: Facts) -> None:
         """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""
-        held, groups = facts.count_waiting(), self.source.history.groups
-        fields: dict[str, Any] = {"digest": self.request.digest_target(path), "key": self.key.reference}
-        fields |= {"content": self.content, "setting": self.source.history.setting}
-        fields |= self.subjects.summary_fields | {
-            "records": self.source.records - held,
-            "fresh": self.findings.fresh - held,
-            "held_back": held,
-        }
-        fields |= {"composes": self.findings.composes, "allowed": self.findings.reason is not None}
-        assigned: exp.Table | exp.Subquery = TRACES
-        bid: exp.Expr = exp.cast(exp.null(), "INTEGER")
-        if self.subjects.follows and groups is not None:
-            self.db.register_arrow("positions", stream_positions(groups))
-            assigned, bid = self.db.with_bid(TRACES, temp_table("positions")).subquery(), column("bid", "a")
-        replaced = self.replaced and self.replaced.number
-        fields |= {"replaces": replaced, "draft": str(path.parent.resolve()), "out": False}
+        held, replaced = facts.count_waiting(), self.replaced
+        fields: dict[str, Any] = {"digest": self.request.digest_target(path), "draft": str(path.parent.resolve())}
+        fields |= {"key": self.key.reference, "composes": self.findings.composes, "content": self.content}
+        fields |= {"records": self.source.records - held, "fresh": self.findings.fresh - held, "held_back": held}
+        fields |= {"allowed": self.findings.reason is not None, "setting": self.source.history.setting}
+        fields |= {"replaces": replaced and replaced.number, "out": False, **self.subjects.summary_fields}
         with open_for_writing(self.db, self.request.ledger_path) as book:
             late = find_unwritten_events(book)
             self._require_unchanged(book.with_events(late))
-            self.entry = self.request.make_entry(book.next_number, **fields)
+            self.entry = LedgerEntry.from_request(self.request.stated, number=book.next_number, **fields)
             with self.db.in_transaction():
-                self.subjects.write_records(self.entry.number, assigned, bid)
+                self.subjects.write_records(self.entry.number, self.source.history.groups)
                 write_events(self.db, book, *late, self.entry.as_event())
-        self.db.drop("positions")
 
     def _require_unchanged(self, book: Book) -> None:
         """Raise ``GuaranteeError`` if what was found no longer holds, or a repeat has come out otherwise."""
         if book.events != self.book.events and self._assess_book(book) != self.findings:
             raise GuaranteeError("another process has published these people meanwhile; publish again")
-        again = select_entries(book.entries, (self.findings.again or 0,))
-        if again and again[0].content != self.content:
+        again = book.releases.get(self.findings.again or 0)
+        if again is not None and again.content != self.content:
             raise GuaranteeError(
-                f"{again[0].label} is of the same records, and differs from the earlier one (another version); "
+                f"{again.label} is of the same records, and differs from the earlier one (another version); "
                 "no guarantee covers both"
             )
 
 
-def _extract_terms(composition: GroupComposition[Any], parameters: type[Parameters], spec: dict[str, Any]) -> Any:
+def _extract_terms(composition: GroupComposition[Any], params: type[Parameters], request: LedgerRequest) -> list[Any]:
     """Return what must agree between releases for a guarantee over several of them."""
-    params = parameters.model_validate(spec["mechanism"])
-    columns = [spec["columns"][key] for key in ("quasi_identifiers", "sensitive")]
-    coarser = [spec["columns"][key] for key in ("bins", "levels", "others") if key in spec["columns"]]
-    return as_plain_json([composition.terms(params), columns, *coarser])
+    columns = {key: value for key, value in request.spec["columns"].items() if key in AGREEING}
+    return [composition.terms(params.model_validate(request.spec["mechanism"])), columns]
 
 
 # Keeping --------------------------------------------------------------------------------------------------------------
 # Find the ledger of a specification for the verbs that publish, list or verify.
 
-NO_LEDGER = (
-    "published without a ledger: whether these subjects were published before, and what they may add up to, is unknown"
-)
-
-
-@dataclass
-class NoLedger(Publication):
-    """A publication that no ledger knows of."""
-
-    fresh: Key = field(default_factory=system_key, init=False)
-
-    @property
-    def key(self) -> Key:
-        """Return the publisher's key, or a fresh one."""
-        return self.request.key or self.fresh
-
-    def compare_earlier(self) -> None:
-        """State that there is no ledger."""
-        self.statements = [NO_LEDGER]
-
-    def require_covered(self) -> None:
-        """State that there is no ledger."""
-        self.compare_earlier()
-
-    def record_release(self, path: Path, facts: Facts) -> None:
-        """Write nothing down."""
-
-    def as_facts(self) -> dict[str, Any]:
-        """Return that there is no ledger."""
-        return {"off": True}
-
 
 def make_publication(db: EngineSession, source: Records, request: PublicationRequest) -> Publication:
     """Return a publication and what its ledger asks of it."""
     if request.path is None:
-        return NoLedger(db, source, request)
+        return UnrecordedPublication(db, source, request)
     private = isinstance(request.spec.implementation.composition, BudgetComposition)
-    return (BudgetLedger if private else GroupLedger)(db, source, request)
+    return (BudgetPublication if private else GroupPublication)(db, source, request)
 
 
 def find_ledger(db: EngineSession, spec: Spec) -> Path | None:

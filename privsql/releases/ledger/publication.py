@@ -1,41 +1,32 @@
-"""One publication on its way through the ledger: its request, its content, and whether it came into place."""
+"""One publication on its way through the ledger: its request, its entry, and whether it came into place."""
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privsql.engine.files import fold_name
 from privsql.engine.open import open_locked
 from privsql.errors import PrivsqlError
+from privsql.keyed_random import system_key
 from privsql.mechanisms.contract import BudgetComposition
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import HOLDER, MAIN, digest_tables, is_occupied, sweep_drafts
-from privsql.releases.ledger.book import (
-    LedgerEntry,
-    find_promised_person,
-    list_column_names,
-    list_published,
-    open_for_writing,
-    write_events,
-)
-from privsql.source.records import known_as
+from privsql.releases.ledger.book import LedgerRequest, open_for_writing, write_events
 from privsql.source.targets import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from privsql.engine.database import EngineSession, Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Columns
     from privsql.model.parameters import Facts
     from privsql.model.records import Records
-    from privsql.releases.ledger.book import Book, Event
+    from privsql.releases.ledger.book import Book, Event, LedgerEntry
     from privsql.source.spec import Spec
     from privsql.source.table import PersonChoice
 
@@ -63,7 +54,7 @@ def _settle_entry(book: Book, entry: LedgerEntry) -> list[Event]:
         return []
     if there == entry.digest:
         return make_arrival_events(entry)
-    before = next((one for one in book.entries if one.number == entry.replaces), None)
+    before = book.releases.get(entry.replaces or 0)
     if before is not None and there == before.digest:
         return [make_withdrawal(entry.number, "never came into place")]
     return []
@@ -82,8 +73,8 @@ def make_withdrawal(number: int, why: str) -> Event:
     return "withdrawn", {"number": number, "why": why}
 
 
-# Requests -------------------------------------------------------------------------------------------------------------
-# The request of a publication to the ledger, and the entry that it becomes.
+# Publication ----------------------------------------------------------------------------------------------------------
+# A publication by its request, and what is the same for every kind of composition, and without a ledger.
 
 
 @dataclass(frozen=True)
@@ -111,42 +102,10 @@ class PublicationRequest:
             raise ValueError("this publication keeps no ledger")
         return self.path
 
-    @property
-    def source_names(self) -> tuple[str, ...]:
-        """Return the names of the source."""
-        return known_as(self.spec.source)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the published columns."""
-        return list_published(self.spec.columns.model_dump(mode="json"))
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Return the names of the published columns in the source."""
-        return list_column_names(self.spec.columns.model_dump(mode="json"))
-
-    @property
-    def promised_person(self) -> str | None:
-        """Return the column of persons of whom the release promises something; None for records."""
-        return find_promised_person(vars(self.spec.source))
-
-    @property
-    def plain_spec(self) -> dict[str, Any]:
-        """Return the specification without where it lies and goes, as plain data."""
-        place: dict[str, Any] = {"ledger": True, "release": {"to", "schema_", "purpose", "recipient", "contact"}}
-        parts: dict[str, Any] = json.loads(self.spec.model_dump_json(exclude=place))
-        source = self.spec.source
-        parts["source"] = {"table": source.table, "query": source.query, "id": source.id, "name": source.name}
-        more = {"person": source.person, "persons": source.persons}
-        parts["source"] |= more if source.person is not None else {}
-        parts["source"] |= {"id_space": source.id_space} if source.id_space is not None else {}
-        return parts
-
-    @property
-    def target(self) -> str:
-        """Return where the release goes."""
-        return str(self.spec.target.resolve())
+    @cached_property
+    def stated(self) -> LedgerRequest:
+        """Return the request as the ledger stores it."""
+        return LedgerRequest.from_spec(self.spec)
 
     def digest_target(self, path: Path) -> str:
         """Return the digest of the release at its target, from the file or folder that becomes it."""
@@ -159,34 +118,9 @@ class PublicationRequest:
     def find_replaced(self, book: Book) -> LedgerEntry | None:
         """Return the release at the target, if the ledger has it; of several alike, the one with this target."""
         alike = [entry for entry in book.live_entries if self.replaces is not None and entry.digest == self.replaces]
-        there = [entry for entry in alike if entry.target == self.target]
-        return next(reversed(there or alike[:1] if len(alike) == 1 else there), None)
-
-    def make_entry(self, number: int, **fields: Any) -> LedgerEntry:
-        """Return the entry in the ledger; ``fields``: what the specification does not tell."""
-        spec = self.spec
-        return LedgerEntry(
-            number=number,
-            made=datetime.now(UTC).isoformat(timespec="seconds"),
-            name=spec.name,
-            target=self.target,
-            mechanism=spec.mechanism.kind,
-            algorithm=spec.mechanism.algorithm,
-            subject=fold_name(spec.source.id or ""),
-            spec=self.plain_spec,
-            source=self.source_names,
-            **fields,
-        )
-
-
-def extract_request(spec: dict[str, Any]) -> Any:
-    """Return the parts of a specification that determine a release, besides the records and the key."""
-    order = spec.get("release", {}).get("order") or "stream"
-    return [spec["columns"], spec["mechanism"], *([order] if order != "stream" else [])]
-
-
-# Publication ----------------------------------------------------------------------------------------------------------
-# A publication with a ledger, for every kind of composition.
+        there = [entry for entry in alike if entry.target == self.stated.target]
+        certain = there or (alike if len(alike) == 1 else [])
+        return certain[-1] if certain else None
 
 
 @dataclass
@@ -200,11 +134,12 @@ class Publication(ABC):
     entry: LedgerEntry | None = field(default=None, init=False)  # as it was written down
     replaced: LedgerEntry | None = field(default=None, init=False)  # what it takes the place of
     changes: list[tuple[str, str]] = field(default_factory=list, init=False)  # ids of earlier records, and fates
+    fresh_key: Key = field(default_factory=system_key, init=False)
 
     @property
-    @abstractmethod
     def key(self) -> Key:
-        """Return the key of all random choices, after ``require_covered``."""
+        """Return the key of all random choices, after ``require_covered``: the publisher's, or a fresh one."""
+        return self.request.key or self.fresh_key
 
     @property
     def must_bind_key(self) -> bool:
@@ -243,7 +178,7 @@ class Publication(ABC):
 
     def as_facts(self) -> dict[str, Any]:
         """Return the ledger's facts in the outcome of ``publish`` and ``plan``."""
-        facts: dict[str, Any] = {"database": str(self.request.ledger_path), "source": list(self.request.source_names)}
+        facts: dict[str, Any] = {"database": str(self.request.ledger_path), "source": list(self.request.stated.source)}
         if self.entry is not None:
             facts |= {"release": self.entry.number, "composes": self.entry.composes}
         if self.replaced is not None:
@@ -280,6 +215,26 @@ def _is_there(entry: LedgerEntry, target: Target) -> bool:
         return True  # a release whose place is unknown counts as out
 
 
-def select_entries(entries: Sequence[LedgerEntry], numbers: Sequence[int]) -> list[LedgerEntry]:
-    """Return the entries with some numbers."""
-    return [entry for entry in entries if entry.number in numbers]
+NO_LEDGER = (
+    "published without a ledger: whether these subjects were published before, and what they may add up to, is unknown"
+)
+
+
+@dataclass
+class UnrecordedPublication(Publication):
+    """A publication that no ledger knows of."""
+
+    def compare_earlier(self) -> None:
+        """State that there is no ledger."""
+        self.statements = [NO_LEDGER]
+
+    def require_covered(self) -> None:
+        """State that there is no ledger."""
+        self.compare_earlier()
+
+    def record_release(self, path: Path, facts: Facts) -> None:
+        """Write nothing down."""
+
+    def as_facts(self) -> dict[str, Any]:
+        """Return that there is no ledger."""
+        return {"off": True}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlglot import exp
 
 from privsql.engine.files import fold_name
+from privsql.engine.remote import stream_positions
 from privsql.engine.sqlfiles import (
     Holes,
     alias_as,
@@ -22,17 +23,14 @@ from privsql.engine.sqlfiles import (
 )
 from privsql.model.packing import BATCH, SECRET, keyed_digest, query_hashes, secret_word
 from privsql.releases.ledger.book import (
-    LEDGER,
     MARKS,
     NAMES,
     SKETCHES,
     SUBJECTS,
+    add_rows,
     get_secret,
-    marks_of,
+    rows_of,
     select_releases,
-    subjects_query,
-    write_hashes,
-    write_subjects,
 )
 from privsql.releases.ledger.evidence import (
     Agreement,
@@ -50,7 +48,9 @@ from privsql.releases.ledger.evidence import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from privsql.engine.database import EngineSession, Relations
     from privsql.model.records import Records
@@ -75,14 +75,14 @@ MARK = 2**16
 RECORD = -1  # in place of a column's number: the whole record
 DIGITS = "0123456789"
 Kind = Literal["ids", "persons"]
+NAMED_BY: dict[Kind, str] = {"ids": "id", "persons": "person"}  # the columns of traces
 
 
-class ComparedColumns(NamedTuple):
-    """Names that are compared, ``id`` or ``person`` of each; ``tells``: others are other people."""
+class ComparedNames(NamedTuple):
+    """Names of a release and of the source that are compared; ``tells``: others are other people."""
 
-    kind: Kind
-    theirs: str
-    ours: str
+    theirs: Kind
+    ours: Kind
     tells: bool = True
 
 
@@ -121,20 +121,20 @@ class SubjectNames:
     """The names of a source, in relation ``traces``, beside those of the attached ledger."""
 
     def __init__(self, db: EngineSession, source: Records, request: PublicationRequest) -> None:
-        self._db, self._source, self._request = db, source, request
-        self._samples: dict[str, pa.Table] = {}
+        self._db, self._source, self._request = db, source, request.stated
         self._key = get_secret(request.ledger_path)
-        kinds: dict[str, Kind] = {"id": "ids", "person": "persons"}
-        self._kinds = {key: kinds[key] for key in source.known_by}
+        self._kinds = [kind for kind, key in NAMED_BY.items() if key in source.known_by]
+        self._samples: dict[Kind, pa.Table] = {}
+        self._marked: list[str] = []  # relations
         self._hash_names(TRACES)
-        self.numbering = tuple(kind for key, kind in self._kinds.items() if self._is_numbering_of(key))
+        self.numbering = tuple(kind for kind in self._kinds if self._are_numbering(kind))
 
     def _hash_names(self, traces: exp.Table | exp.Subquery) -> None:
         """Make relation ``hashed_names`` of the ids and persons of ``traces``."""
         self._db.register_arrow(SECRET, secret_word(self._key))
         hashed = []
-        for key, kind in self._kinds.items():
-            holes: Holes = {"traces": traces, "kind": exp.Literal.string(kind), "name": normal_name(column(key, "t"))}
+        for kind in self._kinds:
+            holes: Holes = {"traces": traces, "kind": exp.Literal.string(kind), "name": _name_of(kind)}
             hashed.append(fill("ledger/hashed_names", holes | {"hash": self._hash_name()}))
         if hashed:
             self._db.create_table(HASHED_NAMES, _union_all([one.subquery(copy=False) for one in hashed]))
@@ -148,91 +148,74 @@ class SubjectNames:
         holes: Holes = {"ours": HASHED, "names": NAMES, "among": select_releases(entries)}
         return int(self._db.rows(fill("ledger/overlap", holes))[0][0])
 
-    def _is_numbering_of(self, key: str) -> bool:
-        name = normal_name(column(key, "t"))
-        least, greatest = self._db.rows(fill("ledger/ends", {"traces": TRACES, "name": name}))[0]
+    def _are_numbering(self, kind: Kind) -> bool:
+        """Return whether names could be mere numbering; if so, take a sample of them."""
+        least, greatest = self._db.rows(fill("ledger/ends", {"traces": TRACES, "name": _name_of(kind)}))[0]
         if least is None or not is_numbering(least, greatest):
             return False
-        letters = without_digits(least)
-        self._samples[key] = self._sample_names(key)
-        return all(without_digits(one) == letters for one in self._samples[key]["name"].to_pylist())
+        holes: Holes = {"traces": TRACES, "name": _name_of(kind), "digest": self._db.digest([column("name")])}
+        self._samples[kind] = self._db.arrow(fill("ledger/sample", holes | {"most": exp.Literal.number(SAMPLE)}))
+        return {without_digits(one) for one in self._samples[kind]["name"].to_pylist()} == {without_digits(least)}
 
-    def _sample_names(self, key: str) -> pa.Table:
-        holes: Holes = {
-            "traces": TRACES,
-            "name": normal_name(column(key, "t")),
-            "digest": self._db.digest([column("name")]),
-            "most": exp.Literal.number(SAMPLE),
-        }
-        return self._db.arrow(fill("ledger/sample", holes))
-
-    def pair_columns_of(self, entry: LedgerEntry) -> list[ComparedColumns]:
+    def pair_names(self, entry: LedgerEntry) -> list[ComparedNames]:
         """Return which names of a release are compared with which of the source."""
-        named, person = fold_name(self._request.spec.source.id or ""), fold_name(self._request.spec.source.person or "")
+        ours = self._request
         pairs = []
-        if entry.subject and "id" in self._kinds:
-            tells = self._request.promised_person is None and entry.promised_person is None
-            pairs.append(ComparedColumns("ids", "id", "id", tells))
-        if entry.person_column and "person" in self._kinds:
-            pairs.append(ComparedColumns("persons", "person", "person"))
-        elif entry.person_column and named == entry.person_column:
-            pairs.append(ComparedColumns("persons", "person", "id"))
-        elif person and "person" in self._kinds and entry.subject == person:
-            pairs.append(ComparedColumns("persons", "id", "person"))
+        if entry.subject and "ids" in self._kinds:
+            tells = ours.promised_person is None and entry.promised_person is None
+            pairs.append(ComparedNames("ids", "ids", tells))
+        if entry.person_column and "persons" in self._kinds:
+            pairs.append(ComparedNames("persons", "persons"))
+        elif entry.person_column and ours.subject == entry.person_column:
+            pairs.append(ComparedNames("persons", "ids"))
+        elif ours.person_column and "persons" in self._kinds and entry.subject == ours.person_column:
+            pairs.append(ComparedNames("ids", "persons"))
         return pairs
 
-    def compare_entries(
-        self, entries: Sequence[LedgerEntry], source: Sequence[str]
-    ) -> dict[int, tuple[CommonNames, ...]]:
-        """Return by release the names in common with the source; for releases of ``source`` names suffice."""
-        common_names: dict[int, list[CommonNames]] = {entry.number: [] for entry in entries}
-        ways: dict[ComparedColumns, list[LedgerEntry]] = {}
+    def compare_entries(self, entries: Sequence[LedgerEntry]) -> dict[int, tuple[CommonNames, ...]]:
+        """Return by release the names in common with the source."""
+        common_names: dict[int, tuple[CommonNames, ...]] = dict.fromkeys((entry.number for entry in entries), ())
+        pairs: dict[ComparedNames, list[LedgerEntry]] = {}
         for entry in entries:
-            for way in self.pair_columns_of(entry):
-                ways.setdefault(way, []).append(entry)
-        for way, alike in ways.items():
-            common = self._count_common(way, alike)
+            for pair in self.pair_names(entry):
+                pairs.setdefault(pair, []).append(entry)
+        for pair, alike in pairs.items():
+            common = self._count_common(pair, alike)
             for entry in alike:
-                names = self._describe_common(entry, way, common.get(entry.number, 0), source)
-                common_names[entry.number].append(names)
-        return {number: tuple(listed) for number, listed in common_names.items()}
+                common_names[entry.number] += (self._describe_common(entry, pair, common.get(entry.number, 0)),)
+        return common_names
 
-    def _count_common(self, way: ComparedColumns, entries: Sequence[LedgerEntry]) -> dict[int, int]:
+    def _count_common(self, pair: ComparedNames, entries: Sequence[LedgerEntry]) -> dict[int, int]:
         holes: Holes = {"names": NAMES, "ours": HASHED, "among": select_releases(entries)}
-        holes |= {"their_kind": exp.Literal.string(_kind_of_names(way.theirs))}
-        holes |= {"our_kind": exp.Literal.string(_kind_of_names(way.ours))}
+        holes |= {"their_kind": exp.Literal.string(pair.theirs), "our_kind": exp.Literal.string(pair.ours)}
         return {int(number): int(known) for number, known in self._db.rows(fill("ledger/known", holes))}
 
-    def _describe_common(
-        self, entry: LedgerEntry, way: ComparedColumns, common: int, source: Sequence[str]
-    ) -> CommonNames:
+    def _describe_common(self, entry: LedgerEntry, pair: ComparedNames, common: int) -> CommonNames:
+        """Return names in common, and how values agree along them; for releases of the same source names suffice."""
         names = CommonNames(
-            way.kind,
+            "ids" if pair.theirs == pair.ours == "ids" else "persons",
             common,
-            way.tells,
-            self._kinds[way.ours] in self.numbering and _kind_of_names(way.theirs) in entry.numbering,
-            (self._stated_space(way.ours), entry.id_space if way.theirs == "id" or not entry.subject else None),
+            pair.tells,
+            pair.ours in self.numbering and pair.theirs in entry.numbering,
+            (self._request.find_space(pair.ours), entry.find_space(pair.theirs)),
         )
-        if not common or not names.numbering or names.differ_in_space or names.share_space or entry.is_of(source):
+        is_decided = not names.numbering or names.differ_in_space or names.share_space
+        if not common or is_decided or entry.is_of(self._request.source):
             return names
-        return replace(names, columns=self._measure_agreement(entry, way))
-
-    def _stated_space(self, key: str) -> str | None:
-        """Return what the names are stated to belong to: those of records, or of persons where records have none."""
-        return self._request.spec.source.id_space if key == "id" or "id" not in self._kinds else None
+        return replace(names, columns=self._measure_agreement(entry, pair))
 
     # How values agree ---
 
-    def _measure_agreement(self, entry: LedgerEntry, way: ComparedColumns) -> tuple[Agreement, ...]:
+    def _measure_agreement(self, entry: LedgerEntry, pair: ComparedNames) -> tuple[Agreement, ...]:
         """Return the columns of a release along common names: by their names, or if none is here by their places."""
-        theirs = marks_of(entry, _kind_of_names(way.theirs))
+        theirs = rows_of(entry, MARKS).where(column("kind").eq(pair.theirs))
         here = self._source.values_of(entry.column_names)
         columns = {i: here[name] for i, name in enumerate(entry.column_names) if name in here}
         if not columns and len(self._request.column_names) == len(entry.column_names):
             columns = dict(enumerate(self._source.values_of(self._request.column_names).values()))
         if not columns:
             return ()
-        self._make_marks("our_marks", way.ours, self._find_names(theirs, way.ours), columns)
+        self._make_marks("our_marks", pair.ours, self._find_names(theirs, pair.ours), columns)
         holes: Holes = {"theirs": theirs.subquery(), "ours": temp_table("our_marks")}
         rows = self._db.rows(fill("ledger/agreement", holes))
         self._db.drop("our_marks")
@@ -244,22 +227,22 @@ class SubjectNames:
             if field != RECORD or is_alike
         )
 
-    def _find_names(self, theirs: exp.Query, ours: str) -> pa.Table:
+    def _find_names(self, theirs: exp.Query, kind: Kind) -> pa.Table:
         """Return our names, as they are compared, beside which a release has marks."""
-        holes: Holes = {"traces": TRACES, "name": normal_name(column(ours, "t")), "hash": self._hash_name()}
+        holes: Holes = {"traces": TRACES, "name": _name_of(kind), "hash": self._hash_name()}
         self._db.register_arrow(SECRET, secret_word(self._key))
         names = self._db.arrow(fill("ledger/recognized", holes | {"marks": theirs.subquery()}))
         self._db.drop(SECRET)
         return names
 
-    def _make_marks(self, relation: str, key: str, names: pa.Table, columns: dict[int, tuple[exp.Expr, str]]) -> None:
+    def _make_marks(self, relation: str, kind: Kind, names: pa.Table, columns: dict[int, tuple[exp.Expr, str]]) -> None:
         """Make a relation of the marks of columns beside some names."""
         there = self._source.db
         there.register_arrow("sample", names)
         holes: Holes = {
             "source": temp_table("source"),
             "sample": temp_table("sample"),
-            "name": normal_name(self._source.known_by[key]),
+            "name": normal_name(self._source.known_by[NAMED_BY[kind]]),
             "values": [alias_as(value, f"v{field}") for field, (value, _) in columns.items()],
             "columns": [column(f"v{field}") for field in columns],
             "keep": self._source.keep_predicate,
@@ -269,23 +252,22 @@ class SubjectNames:
         texts = {field: comparable_text(column(f"v{field}"), kind) for field, (_, kind) in columns.items()}
         texts[RECORD] = concat_texts([text.copy() for text in texts.values()])
         self._db.register_arrow(SECRET, secret_word(self._key))
-        self._db.create_table(relation, _union_all([self._marks_query(*one) for one in texts.items()]))
+        self._db.create_table(relation, _union_all([self._query_marks(kind, *one) for one in texts.items()]))
         self._db.drop(SECRET, "sampled")
 
-    def _marks_query(self, field: int, text: exp.Expr) -> exp.Query:
-        digest = keyed_digest(self._db, text)
-        mark = exp.cast(exp.Mod(this=digest, expression=exp.Literal.number(MARK)), "INTEGER")
-        holes: Holes = {"sampled": temp_table("sampled"), "field": exp.Literal.number(field), "mark": mark}
-        return fill("ledger/marks", holes | {"hash": self._hash_name()})
+    def _query_marks(self, kind: Kind, field: int, text: exp.Expr) -> exp.Query:
+        mark = exp.cast(exp.Mod(this=keyed_digest(self._db, text), expression=exp.Literal.number(MARK)), "INTEGER")
+        holes: Holes = {"sampled": temp_table("sampled"), "kind": exp.Literal.string(kind), "mark": mark}
+        return fill("ledger/marks", holes | {"field": exp.Literal.number(field), "hash": self._hash_name()})
 
     # Writing ---
 
     def prepare_marks(self) -> None:
         """Make relations ``marks_of_ids`` and ``marks_of_persons`` of names that could be mere numbering."""
         columns = dict(enumerate(self._source.values_of(self._request.column_names).values()))
-        for key, kind in self._kinds.items():
-            if kind in self.numbering and columns:
-                self._make_marks(f"marks_of_{kind}", key, self._samples[key], columns)
+        for kind in self.numbering if columns else ():
+            self._make_marks(f"marks_of_{kind}", kind, self._samples[kind], columns)
+            self._marked.append(f"marks_of_{kind}")
 
     def write_names(self, number: int, released: exp.Subquery | None) -> None:
         """Add the names and these marks to the attached ledger; ``released``: traces without those held back."""
@@ -293,17 +275,16 @@ class SubjectNames:
             if released is not None:
                 self._db.drop(HASHED_NAMES)
                 self._hash_names(released)
-            write_hashes(self._db, number, HASHED, NAMES)
+            add_rows(self._db, NAMES, number, HASHED)
             self._db.drop(HASHED_NAMES)
-        for kind in self.numbering:
-            if self._source.values_of(self._request.column_names):
-                what = (exp.Literal.number(number), exp.Literal.string(kind), *map(column, ("name", "field", "mark")))
-                self._db.append_rows(MARKS.name, exp.select(*what).from_(temp_table(f"marks_of_{kind}")), into=LEDGER)
-                self._db.drop(f"marks_of_{kind}")
+        for name in self._marked:
+            add_rows(self._db, MARKS, number, temp_table(name))
+            self._db.drop(name)
 
 
-def _kind_of_names(key: str) -> Kind:
-    return "ids" if key == "id" else "persons"
+def _name_of(kind: Kind) -> exp.Expr:
+    """Return a name as it is compared."""
+    return normal_name(column(NAMED_BY[kind], "t"))
 
 
 # Subjects -------------------------------------------------------------------------------------------------------------
@@ -319,8 +300,8 @@ class Subjects:
 
     def __init__(self, db: EngineSession, source: Records, request: PublicationRequest, *, chains: bool) -> None:
         """Read who the records are; ``chains``: a guarantee may follow them from release to release."""
-        self._db, self._source, self._request = db, source, request
-        self._columns = [fold_name(name) for name in request.columns]
+        self._db, self._source, self._request = db, source, request.stated
+        self._columns = [fold_name(name) for name in request.stated.columns]
         self._key = get_secret(request.ledger_path)
         self.named = source.has_ids
         self.follows = self.named and (chains or request.spec.source.chooses_records)
@@ -329,7 +310,7 @@ class Subjects:
         self._sketch = self._collect_sketch() or RecordSketch.collect([], 0)
         self.rows = self._sketch.summary
         self.names = SubjectNames(db, source, request)
-        self.histograms = take_histograms(source, request.column_names, self._key)
+        self.histograms = take_histograms(source, request.stated.column_names, self._key)
 
     def _collect_sketch(self, columns: Sequence[str] | None = None) -> RecordSketch | None:
         """Collect the hashes of the records, by other columns of the source if these are given; None without such."""
@@ -347,19 +328,33 @@ class Subjects:
         source.db.drop(SECRET)
         return sketch
 
-    def write_records(self, number: int, assigned: exp.Table | exp.Subquery, bid: exp.Expr) -> None:
-        """Add the records to the attached ledger; ``assigned``, ``bid``: as of ``write_subjects``."""
+    def prepare_marks(self) -> None:
+        """Make the marks that stand beside names in the ledger."""
+        self.names.prepare_marks()
+
+    def write_records(self, number: int, groups: NDArray[np.integer[Any]] | None) -> None:
+        """Add the records to the attached ledger; ``groups``: of each, below 0 where it is held back."""
         self._db.register_arrow("sketch", self._sketch.as_table())
-        write_hashes(self._db, number, SKETCH, SKETCHES)
+        add_rows(self._db, SKETCHES, number, SKETCH)
         self._db.drop("sketch")
-        released = None
-        if self.follows:
-            write_subjects(self._db, number, assigned, bid)
-            if assigned is not TRACES:
-                holes: Holes = {"traces": TRACES, "subjects": SUBJECTS, "number": exp.Literal.number(number)}
-                released = fill("ledger/released", holes).subquery()
-        self.names.write_names(number, released)
+        self.names.write_names(number, self._write_followed(number, groups) if self.follows else None)
         self._db.drop("traces")
+
+    def _write_followed(self, number: int, groups: NDArray[np.integer[Any]] | None) -> exp.Subquery | None:
+        """Add the records that are followed; return the traces of those that are not held back, if any may be."""
+        if groups is None:
+            nothing = exp.cast(exp.null(), "INTEGER")
+            add_rows(
+                self._db, SUBJECTS, number, fill("ledger/written", {"assigned": TRACES, "bid": nothing}).subquery()
+            )
+            return None
+        self._db.register_arrow("positions", stream_positions(groups))
+        assigned = self._db.with_bid(TRACES, temp_table("positions")).subquery()
+        holes: Holes = {"assigned": assigned, "bid": column("bid", "a")}
+        add_rows(self._db, SUBJECTS, number, fill("ledger/written", holes).subquery())
+        self._db.drop("positions")
+        holes = {"traces": TRACES, "subjects": SUBJECTS, "number": exp.Literal.number(number)}
+        return fill("ledger/released", holes).subquery()
 
     @property
     def summary_fields(self) -> dict[str, Any]:
@@ -372,15 +367,15 @@ class Subjects:
 
     def list_changed(self, entry: LedgerEntry) -> list[tuple[str, str]]:
         """Return the ids of a release's records that are no longer as they were, each with deleted or changed."""
-        holes: Holes = {"traces": TRACES, "known": subjects_query(entry).subquery()}
+        holes: Holes = {"traces": TRACES, "known": rows_of(entry, SUBJECTS).subquery()}
         return [(str(name), str(fate)) for name, fate in self._db.rows(fill("ledger/changed", holes))]
 
     def judge_entries(self, entries: Sequence[LedgerEntry]) -> dict[int, Verdict]:
         """Return by release whether it holds people of this source, under whatever name."""
-        names = self.names.compare_entries(entries, self._request.source_names)
+        names = self.names.compare_entries(entries)
         evidence = {
             entry.number: Evidence(
-                entry.is_of(self._request.source_names),
+                entry.is_of(self._request.source),
                 named=bool(self._source.known_by) and bool(entry.subject or entry.person_column),
                 names=names[entry.number],
             )
