@@ -126,7 +126,7 @@ def test_a_cap_is_raised_by_a_verb_that_is_recorded(place: Path) -> None:
     assert publish(path)["ledger"]["cap"] == "4.5"
     refused(run("publish", path, "--replace"), 3, "0.5 is left of the budget 4.5")
     with duckdb.connect(os.environ["PRIVSQL_LEDGER"], read_only=True) as db:
-        told = db.execute("SELECT told FROM events WHERE kind = 'cap' ORDER BY event").fetchall()
+        told = db.execute("SELECT content FROM events WHERE kind = 'cap' ORDER BY event").fetchall()
     assert ['"by": "specification"' in told[0][0], '"by": "publisher"' in told[1][0]] == [True, True]
     assert "4 spent, of at most 4.5" in succeeded("ledger", path).out
     succeeded("ledger", "cap", path, "3")  # less than is spent: nothing more

@@ -52,13 +52,13 @@ def take_another_solver(patch: pytest.MonkeyPatch) -> None:
 def damage(folder: Path, path: list[str | int], value: object) -> None:
     """Another value at a place of the setting that the ledger holds."""
     with duckdb.connect(str(folder / "l.duckdb")) as db:
-        ((text,),) = db.execute("SELECT told FROM events WHERE kind = 'release'").fetchall()
+        ((text,),) = db.execute("SELECT content FROM events WHERE kind = 'release'").fetchall()
         fields = json.loads(text)
         place = fields["setting"]
         for step in path[:-1]:
             place = place[step]
         place[path[-1]] = value
-        db.execute("UPDATE events SET told = ? WHERE kind = 'release'", [json.dumps(fields)])
+        db.execute("UPDATE events SET content = ? WHERE kind = 'release'", [json.dumps(fields)])
 
 
 @pytest.mark.parametrize("kind", slow_but(KINDS, "optimal"))

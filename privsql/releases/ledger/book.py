@@ -243,11 +243,11 @@ class Book:
     elsewhere: dict[tuple[str, ...], Path] = field(default_factory=dict)
 
     @staticmethod
-    def from_events(events: Sequence[Event]) -> Book:
-        """Return the ledger that events make; ``EngineError`` if they are damaged, or of another format."""
+    def from_rows(rows: Sequence[tuple[str, str]]) -> Book:
+        """Return the ledger of events, (kind, JSON); ``EngineError`` if they are damaged, or of another format."""
         try:
-            return replace(Book().with_events(events), events=len(events))
-        except (KeyError, TypeError, ValueError) as error:
+            return replace(Book().with_events([(kind, json.loads(text)) for kind, text in rows]), events=len(rows))
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise EngineError(
                 "the ledger is damaged; if a development version of privsql wrote it, move it away and publish anew"
             ) from error
@@ -467,7 +467,7 @@ EVENTS, SKETCHES, NAMES, MARKS, SUBJECTS = (
     table(name, LEDGER) for name in ("events", "sketches", "names", "marks", "subjects")
 )
 COLUMNS = {
-    EVENTS: "event BIGINT, kind VARCHAR, told VARCHAR",
+    EVENTS: "event BIGINT, kind VARCHAR, content VARCHAR",
     SKETCHES: "number INTEGER, hash BIGINT, records BIGINT",
     NAMES: "number INTEGER, kind VARCHAR, name BIGINT",
     MARKS: "number INTEGER, kind VARCHAR, name BIGINT, field INTEGER, mark INTEGER",
@@ -535,16 +535,13 @@ def make_tables(db: EngineSession, key: Key) -> None:
 
 def read_book(db: Container, path: Path) -> Book:
     """Read the attached ledger; ``EngineError`` if it is none, or unreadable."""
+    events = exp.select(column("kind"), column("content")).from_(EVENTS).order_by(column("event"))
     try:
-        events = db.rows(exp.select(column("kind"), column("told")).from_(EVENTS).order_by(column("event")))
+        return Book.from_rows([(kind, text) for kind, text in db.rows(events)])
     except UsageError as error:  # there is no such table
-        raise EngineError(f"{path}: is not a ledger") from error
-    try:
-        return Book.from_events([(kind, json.loads(text)) for kind, text in events])
+        raise EngineError(f"{path}: is not a ledger, or one of a development version of privsql") from error
     except EngineError as error:
         raise EngineError(f"{path}: {error}") from error
-    except (TypeError, ValueError, RecursionError) as error:
-        raise EngineError(f"{path}: the ledger is damaged") from error
 
 
 def write_events(db: EngineSession, known: Book, *events: Event) -> None:
@@ -552,7 +549,7 @@ def write_events(db: EngineSession, known: Book, *events: Event) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     numbers = list(range(known.events, known.events + len(events)))
     texts = [json.dumps({"at": now, **what}) for _, what in events]
-    rows = pa.table({"event": numbers, "kind": [kind for kind, _ in events], "told": texts})
+    rows = pa.table({"event": numbers, "kind": [kind for kind, _ in events], "content": texts})
     db.register_arrow("events", rows)
     db.append_rows(EVENTS.name, all_rows(temp_table("events")), into=LEDGER)
     db.drop("events")

@@ -200,10 +200,7 @@ class BudgetPublication(RecordedPublication):
             if any(one.delta for one in twice):
                 raise GuaranteeError("a release with delta is of the same people; a value has no pure epsilon then")
             self.earlier += [Spending(2 * one.epsilon) for one in twice]
-        caps = [
-            ledger.epsilon if ledger is not None else None,
-            *(book.find_cap(one.source) for one in (stated, *others)),
-        ]
+        caps = [None if ledger is None else ledger.epsilon, *(book.find_cap(one.source) for one in (stated, *others))]
         self.cap = min((cap for cap in caps if cap is not None), default=None)
         if self.cap is not None:
             require_names(self.request.spec)
@@ -364,8 +361,8 @@ class GroupPublication(RecordedPublication):
         """Return what an attached book says of this publication."""
         replaced = None if self.request.repeat else self.replaced
         alike = self._judge_entries([entry for entry in book.live_entries if entry != replaced])
-        budgets = tuple(entry.number for entry in alike if entry.unit is not None)
-        alike = [entry for entry in alike if entry.unit is None]
+        budgets = tuple(entry.number for entry in alike if entry.epsilon is not None)
+        alike = [entry for entry in alike if entry.epsilon is None]
         same = [entry for entry in alike if entry.is_of(self.request.stated.source)]
         others = [entry for entry in alike if entry not in same]
         fresh = self.subjects.count_fresh([entry for entry in same if entry.subject])
@@ -499,14 +496,12 @@ def find_ledger(db: EngineSession, spec: Spec) -> Path | None:
     named = spec.ledger is not None and spec.ledger.database is not None
     if named and not is_default_writable():  # who has no state folder names a place
         return path
-    user, names = default_path(), known_as(spec.source)
-    with open_for_reading(db, user) as book:
-        pass
-    other = book.find_other_ledger(names)
+    names = known_as(spec.source)
+    with open_for_reading(db, default_path()) as book:
+        other, here = book.find_other_ledger(names), book.list_of_source(names)
     if other is not None and other.exists():
         return other
-    here = [entry for entry in book.list_of_source(names) if not entry.withdrawn or entry.epsilon is not None]
-    return user if here else path
+    return default_path() if any(not one.withdrawn or one.epsilon is not None for one in here) else path
 
 
 def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
@@ -514,22 +509,19 @@ def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
 
     Releases of one source stand in one ledger: raises ``UsageError`` if earlier ones stand in another one.
     """
-    path, ledger = path_of(spec), find_ledger(db, spec)
+    path, ledger, names = path_of(spec), find_ledger(db, spec), known_as(spec.source)
     if path is None or ledger is None:
         return None
-    names = known_as(spec.source)
     if ledger != path:
         raise UsageError(
             f"releases of {join_names(names)} are recorded in {ledger}; set ledger.database, "
             f"ledger_database=.. or {VARIABLE} to it"
         )
-    named = spec.ledger is not None and spec.ledger.database is not None
-    user = default_path() if not named or is_default_writable() else path
-    if path != user:
-        with open_for_reading(db, user) as book:
+    if is_default_writable() and path != default_path():
+        with open_for_reading(db, default_path()) as book:
             known = book.find_other_ledger(names)
         if path != known:
-            with open_for_writing(db, user) as book, db.in_transaction():
+            with open_for_writing(db, default_path()) as book, db.in_transaction():
                 write_events(db, book, ("elsewhere", {"source": list(names), "database": str(path)}))
     return path
 
