@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlglot import exp
@@ -21,15 +19,16 @@ from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import MANIFEST, PARAMETERS, Check, CheckResult, Manifest, run_checks
 from privsql.releases.draft import COUNTED, HOLDER, MAIN, digest_schema, digest_tables, find_schema, sweep_drafts
-from privsql.source.targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from privsql.engine.database import Container, CountingDatabase, Relations, ViewDefinition
     from privsql.engine.parquet import ParquetLayout
     from privsql.engine.sqlfiles import Holes
     from privsql.mechanisms.contract import Columns, Mechanism
+    from privsql.source.targets import Target
 
 # Attached releases ----------------------------------------------------------------------------------------------------
 # A release whose tables an engine can read, with its manifest and the mechanism that made it.
@@ -370,7 +369,6 @@ ITEM = "item"  # a column of items, which are the publisher's
 STATED = "stated"  # the database in memory in which the engine writes down what a manifest states
 REMEMBERED = 64  # definitions
 _DEFINITIONS: dict[object, dict[tuple[str, str], str]] = {}
-SOURCE, PARENTHESES = re.compile(r"\bFROM (?=\()"), re.compile(r"""'[^']*'|"[^"]*"|[()]""")
 ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so many
 
 
@@ -387,7 +385,7 @@ def admit_release(
     """
     try:
         place = _locate_tables(db, stored, database)
-        release = _read_manifest(db, stored, place, database)
+        release = _read_manifest(db, place, database)
     except PrivsqlError as error:
         raise type(error)(f"{stored.target} is not a release of privsql: {error}") from error
     if stored.target.schema is not None:
@@ -462,7 +460,14 @@ def _check_schema(
 
 
 def _locate_tables(db: Container, stored: StoredRelease, database: str) -> tuple[str, str]:
-    """Return the database and the schema in which the tables lie; ``UsageError`` if there is no such schema."""
+    """Return the database and the schema in which the tables lie; of a folder the manifest is made a table there.
+
+    ``UsageError`` if there is no such schema or manifest.
+    """
+    if stored.is_folder:
+        wrong = _attach_table(db, stored, MANIFEST, MANIFEST_COLUMNS, database)
+        if wrong:
+            raise UsageError(wrong[0])
     if stored.target.schema is None:
         return database, MAIN
     holder = db.attached_name(stored.place) or database
@@ -482,21 +487,13 @@ def _run_contents_checks(release: AttachedRelease, wrong: Callable[[], list[str]
     return holds + run_checks(release.db, more)
 
 
-def _read_manifest(db: Container, stored: StoredRelease, place: tuple[str, str], database: str) -> AttachedRelease:
+def _read_manifest(db: Container, place: tuple[str, str], database: str) -> AttachedRelease:
     """Read the manifest from a plain table of its two columns that is not too large."""
-    if stored.is_folder:
-        wrong = _attach_table(db, stored, MANIFEST, MANIFEST_COLUMNS, database)
-    else:
-        stated = list_definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=place[1])
-        listed = db.list_relations(place[0])
-        present = {(kind, name): text for kind, schema, name, text in listed if schema == place[1]}
-        wrong = (
-            []
-            if stated.items() <= present.items()
-            else ["its manifest is missing, or no plain table; 'privsql publish' makes releases"]
-        )
-    if wrong:
-        raise UsageError(wrong[0])
+    stated = list_definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=place[1])
+    listed = db.list_relations(place[0])
+    present = {(kind, name): text for kind, schema, name, text in listed if schema == place[1]}
+    if not stated.items() <= present.items():
+        raise UsageError("its manifest is missing, or no plain table; 'privsql publish' makes releases")
     rows = table(MANIFEST, *place)
     entries, length = db.rows(fill("duckdb/extent", {"table": rows}))[0]
     if entries > ENTRIES or length > BYTES:
@@ -517,7 +514,7 @@ def _read_manifest(db: Container, stored: StoredRelease, place: tuple[str, str],
 
 def _read_contents(db: Container, place: tuple[str, str]) -> tuple[Columns, Sequence[ViewDefinition]]:
     """Return what the manifest in (database, schema) states: the columns of all tables, and the views."""
-    release = _read_manifest(db, StoredRelease(Target(Path(MANIFEST), place[1]), Path(MANIFEST)), place, place[0])
+    release = _read_manifest(db, place, place[0])
     return release.stated_tables, release.views
 
 
@@ -548,45 +545,17 @@ def _compare_contents(
     ``place``: a database and a schema of it; with schema main the whole database. ``objects``: what lies there.
     """
     db, expected = release.db, release.stated_tables
-    kinds = list_definitions(db, expected, release, schema=place[1])
+    kinds = list_definitions(db, expected, release.views, schema=place[1])
     present = {(kind, name): text for kind, name, text in objects}
     wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(present.keys() - kinds.keys())]
     wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - present.keys())]
     for (kind, name), text in kinds.items():
-        if present.get((kind, name), text) not in (text, _without_join_parentheses(text)):
+        if present.get((kind, name), text) != text:
             wrong.append(f"{kind} {name!r} is defined otherwise")
     for name, columns in expected.items():
         if ("table", name) in present:
             wrong += _compare_columns(name, columns, db.list_fields(table(name, *place)))
     return wrong
-
-
-def _without_join_parentheses(text: str) -> str:
-    """Return the definition of a view as DuckDB reads it from a file that old versions open, too.
-
-    Storage versions below 1.4 do not store the parentheses around a join in FROM.
-
-    >>> _without_join_parentheses("SELECT * FROM ((SELECT 1) AS a INNER JOIN b ON ((x = y))) WHERE z")
-    'SELECT * FROM (SELECT 1) AS a INNER JOIN b ON ((x = y)) WHERE z'
-    """
-    place = 0
-    while opened := SOURCE.search(text, place):
-        first, last = opened.end(), _closing_parenthesis(text, opened.end())
-        if text.startswith(" AS ", last + 1):  # of a query, which keeps them
-            place = first
-        else:
-            text, place = text[:first] + text[first + 1 : last] + text[last + 1 :], opened.start()
-    return text
-
-
-def _closing_parenthesis(text: str, start: int) -> int:
-    """Return the place of the parenthesis that closes the one at ``start``; those in quotes are skipped."""
-    depth = 0
-    for part in PARENTHESES.finditer(text, start):
-        depth += {"(": 1, ")": -1}.get(part[0], 0)
-        if depth == 0:
-            return part.start()
-    return len(text)
 
 
 def _attach_folder(release: AttachedRelease, stored: StoredRelease) -> list[str]:
@@ -630,13 +599,12 @@ def _compare_columns(name: str, columns: list[tuple[str, str]], fields: list[Fie
 
 
 def list_definitions(
-    db: Container, tables: Columns, release: AttachedRelease | None = None, *, schema: str = MAIN
+    db: Container, tables: Columns, views: Sequence[ViewDefinition] = (), *, schema: str = MAIN
 ) -> dict[tuple[str, str], str]:
-    """Return the definitions of tables and a release's views, by kind and name, as the engine writes them down.
+    """Return the definitions of tables and views, by kind and name, as the engine writes them down.
 
     The engine writes the same down in every session, so the latest are remembered.
     """
-    views = [] if release is None else release.views
     columns = tuple((name, *map(tuple, fields)) for name, fields in tables.items())
     key = (schema, columns, tuple((view.name, sqlfiles.render_sql(view.query), view.comment) for view in views))
     definitions = _DEFINITIONS.get(key)

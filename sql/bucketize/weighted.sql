@@ -5,9 +5,10 @@
 --   holes     __qi__: of qit, __sa__: of named;  __size__: how many values g lists, as an expression in st.bid;  __count__,
 --             __qit_bid__, __st_bid__, __listed_code__, __named_code__: columns as they lie;  __same_value__: NULL-safe
 --             equality of st and listed;  __weight__: a name
+--   why       no JOIN: files that DuckDB 1.1 reads lose the parentheses that it writes around one
 SELECT __qi__, __sa__, CAST(__count__ AS DOUBLE) / __size__ * estimator.weight AS __weight__
-FROM __qit__ AS qit
-JOIN __st__ AS st ON __qit_bid__ = __st_bid__
-JOIN __values__ AS listed ON __same_value__
-JOIN __estimator__ AS estimator ON __listed_code__ = estimator.listed
-JOIN __values__ AS named ON estimator.value = __named_code__
+FROM __qit__ AS qit, __st__ AS st, __values__ AS listed, __estimator__ AS estimator, __values__ AS named
+WHERE __qit_bid__ = __st_bid__
+  AND __same_value__
+  AND __listed_code__ = estimator.listed
+  AND estimator.value = __named_code__
