@@ -31,33 +31,33 @@ NEWEST = "0.16"  # the version of OpenDP whose releases this version of privsql 
 DOUBT = 1e-9  # nearer to a step of the distribution function than this, doubles do not decide
 
 
-class CountNoise(Protocol):
-    """Integer noise for counts of sensitivity 1: Pr[noise = x] is proportional to exp(-epsilon * |x|).
+class TableNoise(Protocol):
+    """Integer noise for counts, and private choices of the best of several: budgets are epsilons, or rhos.
 
     Tests put an enumerating one in its place.
     """
 
     origin: Literal["opendp", "seed"]
 
-    def add_noise(self, counts: Counts, epsilon: Fraction) -> Counts:
+    def add_noise(self, counts: Counts, budget: Fraction, /) -> Counts:
         """Return the counts, each with noise of its own."""
+
+    def choose_best(self, scores: Counts, budget: Fraction, /, *, monotonic: bool = True) -> int:
+        """Return the place of a high score; one record changes scores by at most 1.
+
+        ``monotonic``: it changes them all up or all down. Permute-and-flip: places in uniformly random order, each
+        taken with probability exp(epsilon (score - highest)), or of half that exponent where scores are not monotonic.
+        """
+
+
+class SelectionNoise(TableNoise, Protocol):
+    """Noise for counts of sensitivity 1: Pr[noise = x] is proportional to exp(-epsilon * |x|)."""
 
     def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
         """For each number of zero counts, how many of them reach ``least`` (>= 1) once they have noise."""
 
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
         """Return noisy zero counts, given that they reach ``least`` (>= 1)."""
-
-
-class SelectionNoise(CountNoise, Protocol):
-    """Noise for counts, and the private choice of the best of several."""
-
-    def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
-        """Return the place of a high score; one record changes scores by at most 1.
-
-        ``monotonic``: it changes them all up or all down. Permute-and-flip: places in uniformly random order, each
-        taken with probability exp(epsilon (score - highest)), or of half that exponent where scores are not monotonic.
-        """
 
 
 # Budgets --------------------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class OpenDPNoise:
         return noise[:number] + least
 
     def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
-        """As in ``SelectionNoise``: OpenDP's noisy maximum of integers, exact for the rational value of the scale."""
+        """As in ``TableNoise``: OpenDP's noisy maximum of integers, exact for the rational value of the scale."""
         kind = noise_scale(epsilon if monotonic else epsilon / 2), monotonic
         if kind not in self._choices:
             self._choices[kind] = noisy_max(kind[0], monotonic=monotonic)
@@ -264,21 +264,9 @@ class SeededNoise:
         return self._draw.geometric(-math.expm1(-1 / noise_scale(epsilon)), number) - 1 + least
 
     def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
-        """As in ``SelectionNoise``: the maximum with exponential noise has the distribution of permute-and-flip."""
+        """As in ``TableNoise``: the maximum with exponential noise has the distribution of permute-and-flip."""
         width = noise_scale(epsilon if monotonic else epsilon / 2)
         return int(np.argmax(scores + self._draw.exponential(width, len(scores))))
-
-
-class TableNoise(Protocol):
-    """Noise of whole tables, and choices among them, under one law: budgets are epsilons, or rhos."""
-
-    origin: Literal["opendp", "seed"]
-
-    def add_noise(self, counts: Counts, budget: Fraction) -> Counts:
-        """Return the counts, each with noise of its own."""
-
-    def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool = True) -> int:
-        """Return the place of a high score, as in ``SelectionNoise``."""
 
 
 class GaussianNoise:

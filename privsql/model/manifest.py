@@ -361,6 +361,9 @@ def differ_from_spec(stated: BaseModel, params: BaseModel) -> list[str]:
 
 # Queries that several mechanisms check with ---
 
+WeightedRows = tuple[exp.Expr, exp.Expr]  # a relation, and how many rows each of its rows stands for
+ONE = exp.Literal.number(1)
+
 
 def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> exp.Query:
     """Rows of a published table that lie out of canonical order; ``strict``: equal rows are a fault too.
@@ -387,20 +390,18 @@ def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> ex
     return fill("verify/rows_in_order", holes)
 
 
-def count_combinations(relation: exp.Table, columns: list[exp.Expr], weight: exp.Expr | None = None) -> exp.Expr:
-    """How often each combination of columns occurs, each row standing for ``weight``."""
-    one = exp.Literal.number(1)
-    return fill("verify/tally", {"table": relation, "columns": columns, "weight": weight or one}).subquery()
+def compare_rows(
+    columns: Sequence[exp.Expr], first: WeightedRows, second: WeightedRows, *, fewer: bool = False
+) -> exp.Query:
+    """Return the query for combinations of columns that two relations do not hold equally often.
 
-
-def exceeding_combinations(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
-    """Combinations that the second tally holds more often than the first."""
-    return fill("verify/multiset_exceeds", {"columns": columns, "first": first, "second": second})
-
-
-def differing_combinations(columns: list[exp.Expr], first: exp.Expr, second: exp.Expr) -> exp.Query:
-    """Combinations that two tallies do not hold equally often."""
-    return fill("verify/multiset_differs", {"columns": columns, "first": first, "second": second})
+    ``fewer``: the first may hold them more often.
+    """
+    total, none = exp.Sum(this=column("n")), exp.Literal.number(0)
+    holes: Holes = {"columns": columns, "first": first[0], "first_weight": first[1]}
+    holes |= {"second": second[0], "second_weight": second[1]}
+    fault = exp.LT(this=total, expression=none) if fewer else exp.NEQ(this=total, expression=none)
+    return fill("verify/surplus", holes | {"fault": fault})
 
 
 # The release that is checked ----------------------------------------------------------------------------------------
@@ -525,15 +526,14 @@ class CheckedRelease(Generic[P, F]):
         """Return the query for sensitive values of which ST and the source have not equally many; ``fewer``: of which
         ST has more.
         """
-        columns, compare = self.roles.sa_columns(), exceeding_combinations if fewer else differing_combinations
-        source = count_combinations(temp_table("domain"), columns, column("records"))
-        return compare(columns, source, count_combinations(self.view("st"), columns, weight))
+        source = temp_table("domain"), column("records")
+        return compare_rows(self.roles.sa_columns(), source, (self.view("st"), weight), fewer=fewer)
 
     def compare_people(
         self, source: Records, view: str, *, fewer: bool = False
     ) -> Callable[..., list[str] | exp.Query]:
         """Return what compares quasi-identifiers of a table in the same way: equal as integers, else by a query."""
-        columns, compare = self.roles.qi_columns(), exceeding_combinations if fewer else differing_combinations
+        columns = self.roles.qi_columns()
         named = exp.select(*columns, exp.Literal.number(0)).from_(self.view(view))
 
         def find_differences(_: object) -> list[str] | exp.Query:
@@ -543,8 +543,7 @@ class CheckedRelease(Generic[P, F]):
                 if np.array_equal(pairs >> room, source.packed.pair_values() >> room):
                     return []
             source.sort_records()
-            records = count_combinations(temp_table("records"), columns)
-            return compare(columns, records, count_combinations(self.view(view), columns))
+            return compare_rows(columns, (temp_table("records"), ONE), (self.view(view), ONE), fewer=fewer)
 
         return find_differences
 

@@ -22,6 +22,7 @@ from pydantic import (
 from privsql.exact import Linear, as_fraction, fraction_text, parse_linear
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import date, datetime
     from typing import Self
 
@@ -223,47 +224,50 @@ class Facts(BaseModel):
 
 NoiseOrigin = Literal["opendp", "seed"]
 
-NUMBER = {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "string"}]}
 
+def _read_exact(holds: Callable[[Fraction], bool], wrong: str) -> BeforeValidator:
+    """Return what reads an exact number; ``wrong``: what is said of one for which ``holds`` is not true."""
+
+    def read(value: object) -> Fraction:
+        number = as_fraction(value)
+        if not holds(number):
+            raise ValueError(wrong.format(value))
+        return number
+
+    return BeforeValidator(read)
+
+
+AS_TEXT = PlainSerializer(fraction_text)
+NUMBER = {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "string"}]}
 POSITIVE = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}
+NUMBERS = {"anyOf": [{"type": "number"}, {"type": "string"}]}
 LARGEST_EPSILON = 100  # beyond it nothing is protected, and noise of scale 0 would not be noise
 SMALLEST_EPSILON = Fraction(1, 10**6)
+SMALLEST_DELTA, LARGEST_DELTA = Fraction(1, 10**18), Fraction(1, 10**5)
+_SHARE = _read_exact(lambda one: 0 < one <= 1, "{} lies outside (0, 1]")
+_EPSILON = _read_exact(
+    lambda one: SMALLEST_EPSILON <= one <= LARGEST_EPSILON,
+    f"epsilon {{}} lies outside [{fraction_text(SMALLEST_EPSILON)}, {LARGEST_EPSILON}]",
+)
+_DELTA = _read_exact(
+    lambda one: not one or SMALLEST_DELTA <= one <= LARGEST_DELTA, "delta {} is neither 0 nor in [1e-18, 1e-5]"
+)
+_POSITIVE = _read_exact(lambda one: one > 0, "{} must be above 0")
 
-
-def _as_share(value: object) -> Fraction:
-    number = as_fraction(value)
-    if not 0 < number <= 1:
-        raise ValueError(f"{value} lies outside (0, 1]")
-    return number
-
-
-Share = Annotated[Fraction, BeforeValidator(_as_share), PlainSerializer(fraction_text), WithJsonSchema(NUMBER)]
-"""An exact number in (0, 1]: a threshold, a probability."""
-
-
-def _as_epsilon(value: object) -> Fraction:
-    number = as_fraction(value)
-    if not SMALLEST_EPSILON <= number <= LARGEST_EPSILON:
-        raise ValueError(f"epsilon {value} lies outside [{fraction_text(SMALLEST_EPSILON)}, {LARGEST_EPSILON}]")
-    return number
-
-
-def _as_positive(value: object) -> Fraction:
-    number = as_fraction(value)
-    if number <= 0:
-        raise ValueError(f"{value} must be above 0")
-    return number
-
-
-NUMBERS = {"anyOf": [{"type": "number"}, {"type": "string"}]}
-Exact = Annotated[Fraction, BeforeValidator(as_fraction), PlainSerializer(fraction_text), WithJsonSchema(NUMBERS)]
+Exact = Annotated[Fraction, BeforeValidator(as_fraction), AS_TEXT, WithJsonSchema(NUMBERS)]
 """Any exact number."""
-Epsilon = Annotated[Fraction, BeforeValidator(_as_epsilon), PlainSerializer(fraction_text), WithJsonSchema(POSITIVE)]
-"""The budget of a differentially private release."""
-Positive = Annotated[Fraction, BeforeValidator(_as_positive), PlainSerializer(fraction_text), WithJsonSchema(POSITIVE)]
+Share = Annotated[Fraction, _SHARE, AS_TEXT, WithJsonSchema(NUMBER)]
+"""An exact number in (0, 1]: a threshold, a probability."""
+Positive = Annotated[Fraction, _POSITIVE, AS_TEXT, WithJsonSchema(POSITIVE)]
 """An exact number above 0."""
-
-
+Epsilon = Annotated[Fraction, _EPSILON, AS_TEXT, WithJsonSchema(POSITIVE)]
+"""The budget of a differentially private release."""
+Delta = Annotated[Fraction, _DELTA, AS_TEXT, WithJsonSchema(NUMBER)]
+"""How improbable what epsilon does not bound is; 0: nothing is."""
+DELTA = (
+    "0: pure differential privacy. Above: (epsilon, delta) by zero-concentrated privacy, with discrete Gaussian noise. "
+    "Choose it far below 1/records, such as 1e-9."
+)
 Rule = Annotated[
     Linear,
     BeforeValidator(lambda v: v if isinstance(v, Linear) else parse_linear(v)),
@@ -326,24 +330,6 @@ class Universe(BaseModel):
 
 
 ALLOW_EMPTY = "Publish even if most is noise: uninformative tables, or a tree with more pruned than kept."
-
-
-SMALLEST_DELTA, LARGEST_DELTA = Fraction(1, 10**18), Fraction(1, 10**5)
-
-
-def _as_delta(value: object) -> Fraction:
-    number = as_fraction(value)
-    if number and not SMALLEST_DELTA <= number <= LARGEST_DELTA:
-        raise ValueError(f"delta {value} is neither 0 nor in [1e-18, 1e-5]")
-    return number
-
-
-Delta = Annotated[Fraction, BeforeValidator(_as_delta), PlainSerializer(fraction_text), WithJsonSchema(NUMBER)]
-"""How improbable what epsilon does not bound is; 0: nothing is."""
-DELTA = (
-    "0: pure differential privacy. Above: (epsilon, delta) by zero-concentrated privacy, with discrete Gaussian noise. "
-    "Choose it far below 1/records, such as 1e-9."
-)
 
 
 MOST_RECORDS = 1_000

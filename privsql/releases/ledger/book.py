@@ -59,7 +59,7 @@ ROLES = ("quasi_identifiers", "sensitive", "categories")  # lists of published c
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerRequest:
-    """What a publisher asks for, as a ledger stores it: the specification without where its source and release lie."""
+    """A publisher's request as a ledger stores it: the specification without where its source and release lie."""
 
     name: str
     target: str

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from privsql.source.targets import Target
 
 ALLOWED = "composition allowed by the publisher: "  # before what a release says of it
-ANYWAY = "allow_composition=True publishes anyway, and the release says so"
 
 
 @dataclass
@@ -84,9 +83,13 @@ class RecordedPublication(Publication):
         ``GuaranteeError`` for a value's budget beside none, and for anything else unless composition is allowed.
         """
         sentences = explain_crossing(self.request.stated.unit, self.crossing)
-        if sentences and not self.request.allow:
-            raise GuaranteeError(f"{sentences[-1]}; {ANYWAY}")
+        if sentences:
+            self._require_allowed(sentences[-1])
         return [f"{ALLOWED}{one}" for one in sentences]
+
+    def _require_allowed(self, reason: str) -> None:
+        if not self.request.allow:
+            raise GuaranteeError(f"{reason}; allow_composition=True publishes anyway, and the release says so")
 
 
 # Budget ---------------------------------------------------------------------------------------------------------------
@@ -325,13 +328,11 @@ class GroupPublication(RecordedPublication):
         self.compare_earlier()
         if self.findings.again is None:
             self._explain_crossing()
-        if self.findings.reason is not None and not self.request.allow:
-            last = max(self.findings.same)
-            safe = GROWN if self.findings.reason.startswith(CHANGED) else ""
-            raise GuaranteeError(
-                f"{self.findings.reason}; {safe}{ANYWAY}; if nobody has received that one, run "
-                f"'privsql ledger withdraw {last}'"
-            )
+        reason = self.findings.reason
+        if reason is not None:
+            safe = GROWN if reason.startswith(CHANGED) else ""
+            withdraw = f"if nobody has received that one, run 'privsql ledger withdraw {max(self.findings.same)}'"
+            self._require_allowed(f"{reason}; {safe}{withdraw}")
         self.subjects.prepare_marks()
 
     @property
