@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privsql.errors import UsageError
+from privsql.errors import UsageError, suggest_name
 from privsql.exact import as_fraction
 
 if TYPE_CHECKING:
@@ -177,12 +177,10 @@ def refuse_unknown_keywords(keywords: Iterable[str], names: Iterable[str], verb:
 
 
 def _unknown_keyword(name: str, names: set[str], verb: str | Callable[..., Any]) -> UsageError:
-    from difflib import get_close_matches  # noqa: PLC0415 (only where something is wrong)
-    from inspect import Parameter, signature  # noqa: PLC0415
+    from inspect import Parameter, signature  # noqa: PLC0415 (only where something is wrong)
 
     called = verb if isinstance(verb, str) else verb.__name__
     parameters = () if isinstance(verb, str) else signature(verb).parameters.values()
     possible = sorted(names | {one.name for one in parameters if one.kind is not Parameter.VAR_KEYWORD})
-    near = get_close_matches(name, possible, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(possible)}"
+    hint = suggest_name(name, possible).removeprefix(", ") or f"it has {', '.join(possible)}"
     return UsageError(f"{called} has no keyword {name!r}; {hint}")

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from privsql.engine.parquet import ParquetLayout
     from privsql.engine.sqlfiles import Holes
     from privsql.mechanisms.contract import Columns, Mechanism
+    from privsql.model.manifest import CheckedRelease
+    from privsql.model.records import ReleaseArrays
     from privsql.source.targets import Target
 
 # Attached releases ----------------------------------------------------------------------------------------------------
@@ -53,6 +55,15 @@ class AttachedRelease:
         for result in self.checks:
             if not result.ok:
                 raise GuaranteeError(f"{path}: {result.offending[0]}; verify it")
+
+    @cached_property
+    def checked(self) -> CheckedRelease[Any, Any]:
+        """Return the release for its checks, with the parameters and the facts that it states."""
+        return self.mechanism.read_release(self.db, self.manifest, self.database)
+
+    def read_arrays(self) -> ReleaseArrays:
+        """Return its tables as arrays."""
+        return self.mechanism.answers(self.db, self.manifest).read_arrays(self.database)
 
     @property
     def tables(self) -> Columns:

@@ -286,20 +286,6 @@ def write_parameters(release: AttachedRelease, parameters: ModelParameters) -> N
     release.db.drop("lines")
 
 
-def restore_attached(release: AttachedRelease, records: NumberedRecords) -> AttachedModel | None:
-    """Return the model of the parameters that a release holds, its weights computed anew; None without sound ones."""
-    stated = attached_parameters(release)
-    if stated is None:
-        return None
-    try:
-        arrays = release.mechanism.answers(release.db, release.manifest).read_arrays(release.database)
-        model = restore_from(stated, arrays, records.digest())
-    except PrivsqlError:  # verify names it
-        return None
-    release.db.register_arrow("modelled_weights", list_beliefs(arrays, model))
-    return AttachedModel(temp_table("modelled_weights"), NUMBERED, records.number, model.interval)
-
-
 def check_parameters(release: AttachedRelease) -> list[str]:
     """Return how the model that a release holds differs from what a fit to its tables gives.
 
@@ -310,7 +296,7 @@ def check_parameters(release: AttachedRelease) -> list[str]:
     stated, digest = attached_parameters(release), NumberedRecords.find(release).digest()
     if stated is None:
         return ["its parameters can't be read"]
-    arrays = release.mechanism.answers(release.db, release.manifest).read_arrays(release.database)
+    arrays = release.read_arrays()
     try:
         model = restore_from(stated, arrays, digest)
     except PrivsqlError as error:
@@ -336,7 +322,7 @@ def take_model(release: AttachedRelease, path: Path | None) -> AttachedModel | N
         return None
     records = NumberedRecords.find(release)
     if path is None:
-        return restore_attached(release, records)
+        return _restore_attached(release, records)
     if path.stem != records.name():
         return None
     holes: Holes = {"weights": table("weights", MODEL), "tolerance": exp.Literal.number(TOLERANCE)}
@@ -350,3 +336,17 @@ def take_model(release: AttachedRelease, path: Path | None) -> AttachedModel | N
     except (PrivsqlError, ValidationError, LookupError):  # what is damaged is no model, and fit writes it anew
         return None
     return None if wrong else AttachedModel(table("weights", MODEL), NUMBERED, records.number, scale)
+
+
+def _restore_attached(release: AttachedRelease, records: NumberedRecords) -> AttachedModel | None:
+    """Return the model of the parameters that a release holds, its weights computed anew; None without sound ones."""
+    stated = attached_parameters(release)
+    if stated is None:
+        return None
+    try:
+        arrays = release.read_arrays()
+        model = restore_from(stated, arrays, records.digest())
+    except PrivsqlError:  # verify names it
+        return None
+    release.db.register_arrow("modelled_weights", list_beliefs(arrays, model))
+    return AttachedModel(temp_table("modelled_weights"), NUMBERED, records.number, model.interval)

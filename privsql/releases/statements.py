@@ -166,7 +166,7 @@ def refuse_learning(release: AttachedRelease) -> Finding | None:
 
     Raises ``InfeasibleError`` where it gets too far, or that is not known.
     """
-    limit = release.mechanism.read(release.manifest).learning_limit
+    limit = release.checked.params.learning_limit
     if limit is None:
         return None
     view = ReleaseView(release.db, release.manifest, seed_key(1).random_generator("risk"), release.database)
@@ -184,10 +184,9 @@ def refuse_learning(release: AttachedRelease) -> Finding | None:
 
 def measure_facts(release: AttachedRelease) -> MeasuredFacts:
     """Recompute the facts and bounds of a release whose checks hold from its tables."""
-    mechanism, risk, manifest = release.mechanism, estimate_learning_risk(release), release.manifest
-    checked = mechanism.read_release(release.db, manifest, release.database)
-    bounds, facts, stated = mechanism.bounds(checked), mechanism.measured(checked), mechanism.read_facts(manifest)
-    figures = stated.join_parts(stated, facts).describe()
+    mechanism, checked, risk = release.mechanism, release.checked, estimate_learning_risk(release)
+    bounds, facts = mechanism.bounds(checked), mechanism.measured(checked)
+    figures = checked.facts.join_parts(checked.facts, facts).describe()
     summary = ReleaseSummary.make(release, bounds, find_stated_learning(release))
     return MeasuredFacts(facts, risk.as_facts() if risk else None, bounds, figures, summary)
 
@@ -229,7 +228,7 @@ def _find_omissions(release: AttachedRelease) -> list[str]:
     wrong = [f"{name} is missing" for name in sorted(needed - manifest.model_fields_set)]
     columns = {field.name for field in (*manifest.quasi_identifiers, *manifest.sensitive)}
     wrong += [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]
-    params = release.mechanism.read(manifest).model_dump(mode="json", exclude_none=True)
+    params = release.checked.params.model_dump(mode="json", exclude_none=True)
     if manifest.algorithm != params["algorithm"]:
         wrong.append(f"algorithm {manifest.algorithm}, asked for {params['algorithm']}")
     if params != manifest.parameters:
@@ -385,18 +384,17 @@ class ReleaseSummary:
 
 def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[VerifiedBound]:
     """Return the bounds of a release by its tables; ``examined``: ``examine_release`` has just named what they read."""
-    checked = release.mechanism.read_release(release.db, release.manifest, release.database)
     if not examined:
-        checked.name_tables()
-        release.mechanism.checks(checked)
-    return release.mechanism.bounds(checked)
+        release.checked.name_tables()
+        release.mechanism.checks(release.checked)
+    return release.mechanism.bounds(release.checked)
 
 
 def _summarize_promise(release: AttachedRelease, bounds: Sequence[VerifiedBound]) -> SummaryLine:
     """Return what an attacker who looks a person up can reach at most."""
     title, composition = "promised", release.mechanism.composition
     if isinstance(composition, BudgetComposition):
-        params = release.mechanism.read(release.manifest)
+        params = release.checked.params
         epsilon = composition.epsilon(params)
         if composition.unit == "value":
             text = "; ".join(release.mechanism.words(params).promised[1:])
@@ -604,18 +602,15 @@ def examine_release(
     """
     try:
         return run_checks(release.db, _list_checks(release, source, spec, whole=whole, refit=refit))
-    except UsageError as error:
-        wrong = str(error)
-    except BROKEN as error:
-        wrong = f"{type(error).__name__} on what the release holds"
-    return run_checks(release.db, [Check(READABLE, lambda: [wrong])])
+    except (UsageError, *BROKEN) as error:
+        wrong = str(error) if isinstance(error, UsageError) else f"{type(error).__name__} on what the release holds"
+    return [CheckResult(READABLE, 1, (wrong,))]
 
 
 def _list_checks(
     release: AttachedRelease, source: Records | None, spec: Spec | None, *, whole: bool, refit: bool
 ) -> list[Check]:
-    mechanism, manifest = release.mechanism, release.manifest
-    checked = mechanism.read_release(release.db, manifest, release.database)
+    mechanism, manifest, checked = release.mechanism, release.manifest, release.checked
     checked.name_tables()
     checks = [*mechanism.checks(checked), *statement_checks(release)]
     if whole:

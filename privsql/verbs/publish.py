@@ -644,8 +644,8 @@ def fit(
             raise UsageError(f"{one} exists; choose another path")
     if rows_file is not None and rows_file.suffix != ".parquet":
         raise UsageError(f"{rows_file}: rows need a new file that ends in .parquet")
-    with options_from(how, fit) as options, open_release(target, options=options) as (db, attached):
-        arrays = attached.mechanism.answers(db, attached.manifest).read_arrays(attached.database)
+    with options_from(how, fit) as options, open_release(target, options=options) as (_, attached):
+        arrays = attached.read_arrays()
         records = NumberedRecords.find(attached)
         digest = records.digest()
         stated = attached_parameters(attached) if given is None else ModelParameters.read(given)
@@ -667,7 +667,7 @@ def fit(
 
 def fit_draft(release: AttachedRelease, options: Options) -> None:
     """Fit a model to a release that is being published, and write its parameters into it."""
-    arrays = release.mechanism.answers(release.db, release.manifest).read_arrays(release.database)
+    arrays = release.read_arrays()
     digest = NumberedRecords.find(release).digest()
     model = _make_model(arrays, digest, options)
     write_parameters(release, state_parameters(release.manifest.name, digest, model))
