@@ -1,4 +1,4 @@
-"""The version, differences of operating systems (owners of files, opening and locking them, memory), and extras.
+"""The version, differences of operating systems (folders, owners of files, locks, memory), and extras.
 
 Files have owners and rights where the system knows of any; elsewhere a user's own folders are taken to be private.
 """
@@ -6,9 +6,10 @@ Files have owners and rights where the system knows of any; elsewhere a user's o
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from privsql.errors import EngineError
 
@@ -20,6 +21,25 @@ __version__ = "0.2.0"
 OTHERS = 0o077  # the rights of everybody but the owner
 OPENED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # a pipe or a device is not waited for when it is opened
+
+
+FOLDERS = {  # of a user's files on a system, elsewhere those of the XDG standard
+    "darwin": {"STATE": "Library/Application Support", "CACHE": "Library/Caches"},
+    "win32": {"STATE": "AppData/Local", "CACHE": "AppData/Local"},
+}
+XDG_FOLDERS = {"STATE": ".local/state", "CACHE": ".cache"}
+
+
+def user_folder(kind: Literal["STATE", "CACHE"]) -> Path | None:
+    """Return privsql's folder of a user for such files; None where the user has no home."""
+    from pathlib import Path  # noqa: PLC0415 (whoever asks for the version does not wait for it)
+
+    stated = Path(os.environ.get(f"XDG_{kind}_HOME", ""))  # a relative one is to be ignored
+    try:
+        folder = stated if stated.is_absolute() else Path.home() / FOLDERS.get(sys.platform, XDG_FOLDERS)[kind]
+    except RuntimeError:
+        return None
+    return folder / "privsql"
 
 
 def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:

@@ -499,17 +499,21 @@ class Roles:
         >>> Roles((Field("age", "INTEGER"),), ()).explain_difference(Roles((Field("age", "BIGINT"),), ()))
         "column 'age' is INTEGER, not BIGINT"
         """
-        columns, known = ((*roles.quasi_identifiers, *roles.sensitive) for roles in (self, other))
-        types = {one.name: one.type for one in known}
-        for one in columns:
+        types = {one.name: one.type for one in other.columns}
+        for one in self.columns:
             if one.name not in types:
                 return f"column {one.name!r} is not among the other's"
             if one.type != types[one.name]:
                 return f"column {one.name!r} is {one.type}, not {types[one.name]}"
-        lost = next((name for name in types if name not in {one.name for one in columns}), None)
+        lost = next((name for name in types if name not in {one.name for one in self.columns}), None)
         if lost is not None:
             return f"column {lost!r} is missing"
         return "" if self == other else "columns have other roles, or stand in another order"
+
+    @property
+    def columns(self) -> tuple[Field, ...]:
+        """Return all of them."""
+        return (*self.quasi_identifiers, *self.sensitive)
 
     @property
     def hold_sets(self) -> bool:
@@ -529,7 +533,7 @@ class Roles:
     @property
     def by_all(self) -> ReservedColumns:
         """Return those of a table that holds both."""
-        return ReservedColumns((*self.quasi_identifiers, *self.sensitive))
+        return ReservedColumns(self.columns)
 
     @property
     def qi_keys(self) -> tuple[str, ...]:

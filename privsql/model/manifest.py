@@ -207,26 +207,27 @@ class Manifest(BaseModel):
             _require_format(dict(entries))
             manifest = Manifest.model_validate(dict(entries))
             manifest.model_dump_json()  # whatever it says is text of Unicode
-            columns = (*manifest.quasi_identifiers, *manifest.sensitive)
-            if not all(column.is_published for column in columns):
-                raise ValueError("a column has no type that is published")
-            if not manifest.orders.keys() <= {column.name for column in columns if column.type == "VARCHAR"}:
-                raise ValueError("an order is of no column that is text")
-            kinds = {column.name: column.type for column in manifest.quasi_identifiers}
-            if any(not fits_type(one, kinds.get(name, "")) for name, one in manifest.bins.items()):
-                raise ValueError("bins are of no column that can have them")
-            if (
-                not manifest.groups.keys()
-                <= {name for name, kind in kinds.items() if kind == "VARCHAR"} - manifest.bins.keys()
-            ):
-                raise ValueError("groups are of no column that is text")
-            if any(len(set(labels)) < len(labels) for labels in manifest.orders.values()):
-                raise ValueError("an order names a label twice")
+            if not _has_fitting_types(manifest):
+                raise ValueError("what it says of a column does not fit its type")
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise EngineError(
                 "its manifest is damaged; if a development version of privsql wrote it, publish anew"
             ) from error
         return manifest
+
+
+def _has_fitting_types(manifest: Manifest) -> bool:
+    """Return whether every column has a type that is published, and can have its order, bins or groups."""
+    columns, kinds = manifest.roles.columns, {one.name: one.type for one in manifest.quasi_identifiers}
+    texts = {one.name for one in columns if one.type == "VARCHAR"}
+    texts_of_qi = {name for name, kind in kinds.items() if kind == "VARCHAR"}
+    return (
+        all(one.is_published for one in columns)
+        and manifest.orders.keys() <= texts
+        and all(len(set(labels)) == len(labels) for labels in manifest.orders.values())
+        and all(fits_type(one, kinds.get(name, "")) for name, one in manifest.bins.items())
+        and manifest.groups.keys() <= texts_of_qi - manifest.bins.keys()
+    )
 
 
 def _require_format(entries: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ import os
 import stat
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlglot import exp
@@ -93,12 +93,10 @@ class AttachedRelease:
     @property
     def renamed_columns(self) -> dict[str, dict[str, str]]:
         """Return the own columns that are renamed, by table or view: name inside -> name there."""
-        placeholder = _with_placeholder_names(self.manifest)
-        others = _list_column_names(placeholder)
+        published = {one.name for one in self.manifest.roles.columns}
         every = {table: [pair[:2] for pair in columns] for table, columns in self.reserved_columns.items()}
-        for inside, view in zip(self.mechanism.define_views(placeholder), self.views, strict=True):
-            names = zip(inside.query.named_selects, view.query.named_selects, strict=True)
-            every[view.name] = [pair for pair in names if pair[0] not in others]
+        for view in self.views:
+            every[view.name] = [(one.rstrip("_"), one) for one in view.query.named_selects if one not in published]
         renamed = {table: {one: other for one, other in pairs if one != other} for table, pairs in every.items()}
         return {table: pairs for table, pairs in renamed.items() if pairs}
 
@@ -135,17 +133,6 @@ class AttachedRelease:
                 holes: Holes = {"table": table(name, self.database), "column": column(shared)}
                 labels |= {row[0] for row in self.db.rows(fill("verify/different", holes))}
         return labels
-
-
-def _with_placeholder_names(manifest: Manifest) -> Manifest:
-    """Return a manifest whose published columns have names that no other column can have."""
-    numbers, columns = count(), {"quasi_identifiers": manifest.quasi_identifiers, "sensitive": manifest.sensitive}
-    renamed = {role: [Field(f"column {next(numbers)}", one.type) for one in fields] for role, fields in columns.items()}
-    return manifest.model_copy(update=renamed)
-
-
-def _list_column_names(manifest: Manifest) -> set[str]:
-    return {one.name for one in (*manifest.quasi_identifiers, *manifest.sensitive)}
 
 
 # Files on disk --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import os
 import stat
-import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,7 +170,6 @@ class NumberedRecords:
 
 VARIABLE = "PRIVSQL_CACHE"
 OFF = "off"
-CACHE = {"darwin": "Library/Caches", "win32": "AppData/Local"}  # elsewhere that of the XDG standard
 ENDING, MODEL = ".model", "model"  # of files, and the database as which one is attached
 DRAFT = ".fit-"  # a folder for one that is not finished
 MOST_MODELS = 40  # files; the oldest ones go
@@ -184,14 +182,7 @@ def cache_folder() -> Path | None:
     setting = os.environ.get(VARIABLE)
     if setting == OFF:
         return None
-    if setting:
-        return Path(setting).expanduser()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))  # a relative one is to be ignored
-    try:
-        folder = cache if cache.is_absolute() else Path.home() / CACHE.get(sys.platform, ".cache")
-    except RuntimeError:
-        return None
-    return folder / "privsql"
+    return Path(setting).expanduser() if setting else system.user_folder("CACHE")
 
 
 def list_models() -> dict[str, Path]:

@@ -267,8 +267,7 @@ class Release:
             self.manifest, self.mechanism = attached.manifest, attached.mechanism
             self._lookups = AttachedLookups(self._db, files)
             self._counts = attached.db if catalog is not None else self._open_counter(stack, options)
-            roles = self.manifest.roles
-            names = [sqlfiles.column(field.name) for field in (*roles.quasi_identifiers, *roles.sensitive)]
+            names = [sqlfiles.column(field.name) for field in self.manifest.roles.columns]
             described = exp.select(*names).from_(attached.views[0].query.subquery("described"))
             self._db.stand_in([self.manifest.name], described)
             with explain_failures(self.target):
@@ -502,16 +501,18 @@ def copy_tables(
             raise GuaranteeError("the copy differs from what was checked; nothing written")
 
 
-def rewrite_without_leftovers(db: Container, file: Path, release: AttachedRelease) -> Path:
-    """Return the file of a release without leftovers: itself, or a new one beside it where it has any."""
+@contextmanager
+def attach_clean_file(db: Container, file: Path, release: AttachedRelease) -> Iterator[Path]:
+    """Attach the file of a release; if it has leftovers, a new one beside it instead. Yield which one."""
     db.attach(file, RELEASE, read_only=True)
-    leftovers = db.find_leftovers(RELEASE)
+    if db.find_leftovers(RELEASE):
+        db.detach(RELEASE)
+        copy = file.with_name(f"afresh-{file.name}")
+        _write_file(file, release, copy)
+        db.attach(copy, RELEASE, read_only=True)
+        file = copy
+    yield file
     db.detach(RELEASE)
-    if not leftovers:
-        return file
-    copy = file.with_name(f"afresh-{file.name}")
-    _write_file(file, release, copy)
-    return copy
 
 
 def _write_file(file: Path, release: AttachedRelease, to: Path) -> None:

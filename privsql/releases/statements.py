@@ -226,7 +226,7 @@ def _find_omissions(release: AttachedRelease) -> list[str]:
     """Return missing entries, columns without a policy, and parameters that are not in their full form."""
     manifest, needed = release.manifest, set(Manifest.model_fields) - SOMETIMES
     wrong = [f"{name} is missing" for name in sorted(needed - manifest.model_fields_set)]
-    columns = {field.name for field in (*manifest.quasi_identifiers, *manifest.sensitive)}
+    columns = {field.name for field in manifest.roles.columns}
     wrong += [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]
     params = release.checked.params.model_dump(mode="json", exclude_none=True)
     if manifest.algorithm != params["algorithm"]:

@@ -36,10 +36,10 @@ from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import (
     SchemaDraft,
     StagedDraft,
+    attach_clean_file,
     inspect,
     open_release,
     replay_target_wal,
-    rewrite_without_leftovers,
 )
 from privsql.releases.statements import (
     ReleaseSummary,
@@ -360,18 +360,11 @@ def _make_release(publication: Publication, draft: Draft, fitting: Options | Non
         written = draft.parquet_folder
         _require_checks_hold(check_written(written))  # what Parquet made of the types
     else:
-        written = rewrite_without_leftovers(db, draft.database_file, release)
-        results = [*_check_closed(db, written, release), *results]
+        with attach_clean_file(db, draft.database_file, release) as written:
+            closed = check_contents(release)
+        _require_checks_hold(closed)
+        results = [*closed, *results]
     return _MadeRelease(facts, results, written, _list_warnings(release, source, risk), summary)
-
-
-def _check_closed(db: EngineSession, file: Path, release: AttachedRelease) -> list[CheckResult]:
-    """Return the checks of what a closed file holds; ``GuaranteeError`` where one of them fails."""
-    db.attach(file, "release", read_only=True)
-    results = check_contents(release)
-    _require_checks_hold(results)
-    db.detach("release")
-    return results
 
 
 def _state_release(
@@ -418,7 +411,7 @@ def _publish_tables(publication: Publication, draft: Draft, key: Key) -> Facts:
 
 def _collation_warnings(db: Warehouse, roles: Roles) -> list[str]:
     """Warn of columns whose values are compared by a collation in the source."""
-    texts = [field.name for field in (*roles.quasi_identifiers, *roles.sensitive) if field.type == "VARCHAR"]
+    texts = [field.name for field in roles.columns if field.type == "VARCHAR"]
     collations = db.list_collations(temp_table("source"), texts) if texts else {}
     return [
         f"column {name!r} is compared by the collation {collation} in the source and as plain text in the release, "
@@ -532,7 +525,6 @@ def _place_warnings(spec: Spec) -> list[str]:
 
 def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
     spec, source = publication.request.spec, publication.source
-    columns = [*source.roles.quasi_identifiers, *source.roles.sensitive]
     coarse = describe_coarsening(source.roles.quasi_identifiers, spec.columns)
     return Manifest(
         format=FORMAT,
@@ -544,7 +536,7 @@ def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
         parameters=spec.mechanism.model_dump(mode="json", exclude_none=True),
         quasi_identifiers=list(source.roles.quasi_identifiers),
         sensitive=list(source.roles.sensitive),
-        nulls={one.name: spec.columns.null_policy(one.name) for one in columns},
+        nulls={one.name: spec.columns.null_policy(one.name) for one in source.roles.columns},
         bins=coarse["bins"],
         groups=coarse["groups"],
         place="schema" if spec.release.schema_ is not None else None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -336,7 +335,6 @@ def _require_format(fields: Mapping[str, Any]) -> None:
 
 VARIABLE = "PRIVSQL_LEDGER"
 NAME = "ledger.duckdb"
-STATE = {"darwin": "Library/Application Support", "win32": "AppData/Local"}  # elsewhere that of the XDG standard
 PATIENCE = 60.0  # seconds that a process waits for another one to let go
 PAUSE = 0.02  # seconds between two tries
 
@@ -355,12 +353,10 @@ def default_path() -> Path:
     if setting:
         path = Path(setting).expanduser().resolve()
         return path / NAME if path.is_dir() else path
-    state = Path(os.environ.get("XDG_STATE_HOME", ""))  # a relative one is to be ignored
-    try:
-        folder = state if state.is_absolute() else Path.home() / STATE.get(sys.platform, ".local/state")
-        return (folder / "privsql" / NAME).resolve()
-    except RuntimeError as error:
-        raise EngineError(f"there is no home folder for the ledger; set {VARIABLE}, or ledger.database") from error
+    folder = system.user_folder("STATE")
+    if folder is None:
+        raise EngineError(f"there is no home folder for the ledger; set {VARIABLE}, or ledger.database")
+    return (folder / NAME).resolve()
 
 
 def key_of(path: Path) -> Path:

@@ -318,7 +318,7 @@ class Subjects:
         if source.db.keeps_order:
             hashed = source.hash_records(self._key, columns)
             return None if hashed is None else RecordSketch.collect(hashed, source.records)
-        names = [one.name for one in (*source.roles.quasi_identifiers, *source.roles.sensitive)]
+        names = [one.name for one in source.roles.columns]
         values = list(source.values_of(names if columns is None else columns).values())
         if columns is not None and len(values) < len(columns):
             return None
