@@ -421,6 +421,9 @@ def observe_sets(
     return read_sets(question, rows, by_size[rows["size"].to_numpy()])
 
 
+RECORDS_AT_ONCE = 2**16  # whose lists a processor's cache holds
+
+
 @dataclass(frozen=True)
 class BucketLists:
     """Lists of the buckets, in their order: values by code, as many for each bucket of a size."""
@@ -442,10 +445,10 @@ class BucketLists:
             holes |= {"terms": select_terms(question.query, "qi"), "groups": [column(name) for name in names]}
             holes |= {"chosen": [column(name, "k") for name in names], "same": same_columns("r", "k", names)}
             rows = question.db.arrow(fill("query/record_sets", holes))
-            ranks = rows["set"].to_numpy().astype(np.int64)
-            first = np.zeros(int(ranks.max(initial=-1)) + 1, dtype=np.int64)
-            first[ranks[::-1]] = np.arange(len(ranks))[::-1]
-            taken = rows.select(names).take(first).to_pylist()
+            ranks = rows["set"].to_numpy()
+            of_set = np.zeros(int(ranks.max(initial=-1)) + 1, dtype=np.int64)
+            of_set[ranks] = np.arange(len(ranks))  # some record: all of a set have its keys
+            taken = rows.select(names).take(of_set).to_pylist()
             keys = [tuple(same_nan(row[name]) for name in names) for row in taken]
         shape = (len(keys), question.channel.mean.shape[1])
         observed = self._sum_lists(rows["bid"].fill_null(-1).to_numpy(), ranks, shape, law.scale)
@@ -455,16 +458,20 @@ class BucketLists:
         """Return what the buckets of the records list, each as often as ``scale`` says, summed by set (``shape``)."""
         observed = np.zeros(shape)
         for one in self.classes:
-            mine = (bids >= one.first) & (bids < one.first + one.codes.shape[1])
-            bucket, row = bids[mine] - one.first, ranks[mine] * shape[1]
-            pairs = sum(np.bincount(row + codes[bucket], minlength=observed.size) for codes in one.codes)
-            observed += scale[one.size] * np.reshape(pairs, shape)
+            pairs = np.zeros(observed.size, dtype=np.int64)
+            step = max(RECORDS_AT_ONCE, observed.size // one.codes.shape[1])
+            for start in range(0, len(bids), step):
+                bucket, rank = bids[start : start + step] - one.first, ranks[start : start + step]
+                (mine,) = np.nonzero((bucket >= 0) & (bucket < len(one.codes)))
+                places = rank[mine, None].astype(np.int64) * shape[1] + one.codes[bucket[mine]]
+                pairs += np.bincount(places.ravel(), minlength=observed.size)
+            observed += scale[one.size] * pairs.reshape(shape)
         return observed
 
 
 @dataclass(frozen=True)
 class ListedClass:
-    """Buckets of one ``size``, numbered from ``first`` on, and the ``codes`` (listed, buckets) of what each lists."""
+    """Buckets of one ``size``, numbered from ``first`` on, and the ``codes`` (buckets, listed) of what each lists."""
 
     size: int
     first: int
@@ -484,8 +491,7 @@ def read_lists(db: Relations, roles: Roles, facts: BucketFacts) -> BucketLists:
     listed = np.repeat(codes[order].astype(np.int32), times[order])
     classes, place, first = [], 0, 0
     for (size, number), length in zip(facts.sizes, lengths, strict=True):
-        codes = listed[place : place + number * length].reshape(number, length)
-        classes.append(ListedClass(size, first, np.ascontiguousarray(codes.T)))
+        classes.append(ListedClass(size, first, listed[place : place + number * length].reshape(number, length)))
         place, first = place + number * length, first + number
     return BucketLists(tuple(classes))
 

@@ -19,7 +19,7 @@ from privsql.answers.question import EXACT, CountQuery, Explained, exact_answer,
 from privsql.attacks import adversaries
 from privsql.attacks.suite import AttackContext, Suite
 from privsql.engine.files import label_value
-from privsql.engine.sqlfiles import alias_as, all_rows, column, table
+from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text, parse_linear
 from privsql.mechanisms.bucketize import attacks, beliefs
@@ -104,6 +104,11 @@ class BucketizedAnswers(answer.Answers):
         return self._fake_value_channel.channel
 
     @cached_property
+    def _value_count(self) -> int:
+        """Return how many values are listed; the channel of very many takes seconds to read."""
+        return int(self._db.rows(fill("core/size", {"table": table("privsql_values")}))[0][0])
+
+    @cached_property
     def _facts(self) -> BucketizeFacts:
         return BucketizeFacts.model_validate(self._manifest.facts)
 
@@ -129,14 +134,14 @@ class BucketizedAnswers(answer.Answers):
     @cached_property
     def _linear_estimator(self) -> LinearEstimator | None:
         """The estimator of plain SQL, of releases that weigh by shares too; None where values are very many."""
-        if len(self.channel.records) > LARGE:
+        if self._value_count > LARGE:
             return None
         return make_linear_estimator(self._listed_pairs, self._facts.real)
 
     @property
     def estimators(self) -> tuple[str, ...]:
         model = (MODEL,) if self.model is not None else ()
-        linear = (LINEAR,) if len(self.channel.records) <= LARGE else ()
+        linear = (LINEAR,) if self._value_count <= LARGE else ()
         return *model, *linear, BASELINE
 
     def make_statement(self, query: CountQuery, estimator: str) -> Explained:
@@ -184,7 +189,7 @@ class BucketizedAnswers(answer.Answers):
     @property
     def _why_unmodelled(self) -> str | None:
         """Return what stands against a model of the open release."""
-        return self._find_obstacle() or find_obstacle(self._manifest.published_records, len(self.channel.records))
+        return self._find_obstacle() or find_obstacle(self._manifest.published_records, self._value_count)
 
     def _find_obstacle(self) -> str | None:
         """Return what its manifest states against a model."""
