@@ -550,9 +550,8 @@ def _compare_contents(
     for (kind, name), text in kinds.items():
         if present.get((kind, name), text) != text:
             wrong.append(f"{kind} {name!r} is defined otherwise")
-    for name, columns in expected.items():
-        if ("table", name) in present:
-            wrong += _compare_columns(name, columns, db.list_fields(table(name, *place)))
+            if kind == "table":
+                wrong += _compare_columns(name, expected[name], db.list_fields(table(name, *place)))
     return wrong
 
 

@@ -556,6 +556,12 @@ class DuckLockedSession(DuckContainer):
     def _describe_query(self, query: exp.Expr) -> list[Field]:
         return list(self._cached_result("columns", query, self._describe_sql))
 
+    def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
+        list_anew = super().list_relations
+        if database != self._home:
+            return list_anew(database)
+        return list(self._memory.get(("relations", database), lambda: list_anew(database)))
+
     def _cached_result(
         self, kind: str, query: exp.Expr, ask: Callable[[str], Result], values: Mapping[str, Any] | None = None
     ) -> Result:
