@@ -169,17 +169,23 @@ class ReleaseQuestion:
 def read_sets(question: ReleaseQuestion, rows: pa.Table, scale: Floats) -> RecordSets:
     """Rows (set, the groups and terms, place in e, pairs, amounts) as arrays; each counts ``scale`` (rows,)."""
     ranks = rows["set"].to_numpy()
-    number = int(ranks.max(initial=-1)) + 1
-    shape = (number, question.channel.mean.shape[1])
+    keys = read_keys(question, rows, ranks)
+    shape = (len(keys), question.channel.mean.shape[1])
     observed, amounts = np.zeros(shape), np.zeros(shape)
     at = (ranks, rows["place"].to_numpy())
     np.add.at(observed, at, rows["pairs"].to_numpy().astype(np.float64) * scale)
     if question.query.measure.amount is not None:
         np.add.at(amounts, at, as_sums(rows["amounts"]) * scale)
+    return RecordSets(keys, observed, amounts)
+
+
+def read_keys(question: ReleaseQuestion, rows: pa.Table, ranks: NDArray[Any]) -> list[tuple[Any, ...]]:
+    """Return the groups and terms of every set, from rows whose ``ranks`` (rows,) number the sets."""
     names = [name for name, _ in group_terms(question.query, "qi")]
-    _, first = np.unique(ranks, return_index=True)
-    taken = rows.select(names).take(first).to_pylist() if names else [{}] * number
-    return RecordSets([tuple(same_nan(row[name]) for name in names) for row in taken], observed, amounts)
+    of_set = np.zeros(int(ranks.max(initial=-1)) + 1, dtype=np.int64)
+    of_set[ranks] = np.arange(len(ranks))  # some row: all of a set have its keys
+    taken = rows.select(names).take(of_set).to_pylist() if names else [{}] * len(of_set)
+    return [tuple(same_nan(row[name]) for name in names) for row in taken]
 
 
 def as_sums(column: pa.ChunkedArray) -> Floats:

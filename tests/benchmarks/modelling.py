@@ -20,7 +20,8 @@ from privsql.answers.bucket_model import fit_bucket_model, list_weights, prepare
 from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combine_rows, fit_softmax, start_fit
 from privsql.engine.sqlfiles import all_rows, table
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize.estimator import find_linear_estimator, read_release_arrays
+from privsql.mechanisms.bucketize.answers import read_release_arrays
+from privsql.mechanisms.bucketize.estimator import find_linear_estimator, make_channel
 from privsql.mechanisms.bucketize.parameters import BucketizeFacts
 from privsql.releases.opened import open_release
 from tests.benchmarks import accuracy
@@ -117,7 +118,8 @@ def open_world(data: tuple[Path, list[str], str], mechanism: dict[str, Any], fol
     with open_release(spec.target) as (db, release):
         arrays = read_release_arrays(db, release.manifest.roles, release.database)
         facts = BucketizeFacts.model_validate(release.manifest.facts)
-        linear = find_linear_estimator(db.arrow(all_rows(table("privsql_channel"))), facts)
+        channel = make_channel(db.arrow(all_rows(table("privsql_channel"))), facts).channel
+        linear = find_linear_estimator(channel, facts)
     labels = np.searchsorted(np.array(arrays.values, dtype=np.int64), columns.pop("sensitive"))
     return World(spec.target, arrays, columns, labels, None if linear is None else linear.weights)
 

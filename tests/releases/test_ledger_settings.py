@@ -12,7 +12,7 @@ import pytest
 
 from golden import releases
 from privsql.errors import GuaranteeError
-from privsql.mechanisms.bucketize import informative, optimal
+from privsql.mechanisms.bucketize import optimal
 from privsql.mechanisms.bucketize.beliefs import GroupBound
 from privsql.mechanisms.bucketize.model import BucketProblem, Setting, StoredPlan
 from privsql.mechanisms.bucketize.optimal import Optimum
@@ -43,9 +43,9 @@ def publish(folder: Path, kind: str, to: str, *flags: object, ledger: str = 'dat
 
 def take_another_solver(patch: pytest.MonkeyPatch) -> None:
     """From here on every search finds something else, which is as valid."""
-    candidates = informative._list_candidates
+    candidates = optimal._list_candidates
     patch.setattr(optimal, "search_optimum", lambda *_, **__: Optimum(Setting(((3, 132), (5, 1))), 0, "none"))
-    patch.setattr(informative, "_list_candidates", lambda problem: candidates(problem)[:0:-1])
+    patch.setattr(optimal, "_list_candidates", lambda problem: candidates(problem)[:0:-1])
     patch.setattr(partition, "merge_groups", lambda _, groups, __: (np.zeros(len(groups), dtype=np.int64), False))
 
 

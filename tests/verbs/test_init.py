@@ -69,7 +69,7 @@ def test_the_algorithm_that_tells_more_is_proposed_with_what_it_costs(
     assert spec["mechanism"]["algorithm"] == "informative"
     assert "'informative' makes counts more precise: it leaves" in text
     assert highest(tmp_path, text) <= 0.5
-    monkeypatch.setattr("privsql.mechanisms.bucketize.mechanism.CLEARLY", 0.01)
+    monkeypatch.setattr("privsql.mechanisms.bucketize.preview.CLEARLY", 0.01)
     text, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))
     assert spec["mechanism"]["algorithm"] == "informative"
     assert "makes counts more precise" not in text
@@ -169,9 +169,8 @@ def test_what_is_no_category_is_refused_before_anything_is_searched(
     def search(*_: object) -> None:
         raise AssertionError("it was searched")
 
-    monkeypatch.setattr("privsql.mechanisms.bucketize.mechanism.search", search)
-    monkeypatch.setattr("privsql.mechanisms.bucketize.publish.search", search)
-    monkeypatch.setattr("privsql.mechanisms.bucketize.mechanism.search", search)
+    for module in ("publish", "preview"):
+        monkeypatch.setattr(f"privsql.mechanisms.bucketize.{module}.search", search)
     table = write(tmp_path / "people.parquet", NUMBERS.format(sensitive=sensitive))
     refused(run("init", table, "--sensitive", "disease", "--kind", "bucketize"), 2, "'disease'", words)
     for verb in ("plan", "publish"):

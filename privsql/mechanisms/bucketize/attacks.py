@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import scipy
 from sqlglot import exp
 
 from privsql.answers.aggregates import is_number
-from privsql.answers.bucket_model import BucketModel, find_obstacle, fit_bucket_model
+from privsql.answers.bucket_model import find_obstacle, fit_bucket_model
 from privsql.answers.channel import LARGE, Channel
 from privsql.attacks import suite
 from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints, ReleaseView
@@ -20,8 +21,8 @@ from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Holes, any_of, column, fill, same_columns, table, temp_table
 from privsql.errors import GuaranteeError
 from privsql.mechanisms.bucketize.beliefs import GroupBound, some_buckets, stated_bounds
-from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs, make_fake_value_channel
-from privsql.mechanisms.bucketize.informative import split_by_block
+from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs
+from privsql.mechanisms.bucketize.layout import split_by_block
 from privsql.mechanisms.bucketize.model import floor_thresholds, incidence_matrix
 from privsql.mechanisms.bucketize.parameters import BucketizeFacts
 from privsql.model.records import ReleaseArrays
@@ -40,7 +41,6 @@ class BucketAttackView(AttackView):
 
     records, part, independent = "qit", "bid", False
     stated = ("records", "numerator", "denominator")
-    relations = ("rows", "composition")
 
     @property
     def fake_count(self) -> int:
@@ -74,18 +74,18 @@ class BucketAttackView(AttackView):
         return not self.fake_count
 
     def _attacked_filter(self, bucket: str = "part") -> exp.Expr:
-        share, part = self._attacked_share, column(bucket)
+        share, part, number = self._attacked_share, column(bucket), exp.Literal.number
         if share >= 1:
             return exp.true()
         layout = self._facts.layout
         if layout == "round-robin":  # neighbours are alike: every k-th bucket
-            return exp.EQ(this=exp.Mod(this=part, expression=_sql_number(round(1 / share))), expression=_sql_number(0))
+            return exp.EQ(this=exp.Mod(this=part, expression=number(round(1 / share))), expression=number(0))
         if layout != "largest-first":  # whose bucket numbers are exchangeable within a size
             return some_buckets(share, part)
         setting = [number for _, number in self._facts.sizes]
         firsts = np.cumsum(setting) - setting
         ranges = [(int(a), int(a + np.ceil(b * share)) - 1) for a, b in zip(firsts, setting, strict=True)]
-        return any_of([exp.Between(this=part, low=_sql_number(low), high=_sql_number(high)) for low, high in ranges])
+        return any_of([exp.Between(this=part, low=number(low), high=number(high)) for low, high in ranges])
 
     @cached_property
     def _attacked_share(self) -> float:
@@ -106,8 +106,7 @@ class BucketAttackView(AttackView):
             "same_value": same_columns("s", "v", self.roles.sa_keys),
             "filter": self._attacked_filter("bid"),
         }
-        self.db.create_table(self.name_relation("composition"), fill("attack/composition", holes))
-        rows = self.db.arrow(exp.select("*").from_(temp_table(self.name_relation("composition"))))
+        rows = self.db.arrow(fill("attack/composition", holes))
         bid, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
         return bid, code, records
 
@@ -128,26 +127,21 @@ class BucketAttackView(AttackView):
         return np.asarray(self._stated_values["records"].to_numpy().astype(np.float64))
 
     @cached_property
+    def thresholds(self) -> list[Fraction]:
+        """Thresholds f' of all values."""
+        pairs = (self._stated_values[name].to_pylist() for name in ("numerator", "denominator"))
+        return [Fraction(int(top), int(bottom)) for top, bottom in zip(*pairs, strict=True)]
+
+    @cached_property
     def bounds(self) -> Floats:
-        """Thresholds f' (m,)."""
-        pairs = zip(
-            self._stated_values["numerator"].to_pylist(), self._stated_values["denominator"].to_pylist(), strict=True
-        )
-        return np.array([float(top) / float(bottom) for top, bottom in pairs])
+        """Thresholds as numbers (m,)."""
+        return np.array([float(one) for one in self.thresholds])
 
     @cached_property
     def shares(self) -> Floats:
         """Frequencies (m,); estimates where listed values may be fake."""
         records = self.channel.records if self.fake_count else self.listed_times
         return np.asarray(records / records.sum())
-
-    @cached_property
-    def values_over_bound(self) -> list[tuple[Any, ...]]:
-        """(bid, code, records, listed) of values above their threshold, compared in integers."""
-        if not len(self.listed_entries[0]):  # and the composition is there
-            return []
-        holes: Holes = {"composition": temp_table(self.name_relation("composition")), "values": temp_table("a_values")}
-        return self.db.rows(fill("attack/over_bound", holes))
 
     @cached_property
     def group_bounds(self) -> list[GroupBound]:
@@ -158,84 +152,76 @@ class BucketAttackView(AttackView):
         return stated
 
     @cached_property
+    def listed_buckets(self) -> tuple[Ints, Ints]:
+        """The numbers of the buckets of ST, and in which of these each of its rows is."""
+        return np.unique(self.listed_entries[0], return_inverse=True)
+
+    @cached_property
+    def listed_counts(self) -> scipy.sparse.csr_array:
+        """How often each bucket lists each value (buckets, m)."""
+        (_, code, count), (buckets, rank) = self.listed_entries, self.listed_buckets
+        return scipy.sparse.csr_array((count, (rank, code)), shape=(len(buckets), len(self.bounds)))
+
+    @cached_property
     def broken_buckets(self) -> Ints:
         """Buckets in which a value exceeds its threshold, or values together the bound of their group."""
-        over = np.unique(np.array([int(row[0]) for row in self.values_over_bound], dtype=np.int64))
-        stated = self.group_bounds
-        if not stated:
-            return over
-        bid, code, count = self.listed_entries
-        buckets, rank = np.unique(bid, return_inverse=True)
-        sizes, size = np.unique(np.bincount(rank, count).astype(np.int64), return_inverse=True)
-        listed = scipy.sparse.csr_array((count, (rank, code)), shape=(len(buckets), len(self.bounds)))
-        held = (listed @ incidence_matrix(stated, len(self.bounds)).T).tocoo()
-        bucket_index, bound = held.coords
-        most = floor_thresholds([one.threshold for one in stated], sizes)
-        return np.union1d(over, buckets[bucket_index[held.data > most[bound, size[bucket_index]]]])
+        buckets, stated = self.listed_buckets[0], self.group_bounds
+        together = self.listed_counts @ incidence_matrix(stated, len(self.bounds)).T
+        held = scipy.sparse.hstack((self.listed_counts, together), format="coo")
+        sizes, size = np.unique(self.listed_counts.sum(axis=1), return_inverse=True)
+        most = floor_thresholds([*self.thresholds, *(one.threshold for one in stated)], sizes)
+        bucket, bound = held.coords
+        return np.unique(buckets[bucket[held.data > most[bound, size[bucket]]]])
+
+    @cached_property
+    def _record_buckets(self) -> tuple[Ints, Ints]:
+        """Of each record which of the buckets of ST it is in, and |g| of each of these."""
+        buckets, rows, sizes = np.unique(self.record_parts, return_inverse=True, return_counts=True)
+        listed = self.listed_counts.sum(axis=1)
+        if not np.array_equal(buckets, self.listed_buckets[0]) or (listed != sizes + self.fake_count).any():
+            raise GuaranteeError("QIT and ST do not agree on the buckets; verify the release")
+        return rows, sizes
 
     @cached_property
     def size_classes(self) -> list[tuple[Ints, Ints]]:
         """Per size, rows (b, size) and codes (b, size + sigma), both in the order in which they are stored."""
-        bid, code, count = self.listed_entries
-        members = np.argsort(self.record_parts, kind="stable")
-        buckets, sizes = np.unique(self.record_parts, return_counts=True)
-        order = np.argsort(np.repeat(bid, count), kind="stable")
-        slots = np.repeat(code, count)[order]
-        named_, slot_sizes = np.unique(np.repeat(bid, count), return_counts=True)
-        if not np.array_equal(buckets, named_) or not np.array_equal(sizes + self.fake_count, slot_sizes):
-            raise GuaranteeError("QIT and ST do not agree on the buckets; verify the release")
-        starts, slot_starts = np.cumsum(sizes) - sizes, np.cumsum(slot_sizes) - slot_sizes
-        rows_and_codes = []
+        (_, code, count), (_, sizes) = self.listed_entries, self._record_buckets
+        order = np.argsort(self.listed_buckets[1], kind="stable")
+        members, slots = self.record_order, np.repeat(code[order], count[order])
+        starts, rows_and_codes = np.cumsum(sizes) - sizes, []
         for size in np.unique(sizes).tolist():
             of_size = np.flatnonzero(sizes == size)
-            rows = members[starts[of_size][:, None] + np.arange(size)]
-            rows_and_codes.append((rows, slots[slot_starts[of_size][:, None] + np.arange(size + self.fake_count)]))
+            first, first_slot = starts[of_size][:, None], (starts[of_size] + self.fake_count * of_size)[:, None]
+            codes = slots[first_slot + np.arange(size + self.fake_count)]
+            rows_and_codes.append((members[first + np.arange(size)], codes))
         return rows_and_codes
 
     def blocks(self) -> Iterator[Block]:
-        """Buckets of one size, as many at a time as memory wants."""
+        """Buckets of one size, as many at a time as memory wants.
+
+        A record has each of the values that its bucket lists with a probability in proportion to ``real_ratio``.
+        """
         for rows, codes in self.size_classes:
             step = max(1, CHUNK // (codes.shape[1] ** 2))
             for start in range(0, len(rows), step):
                 part = codes[start : start + step]
-                prior = self._slot_prior(part)
+                ratio = self.real_ratio[part]
+                prior = np.asarray(ratio / np.maximum(ratio.sum(axis=1, keepdims=True), TINY))[:, None]
                 yield Block(rows[start : start + step], part, prior, exclusive=True, spare=self.fake_count)
-
-    def _slot_prior(self, codes: Ints) -> Floats:
-        """Probability that a record has each of the values that its bucket lists (b, 1, t)."""
-        ratio = self.real_ratio[codes]
-        return np.asarray(ratio / np.maximum(ratio.sum(axis=1, keepdims=True), TINY))[:, None]
-
-    @cached_property
-    def _bucket_counts(self) -> tuple[scipy.sparse.csr_array, Ints, Ints]:
-        """How often each bucket lists each value (buckets, m), |g| (buckets,), and the row of every record's bucket."""
-        bid, code, count = self.listed_entries
-        buckets, rank = np.unique(bid, return_inverse=True)
-        bucket_rows = np.searchsorted(buckets, self.record_parts)
-        counts = scipy.sparse.csr_array(
-            (count.astype(np.float64), (rank, code)), shape=(len(buckets), len(self.bounds))
-        )
-        return counts, np.bincount(bucket_rows, minlength=len(buckets)), bucket_rows
-
-    @cached_property
-    def _listed_pairs(self) -> list[ListedPairs]:
-        """How often values are listed together, by size of bucket."""
-        counts, sizes, _ = self._bucket_counts
-        pairs_by_size = []
-        for size in np.unique(sizes).tolist():
-            of_size = counts[np.flatnonzero(sizes == size)]
-            met = (of_size.T @ of_size).tocsr()
-            pairs = met if met.shape[0] > LARGE else met.toarray()
-            pairs_by_size.append(ListedPairs(size, pairs, self.fake_count))
-        return pairs_by_size
 
     @cached_property
     def _fake_value_channel(self) -> FakeValueChannel:
-        return make_fake_value_channel(self._listed_pairs, self._facts.real, self.listed_times)
+        counts, (_, sizes) = self.listed_counts, self._record_buckets
+        moment = (counts.T @ (counts * (sizes / (sizes + self.fake_count) ** 2)[:, None])).tocsr()
+        listed = np.asarray(counts.sum(axis=0), dtype=np.float64)
+        pairs = ListedPairs(
+            moment if len(listed) > LARGE else moment.toarray(), listed, np.unique(sizes).tolist(), self.fake_count
+        )
+        return pairs.make_channel(self._facts.real, self.listed_times)
 
     @property
     def channel(self) -> Channel:
-        """The channel of what the buckets list (``make_fake_value_channel``)."""
+        """The channel of what the buckets list."""
         return self._fake_value_channel.channel
 
     @property
@@ -244,35 +230,29 @@ class BucketAttackView(AttackView):
         return self._fake_value_channel.ratio if self.fake_count else np.ones(len(self.bounds))
 
     def observe_levels(self, level: Ints) -> Floats:
-        """Sums over the records with each level of what their buckets list (``make_fake_value_channel``)."""
-        counts, sizes, bucket_rows = self._bucket_counts
+        """Sums over the records with each level of what their buckets list."""
+        rows, sizes = self._record_buckets
         scale = np.array([self._fake_value_channel.scale[size] for size in sizes.tolist()])
         shape = (int(level.max()) + 1, len(sizes))
-        members = scipy.sparse.csr_array((np.ones(len(level)), (level, bucket_rows)), shape=shape)
-        return np.asarray((members @ (counts * scale[:, None])).todense())
+        members = scipy.sparse.csr_array((np.ones(len(level)), (level, rows)), shape=shape)
+        return np.asarray((members @ (self.listed_counts * scale[:, None])).todense())
 
     @cached_property
     def release_arrays(self) -> ReleaseArrays:
         """QIT and ST for a model: record i is row ``record_order``[i]."""
-        bid, code, count = self.listed_entries
-        buckets, listed = np.unique(bid, return_inverse=True)
+        (_, code, count), (_, listed) = self.listed_entries, self.listed_buckets
         entries, fields = np.lexsort((code, listed)), zip(self.roles.quasi_identifiers, self.levels, strict=True)
         columns = {
             field.name: level[self.record_order].astype(np.float64 if is_number(field.type) else np.int64)
             for field, level in fields
         }
-        bucket = np.searchsorted(buckets, self.record_parts[self.record_order])
-        lists = (listed[entries], code[entries], count[entries])
+        bucket, lists = self._record_buckets[0][self.record_order], (listed[entries], code[entries], count[entries])
         return ReleaseArrays(columns, bucket, *lists, values=list(self.value_labels))
 
     @cached_property
     def record_order(self) -> Ints:
         """Rows bucket by bucket (n,)."""
         return np.argsort(self.record_parts, kind="stable")
-
-
-def _sql_number(value: int) -> exp.Expr:
-    return exp.Literal.number(value)
 
 
 # Learning -------------------------------------------------------------------------------------------------------------
@@ -285,24 +265,24 @@ LEARNING_SAMPLE = 30_000  # records to which the attacker's model is fitted, in 
 
 def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     """Return what a model of the release believes of single records; naive Bayes where there is no model."""
-    scene = (
-        learnt.set_up(replace(learnt.view, sample=LEARNING_SAMPLE, prefix="s")) if _is_large(learnt) else learnt.scene
-    )
-    finding = find_learning(scene)
-    if scene is not learnt.scene:
-        scene.close()
+    view = learnt.view
+    if min(view.manifest.published_records, view.sample or LEARNING_SAMPLE + 1) > LEARNING_SAMPLE:
+        finding = measure_learning(replace(view, prefix="s"))
+    else:
+        finding = find_learning(learnt.scene)
     return suite.attack_by_learning(learnt.scene, learnt.associations) if finding is None else [finding]
 
 
 def find_learning(scene: BucketAttackView) -> Finding | None:
-    """Return the finding of the model of a release, None without a model.
+    """Return the finding of the model of a release, the same for the same release; None where lists have fakes, or
+    nothing is learnt.
 
     ``mean`` is the belief in buckets to which the model was not fitted. Its beliefs in the others are surer than right:
     the largest is not stated.
     """
-    model = fit_attacker(scene)
-    if model is None:
+    if scene.fake_count or find_obstacle(len(scene.record_parts), len(scene.bounds)):
         return None
+    model = fit_bucket_model(scene.release_arrays, "0" * 64, intervals=False)
     tally = scene.make_tally()
     for batch in model.find_calibrated_beliefs():
         rows = scene.record_order[batch.of.records]
@@ -327,18 +307,6 @@ def measure_learning(view: ReleaseView) -> Finding | None:
     return finding
 
 
-def _is_large(learnt: AttackContext[BucketAttackView]) -> bool:
-    sample = learnt.view.sample
-    return learnt.view.manifest.published_records > LEARNING_SAMPLE and (sample is None or sample > LEARNING_SAMPLE)
-
-
-def fit_attacker(scene: BucketAttackView) -> BucketModel | None:
-    """Return the attacker's model, the same for the same release; None where lists have fakes, or nothing is learnt."""
-    if scene.fake_count or find_obstacle(len(scene.record_parts), len(scene.bounds)):
-        return None
-    return fit_bucket_model(scene.release_arrays, "0" * 64, intervals=False)
-
-
 # Corruption -----------------------------------------------------------------------------------------------------------
 # Corruption: who already knows the values of q records in a bucket strikes them off its list.
 #
@@ -349,15 +317,6 @@ def fit_attacker(scene: BucketAttackView) -> BucketModel | None:
 
 CORRUPTION = "corruption"
 CORRUPTION_KNOWS = "the sensitive value of one other record in the person's bucket, from elsewhere"
-
-
-def certainty(size: int, known: int, fakes: int = 0, times: int = 1) -> float:
-    """Largest probability of a value listed ``times`` for a record left: min(1, c/(|g| - q + sigma)).
-
-    >>> certainty(4, 3), certainty(4, 3, fakes=1)
-    (1.0, 0.5)
-    """
-    return min(1.0, times / (size - known + fakes))
 
 
 def real(size: int, known: int, fakes: int) -> float:
@@ -373,7 +332,7 @@ def attack_by_corruption(scene: BucketAttackView) -> list[Finding]:
     """Return one finding: figures of who knows one other record, the curve over all numbers, and of all others."""
     most = max(rows.shape[1] for rows, _ in scene.size_classes)
     values = _list_certainties(scene) if scene.fake_count else ()
-    tops, above, attacked = _measure_corruption(scene, min(1, most - 1))
+    tops, above = _measure_corruption(scene, min(1, most - 1))
     last = float(_measure_corruption(scene, None)[0].mean())
     notes = (f"{last:.1%} sure on average where all others are known",)
     return [
@@ -381,10 +340,10 @@ def attack_by_corruption(scene: BucketAttackView) -> list[Finding]:
             CORRUPTION,
             CORRUPTION_KNOWS,
             promised=False,
-            attacked=attacked,
+            attacked=len(tops),
             mean=float(tops.mean()),
             highest=float(tops.max()),
-            above=above / max(1, attacked),
+            above=above / len(tops),
             baseline=scene.baseline,
             notes=(*notes, *(_corruption_notes(scene.fake_count, values) if scene.fake_count else ())),
             curve=tuple(_curve_point(scene, known) for known in range(most)),
@@ -393,14 +352,27 @@ def attack_by_corruption(scene: BucketAttackView) -> list[Finding]:
     ]
 
 
-def _measure_corruption(scene: BucketAttackView, known: int | None) -> tuple[Floats, int, int]:
-    """Return the best guesses' certainties, how many of them exceed a bound, and how many records are attacked."""
-    tops, above, attacked = [], 0, 0
-    for top, over, left in _measure_certainty(scene, known):
-        tops.append(np.repeat(top, left))
-        above += int(over.sum()) * left
-        attacked += len(top) * left
-    return np.concatenate(tops) if tops else np.zeros(1), above, attacked
+def _measure_corruption(scene: BucketAttackView, known: int | None) -> tuple[Floats, int]:
+    """Return the best guess's certainty for every record that is left, and for how many a bound is exceeded.
+
+    Which q records are known (None: all but one) is drawn: every assignment of records to slots is equally likely, so
+    what they take off the list is a uniformly random choice of its real values, and the truth is not needed. With
+    fakes, any listed values are as likely to be the real ones, up to how much more often than others they are
+    (``real_ratio``).
+    """
+    tops, above = [], 0
+    for rows, codes in scene.size_classes:
+        size = rows.shape[1]
+        q = size - 1 if known is None else known
+        if q >= size:
+            continue
+        order = scene.given.noise.permuted(np.broadcast_to(np.arange(codes.shape[1]), codes.shape), axis=1)
+        left = np.take_along_axis(codes, order, axis=1)[:, q:]
+        ratio = scene.real_ratio[left]
+        believed = _count_repeats(left) * ratio / ratio.sum(axis=1, keepdims=True)
+        tops.append(np.repeat(believed.max(axis=1), size - q))
+        above += int((believed > scene.bounds[left] * (1 + 1e-9)).any(axis=1).sum()) * (size - q)
+    return np.concatenate(tops), above
 
 
 def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:
@@ -436,26 +408,6 @@ def _corruption_notes(fakes: int, values: tuple[dict[str, Any], ...]) -> tuple[s
     )
 
 
-def _measure_certainty(scene: BucketAttackView, known: int | None) -> Iterator[tuple[Floats, Ints, int]]:
-    """Per size class: the best guess's certainty in every bucket, whether a bound is exceeded, and records left.
-
-    Which q records are known is drawn: every assignment of records to slots is equally likely, so what they take off
-    the list is a uniformly random choice of its real values, and the truth is not needed. With fakes, any listed
-    values are as likely to be the real ones, up to how much more often than others they are (``scene.ratio``).
-    """
-    for rows, codes in scene.size_classes:
-        size = rows.shape[1]
-        q = size - 1 if known is None else known
-        if q >= size:
-            continue
-        order = scene.given.noise.permuted(np.broadcast_to(np.arange(codes.shape[1]), codes.shape), axis=1)
-        left = np.take_along_axis(codes, order, axis=1)[:, q:]
-        ratio = scene.real_ratio[left]
-        believed = _count_repeats(left) * ratio / ratio.sum(axis=1, keepdims=True)
-        over = (believed > scene.bounds[left] * (1 + 1e-9)).any(axis=1)
-        yield believed.max(axis=1), over.astype(np.int64), size - q
-
-
 def _count_repeats(codes: Ints) -> Ints:
     """How often each slot's value stands in its row (b, t): sorted runs, so that large buckets stay cheap."""
     ordered = np.sort(codes, axis=1)
@@ -471,15 +423,14 @@ def _count_repeats(codes: Ints) -> Ints:
 
 def _curve_point(scene: BucketAttackView, known: int) -> dict[str, float]:
     """Mean certainty over the records left, measured and by the formula's worst case."""
-    measured = theory = 0.0
-    records = 0
-    larger = [(rows, codes) for rows, codes in scene.size_classes if rows.shape[1] > known]
-    for (rows, codes), (top, _, left) in zip(larger, _measure_certainty(scene, known), strict=True):
-        worst = _count_repeats(codes).max(axis=1) / (rows.shape[1] - known + scene.fake_count)
-        measured += float(top.sum()) * left
+    theory, records = 0.0, 0
+    for rows, codes in scene.size_classes:
+        left = max(0, rows.shape[1] - known)
+        worst = _count_repeats(codes).max(axis=1) / max(1, left + scene.fake_count)
         theory += float(np.minimum(worst, 1).sum()) * left
-        records += len(top) * left
-    return {"known": known, "theory": theory / max(1, records), "measured": measured / max(1, records)}
+        records += len(rows) * left
+    measured = float(_measure_corruption(scene, known)[0].mean())
+    return {"known": known, "theory": theory / max(1, records), "measured": measured}
 
 
 CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
@@ -498,11 +449,7 @@ HOMOGENEITY_KNOWS = "the person's quasi-identifiers; looks for buckets in which 
 
 def attack_by_homogeneity(scene: BucketAttackView) -> list[Finding]:
     """Share of buckets in which the posterior of a value, or of a group, exceeds its bound; how many hold one value."""
-    bid, _, count = scene.listed_entries
-    _, rank = np.unique(bid, return_inverse=True)
-    listed = np.bincount(rank, count)
-    most = np.zeros(len(listed), dtype=np.int64)
-    np.maximum.at(most, rank, count)
+    listed, most = scene.listed_counts.sum(axis=1), scene.listed_counts.max(axis=1).toarray()
     certainty = most / listed
     alone, number = int((most == listed).sum()), len(scene.group_bounds)
     over = len(scene.broken_buckets)

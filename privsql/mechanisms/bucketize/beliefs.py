@@ -29,7 +29,7 @@ from privsql.mechanisms.contract import WEIGHTED, Views
 from privsql.model.manifest import QUASI, SENSITIVE, Manifest, ReleaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize, Threshold
@@ -58,11 +58,13 @@ def make_views(manifest: Manifest) -> Views:
     """Return the views over QIT and ST: by the linear estimator, where the release holds one, and pair by pair."""
     roles, sa_names = manifest.roles, manifest.roles.by_sa
     facts = BucketizeFacts.model_validate(manifest.facts)
+    size = size_of_bucket(facts.sizes, sa_names.as_column("bid", "st"))
+    fakes = exp.Literal.number(facts.fake_values)
     holes: Holes = {
         "qit": table("qit"),
         "st": table("st"),
         "qi": [alias_as(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
-        "size": _listed_size(facts, sa_names.as_column("bid", "st")),
+        "size": exp.paren(exp.Add(this=size, expression=fakes)) if facts.fake_values else size,
         "count": sa_names.as_column("count", "st"),
         "qit_bid": roles.by_qi.as_column("bid", "qit"),
         "st_bid": sa_names.as_column("bid", "st"),
@@ -80,13 +82,6 @@ def make_views(manifest: Manifest) -> Views:
         "named_code": sa_names.as_column("code", "named"),
     }
     return {WEIGHTED: fill("bucketize/weighted", holes), "pairs": pairs}
-
-
-def _listed_size(facts: BucketFacts, bid: exp.Expr) -> exp.Expr:
-    """Return how many values a bucket lists: its records, and its fakes."""
-    size = size_of_bucket(facts.sizes, bid)
-    fakes = exp.Literal.number(facts.fake_values)
-    return exp.paren(exp.Add(this=size, expression=fakes)) if facts.fake_values else size
 
 
 def size_of_bucket(sizes: Sequence[tuple[int, int]], bid: exp.Expr) -> exp.Expr:
@@ -122,20 +117,24 @@ def some_buckets(share: float, bid: exp.Expr) -> exp.Expr:
 SHOWN_VALUES = 5  # values that a message names
 
 
-def allows_certainty(params: Bucketize) -> bool:
-    """Return True where nothing has to be allowed: it is, fakes hide values, or every threshold is written as 1."""
-    rule = params.threshold.default
-    return params.allow_certain or params.fake_values > 0 or (params.threshold.is_constant and str(rule) == "1")
+def allowed_values(params: Bucketize, labels: Sequence[str], thresholds: Sequence[Fraction]) -> list[int] | None:
+    """Codes of the values whose threshold the publisher wrote as 1, value by value.
 
-
-def allowed_values(params: Bucketize, labels: Sequence[str], thresholds: Sequence[Fraction]) -> list[int]:
-    """Codes of the values whose threshold the publisher wrote as 1, value by value."""
+    None where nothing has to be allowed: it is, fakes hide values, or every threshold is written as 1.
+    """
     threshold = params.threshold
-    return [
-        code
-        for code, (name, value) in enumerate(zip(labels, thresholds, strict=True))
-        if value == 1 and (threshold.query is not None or threshold.values.get(name) == 1)
-    ]
+    if params.allow_certain or params.fake_values or (threshold.is_constant and str(threshold.default) == "1"):
+        return None
+    ones = (code for code, value in enumerate(thresholds) if value == 1)
+    return [code for code in ones if threshold.query is not None or threshold.values.get(labels[code]) == 1]
+
+
+def list_held(st: exp.Expr, roles: Roles) -> dict[str, exp.Query]:
+    """Return (bid, s_k, held) by sensitive column of ``st`` (bid, s0.., count): values of a bucket that agree in it."""
+    if len(roles.sensitive) > 1:
+        return {key: fill("bucketize/held", {"st": st, "sa": [column(key)]}) for key in roles.sa_keys}
+    listed = exp.select("bid", *roles.sa_columns(), alias_as(column("count"), "held")).from_(st)
+    return {roles.sa_keys[0]: listed}
 
 
 def count_certain(
@@ -155,12 +154,10 @@ def count_certain(
         "size": size_of_bucket(facts.sizes, column("bid", "st")),
     }
     db.create_table("c_filled", fill("bucketize/filled", filled))
-    certain, alone = {}, exp.select("bid", *roles.sa_columns(), alias_as(column("count"), "held")).from_(st)
-    for key, each_field in zip(roles.sa_keys, roles.sensitive, strict=True):
+    certain = {}
+    for (key, held), each_field in zip(list_held(st, roles).items(), roles.sensitive, strict=True):
         holes: Holes = {
-            "held": (
-                fill("bucketize/held", {"st": st, "sa": [column(key)]}) if len(roles.sensitive) > 1 else alone
-            ).subquery(),
+            "held": held.subquery(),
             "filled": temp_table("c_filled"),
             "key": column(key, "h"),
             "label": exp.cast(column(key, "h"), "VARCHAR"),
@@ -176,17 +173,6 @@ def count_certain(
 def list_values(roles: Roles, rows: exp.Table) -> exp.Expr:
     """Return (code, s0..) of a release's values."""
     return exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(rows).subquery()
-
-
-def fill_lists(roles: Roles, condition: exp.Expr) -> exp.Query:
-    """Return (bid, code, records) of ST of an open release, as far as ``s`` meets a condition."""
-    holes: Holes = {
-        "st": exp.select(*roles.by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
-        "values": list_values(roles, table("privsql_values")),
-        "same_value": same_columns("s", "v", roles.sa_keys),
-        "filter": condition,
-    }
-    return fill("query/composed", holes)
 
 
 def refuse_certainty(certain: Mapping[str, int]) -> None:
@@ -230,12 +216,21 @@ def stated_bounds(facts: BucketFacts) -> list[GroupBound]:
 
 @dataclass(frozen=True)
 class SensitiveColumn:
-    """One sensitive column: the rank of its part in every value (m,), and its parts as text, by rank."""
+    """One sensitive column, or all together: the rank of its part in every value (m,), its parts as text, by rank.
+
+    ``title``: what it is called in messages.
+    """
 
     name: str
     key: str
-    ranks: tuple[int, ...]
+    title: str
+    ranks: Sequence[int]
     labels: tuple[str, ...]
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the text of its part in every value (m,)."""
+        return [self.labels[rank] for rank in self.ranks]
 
     def bound_name(self, rank: int) -> str:
         """Return what the bound on one of the parts is called."""
@@ -248,12 +243,11 @@ class SensitiveColumn:
 
 @dataclass(frozen=True)
 class SensitiveValues:
-    """The sensitive values: relation ``domain``(code, s0..), each column, texts (m,) and records (m,)."""
+    """The sensitive values: each column, all columns together, and records (m,)."""
 
-    domain: exp.Table
     columns: tuple[SensitiveColumn, ...]
-    labels: tuple[str, ...]
-    counts: tuple[int, ...]
+    whole: SensitiveColumn
+    counts: Sequence[int]
 
     def count_records(self, members: Sequence[int]) -> int:
         """How many records have one of them."""
@@ -268,26 +262,19 @@ class SensitiveValues:
         return sensitive
 
 
-def put_members(db: Relations, name: str, bounds: Sequence[GroupBound]) -> None:
-    """Relation ``name``(bound, code): which bound holds which values."""
-    numbers = np.repeat(np.arange(len(bounds)), [len(one.members) for one in bounds])
-    codes = np.array([code for one in bounds for code in one.members], dtype=np.int64)
-    db.register_arrow(name, pa.table({"bound": numbers, "code": codes}))
-
-
 def read_values(db: Relations, domain: exp.Table, roles: Roles, counts: Sequence[int]) -> SensitiveValues:
     """The values of ``domain``(code, s0..), codes 0, 1, .., with their records."""
     columns = []
     for sensitive_field, key in zip(roles.sensitive, roles.sa_keys, strict=True):
         rows = db.rows(fill("bucketize/parts", {"domain": domain, "key": column(key, "d")}))
-        labels = {int(part): label_value([text]) for _, part, text, _ in rows}
-        columns.append(
-            SensitiveColumn(
-                sensitive_field.name, key, tuple(int(row[1]) for row in rows), tuple(labels[k] for k in sorted(labels))
-            )
-        )
-    combined = zip(*([part.labels[rank] for rank in part.ranks] for part in columns), strict=True)
-    return SensitiveValues(domain, tuple(columns), tuple(label_value(parts) for parts in combined), tuple(counts))
+        labels = dict(sorted((int(part), label_value([text])) for _, part, text, _ in rows))
+        name, ranks = sensitive_field.name, [int(row[1]) for row in rows]
+        columns.append(SensitiveColumn(name, key, f"column {name}", ranks, tuple(labels.values())))
+    texts = tuple(map(label_value, zip(*(part.texts for part in columns), strict=True)))
+    title = "the sensitive column"
+    if len(columns) > 1:
+        title += f"s together, such as {texts[0]!r}; for values of one name it as column"
+    return SensitiveValues(tuple(columns), SensitiveColumn("", "", title, range(len(texts)), texts), counts)
 
 
 def make_bounds(params: Bucketize, values: SensitiveValues, query: PartQuery) -> tuple[GroupBound, ...]:
@@ -322,25 +309,16 @@ def _group_bounds(params: Bucketize, values: SensitiveValues) -> Iterator[GroupB
     total = sum(values.counts)
     for name, group in params.groups.items():
         where = f"mechanism.groups.{name}"
-        part = values.find_column(group.column, where) if group.column is not None else None
-        labels, ranks = (part.labels, part.ranks) if part else (values.labels, range(len(values.labels)))
+        part = values.find_column(group.column, where) if group.column is not None else values.whole
         for set_name, names in group.list_sets(name):
-            unknown = sorted(set(names) - set(labels))
+            unknown = sorted(set(names) - set(part.labels))
             if unknown:
-                raise UsageError(f"{where}: {unknown[0]!r} is not a value of {_name_attribute(part, values)}")
-            members = tuple(i for i, rank in enumerate(ranks) if labels[rank] in set(names))
+                raise UsageError(f"{where}: {unknown[0]!r} is not a value of {part.title}")
+            members = part.find_members({rank for rank, label in enumerate(part.labels) if label in set(names)})
             try:
                 yield GroupBound(set_name, members, group.threshold_at(values.count_records(members), total))
             except ValueError as error:
                 raise UsageError(f"{where}: {error}") from error
-
-
-def _name_attribute(part: SensitiveColumn | None, values: SensitiveValues) -> str:
-    if part is not None:
-        return f"column {part.name}"
-    if len(values.columns) == 1:
-        return "the sensitive column"
-    return f"the sensitive columns together, such as {values.labels[0]!r}; for values of one name it as column"
 
 
 # Beliefs --------------------------------------------------------------------------------------------------------------
@@ -349,9 +327,6 @@ def _name_attribute(part: SensitiveColumn | None, values: SensitiveValues) -> st
 # For a value v of a column: max over buckets g of (sum of count(g, x) over the x with v in that column)/|g|, in exact
 # fractions. Of several sensitive columns the combination is what thresholds bound; a single one of them can go further.
 # Where listed values may be fake, these are upper bounds: whatever is fake, no more than |g| of the listed are real.
-
-HALF = Fraction(1, 2)
-
 
 ColumnBeliefs = tuple[dict[str, Fraction], SureFacts]  # the highest belief in each value, as text; records
 
@@ -374,21 +349,18 @@ def state_beliefs(
 
 def measure_beliefs(db: Relations, st: exp.Table, values: exp.Table, facts: BucketFacts, roles: Roles) -> BeliefFacts:
     """Return what the sensitive table ``st`` (bid, s0.., count) of a release says; ``values`` (code, s0..)."""
-    size = size_of_bucket(facts.sizes, column("bid", "h"))
-    listed = exp.select("bid", *roles.sa_columns(), alias_as(column("count"), "held")).from_(st).subquery()
-    columns, parts = {}, []
-    for key, sensitive_field in zip(roles.sa_keys, roles.sensitive, strict=True):
-        held: exp.Expr = listed
-        if len(roles.sensitive) > 1:  # values of a bucket may agree in one of several columns
-            db.create_table(f"held_{key}", fill("bucketize/held", {"st": st, "sa": [column(key)]}))
+    size, columns, parts = size_of_bucket(facts.sizes, column("bid", "h")), {}, []
+    for (key, query), sensitive_field in zip(list_held(st, roles).items(), roles.sensitive, strict=True):
+        held: exp.Expr = query.subquery()
+        if len(roles.sensitive) > 1:  # what is grouped is read more than once
+            db.create_table(f"held_{key}", query)
             held = temp_table(f"held_{key}")
-        label = exp.cast(column(key, "h"), "VARCHAR")
         peaks = _read_peaks(db, held, size)
         sure = _count_sure(peaks)
-        columns[sensitive_field.name] = _highest_beliefs(db, held, column(key, "h"), label, size), sure
+        columns[sensitive_field.name] = find_highest(db, held, column(key, "h"), size), sure
         parts.append(exp.select("bid", "held").from_(held))
     if len(parts) > 1:
-        peaks = _read_peaks(db, listed, size)
+        peaks = _read_peaks(db, exp.select("bid", alias_as(column("count"), "held")).from_(st).subquery(), size)
         sure = _count_sure(_read_peaks(db, exp.union(*parts, distinct=False).subquery(), size))
     overall = max(_bucket_share(records, most) for records, most, _ in peaks)
     db.drop(*(f"held_{key}" for key in roles.sa_keys))
@@ -398,17 +370,6 @@ def measure_beliefs(db: Relations, st: exp.Table, values: exp.Table, facts: Buck
     return state_beliefs(overall, sure, columns, bounded)
 
 
-def count_together(st: exp.Table, values: exp.Table, members: exp.Table, roles: Roles) -> exp.Expr:
-    """How many of each bucket's values belong to each set of ``members`` (bound, code)."""
-    holes: Holes = {
-        "st": st,
-        "values": values,
-        "members": members,
-        "same_value": same_columns("st", "v", roles.sa_keys),
-    }
-    return fill("bucketize/together", holes).subquery()
-
-
 def measure_group_beliefs(
     db: Relations, st: exp.Table, values: exp.Table, facts: BucketFacts, roles: Roles
 ) -> list[Fraction]:
@@ -416,18 +377,19 @@ def measure_group_beliefs(
     stated = stated_bounds(facts)
     if not stated:
         return []
-    put_members(db, "sets", stated)
-    held, number = count_together(st, values, temp_table("sets"), roles), column("bound", "h")
-    highest = _highest_beliefs(db, held, number, number, size_of_bucket(facts.sizes, column("bid", "h")))
+    numbers = np.repeat(np.arange(len(stated)), [len(one.members) for one in stated])
+    codes = np.array([code for one in stated for code in one.members], dtype=np.int64)
+    db.register_arrow("sets", pa.table({"bound": numbers, "code": codes}))
+    holes: Holes = {"st": st, "values": values, "members": temp_table("sets")}
+    held = fill("bucketize/together", holes | {"same_value": same_columns("st", "v", roles.sa_keys)}).subquery()
+    highest = find_highest(db, held, column("bound", "h"), size_of_bucket(facts.sizes, column("bid", "h")))
     db.drop("sets")
     return [highest.get(str(bound), Fraction(0)) for bound in range(len(stated))]
 
 
-def _highest_beliefs(
-    db: Relations, held: exp.Expr, key: exp.Expr, label: exp.Expr, size: exp.Expr
-) -> dict[str, Fraction]:
+def find_highest(db: Relations, held: exp.Expr, key: exp.Expr, size: exp.Expr) -> dict[str, Fraction]:
     """The highest belief in every value of a column, by its text."""
-    holes: Holes = {"held": held, "key": key, "label": label, "size": size}
+    holes: Holes = {"held": held, "key": key, "label": exp.cast(key, "VARCHAR"), "size": size}
     beliefs: dict[str, Fraction] = {}
     for value, records, most in sorted(db.rows(fill("bucketize/highest", holes)), key=str):
         value_text = "NULL" if value is None else str(value)
@@ -445,10 +407,10 @@ def _bucket_share(size: int, most: int) -> Fraction:
     return min(Fraction(1), Fraction(int(most), int(size)))
 
 
-def _count_sure(peaks: Iterable[tuple[int, int, int]]) -> SureFacts:
-    known = [(_bucket_share(size, most), size * buckets) for size, most, buckets in peaks]
-    above_half = sum(n for share, n in known if share > HALF)
-    return SureFacts(certain=sum(n for share, n in known if share == 1), above_half=above_half)
+def _count_sure(peaks: Sequence[tuple[int, int, int]]) -> SureFacts:
+    certain = sum(size * buckets for size, most, buckets in peaks if most >= size)
+    above_half = sum(size * buckets for size, most, buckets in peaks if 2 * most > size)
+    return SureFacts(certain=certain, above_half=above_half)
 
 
 # Thresholds -----------------------------------------------------------------------------------------------------------

@@ -8,18 +8,19 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import scipy
 from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.answers.channel import LARGE, Channel, observe_counts, reconstruct
-from privsql.attacks.suite import RARE, SURE
-from privsql.engine.sqlfiles import Holes, Roles, alias_as, column, fill, same_columns, table, temp_table
+from privsql.answers.learned_prior import code_column, comparable_columns
+from privsql.attacks.adversaries import mark_excluded
+from privsql.attacks.suite import Association
+from privsql.engine.sqlfiles import Roles, alias_as, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize.beliefs import Entries, Floats, scale_chances, size_of_bucket, times_listed
-from privsql.mechanisms.bucketize.informative import draw_bids
+from privsql.mechanisms.bucketize.beliefs import Entries, Floats, scale_chances, times_listed
+from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import CertaintyFacts, FakeFacts
 
@@ -92,10 +93,25 @@ def _try_sizes(problem: BucketProblem, sigma: int, find: Find) -> tuple[Plan, li
 
 
 def _too_frequent(problem: BucketProblem, values: list[int], sigma: int, find: Find) -> InfeasibleError:
-    smallest = int(problem.sizes[0])
+    """Return the error, with the most fakes and the largest buckets that hide all values, of those that are tried."""
+
+    def can_hide(other: BucketProblem, fakes: int) -> bool:
+        try:
+            return not _try_sizes(other, fakes, find)[1]
+        except InfeasibleError:
+            return False
+
+    def with_buckets_of(size: int) -> BucketProblem:
+        bounds = (Fraction(1, size),) * len(problem.counts)
+        smallest, largest = min(problem.smallest, size), min(problem.largest, 2 * size - 1)
+        return replace(problem, thresholds=bounds, smallest=smallest, largest=largest)
+
+    smallest, listed = int(problem.sizes[0]), problem.records // int(problem.counts.max())
+    few, small = range(min(sigma - 1, listed - smallest), 0, -1), range(min(smallest - 1, listed - sigma), 1, -1)
+    fewer = next((number for number in few[:TRIED] if can_hide(problem, number)), None)
+    size = next((one for one in small[:TRIED] if can_hide(with_buckets_of(one), sigma)), None)
     shares = {problem.label(i): Fraction(int(problem.counts[i]), problem.records) for i in values}
     names = list_names([f"{label} ({float(share):.3g})" for label, share in shares.items()])
-    fewer, size = _fewer_fakes(problem, sigma, find), _smaller_buckets(problem, sigma, find)
     offers = [
         *([f"fake_values = {fewer}"] if fewer else []),
         *([f"buckets of {size} records or more (threshold = '1/{size}')"] if size else []),
@@ -110,31 +126,6 @@ def _too_frequent(problem: BucketProblem, values: list[int], sigma: int, find: F
             **({"largest_bucket": size} if size else {}),
         },
     )
-
-
-def _fewer_fakes(problem: BucketProblem, sigma: int, find: Find) -> int | None:
-    """The most fakes that hide all values; None if none do."""
-    most = min(sigma - 1, problem.records // int(problem.counts.max()) - int(problem.sizes[0]))
-    tried = range(most, max(0, most - TRIED), -1)
-    return next((fewer for fewer in tried if _can_hide(problem, fewer, find)), None)
-
-
-def _smaller_buckets(problem: BucketProblem, sigma: int, find: Find) -> int | None:
-    """The largest S, such that a threshold of 1/S hides all values; None if none does."""
-    most = min(int(problem.sizes[0]) - 1, problem.records // int(problem.counts.max()) - sigma)
-    for size in range(most, max(1, most - TRIED), -1):
-        bounds = (Fraction(1, size),) * len(problem.counts)
-        smallest, largest = min(problem.smallest, size), min(problem.largest, 2 * size - 1)
-        if _can_hide(replace(problem, thresholds=bounds, smallest=smallest, largest=largest), sigma, find):
-            return size
-    return None
-
-
-def _can_hide(problem: BucketProblem, sigma: int, find: Find) -> bool:
-    try:
-        return not _try_sizes(problem, sigma, find)[1]
-    except InfeasibleError:
-        return False
 
 
 # Rounding -------------------------------------------------------------------------------------------------------------
@@ -424,8 +415,8 @@ def refuse_certain(counts: Ints, listed: Ints, labels: Sequence[str]) -> None:
 # Fakes that associations exclude for nobody in the bucket (Wang et al., section 6).
 #
 # Negative associations are learnt as an adversary would from the release without fakes: value x is excluded for z where
-# the reconstructed share of x among the records with z lies, with ``SURE`` standard errors to spare, below ``RARE``
-# times the overall share of x. Who strikes such values off a person's list then strikes off no fakes.
+# the reconstructed share of x among the records with z lies, with some standard errors to spare, far below the overall
+# share of x (``mark_excluded``). Who strikes such values off a person's list then strikes off no fakes.
 #
 # Fakes that are excluded are exchanged between buckets, which leaves how often each value is listed and real as it is.
 # But nothing is hidden twice: a listed value that is excluded for somebody in its bucket can then only be real,
@@ -519,62 +510,26 @@ def refuse_weak(weak: int, policy: str) -> None:
         )
 
 
-def find_excluded(db: Relations, roles: Roles, setting: Sequence[tuple[int, int]], channel: Channel) -> Ints:
+def find_excluded(db: Relations, roles: Roles, real: BucketRuns, channel: Channel) -> Ints:
     """Buckets and codes (e, 2) that negative associations exclude for a record of the bucket.
 
-    Reads ``qit`` of database ``release`` and relation ``composition``, the buckets without fakes.
+    Reads ``qit`` of database ``release``; ``real``, ``channel``: of the buckets without fakes.
     """
     if len(channel.records) > LARGE:
         raise UsageError(f"exclude_negative looks at every value of every column; it takes at most {LARGE} values")
-    parts = [np.empty((0, 2), dtype=np.int64)]
-    for field in roles.quasi_identifiers:
-        values, codes = _find_negative(db, (field.name, roles.by_qi.column_name("bid")), setting, channel)
-        if len(codes):
-            db.register_arrow("negative", pa.table({"value": values, "code": codes}))
-            holes: Holes = {
-                "qit": table("qit", "release"),
-                "negative": temp_table("negative"),
-                "column": column(field.name, "q"),
-                "bid": roles.by_qi.as_column("bid", "q"),
-            }
-            rows = db.arrow(fill("bucketize/excluded", holes))
-            db.drop("negative")
-            parts.append(np.stack([rows[name].to_numpy().astype(np.int64) for name in ("bid", "code")], axis=1))
+    bids, codes = real.listed_pairs
+    sizes, parts = np.bincount(bids), [np.empty((0, 2), dtype=np.int64)]
+    lists = scipy.sparse.csr_array((1 / sizes[bids], (bids, codes)), shape=(len(sizes), real.values))
+    for field, item in zip(roles.quasi_identifiers, comparable_columns(roles), strict=True):
+        bid = alias_as(roles.by_qi.as_column("bid"), "bid")
+        rows = db.arrow(exp.select(bid, item).from_(table("qit", "release")))
+        levels, level = np.unique(code_column(rows[item.alias], field), return_inverse=True)
+        shape = (len(levels), len(sizes))
+        members = scipy.sparse.csr_array((np.ones(len(level)), (level, rows["bid"].to_numpy())), shape=shape)
+        observed, totals = (members @ lists).toarray(), np.bincount(level).astype(np.float64)
+        question = observe_counts(observed, totals, float(channel.records.sum()))
+        counts = reconstruct(channel, question, np.eye(real.values))
+        association = Association(level, counts.values, counts.std_error, totals)
+        excluded = scipy.sparse.csr_array(mark_excluded(association, channel.shares).astype(np.int8))
+        parts.append(np.stack((members.T @ excluded).tocoo().coords, axis=1))
     return np.unique(np.concatenate(parts), axis=0)
-
-
-def _find_negative(
-    db: Relations, names: tuple[str, str], setting: Sequence[tuple[int, int]], channel: Channel
-) -> tuple[pa.Array, Ints]:
-    """Values of a column and codes that hardly occur with them; ``names``: of the column, and of that of buckets."""
-    name, bid = names
-    composition = exp.select("bid", alias_as(column("code"), "s0"), alias_as(column("records"), "count"))
-    holes: Holes = {
-        "qit": table("qit", "release"),
-        "bid": column(bid),
-        "st": composition.from_(temp_table("composition")).subquery(),
-        "values": exp.select("code", alias_as(column("code"), "s0")).from_(temp_table("domain")).subquery(),
-        "terms": [alias_as(column(name), "g_0")],
-        "keys": [column(name)],
-        "filter": exp.true(),
-        "totals": [],
-        "amounts": [],
-        "amount": [],
-        "groups": [column("g_0")],
-        "sa": [column("s0", "s")],
-        "size": size_of_bucket(setting, column("bid", "s")),
-        "same_value": same_columns("sums", "v", ["s0"]),
-    }
-    rows = db.arrow(fill("query/observed", holes))
-    ranks = rows["set"].to_numpy()
-    observed = np.zeros((int(ranks.max()) + 1, len(channel.records)))
-    pairs = rows["pairs"].to_numpy().astype(np.float64)
-    np.add.at(observed, (ranks, rows["place"].to_numpy()), pairs / rows["size"].to_numpy())
-    totals = observed.sum(axis=1)
-    estimate = reconstruct(
-        channel, observe_counts(observed, totals, float(channel.records.sum())), np.eye(observed.shape[1])
-    )
-    negative = estimate.values + SURE * estimate.std_error < RARE * totals[:, None] * channel.shares
-    sets, codes = np.nonzero(negative)
-    first = np.unique(ranks, return_index=True)[1]
-    return rows["g_0"].combine_chunks().take(pa.array(first[sets])), codes

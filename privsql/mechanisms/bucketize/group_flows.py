@@ -186,8 +186,8 @@ def compute_limits(problem: BucketProblem, pair: TreePair, sizes: Ints) -> Ints:
     return np.concatenate((problem.capacity_for(sizes.tolist()), problem.bound_floors(bounds, sizes), sizes[None, :]))
 
 
-def allocate_crossing(problem: BucketProblem, setting: Setting) -> Ints | HallCut:
-    """The records of each value in each of at most two sizes (m, k), or why there are none."""
+def allocate_crossing(problem: BucketProblem, setting: Setting) -> Flow:
+    """The records of each value in each of at most two sizes, or why there are none."""
     pair = TreePair(*problem.trees)
     sizes, buckets = (np.array(part, dtype=np.int64) for part in (setting.sizes, setting.buckets))
     if len(sizes) > 2:
@@ -196,15 +196,16 @@ def allocate_crossing(problem: BucketProblem, setting: Setting) -> Ints | HallCu
     others = room[:, 1] if len(sizes) > 1 else np.zeros_like(records)
     lower, upper = np.maximum(0, records - others), np.minimum(records, room[:, 0])
     every = compute_limits(problem, pair, problem.sizes)
+    none, no_values = np.zeros((len(problem.counts), len(sizes)), dtype=np.int64), problem.counts < 0
     if (lower > upper).any():  # one set alone is too large
         worst = int(np.argmax(lower - upper))
-        return HallCut(every[worst], every[worst], int(records[worst]))
+        return Flow(none, problem.records, no_values, HallCut(every[worst], every[worst], int(records[worst])))
     amounts, into, out = pair.find_circulation(lower, upper)
     if amounts is not None:
-        return np.stack([amounts, problem.counts - amounts], axis=1)[:, : len(sizes)]
+        return Flow(np.stack([amounts, problem.counts - amounts], axis=1)[:, : len(sizes)], 0, no_values)
     low, high = into & (lower > 0), out & (upper < records)
     need = int(records[low].sum() - records[out & ~high].sum())
-    return HallCut(every[high].sum(axis=0), every[low].sum(axis=0), need)
+    return Flow(none, problem.records, no_values, HallCut(every[high].sum(axis=0), every[low].sum(axis=0), need))
 
 
 # Assignment -----------------------------------------------------------------------------------------------------------
@@ -308,12 +309,13 @@ class Flow:
     """The outcome of ``transport_records``: the allocation y (m, k), and where it got stuck.
 
     ``unplaced`` is the number of records that fit nowhere; ``blocked`` (m,) flags the values of a violated
-    Hall set, all False if everything was placed.
+    Hall set, all False if everything was placed; of two trees ``cut`` says what was violated.
     """
 
     allocation: Ints
     unplaced: int
     blocked: Flags
+    cut: HallCut | None = None
 
 
 def transport_records(supply: Ints, limits: Ints, demand: Ints) -> Flow:
@@ -338,15 +340,11 @@ def allocate_values(problem: BucketProblem, setting: Setting) -> Flow:
     """Transport the records of ``problem`` to the buckets of ``setting``; with two trees, of at most two sizes."""
     sizes = np.array(setting.sizes, dtype=np.int64)
     buckets = np.array(setting.buckets, dtype=np.int64)
-    if len(problem.trees) < 2:
-        limits = problem.capacity_for(setting.sizes) * buckets
-        sets = [(tree, problem.bound_floors(tree.bounds, sizes) * buckets) for tree in problem.trees]
-        return send_records(problem.counts, limits, sizes * buckets, *sets)
-    crossing = allocate_crossing(problem, setting)
-    none = np.zeros(len(problem.counts), dtype=bool)
-    if isinstance(crossing, HallCut):
-        return Flow(np.zeros((len(none), len(sizes)), dtype=np.int64), problem.records, none)
-    return Flow(crossing, 0, none)
+    if len(problem.trees) > 1:
+        return allocate_crossing(problem, setting)
+    limits = problem.capacity_for(setting.sizes) * buckets
+    sets = [(tree, problem.bound_floors(tree.bounds, sizes) * buckets) for tree in problem.trees]
+    return send_records(problem.counts, limits, sizes * buckets, *sets)
 
 
 def send_records(supply: Ints, limits: Ints, demand: Ints, sets: tuple[GroupTree, Ints] | None = None) -> Flow:
@@ -373,31 +371,25 @@ def find_violation(problem: BucketProblem, plan: Plan) -> str | None:
     for j, (size, buckets) in enumerate(setting.items):
         if int(allocation[:, j].sum()) != size * buckets:
             return f"the buckets of size {size} are not filled exactly"
-        for i, threshold in enumerate(problem.thresholds):
-            if int(allocation[i, j]) > threshold.numerator * size // threshold.denominator * buckets:
-                return f"value {i} has more records in the buckets of size {size} than its threshold allows"
-    return _beyond_bounds(problem, plan) or _beyond_limits(problem, plan)
+    violations = (_find_excess(problem, plan, j) for j in range(len(setting.items)))
+    return next((one for one in violations if one), None)
 
 
-def _beyond_limits(problem: BucketProblem, plan: Plan) -> str | None:
-    """Return such rows for what a layout may put into one bucket."""
-    if plan.most is None:
-        return None
-    for j, (size, buckets) in enumerate(plan.setting.items):
-        for i, threshold in enumerate(problem.thresholds):
-            most = int(plan.most[i, j])
-            if not plan.allocation[i, j] <= most * buckets <= threshold * size * buckets:
-                return f"value {i} may not stand {most} times in a bucket of {size}"
-    return None
-
-
-def _beyond_bounds(problem: BucketProblem, plan: Plan) -> str | None:
-    """Return such rows for sets of values."""
-    for j, (size, buckets) in enumerate(plan.setting.items):
-        for one in problem.bounds:
-            held = sum(int(plan.allocation[i, j]) for i in one.members)
-            if held > one.threshold.numerator * size // one.threshold.denominator * buckets:
-                return f"{one.name} has more records in the buckets of size {size} than its bound allows"
+def _find_excess(problem: BucketProblem, plan: Plan, j: int) -> str | None:
+    """Return a value, or a set of values, with too many records in the buckets of a size, or in one of them."""
+    (size, buckets), held = plan.setting.items[j], plan.allocation[:, j]
+    for i, threshold in enumerate(problem.thresholds):
+        if int(held[i]) > threshold * size // 1 * buckets:
+            return f"value {i} has more records in the buckets of size {size} than its threshold allows"
+        most = 0 if plan.most is None else int(plan.most[i, j])
+        if plan.most is not None and not held[i] <= most * buckets <= threshold * size * buckets:
+            return f"value {i} may not stand {most} times in a bucket of {size}"
+    for one in problem.bounds:
+        if (
+            sum(int(held[i]) for i in one.members)
+            > one.threshold.numerator * size // one.threshold.denominator * buckets
+        ):
+            return f"{one.name} has more records in the buckets of size {size} than its bound allows"
     return None
 
 

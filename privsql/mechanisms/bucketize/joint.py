@@ -13,8 +13,7 @@ Where that leaves little open, the slices of every q, every x and every g must b
 maximum flows.
 
 A release whose quasi-identifiers say little about single records can have come from many tables, and from a shuffled
-one too; ``JointComparison.compared`` says for how many records the release and the source together leave one value
-only.
+one too; what was compared says for how many records the release and the source together leave one value only.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from privsql.engine.sqlfiles import Holes, Roles, column, fill, same_columns, te
 from privsql.model.packing import BATCH, count_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from privsql.engine.database import Relations
     from privsql.model.manifest import Manifest
@@ -63,16 +62,22 @@ class MarginRows:
     least: Ints
     most: Ints
 
-    def with_rows(self, first: Ints, second: Ints, least: Ints, most: Ints) -> MarginRows:
-        """With further rows."""
-        parts = zip((self.first, self.second, self.least, self.most), (first, second, least, most), strict=True)
-        return MarginRows(*(np.concatenate(pair) for pair in parts))
+    @staticmethod
+    def join(parts: Iterable[MarginRows]) -> MarginRows:
+        """Return the rows of parts, one after the other."""
+        columns = zip(*((one.first, one.second, one.least, one.most) for one in parts), strict=True)
+        return MarginRows(*map(np.concatenate, columns))
 
-    def choose_rows(self, chosen: NDArray[np.bool_]) -> MarginRows:
-        """Return the rows of a mask (k,)."""
-        if chosen.all():
+    def choose_rows(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> MarginRows:
+        """Return the rows of a mask (k,), or in another order."""
+        if chosen.dtype == np.bool_ and chosen.all():
             return self
         return MarginRows(*(part[chosen] for part in (self.first, self.second, self.least, self.most)))
+
+    @property
+    def kinds(self) -> int:
+        """Return how many first numbers there are, from 0 on."""
+        return int(self.first.max(initial=-1)) + 1
 
 
 NO_ROWS = MarginRows(*[np.zeros(0, dtype=np.int64)] * 4)
@@ -91,44 +96,27 @@ class MarginSums:
         return np.bincount(self.place, y, minlength=len(self.least)).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class JointComparison:
-    """``wrong``: sums that can't be; ``compared``: what was compared, in words."""
-
-    wrong: list[str]
-    compared: str
-
-
 def compare_jointly(
     db: Relations, manifest: Manifest, source: Records, *, fakes: int, left_out: bool
-) -> JointComparison:
-    """Compare the relations that the checks have named with the source's records."""
-    margins = _count_margins(db, manifest, source, fakes=fakes, left_out=left_out)
-    rows, known = margins.rows, margins.known
-    merged = bool((rows["own"].first == TOGETHER).any())
+) -> tuple[list[str], str]:
+    """Compare the relations that the checks have named with the source's records: sums that can't be, and in words what
+    was compared.
+    """
+    rows, known, records = _count_margins(db, manifest, source, fakes=fakes, left_out=left_out)
     met = _find_meetings(db, rows)
     sums = {name: MarginSums(met[name].to_numpy().astype(np.int64), one.least, one.most) for name, one in rows.items()}
     bounds = tighten_bounds(sums)
-    texts = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa_columns()]
-    values = [
-        label_value(row) for row in db.rows(exp.select(*texts).from_(temp_table("v_values")).order_by(column("code")))
-    ]
     known += int(bounds.low[rows["own"].first[sums["own"].place] != FAKES].sum())
-    return JointComparison(
-        _explain_wrong(rows, bounds.wrong, values), _explain_compared(margins.records, known, bounds, merged=merged)
-    )
+    how = "compared by bounds and flows" if bounds.flows else "compared by bounds"
+    sentence = f"{known:,} of {records:,} records have one possible place; {bounds.left:,} choices are open ({how})"
+    if (rows["own"].first == TOGETHER).any():
+        sentence += "; the most frequent quasi-identifiers counted as one"
+    texts = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa_columns()]
+    values = db.rows(exp.select(*texts).from_(temp_table("v_values")).order_by(column("code")))
+    return _explain_wrong(rows, bounds.wrong, list(map(label_value, values))), sentence
 
 
 # The three kinds of sums ---
-
-
-@dataclass(frozen=True)
-class Margins:
-    """The three kinds of sums of the records whose place is not known; ``known``: of how many others it is."""
-
-    rows: dict[str, MarginRows]
-    known: int
-    records: int
 
 
 @dataclass(frozen=True)
@@ -152,8 +140,8 @@ class SourceSums:
             counts = np.bincount(by_value.second, by_value.least, len(had)).astype(np.int64)
             counts[: len(had)] += had
             had = counts
-            both = by_value, (by_bucket.with_rows(*_missing_rows(by_value, by_bucket)) if left_out else by_bucket)
-            open_ = np.ones(max(int(one.first.max(initial=-1)) for one in both) + 1, np.bool_)
+            both = by_value, MarginRows.join((by_bucket, _missing_rows(by_value, by_bucket))) if left_out else by_bucket
+            open_ = np.ones(max(one.kinds for one in both), np.bool_)
             if place:
                 records, open_ = _place_single(*both)
                 known.append(records)
@@ -164,60 +152,7 @@ class SourceSums:
             first += int(open_.sum())
         placed = np.concatenate(known)
         placed.sort()
-        return SourceSums(_join_rows(own), _join_rows(lying), placed, had)
-
-
-@dataclass(frozen=True)
-class ListedValues:
-    """Listed values of buckets: bucket and value as ``keys`` (k,) ascending, and between what (k,) each number lies."""
-
-    keys: Ints
-    least: Ints
-    most: Ints
-
-    @staticmethod
-    def read(db: Relations, roles: Roles) -> ListedValues:
-        """Read ST, a batch at a time."""
-        holes: Holes = {"st": temp_table("v_st"), "values": temp_table("v_values")}
-        holes["same_value"] = same_columns("st", "v", roles.sa_keys)
-        keys, counts = [NO_ROWS.first], [NO_ROWS.first]
-        with db.stream_batches(fill("verify/bucket_values", holes), BATCH) as batches:
-            for batch in batches:
-                bid, code, n = (numbers.to_numpy().astype(np.int64) for numbers in batch.columns)
-                keys.append(join_numbers(bid, code))
-                counts.append(n)
-        joint, n = np.concatenate(keys), np.concatenate(counts)
-        if (joint[1:] < joint[:-1]).any():
-            order = np.argsort(joint)
-            joint, n = joint[order], n[order]
-        return ListedValues(joint, n, n)
-
-    def with_left_out(self, least: Ints, most: Ints) -> ListedValues:
-        """Return them with the values (m,) of the bucket of records that are left out."""
-        keys = join_numbers(np.full(len(least), LEFT_OUT), np.arange(len(least)))
-        parts = (keys, self.keys), (least, self.least), (most, self.most)
-        return ListedValues(*(np.concatenate(pair) for pair in parts))
-
-    def without_known(self, known: Ints) -> ListedValues | None:
-        """Return what else is listed than known buckets and values (r,) ascending; None where these contradict it."""
-        ends = np.searchsorted(known, self.keys, side="right")
-        placed = np.diff(ends, prepend=0)
-        if (placed > self.most).any() or not np.array_equal(np.repeat(self.keys, placed), known):
-            return None
-        left = placed != self.most
-        return ListedValues(
-            self.keys[left], np.maximum(self.least[left] - placed[left], 0), self.most[left] - placed[left]
-        )
-
-    @property
-    def rows(self) -> MarginRows:
-        """Return them as sums of buckets and values."""
-        return MarginRows(self.buckets, self.keys & (2**SHIFT - 1), self.least, self.most)
-
-    @property
-    def buckets(self) -> Ints:
-        """Return the bucket of each."""
-        return (self.keys >> SHIFT) + LEFT_OUT
+        return SourceSums(MarginRows.join(own), MarginRows.join(lying), placed, had)
 
 
 def join_numbers(buckets: Ints, values: Ints) -> Ints:
@@ -225,18 +160,47 @@ def join_numbers(buckets: Ints, values: Ints) -> Ints:
     return (buckets - LEFT_OUT) << SHIFT | values
 
 
-def _count_margins(db: Relations, manifest: Manifest, source: Records, *, fakes: int, left_out: bool) -> Margins:
-    """Count the sums, and place the records of which they leave one place, unless these contradict a sum."""
-    stated = ListedValues.read(db, manifest.roles)
+def take_known(listed: MarginRows, known: Ints) -> MarginRows | None:
+    """Return what buckets list, in their order, beside known buckets and values (r,) ascending; None where these
+    contradict it.
+    """
+    keys = join_numbers(listed.first, listed.second)
+    placed = np.diff(np.searchsorted(known, keys, side="right"), prepend=0)
+    if (placed > listed.most).any() or not np.array_equal(np.repeat(keys, placed), known):
+        return None
+    rest = replace(listed, least=np.maximum(listed.least - placed, 0), most=listed.most - placed)
+    return rest.choose_rows(rest.most > 0)
+
+
+def _read_listed(db: Relations, roles: Roles) -> MarginRows:
+    """Read the buckets and values of ST in their order, a batch at a time."""
+    holes: Holes = {"st": temp_table("v_st"), "values": temp_table("v_values")}
+    holes["same_value"] = same_columns("st", "v", roles.sa_keys)
+    with db.stream_batches(fill("verify/bucket_values", holes), BATCH) as batches:
+        parts = [[numbers.to_numpy().astype(np.int64) for numbers in batch.columns] for batch in batches]
+    bid, code, n = map(np.concatenate, zip([NO_ROWS.first] * 3, *parts, strict=True))
+    keys = join_numbers(bid, code)
+    rows = MarginRows(bid, code, n, n)
+    return rows.choose_rows(np.argsort(keys)) if (keys[1:] < keys[:-1]).any() else rows
+
+
+def _count_margins(
+    db: Relations, manifest: Manifest, source: Records, *, fakes: int, left_out: bool
+) -> tuple[dict[str, MarginRows], int, int]:
+    """Count the sums of the records whose place is not known, and how many records there are of others, and in all.
+
+    Known is where the sums leave one place, unless these places contradict a sum.
+    """
+    stated = _read_listed(db, manifest.roles)
     for place in (True, False):
         sums = SourceSums.collect(_read_parts(db, manifest.roles, source), place=place, left_out=left_out)
         due, fake = _add_fakes_and_left_out(stated, sums.had, fakes=fakes, left_out=left_out)
-        listed = due.without_known(sums.known) if place else due
+        listed = take_known(due, sums.known) if place else due
         if listed is not None:
             break
     own, lying = _join_frequent(sums.own, sums.lying, max(map(int, manifest.facts["setting"])))
-    rows = {"own": _join_rows([own, fake[0]]), "lying": _join_rows([lying, fake[1]]), "listed": (listed or due).rows}
-    return Margins(rows, len(sums.known), int(sums.had.sum()))
+    rows = {"own": MarginRows.join((own, fake[0])), "lying": MarginRows.join((lying, fake[1])), "listed": listed or due}
+    return rows, len(sums.known), int(sums.had.sum())
 
 
 def _read_parts(db: Relations, roles: Roles, source: Records) -> Iterator[tuple[MarginRows, MarginRows]]:
@@ -276,12 +240,6 @@ def _count_in_sql(db: Relations, roles: Roles, source: Records) -> tuple[MarginR
     return counted
 
 
-def _join_rows(parts: Sequence[MarginRows]) -> MarginRows:
-    """Return the rows of parts, one after the other."""
-    columns = zip(*((one.first, one.second, one.least, one.most) for one in parts), strict=True)
-    return MarginRows(*map(np.concatenate, columns))
-
-
 def _join_frequent(by_value: MarginRows, by_bucket: MarginRows, size: int) -> tuple[MarginRows, MarginRows]:
     """Count the most frequent q, beyond ``MOST`` of (q, x, g), as one.
 
@@ -299,15 +257,15 @@ def _join_frequent(by_value: MarginRows, by_bucket: MarginRows, size: int) -> tu
         joined = rows.choose_rows(frequent[rows.first])
         seconds, place = np.unique(joined.second, return_inverse=True)
         sums = np.bincount(place, joined.least).astype(np.int64)
-        rest = rows.choose_rows(~frequent[rows.first])
-        return rest.with_rows(np.full(len(seconds), TOGETHER), seconds, sums, sums)
+        together = MarginRows(np.full(len(seconds), TOGETHER), seconds, sums, sums)
+        return MarginRows.join((rows.choose_rows(~frequent[rows.first]), together))
 
     return join(by_value), join(by_bucket)
 
 
 def _place_single(by_value: MarginRows, by_bucket: MarginRows) -> tuple[Ints, NDArray[np.bool_]]:
     """Return bucket and value of the records of each q with one value or one bucket, and a mask of the other q."""
-    kinds = int(max(by_value.first.max(initial=-1), by_bucket.first.max(initial=-1))) + 1
+    kinds = max(by_value.kinds, by_bucket.kinds)
     n, m = (np.bincount(one.first, one.least, kinds) for one in (by_value, by_bucket))
     has_value, has_bucket = (np.bincount(one.first, minlength=kinds) == 1 for one in (by_value, by_bucket))
     single = (n == m) & (has_value | has_bucket)
@@ -328,7 +286,11 @@ def _read_margin(db: Relations, query: exp.Query) -> MarginRows:
 
 def _find_meetings(db: Relations, rows: dict[str, MarginRows]) -> pa.Table:
     """The (q, x, g) that there can be: by each kind the row to which they belong."""
-    tables = {name: _margin_table(name, one) for name, one in rows.items()}
+    numbers = {"own": ("qid", "code"), "lying": ("qid", "bid"), "listed": ("bid", "code")}
+    tables = {
+        name: pa.table([np.arange(len(one.first)), one.first, one.second], names=["place", *numbers[name]])
+        for name, one in rows.items()
+    }
     tables["lying"] = tables["lying"].append_column("by_value", pa.array(is_by_value(rows)))
     for name, one in tables.items():
         db.register_arrow(f"j_{name}", one)
@@ -339,11 +301,6 @@ def _find_meetings(db: Relations, rows: dict[str, MarginRows]) -> pa.Table:
     met = db.arrow(fill("verify/meetings", {name: one for name, one in of.items() if name != "lying"}))
     db.drop(*(f"j_{name}" for name in of))
     return met
-
-
-def _margin_table(name: str, rows: MarginRows) -> pa.Table:
-    first, second = {"own": ("qid", "code"), "lying": ("qid", "bid"), "listed": ("bid", "code")}[name]
-    return pa.table({"place": np.arange(len(rows.first)), first: rows.first, second: rows.second})
 
 
 def is_by_value(rows: dict[str, MarginRows]) -> NDArray[np.bool_]:
@@ -359,19 +316,19 @@ def is_by_value(rows: dict[str, MarginRows]) -> NDArray[np.bool_]:
 
 
 def _add_fakes_and_left_out(
-    listed: ListedValues, had: Ints, *, fakes: int, left_out: bool
-) -> tuple[ListedValues, tuple[MarginRows, MarginRows]]:
+    listed: MarginRows, had: Ints, *, fakes: int, left_out: bool
+) -> tuple[MarginRows, tuple[MarginRows, MarginRows]]:
     """Return what is listed with the bucket of records left out, and (q, x) and (q, g) of the q of the fakes.
 
     ``had`` (m,): the source's records of each value.
     """
-    if not fakes and not left_out:
-        return listed, (NO_ROWS, NO_ROWS)
-    values, buckets = listed.rows.second, np.unique(listed.buckets)
-    codes = np.arange(max(len(had), int(values.max(initial=-1)) + 1))
-    times = np.bincount(values, listed.most, len(codes)).astype(np.int64)
-    had = np.append(had, np.zeros(len(codes) - len(had), np.int64))
     fake = NO_ROWS, NO_ROWS
+    if not fakes and not left_out:
+        return listed, fake
+    buckets = np.unique(listed.first)
+    codes = np.arange(max(len(had), int(listed.second.max(initial=-1)) + 1))
+    times = np.bincount(listed.second, listed.most, len(codes)).astype(np.int64)
+    had = np.append(had, np.zeros(len(codes) - len(had), np.int64))
     if fakes:
         least, most = (np.maximum(times - had, 0), times) if left_out else (times - had, times - had)
         each = np.full(len(buckets), fakes)
@@ -380,16 +337,17 @@ def _add_fakes_and_left_out(
             MarginRows(np.full(len(buckets), FAKES), buckets, each, each),
         )
     if left_out:
-        listed = listed.with_left_out(*((np.maximum(had - times, 0), had) if fakes else (had - times, had - times)))
+        least, most = (np.maximum(had - times, 0), had) if fakes else (had - times, had - times)
+        listed = MarginRows.join((MarginRows(np.full(len(codes), LEFT_OUT), codes, least, most), listed))
     return listed, fake
 
 
-def _missing_rows(by_value: MarginRows, by_bucket: MarginRows) -> tuple[Ints, Ints, Ints, Ints]:
+def _missing_rows(by_value: MarginRows, by_bucket: MarginRows) -> MarginRows:
     """Return as (q, g) the records that the release has fewer of, in the bucket of records left out."""
-    kinds = int(max(by_value.first.max(initial=-1), by_bucket.first.max(initial=-1))) + 1
+    kinds = max(by_value.kinds, by_bucket.kinds)
     n, m = (np.bincount(one.first, one.least, kinds).astype(np.int64) for one in (by_value, by_bucket))
     q = np.flatnonzero(n > m)
-    return q, np.full(len(q), LEFT_OUT), (n - m)[q], (n - m)[q]
+    return MarginRows(q, np.full(len(q), LEFT_OUT), (n - m)[q], (n - m)[q])
 
 
 # What follows from them ---
@@ -489,9 +447,3 @@ def _explain_wrong(rows: dict[str, MarginRows], wrong: dict[str, Ints], values: 
             else:
                 lines.append(f"bucket {first}: its records can't have {values[second]} {n} times")
     return lines
-
-
-def _explain_compared(records: int, pinned: int, bounds: TightenedBounds, *, merged: bool) -> str:
-    how = "compared by bounds and flows" if bounds.flows else "compared by bounds"
-    sentence = f"{pinned:,} of {records:,} records have one possible place; {bounds.left:,} choices are open ({how})"
-    return sentence + ("; the most frequent quasi-identifiers counted as one" if merged else "")

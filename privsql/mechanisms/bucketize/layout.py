@@ -1,4 +1,4 @@
-"""Lay records out in buckets: runs of values, blocks, pieces of the plan, and Anatomy's assignment."""
+"""Lay records out in buckets: runs of values, blocks, clusters, pieces of the plan, and Anatomy's assignment."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from privsql.engine.remote import BATCH
 from privsql.errors import GuaranteeError
+from privsql.mechanisms.bucketize.group_flows import TreePair, assign_across
 from privsql.mechanisms.private import Segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.model import Bids, Ints, Plan, Setting
+    from privsql.mechanisms.bucketize.model import Bids, GroupTree, Ints, Plan, Setting
 
 # Runs -----------------------------------------------------------------------------------------------------------------
 # What the buckets of a release list, as runs: neighbouring buckets that list the same values are stored once.
@@ -224,8 +225,7 @@ def _make_runs(
 # so every order of a value's records over its places is equally likely given the pieces: the posterior of an adversary
 # who knows the algorithm is count(g, x)/|g| exactly, and that is all the privacy argument needs of a layout.
 #
-# Layouts without such a form (Anatomy's own, or values in two families of bounded sets) are ``Singles``: one place
-# each.
+# Layouts without such a form (Anatomy's own, or values in two families of bounded sets) have a piece for each record.
 
 AT_ONCE = 2**17  # places that are written at a time, few enough for a cache
 
@@ -310,32 +310,11 @@ class Pieces:
         return runs_from_intervals(begin, end, code, self.values, setting)
 
 
-@dataclass(frozen=True)
-class Singles:
-    """``bids`` (n,): the buckets of the records of each value in turn; ``counts`` (m,)."""
-
-    bids: Bids
-    counts: Ints
-
-    def draw_places(self, noise: Shuffler) -> Bids:
-        """For each value in turn, the buckets of its records in uniformly random order (n,)."""
-        for part in np.split(self.bids, np.cumsum(self.counts)[:-1]):
-            noise.shuffle(part)
-        return self.bids
-
-    def make_segments(self) -> Segments:
-        """Every rank by itself."""
-        ends = np.cumsum(self.counts)
-        rank = np.arange(len(self.bids)) - np.repeat(ends - self.counts, self.counts)
-        return Segments(np.repeat(np.arange(len(self.counts)), self.counts), rank, rank + 1, self.bids, step=1)
-
-    def list_runs(self, setting: Setting) -> BucketRuns:
-        """Each bucket by itself."""
-        codes = np.repeat(np.arange(len(self.counts), dtype=np.int32), self.counts)
-        return runs_from_entries(self.bids, codes, len(self.counts), setting.items)
-
-
-BucketLayout = Pieces | Singles  # of n records of m values
+def place_singly(bids: Bids | Ints, counts: Ints) -> Pieces:
+    """Return a piece for each record; ``bids`` (n,): the buckets of each value's records in turn, ``counts`` (m,)."""
+    code = np.repeat(np.arange(len(counts)), counts)
+    rank = np.arange(len(bids)) - (np.cumsum(counts) - counts)[code]
+    return Pieces(len(counts), code, rank, rank + 1, bids.astype(np.int64), np.ones_like(rank), np.zeros_like(rank))
 
 
 def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Ints]]) -> Pieces:
@@ -353,7 +332,7 @@ def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Int
 # Anatomy --------------------------------------------------------------------------------------------------------------
 
 
-def lay_out_largest_first(plan: Plan, noise: Shuffler) -> Singles | None:
+def lay_out_largest_first(plan: Plan, noise: Shuffler) -> Pieces | None:
     """Anatomy's own composition: each bucket draws one record from the values with most records left.
 
     What is left over at the end goes, one record at a time, to random smallest buckets that lack the value; None
@@ -379,16 +358,10 @@ def lay_out_largest_first(plan: Plan, noise: Shuffler) -> Singles | None:
         chosen = int(noise.permutation(open_buckets)[0])
         members[value].append(chosen)
         extra[chosen] = 1
-    return _number_by_size(members, extra, noise)
-
-
-def _number_by_size(members: list[list[int]], extra: Ints, noise: Shuffler) -> Singles:
-    """Number the buckets by size, at random within a size."""
-    order = np.concatenate([noise.permutation(np.flatnonzero(extra == k)) for k in (0, 1)])
-    number = np.empty(len(extra), dtype=np.int32)
-    number[order] = np.arange(len(extra), dtype=np.int32)
-    counts = np.array([len(held) for held in members], dtype=np.int64)
-    return Singles(number[np.array([g for held in members for g in held], dtype=np.int64)], counts)
+    order = np.concatenate([noise.permutation(np.flatnonzero(extra == k)) for k in (0, 1)])  # by size, else at random
+    number = np.argsort(order)
+    held = np.array([len(one) for one in members], dtype=np.int64)
+    return place_singly(number[np.array([g for one in members for g in one], dtype=np.int64)], held)
 
 
 # Blocks ---------------------------------------------------------------------------------------------------------------
@@ -438,3 +411,143 @@ def block_widths(buckets: int, least: int | None = None, coarser: int = 1) -> li
     blocks = min(buckets, max((BLOCKS if least is None else least) // coarser, -(-buckets // WIDEST)))
     each, over = divmod(buckets, blocks)
     return [each + (k < over) for k in range(blocks)]
+
+
+# Clustered buckets ----------------------------------------------------------------------------------------------------
+# The informative layout: in each block of buckets some values stand as often as they may, and the others hardly.
+#
+# A size class of b buckets of S is cut into blocks of w neighbouring buckets. Of rem_i records that are left for B
+# buckets a block gets a_i, sum_i a_i = S w, with
+#
+#     L_i = max(0, rem_i - F_i (B - w))  <=  a_i  <=  U_i = min(rem_i, F_i w),
+#
+# starting from L_i and filling one value after the other up to U_i until the block is full, in random order: each next
+# one with a probability proportional to pi_i/(1 - pi_i), pi_i = rem_i/(F_i B), so that a value is in a block about as
+# often as it must be to come out even. All but one of the values that are drawn are at F_i in each of the w buckets.
+#
+# *It never gets stuck.* Let rem_i <= F_i B and sum rem = S B, as in a valid plan. The even share rem_i w/B lies between
+# L_i and U_i, as rem_i - F_i (B - w) <= rem_i - (rem_i/B)(B - w), and these shares sum to S w: so sum L <= S w <= sum
+# U, and filling ends at S w. By a_i >= L_i what is left has rem_i <= F_i (B - w), and its sum is S (B - w).
+#
+# *Sizes and thresholds are kept.* Inside a block values lie one after the other on a line of S w places, and place s is
+# bucket s mod w, as in ``blocks``: each bucket has S of them, and floor or ceil of a_i/w <= F_i of value i.
+#
+# A block that is drawn late is only about as those that are drawn early, so their places are drawn at random among
+# blocks that are as wide: which number a block has means nothing (``by_block``).
+
+LUMPS = 4096  # blocks of a size class: more than of even layouts, as each cuts a value
+FINE, MOST = 2**16, 2**40  # of weights: their unit, and the largest
+
+
+def lay_out_clustered(plan: Plan, noise: Shuffler, coarser: int) -> Pieces:
+    """The layout of a plan that says how often a value may stand in a bucket of each size."""
+    if plan.most is None:
+        raise GuaranteeError(f"a plan by {plan.algorithm!r} does not say how often values may stand in a bucket")
+    columns, start = [], 0
+    for j, (size, buckets) in enumerate(plan.setting.items):
+        wide = np.array(block_widths(buckets, LUMPS, coarser))
+        starts = start + np.cumsum(wide) - wide
+        shares = list(_draw_shares(plan.allocation[:, j], plan.most[:, j], size, wide.tolist(), noise))
+        drawn = np.argsort(_shuffle_blocks(wide, noise))  # which block lies at each place
+        for place, (values, records) in enumerate(shares[k] for k in drawn.tolist()):
+            width, order = int(wide[place]), np.arange(len(values))
+            order = np.asarray(noise.permutation(order)) if width > 1 else order
+            columns.append(make_block_pieces(values[order], records[order], int(starts[place]), width))
+        start += buckets
+    return join_pieces(len(plan.allocation), columns)
+
+
+def split_by_block(rows: Ints) -> list[Ints]:
+    """Rows (b, S) of all buckets of a size by block (blocks, w S), blocks of one width at a time."""
+    buckets, size = rows.shape
+    wide = np.array(block_widths(buckets, LUMPS))
+    first = int((wide == wide[0]).sum())
+    parts = np.split(rows, [first * int(wide[0])])
+    return [part.reshape(-1, width * size) for part, width in zip(parts, (wide[0], wide[-1]), strict=True) if len(part)]
+
+
+def _shuffle_blocks(wide: Ints, noise: Shuffler) -> Ints:
+    """Blocks as wide as each other in random order; wider ones come first."""
+    first = int((wide == wide[0]).sum())
+    return np.concatenate((noise.permutation(first), first + noise.permutation(len(wide) - first)))
+
+
+def _draw_shares(records: Ints, most: Ints, size: int, wide: list[int], noise: Shuffler) -> Iterator[tuple[Ints, Ints]]:
+    """Of every block in turn, which values it gets, and how many records of each."""
+    left, rest = records.copy(), sum(wide)
+    for width in wide:
+        share = _fill_block(left, most, (size, width, rest), noise)
+        held = np.flatnonzero(share)
+        yield held, share[held]
+        left, rest = left - share, rest - width
+
+
+def _fill_block(left: Ints, most: Ints, block: tuple[int, int, int], noise: Shuffler) -> Ints:
+    """Of one block of (size, width, buckets that are left), how many records of each value (m,)."""
+    size, width, rest = block
+    share = (left - most * (rest - width)).clip(0)
+    free = np.minimum(left, most * width) - share
+    weights = (left * FINE // np.maximum(most * rest - left, 1)).clip(1, MOST)
+    weights[free == 0] = 0
+    short = size * width - int(share.sum())
+    ends = np.cumsum(weights)
+    while short:
+        value = _draw_value(ends, noise)
+        if not weights[value]:  # it was drawn before: as likely as others are, among those that are left
+            ends = np.cumsum(weights)
+            value = _draw_value(ends, noise)
+        more = min(short, int(free[value]))
+        share[value] += more
+        weights[value] = 0
+        short -= more
+    return share
+
+
+def _draw_value(ends: Ints, noise: Shuffler) -> int:
+    """A value in proportion to its weight; ``ends`` (m,): sums of weights."""
+    return int(ends.searchsorted(noise.integers(0, int(ends[-1])), side="right"))
+
+
+# Arrangement ----------------------------------------------------------------------------------------------------------
+
+
+def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = (), coarser: int = 1) -> Pieces:
+    """The layout of a plan: a bucket of size S gets at most F_iS records of x_i.
+
+    ``trees``: sets of values that are bounded, of which every bucket gets the floor or the ceiling of their mean.
+    ``coarser``: by how much fewer the blocks of a size class are, where that will do to foresee a release.
+    """
+    anatomy_layout = lay_out_largest_first(plan, noise) if layout == "largest-first" else None
+    if anatomy_layout is not None:
+        return anatomy_layout
+    if len(trees) > 1:
+        return _lay_out_across(plan, TreePair(*trees), noise)
+    if layout == "lumps":
+        return lay_out_clustered(plan, noise, coarser)
+    in_one = layout == "round-robin"  # the paper's RRA: place s of a class is bucket s mod b
+    values = len(plan.allocation)
+
+    def draw_line() -> Ints:
+        if trees:
+            return trees[0].draw_line(noise)
+        return np.arange(values) if in_one else np.asarray(noise.permutation(values))
+
+    widths = [[buckets] if in_one else block_widths(buckets, coarser=coarser) for buckets in plan.setting.buckets]
+    return lay_out_evenly(plan, widths, noise, draw_line)
+
+
+def draw_bids(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> Bids:
+    """For each value in turn, the buckets of its records in uniformly random order (n,)."""
+    return make_layout(plan, layout, noise, trees).draw_places(noise)
+
+
+def _lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
+    """Lay out a plan whose bounded sets cross each other."""
+    values, bids, base = [], [], 0
+    for j, buckets in enumerate(plan.setting.buckets):
+        assigned = assign_across(plan.allocation[:, j], buckets, pair, noise)
+        values.append(assigned.values)
+        bids.append(assigned.buckets + base)
+        base += buckets
+    order = np.argsort(np.concatenate(values), kind="stable")
+    return place_singly(np.concatenate(bids)[order], plan.allocation.sum(axis=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from privsql.errors import UsageError
+from privsql.mechanisms.bucketize.beliefs import GroupBound
 from privsql.mechanisms.bucketize.parameters import Proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.beliefs import GroupBound
 
 # Families -------------------------------------------------------------------------------------------------------------
 # Families of bounded sets of values: one or two trees of sets that are nested or disjoint.
@@ -185,6 +185,25 @@ class BucketProblem:
     def records(self) -> int:
         """n, the number of records."""
         return int(self.counts.sum())
+
+    @property
+    def single_bounds(self) -> list[GroupBound]:
+        """Return the thresholds as bounds on sets of one value."""
+        return [GroupBound(self.label(i), (i,), threshold) for i, threshold in enumerate(self.thresholds)]
+
+    def count_records(self, bound: GroupBound) -> int:
+        """Return how many records have a value of a set."""
+        return int(self.counts[list(bound.members)].sum())
+
+    def find_frequency(self, bound: GroupBound) -> Fraction:
+        """Return the share of the records that have a value of a set."""
+        return Fraction(self.count_records(bound), self.records)
+
+    def raise_limits(self, shift: Fraction, *, values: bool = True) -> BucketProblem:
+        """Return the problem with bounds on sets min(1, f' + shift), and so for ``values``."""
+        wider = tuple(replace(one, threshold=min(Fraction(1), one.threshold + shift)) for one in self.bounds)
+        raised = tuple(min(Fraction(1), one + shift) if values else one for one in self.thresholds)
+        return replace(self, bounds=wider, thresholds=raised)
 
     @cached_property
     def sizes(self) -> Ints:

@@ -1,8 +1,8 @@
-"""Search for the setting of least loss: the best of two sizes, the optimum over several sizes, and its lower bound."""
+"""Search for a setting: the best of two sizes, the optimum of several and its lower bound, the most informative."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, gcd, lcm
@@ -12,7 +12,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from privsql.mechanisms.bucketize import group_flows
 from privsql.mechanisms.bucketize.group_flows import Flags, HallCut, allocate_values, send_records
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Setting
 
@@ -49,7 +48,7 @@ class Relaxation:
     rows: list[Ints] = field(default_factory=list)  # a_kS = rho_S(X_k), shape (K,)
     needs: list[int] = field(default_factory=list)  # o_k = sum_{i in X_k} o_i
     sets: list[NDArray[np.intp]] = field(default_factory=list)  # X_k
-    solution: Floats | None = None  # b / n, shape (K,)
+    solution: Floats = field(default_factory=lambda: np.zeros(0))  # b / n, shape (K,), once it is solved
     lower_bound: int = 0
     reduced: tuple[Fraction, ...] = ()
 
@@ -212,7 +211,7 @@ def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bo
     if start is not None and start.loss == bound_by_size(problem):
         return Optimum(start, start.loss, "certificate")
     relaxation = Relaxation(problem)
-    if not relaxation.solve() or relaxation.solution is None:
+    if not relaxation.solve():
         return None
     best = min((s for s in (start, round_relaxation(relaxation)) if s is not None), key=lambda s: s.loss, default=None)
     proved = False
@@ -271,8 +270,6 @@ def round_relaxation(relaxation: Relaxation) -> Setting | None:
     increments >= 0, so rounding every C_j up keeps them all. Then there are too many records, sum_j (S_j - S_(j-1)) C_j
     of them; the excess is taken off where it keeps the conditions.
     """
-    if relaxation.solution is None:
-        return None
     problem = relaxation.problem
     gaps = np.diff(problem.sizes, prepend=0)
     rows, needs = np.array(relaxation.rows), np.array(relaxation.needs)
@@ -355,7 +352,7 @@ def _make_box(relaxation: Relaxation, best: Setting | None, width: int | None) -
     """Bounds on b (K,): around the relaxation, or those that reduced costs leave open under the best loss."""
     problem = relaxation.problem
     most = problem.records // problem.sizes
-    if width is not None and relaxation.solution is not None:
+    if width is not None:
         centre = np.floor(relaxation.solution * problem.records).astype(np.int64)
         return np.maximum(0, centre - width), np.minimum(most, centre + width + 1)
     if best is None:
@@ -459,18 +456,10 @@ def _fill_cap(capacity: Ints, counts: Ints, size: int) -> int:
 
 
 def best_one_size(problem: BucketProblem) -> Setting | None:
-    """Smallest S with S | n and o_i <= F_iS n/S for all i (Lemma 4.13); None if there is none."""
-    n = problem.records
-    for j, size in enumerate(problem.sizes.tolist()):
-        if n % size or (problem.counts > problem.capacity[:, j] * (n // size)).any():
-            continue
-        sets = (
-            (tree.sum_sets(problem.counts), problem.bound_floors(tree.bounds, problem.sizes[[j]]))
-            for tree in problem.trees
-        )
-        if all((records <= room[:, 0] * (n // size)).all() for records, room in sets):
-            return Setting.from_counts({size: n // size})
-    return None
+    """Smallest S with S | n and o_i <= F_iS n/S for all i (Lemma 4.13), and so for sets; None if there is none."""
+    divisors = (size for size in problem.sizes.tolist() if problem.records % size == 0)
+    settings = (Setting.from_counts({size: problem.records // size}) for size in divisors)
+    return next((one for one in settings if not allocate_values(problem, one).unplaced), None)
 
 
 def best_two_size(problem: BucketProblem) -> Setting | None:
@@ -505,12 +494,9 @@ def _find_broken_cut(problem: BucketProblem, setting: Setting) -> HallCut | None
     Each one holds for all pairs and is linear in t, so that the cheapest setting that keeps those met so far is a lower
     bound, and the first that is valid the best one.
     """
-    if len(problem.trees) > 1:
-        crossing = group_flows.allocate_crossing(problem, setting)
-        return crossing if isinstance(crossing, HallCut) else None
     flow = allocate_values(problem, setting)
-    if not flow.unplaced:
-        return None
+    if not flow.unplaced or flow.cut is not None:
+        return flow.cut
     room = problem.room_for(flow.blocked)
     return HallCut(room, room, int(problem.counts[flow.blocked].sum()))
 
@@ -538,3 +524,106 @@ def _cheapest_setting(problem: BucketProblem, lists: Gammas, position: Ints, val
     b2 = lists.b2[valid] + position[valid] * lists.d2[valid]
     best = int(np.argmin(b1 * (s1 - 1) ** 2 + b2 * (s2 - 1) ** 2))
     return Setting.from_counts({int(s1[best]): int(b1[best]), int(s2[best]): int(b2[best])})
+
+
+# Informative ----------------------------------------------------------------------------------------------------------
+# The setting that lets most through: nearly one size, as large as may be, for thresholds that vary with f.
+#
+# A layout can give a record of value i at most the belief F_iS/S in its own value, and the trace of the channel M is
+# the sum of these beliefs:
+#
+#     tr M = sum_i E[count(g, i)/|g| | record of i]  <=  sum_i max_S F_iS/S.
+#
+# The loss of the papers, sum (|g| - 1)^2, rewards small buckets instead, which leaves each value to sizes that its
+# threshold allows just so: few values per size, and an M that is nearly singular. Here the n records lie in B buckets
+# as equal as can be, of sizes S = floor(n/B) and S + 1, where B = ceil(n/T) for the largest T that may be used for
+# which sum_S b_S sum_i F_iS is within a fiftieth of the best. Layout ``lumps`` then reaches the bound, but for what is
+# cut at the ends of blocks. Where thresholds are constants, floor(f'S)/S is as large for small S, and nothing is
+# gained.
+#
+# A threshold near 1 would fill whole buckets with one value, and tell hardly more than half of that does: it is used up
+# to 3/4, or half way from the value's frequency to 1 where that is more, unless nothing less than all of it will do.
+#
+# With two sizes a setting is valid iff there are y_i records of each value for the b_1 buckets of the first with
+#
+#     max(0, o_i - F_i2 b_2) <= y_i <= min(o_i, F_i1 b_1),   sum_i y_i = S_1 b_1,
+#
+# so iff the lower ends sum to no more, the upper ends to no less, and no lower end exceeds its upper end.
+
+ENOUGH = Fraction(3, 4)  # of a threshold that is used
+NEARLY = 50  # the bound of the size that is taken may lack so much of the best
+
+
+def find_informative(problem: BucketProblem) -> Setting | None:
+    """The valid one that lets about as much through as any, with the largest buckets; None if there is none."""
+    for wanted in (_restrain_thresholds(problem), problem):
+        valid = next((one for one in _list_candidates(wanted) if _first_size_ranges(wanted, one) is not None), None)
+        if valid is not None:
+            return valid
+    return None
+
+
+def count_unplaced(problem: BucketProblem) -> int | None:
+    """How many records find no place in the setting that comes closest; None where no bucket can be filled."""
+    return min((allocate_values(problem, one).unplaced for one in _list_candidates(problem)), default=None)
+
+
+def divide_informative(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints]:
+    """Records by value and size (m, k) of a valid setting, and the most of each value in a bucket (m, k)."""
+    wanted = _restrain_thresholds(problem)
+    wanted = wanted if _first_size_ranges(wanted, setting) is not None else problem
+    return _share_records(wanted, setting), wanted.capacity_for(setting.sizes)
+
+
+def _restrain_thresholds(problem: BucketProblem) -> BucketProblem:
+    """With thresholds that are used as far as they serve."""
+    frequencies = (Fraction(int(records), max(1, problem.records)) for records in problem.counts)
+    enough = (max(ENOUGH, (1 + share) / 2) for share in frequencies)
+    return replace(problem, thresholds=tuple(map(min, problem.thresholds, enough)))
+
+
+def _list_candidates(problem: BucketProblem) -> list[Setting]:
+    """Buckets as equal as can be, whose sizes can be filled; those that are to be tried first come first."""
+    n, usable = problem.records, problem.sizes
+    held = dict(zip(usable.tolist(), problem.capacity.sum(axis=0).tolist(), strict=True))
+    each = (
+        Setting.from_counts({n // b: b - n % b, n // b + 1: n % b}) for b in sorted({-(-n // size) for size in held})
+    )
+    settings = [one for one in each if all(size in held for size in one.sizes)]
+    information = [sum(buckets * held[size] for size, buckets in one.items) for one in settings]
+    best = max(information, default=0)
+    order = sorted(range(len(settings)), key=lambda k: (best - information[k]) * NEARLY // max(1, best))
+    return [settings[k] for k in order]
+
+
+def _first_size_ranges(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints] | None:
+    """How many records (m,) of each value the first size must and may have; None where no numbers do."""
+    room = problem.capacity_for(setting.sizes) * np.array(setting.buckets, dtype=np.int64)
+    low = (problem.counts - room[:, 1:].sum(axis=1)).clip(0)
+    high = np.minimum(problem.counts, room[:, 0])
+    first = setting.sizes[0] * setting.buckets[0]
+    return (low, high) if (low <= high).all() and low.sum() <= first <= high.sum() else None
+
+
+def _share_records(problem: BucketProblem, setting: Setting) -> Ints:
+    """Records (m, k) in proportion to those of each value, where the bounds above let.
+
+    y_i = o_i t/n within its bounds, rounded down, for the largest integer t that does not give the first size too many;
+    what it lacks comes from values that have one more for t + 1.
+    """
+    ranges = _first_size_ranges(problem, setting)
+    if ranges is None or len(setting.items) == 1:
+        return problem.counts[:, None]
+    least, most = ranges
+
+    def share_at(times: int) -> Ints:
+        return np.clip(problem.counts * times // problem.records, least, most)
+
+    aim, low, high = setting.sizes[0] * setting.buckets[0], 0, problem.records + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if int(share_at(middle).sum()) <= aim else (low, middle)
+    first = share_at(low)
+    rising = np.flatnonzero(share_at(high) > first)
+    first[rising[: aim - int(first.sum())]] += 1
+    return np.stack([first, problem.counts - first], axis=1)

@@ -266,49 +266,38 @@ class Bucketize(Parameters):
 
     @model_validator(mode="after")
     def _require_consistent(self) -> Bucketize:
-        if self.min_bucket_size > self.max_bucket_size:
-            raise ValueError(f"min_bucket_size {self.min_bucket_size} exceeds max_bucket_size {self.max_bucket_size}")
-        if self.fake_values and not self.threshold.is_constant:
-            raise ValueError("fake_values needs a constant threshold, the same for every value")
-        if self.exclude_negative and not self.fake_values:
-            raise ValueError("exclude_negative needs fake values; set fake_values to 1 or more")
-        if self.uneven_fakes == "state" and not self.fake_values:
-            raise ValueError("uneven_fakes needs fake values; set fake_values to 1 or more")
-        if self.excess == "suppress" and not self.threshold.is_constant:
-            raise ValueError("excess = 'suppress' needs a constant threshold, the same for every value")
-        self._refuse_with_bounds()
-        self._refuse_with_setting()
-        if self.layout == "largest-first" and self.algorithm != "anatomy":
-            raise ValueError("layout 'largest-first' needs algorithm = 'anatomy'")
-        if self.layout == "lumps" and self.algorithm != "informative":
-            raise ValueError("layout 'lumps' needs algorithm = 'informative'")
-        if self.algorithm == "informative" and self.fake_values:
-            raise ValueError("fake_values can't be combined with algorithm = 'informative'")
+        name, least, most = self.algorithm, self.min_bucket_size, self.max_bucket_size
+        fakes, varying, stated = self.fake_values > 0, not self.threshold.is_constant, self.setting is not None
+        informative, suppress, uneven = name == "informative", self.excess == "suppress", self.uneven_fakes == "state"
+        sets, bounding = "components" if self.components else "groups", self.is_bounding
+        conflicts = {
+            f"min_bucket_size {least} exceeds max_bucket_size {most}": least > most,
+            "fake_values needs a constant threshold, the same for every value": fakes and varying,
+            "exclude_negative needs fake values; set fake_values to 1 or more": self.exclude_negative and not fakes,
+            "uneven_fakes needs fake values; set fake_values to 1 or more": uneven and not fakes,
+            "excess = 'suppress' needs a constant threshold, the same for every value": suppress and varying,
+            f"{sets} can't be combined with fake_values, which bounds single values only": bounding and fakes,
+            f"{sets} can't be combined with excess = 'suppress', which bounds single values only": bounding
+            and suppress,
+            f"algorithm = {name!r} searches for a setting itself; with setting use algorithm = 'setting'": (
+                stated != (name == "setting")
+            ),
+            "fake_values can't be combined with setting: only a search finds buckets that can hide them": (
+                fakes and stated
+            ),
+            "layout 'largest-first' needs algorithm = 'anatomy'": self.layout == "largest-first" and name != "anatomy",
+            "layout 'lumps' needs algorithm = 'informative'": self.layout == "lumps" and not informative,
+            "fake_values can't be combined with algorithm = 'informative'": fakes and informative,
+        }
+        wrong = next((message for message, is_there in conflicts.items() if is_there), None)
+        if wrong is not None:
+            raise ValueError(wrong)
         return self
-
-    def _refuse_with_setting(self) -> None:
-        """``ValueError`` for what does not go with a stated setting."""
-        if (self.setting is not None) != (self.algorithm == "setting"):
-            raise ValueError(
-                f"algorithm = {self.algorithm!r} searches for a setting itself; with setting use algorithm = 'setting'"
-            )
-        if self.setting is not None and self.fake_values:
-            raise ValueError(
-                "fake_values can't be combined with setting: only a search finds buckets that can hide them"
-            )
 
     @property
     def is_bounding(self) -> bool:
         """Return whether sets of values are bounded."""
         return bool(self.components or self.groups)
-
-    def _refuse_with_bounds(self) -> None:
-        """``ValueError`` for what does not go with bounds on components and groups."""
-        name = "components" if self.components else "groups"
-        others = {"fake_values": self.fake_values, f"excess = {self.excess!r}": self.excess != "refuse"}
-        wrong = next((keyword for keyword, is_set in others.items() if is_set), None)
-        if wrong is not None and self.is_bounding:
-            raise ValueError(f"{name} can't be combined with {wrong}, which bounds single values only")
 
     @property
     def stated_buckets(self) -> dict[int, int]:

@@ -1,47 +1,47 @@
-"""Foresee a release from its plan: facts, beliefs, what gets through, and how much a model of it would know."""
+"""Foresee releases from their plans: facts, beliefs, models, other algorithms, thresholds, what ``init`` proposes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pydantic import ValidationError
-from sqlglot import exp
 
 from privsql.answers.accuracy import LEAST_SHARE
 from privsql.answers.bucket_model import calibrate_power, find_obstacle, list_weights, prepare_release, raise_power
-from privsql.answers.channel import LARGE, Channel, Floats, own_share
+from privsql.answers.channel import LARGE, Channel, Floats, relative_error, remaining_variance
 from privsql.answers.learned_prior import code_column
 from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combine_rows, fit_softmax, start_fit
-from privsql.engine.files import label_value
 from privsql.engine.remote import BATCH
-from privsql.engine.sqlfiles import Roles, fill, temp_table
+from privsql.engine.sqlfiles import temp_table
 from privsql.errors import InfeasibleError, UsageError
-from privsql.exact import Linear
+from privsql.exact import Linear, parse_linear
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
-from privsql.mechanisms.bucketize.informative import make_layout
-from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize, BucketizePlan
+from privsql.mechanisms.bucketize.layout import make_layout
+from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
 from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
-from privsql.mechanisms.bucketize.search import PlannedAssignment, find_plan, imply_beliefs, search
-from privsql.mechanisms.contract import Alternative, AlternativeMeasure, Curve, Figure
+from privsql.mechanisms.bucketize.search import ALGORITHMS, PlannedAssignment, imply_beliefs, search
+from privsql.mechanisms.contract import Alternative, AlternativeMeasure, Alternatives, Curve, Figure, Proposal
 from privsql.model.records import Records, ReleaseArrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan
+    from privsql.mechanisms.contract import ProfiledSource
 
 # Plans ----------------------------------------------------------------------------------------------------------------
 # Loss and beliefs follow from counts, what gets through from a trial layout.
@@ -80,15 +80,9 @@ class ReleasePreview(NamedTuple):
 
 def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
     """Return the facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
-    preview = preview_release(db, source, params, stored=source.history.setting)
-    predicted = (
-        predict_release(source, preview, lambda: ModelPredictor(LabelledRecords.read(db, source)))
-        if db.keeps_order
-        else None
-    )
-    figures = {} if predicted is None else {"learning_belief": predicted.belief, "count_error": predicted.error}
-    remarks = _list_remarks(preview.facts, preview.problem, params)
-    return BucketizePlan.join_parts(preview.facts, remarks=remarks, **figures)
+    preview, previews = preview_release(db, source, params, stored=source.history.setting), ReleasePreviews(db, source)
+    remarks = _list_remarks(preview, params, previews)
+    return BucketizePlan.join_parts(preview.facts, remarks=remarks, **previews.predict_model(preview))
 
 
 def preview_release(
@@ -100,46 +94,67 @@ def preview_release(
 ) -> ReleasePreview:
     """Return what counts and a trial layout tell; ``stored`` and errors as of ``search``."""
     plan, problem = search(db, source, params, stored, proving=effort.proving)
-    even = params.effective_layout in ("blocks", "round-robin")
-    assignment = PlannedAssignment(plan, problem, even=even, fakes=bool(params.fake_values))
     facts = plan_facts(plan, problem, params, sum(source.counts))
-    implied = imply_beliefs(assignment, _column_texts(db, source.roles))
+    columns = beliefs.read_values(db, temp_table("domain"), source.roles, source.counts).columns
+    even, fakes = params.effective_layout in ("blocks", "round-robin"), params.fake_values > 0
+    assignment = PlannedAssignment(plan, problem, even=even, fakes=fakes)
+    implied = imply_beliefs(assignment, {part.name: part.texts for part in columns})
     runs = _draw_runs(plan, problem, params, effort)
     if runs is not None:
         reserve_memory(db, runs)
-    channel = _preview_channel(runs, facts)
+    drawn = runs if runs is not None and runs.values <= LARGE else None
+    channel = make_channel(drawn.count_meetings(facts.fake_values), facts).channel if drawn is not None else None
     through = [channel_facts(channel)] if channel is not None else []
     planned = BucketizePlan.join_parts(facts, *through, implied, search_seconds=round(plan.seconds, 6))
     planned = BucketizePlan.join_parts(planned, not_allowed=_not_allowed(planned, problem, params))
     return ReleasePreview(planned, problem, runs, channel)
 
 
-def try_preview(
-    db: Relations,
-    source: Records,
-    keywords: dict[str, Any],
-    effort: Effort = WHOLE,
-    previews: list[tuple[Bucketize, ReleasePreview]] | None = None,
-) -> ReleasePreview | str:
-    """Return what counts and a trial layout tell of parameters, or why nothing would be published by them.
+@dataclass(frozen=True)
+class ReleasePreviews:
+    """Previews of releases of one source by several parameters, none of them made twice."""
 
-    ``previews``: those with the same effort, of which none is made twice.
-    """
-    previews = [] if previews is None else previews
-    try:
-        params = Bucketize.model_validate(keywords)
-        known = next((one for stated, one in previews if stated == params), None)
-        preview = known or preview_release(db, source, params, effort)
-        previews.append((params, preview))
-    except ValidationError as error:
-        return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
-    except (InfeasibleError, UsageError) as error:
-        return str(error)
-    certain = ", ".join(preview.facts.not_allowed)
-    return f"makes values certain: {certain}" if certain else preview
+    db: Relations
+    source: Records
+    effort: Effort = WHOLE
+    _known: dict[str, ReleasePreview] = field(default_factory=dict)
+
+    def try_parameters(self, keywords: dict[str, Any]) -> ReleasePreview | str:
+        """Return what counts and a trial layout tell of parameters, or why nothing would be published by them."""
+        try:
+            params = Bucketize.model_validate(keywords)
+            key = params.model_dump_json()
+            if key not in self._known:
+                self._known[key] = preview_release(self.db, self.source, params, self.effort)
+        except ValidationError as error:
+            return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+        except (InfeasibleError, UsageError) as error:
+            return str(error)
+        certain = ", ".join(self._known[key].facts.not_allowed)
+        return f"makes values certain: {certain}" if certain else self._known[key]
+
+    def predict_model(self, preview: ReleasePreview) -> dict[str, float | None]:
+        """Return what a model would know of a planned release; nothing where none is fitted, or no layout is drawn.
+
+        ``learning_belief``: of the learning attacker in its best guess, on average; ``count_error``: mean relative
+        error of counts of ``LOW`` to ``HIGH`` by the model of ``privsql fit``, None where no value has so many records.
+        """
+        roles, values = self.source.roles, len(self.source.counts)
+        fitted = not preview.facts.fake_values and len(roles.sensitive) == 1 and bool(roles.quasi_identifiers)
+        if not fitted or preview.runs is None or find_obstacle(preview.problem.records, values):
+            return {}
+        if not self.db.keeps_order:
+            return {}
+        belief, error = self._predictor.predict(preview.runs)
+        error = None if preview.problem.bounds else error  # an attacker fits a model all the same
+        return {"learning_belief": belief, "count_error": error}
+
+    @cached_property
+    def _predictor(self) -> ModelPredictor:
+        return ModelPredictor(LabelledRecords.read(self.db, self.source), self.effort)
 
 
-def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize, effort: Effort = WHOLE) -> BucketRuns | None:
+def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize, effort: Effort) -> BucketRuns | None:
     """Return what buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
     if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
         return None
@@ -148,50 +163,31 @@ def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize, effort: Ef
     return make_layout(laid, params.effective_layout, noise, problem.trees, effort.coarser).list_runs(laid.setting)
 
 
-def _preview_channel(runs: BucketRuns | None, facts: BucketFacts) -> Channel | None:
-    """Return the channel of such a layout; None where there is none, or values are very many."""
-    if runs is None or runs.values > LARGE:
-        return None
-    return make_channel(runs.count_meetings(facts.fake_values), facts).channel
-
-
-def _list_remarks(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
+def _list_remarks(preview: ReleasePreview, params: Bucketize, previews: ReleasePreviews) -> list[str]:
     """Return what to know of ``informative`` before it is published."""
     if params.algorithm != "informative":
         return []
-    if len(set(problem.thresholds)) == 1:
+    if len(set(preview.problem.thresholds)) == 1:
         return ["thresholds are the same for every value: nothing is to be gained from 'informative'"]
-    plainly = params.model_copy(update={"algorithm": "two-size", "layout": None})
-    try:
-        other = find_plan(problem, "two-size")
-        stated = plan_facts(other, problem, plainly, problem.records)
-        less = _preview_channel(_draw_runs(other, problem, plainly), stated)
-    except InfeasibleError:
+    keywords = params.model_dump(mode="json", exclude_none=True, exclude={"layout"})
+    other, mean = previews.try_parameters(keywords | {"algorithm": "two-size"}), preview.facts.mean_belief
+    if isinstance(other, str) or other.facts.mean_belief is None or mean is None:
         return []
-    if less is None or facts.mean_belief is None:
-        return []
-    return [f"beliefs are near thresholds: mean belief {facts.mean_belief:.3f}, {own_share(less):.3f} with 'two-size'"]
+    return [f"beliefs are near thresholds: mean belief {mean:.3f}, {other.facts.mean_belief:.3f} with 'two-size'"]
 
 
 def _not_allowed(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
     """Return the values that publishing would refuse, as they would be certain."""
-    columns = facts.highest_belief.components if facts.highest_belief else {}
-    excused = {problem.label(code) for code in beliefs.allowed_values(params, problem.labels, problem.thresholds)}
-    names = [
+    allowed = beliefs.allowed_values(params, problem.labels, problem.thresholds)
+    if allowed is None or facts.highest_belief is None:
+        return []
+    columns, excused = facts.highest_belief.components, {problem.label(code) for code in allowed}
+    return [
         value if len(columns) == 1 else f"{name}: {value}"
         for name, of in columns.items()
         for value, most in of.items()
         if most == "1" and value not in excused
     ]
-    return [] if beliefs.allows_certainty(params) else names
-
-
-def _column_texts(db: Relations, roles: Roles) -> dict[str, list[str]]:
-    """Of each sensitive column the text of every value, in the order of the domain."""
-    labels = [exp.cast(item, "VARCHAR") for item in roles.sa_columns()]
-    rows = db.rows(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": labels}))
-    names = enumerate(field.name for field in roles.sensitive)
-    return {name: [label_value([row[k]]) for row in rows] for k, name in names}
 
 
 # Models ---------------------------------------------------------------------------------------------------------------
@@ -217,16 +213,6 @@ HELD_OUT = 0.1  # of the records by an attacker
 LOW, HIGH = 200, 1_000  # of the counts
 CONDITIONS = 400
 STEADY = 200  # records of all values by which eta of one is steadied: few are dealt of each, and errors go by 1/eta
-
-
-@dataclass(frozen=True)
-class PredictedModel:
-    """``belief``: of the learning attacker in its best guess, on average; ``error``: mean relative error of counts of
-    ``LOW`` to ``HIGH`` by the model of ``privsql fit``, None where no value has so many records.
-    """
-
-    belief: float
-    error: float | None
 
 
 @dataclass(frozen=True)
@@ -258,19 +244,6 @@ class LabelledRecords:
         return LabelledRecords(columns, self.labels[chosen], self.counts)
 
 
-def predict_release(
-    source: Records, preview: ReleasePreview, read: Callable[[], ModelPredictor]
-) -> PredictedModel | None:
-    """Return what a model would know of a planned release; None where no model is fitted, or no layout is drawn."""
-    facts, roles = preview.facts, source.roles
-    if facts.fake_values or len(roles.sensitive) > 1 or not roles.quasi_identifiers:
-        return None
-    if preview.runs is None or find_obstacle(preview.problem.records, len(source.counts)):
-        return None
-    predicted = read().predict(preview.runs)
-    return replace(predicted, error=None) if preview.problem.bounds else predicted  # an attacker fits one all the same
-
-
 @dataclass(frozen=True)
 class ModelPredictor:
     """Predict models of several releases of the same records: labels, the first fit and questions are shared."""
@@ -299,8 +272,8 @@ class ModelPredictor:
         """Return the questions of which the error is predicted, as ``predict_error`` takes them."""
         return _draw_questions(self.labelled, seed_key(1).random_generator("questions"))
 
-    def predict(self, runs: BucketRuns) -> PredictedModel:
-        """Return what a model would know of records in buckets with the lists of ``runs``, by labels and no fit."""
+    def predict(self, runs: BucketRuns) -> tuple[float, float | None]:
+        """Return belief and error of a model of records in buckets with the lists of ``runs``, without a fit."""
         records, first = len(self.order), self.first_fit
         bucket, slots = _choose_lists(runs, min(self.effort.dealt, records // 3))
         rest = self.order[first.records :]
@@ -309,10 +282,19 @@ class ModelPredictor:
         left = self.order[~np.isin(self.order, dealt)]
         taught = left[: max(1, int(measure_posterior(first, *lists).share * self.attacked))]
         found = measure_posterior(self._fit_labels(taught), *lists)
-        return PredictedModel(found.belief, found.predict_error(*self.questions))
+        return found.belief, found.predict_error(*self.questions)
 
     def _fit_labels(self, chosen: NDArray[np.intp]) -> LabelFit:
-        return LabelFit.from_records(self.labelled.select_records(chosen), self.effort.schedule)
+        """Return the model that is fitted to some of the labels."""
+        taught, counts = self.labelled.select_records(chosen), self.labelled.counts
+        first, member, sizes = combine_rows(list(taught.columns.values()))
+        columns = {name: column[first] for name, column in taught.columns.items()}
+        features, offset = FeatureMap(columns, sizes), np.log(np.maximum(counts, 1) / counts.sum())
+        design, labels = features.make_design(columns, sizes), np.zeros((len(first), len(counts)))
+        np.add.at(labels, (member, taught.labels), 1)
+        start = start_fit(design, len(counts))
+        theta = fit_softmax(design, LabelLikelihood(labels), offset, start, self.effort.schedule).theta
+        return LabelFit(len(chosen), features, theta, offset)
 
 
 def _draw_questions(labelled: LabelledRecords, noise: np.random.Generator) -> tuple[Floats, Floats]:
@@ -396,18 +378,6 @@ class LabelFit:
     theta: Floats
     offset: Floats
 
-    @staticmethod
-    def from_records(taught: LabelledRecords, schedule: Schedule) -> LabelFit:
-        """Fit the model."""
-        values, offset = len(taught.counts), np.log(np.maximum(taught.counts, 1) / taught.counts.sum())
-        first, member, sizes = combine_rows(list(taught.columns.values()))
-        columns = {name: column[first] for name, column in taught.columns.items()}
-        features = FeatureMap(columns, sizes)
-        design, labels = features.make_design(columns, sizes), np.zeros((len(first), values))
-        np.add.at(labels, (member, taught.labels), 1)
-        theta = fit_softmax(design, LabelLikelihood(labels), offset, start_fit(design, values), schedule).theta
-        return LabelFit(len(taught.labels), features, theta, offset)
-
 
 def measure_posterior(fit: LabelFit, dealt: LabelledRecords, bucket: Ints, slots: Ints) -> PosteriorSums:
     """Return what is believed of ``dealt`` records in buckets (s,) that list their values, after labels of others."""
@@ -442,23 +412,15 @@ CURVE = (
 
 def predict_curve(db: Relations, source: Records, params: Bucketize) -> Curve:
     """Return the multiples of the stated threshold by ``FACTORS``; ``UsageError`` if a query or buckets state it."""
-    rows = list(predict_thresholds(db, source, params, FACTORS))
+    rows = list(predict_thresholds(ReleasePreviews(db, source), params, FACTORS))
     return Curve(CURVE, rows, "thresholds are multiples of the stated one; errors are those after 'privsql fit'")
 
 
 def predict_thresholds(
-    db: Relations,
-    source: Records,
-    params: Bucketize,
-    factors: Sequence[Fraction],
-    effort: Effort = WHOLE,
-    previews: list[tuple[Bucketize, ReleasePreview]] | None = None,
+    previews: ReleasePreviews, params: Bucketize, factors: Sequence[Fraction]
 ) -> Iterator[Alternative]:
-    """Yield the multiples of the stated threshold by ``factors``; ``UsageError`` if a query or buckets state it.
-
-    ``previews``: as of ``try_preview``.
-    """
-    rule, read = params.threshold.default, cache(lambda: ModelPredictor(LabelledRecords.read(db, source), effort))
+    """Yield the multiples of the stated threshold by ``factors``; ``UsageError`` if a query or buckets state it."""
+    rule = params.threshold.default
     if rule is None or params.setting is not None:
         raise UsageError("curve: give one threshold, such as '8*f + 0.02', in place of a query or a setting")
     stated = params.model_dump(mode="json", exclude_none=True)
@@ -467,12 +429,161 @@ def predict_thresholds(
         if not scaled.slope and scaled.intercept >= 1:
             continue
         threshold = {**stated["threshold"], "default": str(scaled)}
-        preview = try_preview(db, source, stated | {"threshold": threshold}, effort, previews)
+        preview = previews.try_parameters(stated | {"threshold": threshold})
         if isinstance(preview, str):
             yield Alternative(str(scaled), {}, preview)
             continue
         figures: dict[str, Figure] = {"highest_belief": preview.facts.peak}
-        predicted = predict_release(source, preview, read) if db.keeps_order else None
-        if predicted is not None:
-            figures |= {"learning_belief": predicted.belief, "count_error": predicted.error}
-        yield Alternative(str(scaled), figures)
+        yield Alternative(str(scaled), figures | previews.predict_model(preview))
+
+
+# Alternatives ---------------------------------------------------------------------------------------------------------
+
+QUESTIONS = [(f"error_{count}_at_{share}", count, share) for share, count in product((0.01, 0.05), (100, 500, 2000))]
+MEASURES = (
+    AlternativeMeasure("loss", "loss", ",.0f"),
+    AlternativeMeasure("information", "information used, tr M / sum f'", ".2f", lowest=False),
+    AlternativeMeasure("second", "channel, second singular value", ".3f", lowest=False),
+    AlternativeMeasure("median", "channel, median", ".3f", lowest=False),
+    AlternativeMeasure("smallest", "channel, smallest", ".3f", lowest=False),
+    AlternativeMeasure("highest_belief", "highest belief, at most"),
+    AlternativeMeasure("mean_belief", "mean belief"),
+    *(
+        AlternativeMeasure(key, f"error of a count of {count:,} in {share:.0%}", ".1%")
+        for key, count, share in QUESTIONS
+    ),
+)
+
+
+def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alternatives:
+    """All of them for the specification ``params``, whose layout and search hold for its own algorithm alone.
+
+    ``tr M / sum f'``: how much of the beliefs that thresholds allow is used (``planning.informative``); errors are what
+    ``relative_error`` expects of a question that selects a share of the records.
+    """
+    names = (*ALGORITHMS, *(["setting"] if params.setting is not None else []))
+    previews = ReleasePreviews(db, source)
+    rows = [_preview_alternative(previews, params, name) for name in names]
+    return Alternatives(MEASURES, rows, _advise_algorithm(rows, params.algorithm))
+
+
+def _preview_alternative(previews: ReleasePreviews, params: Bucketize, name: str) -> Alternative:
+    keywords: dict[str, Any] = params.model_dump(mode="json", exclude_none=True) | {"algorithm": name}
+    if name != params.algorithm:
+        keywords = {key: value for key, value in keywords.items() if key not in ("layout", "setting")}
+    preview = previews.try_parameters(keywords)
+    if isinstance(preview, str):
+        return Alternative(name, {}, preview)
+    facts, problem, _, channel = preview
+    figures: dict[str, Figure] = {"loss": facts.loss, "highest_belief": facts.peak}
+    if channel is not None:
+        allowed = float(sum(problem.thresholds))
+        figures |= {"mean_belief": facts.mean_belief, "information": float(np.trace(channel.mean)) / allowed}
+        if facts.channel is not None:
+            figures |= facts.channel.as_json()
+            figures |= {key: relative_error(channel, share, count) for key, count, share in QUESTIONS}
+    return Alternative(name, figures)
+
+
+def _advise_algorithm(rows: list[Alternative], chosen: str) -> str:
+    """The algorithm with the least error, the geometric mean of what is foreseen, beside what is asked for."""
+    errors = {row.algorithm: error for row in rows if (error := _mean_error(row.figures)) is not None}
+    if not errors:
+        return "errors are not predicted here"
+    best = min(errors, key=lambda name: errors[name])
+    if chosen not in errors or best == chosen:
+        return f"least error: {best}" + (", as specified" if best == chosen else "")
+    beliefs = {row.algorithm: row.figures["mean_belief"] for row in rows if row.algorithm in (best, chosen)}
+    return (
+        f"least error: {best}, {errors[best] / errors[chosen]:.2f} times that of {chosen}; "
+        f"mean belief is {beliefs[best]:.3f} with it and {beliefs[chosen]:.3f} with {chosen}"
+    )
+
+
+def _mean_error(figures: dict[str, Figure]) -> float | None:
+    """Which of them are foreseen depends on the values' frequencies alone, so they are the same of all algorithms."""
+    known = [error for key, *_ in QUESTIONS if (error := figures.get(key))]
+    return float(np.exp(np.mean(np.log(known)))) if known else None
+
+
+# Proposal -------------------------------------------------------------------------------------------------------------
+# What ``init`` proposes for a table: the first rule that can be met and lets no belief reach above 1/2.
+#
+# The algorithm is the default of ``publish``. A remark says what it leaves open of a count, and what beliefs are,
+# beside the one with the least loss.
+
+CLEARLY, SHOWN = 0.9, 3
+RULES = (  # proposed, the first that can be met; what varies with f comes first, then what leaves less room
+    "2*f + 0.02", "4*f + 0.02", "8*f + 0.02", "16*f + 0.02", "32*f + 0.02", "1.5*f + 0.05", "f + 0.1",
+    "f + 0.05", "f + 0.02",
+)  # fmt: skip
+
+
+def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
+    """The first rule of ``RULES`` that two sizes can meet and that bounds every belief by 1/2.
+
+    Where there is none, the rule that bounds the highest belief lowest, with a remark that says which value it is.
+    """
+    records = source.records()
+    share = Fraction(max(records.counts), sum(records.counts)) if records.counts else Fraction(0)
+    bounds = {rule: parse_linear(rule).threshold_at(share) for rule in RULES}
+    modest = [rule for rule in RULES if bounds[rule] <= Fraction(1, 2)]
+    by_bound = sorted(set(RULES) - set(modest), key=lambda rule: (bounds[rule], RULES.index(rule)))
+    chosen = next((rule for rule in (*modest, *by_bound) if _can_be_met(db, records, rule)), None)
+    if chosen is None:
+        raise InfeasibleError("no threshold below certainty can be met; there are too few values or records")
+    previews = ReleasePreviews(db, records, LITTLE)
+    known = {"allow_certain": True} if bounds[chosen] == 1 else {}
+    algorithm, why = _choose_algorithm(previews, {"threshold": chosen, **known})
+    params = {"kind": "bucketize", "algorithm": algorithm, "threshold": chosen, **known}
+    near = _describe_near(previews, Bucketize.model_validate(params))
+    if chosen in modest:
+        return Proposal(params, (*why, *near))
+    worst, bound = records.labels[int(np.argmax(records.counts))], min(Fraction(1), bounds[chosen])
+    remark = (
+        f"Note: {worst} is the value of {float(share):.1%} of the records, so no release can bound the belief in it by "
+        f"1/2; this one bounds it by {float(bound):.1%}."
+    )
+    return Proposal(params, (remark, *why, *near))
+
+
+def _choose_algorithm(previews: ReleasePreviews, rule: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """The default of ``publish``, or ``optimal`` where that can't be; and what it leaves open beside ``optimal``."""
+    default = Bucketize.model_validate(rule).algorithm
+    outcomes = {}
+    for name in dict.fromkeys((default, "optimal")):
+        preview = previews.try_parameters({**rule, "algorithm": name})
+        if isinstance(preview, str):
+            return "optimal", ()
+        if preview.channel is None:
+            return default, ()
+        outcomes[name] = remaining_variance(preview.channel), preview.facts.mean_belief or 0.0
+    (left, belief), (less, more) = outcomes["optimal"], outcomes[default]
+    if less > CLEARLY * left:
+        return default, ()
+    return default, (
+        f"{default!r} makes counts more precise: it leaves {less:.0%} of their uncertainty, 'optimal' {left:.0%}.",
+        f"Beliefs get closer to thresholds: their mean is {more:.3f}, with 'optimal' {belief:.3f}.",
+        "privsql plan --algorithms compares all algorithms.",
+    )
+
+
+def _describe_near(previews: ReleasePreviews, params: Bucketize) -> list[str]:
+    """Return what three of the ``NEAREST`` multiples of a threshold are predicted to give, one line each."""
+    lines: list[str] = []
+    for row in predict_thresholds(previews, params, NEAREST):
+        belief, error = row.figures.get("learning_belief"), row.figures.get("count_error")
+        if belief is not None:
+            errs = "" if error is None else f", a count of 200 to 1,000 records is off by about {error:.1%}"
+            lines.append(f"{row.algorithm}: an attacker who learns from the release is about {belief:.0%} sure{errs}")
+        if len(lines) == SHOWN:
+            break
+    return ["Predicted by threshold, from a few records (privsql plan --curve reads more):", *lines] if lines else []
+
+
+def _can_be_met(db: Relations, records: Records, rule: str) -> bool:
+    try:
+        search(db, records, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}), proving=False)
+    except InfeasibleError:
+        return False
+    return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,20 +14,25 @@ from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fi
 from privsql.mechanisms.bucketize import beliefs, fakes
 from privsql.mechanisms.bucketize.beliefs import times_listed
 from privsql.mechanisms.bucketize.estimator import (
+    ListedPairs,
     channel_facts,
     choose_weighting,
     estimator_table,
     find_linear_estimator,
-    listed_values,
     make_channel,
-    make_fake_value_channel,
 )
-from privsql.mechanisms.bucketize.informative import make_layout
-from privsql.mechanisms.bucketize.layout import BucketLayout, BucketRuns, Singles, runs_from_entries
+from privsql.mechanisms.bucketize.layout import BucketRuns, Pieces, make_layout, place_singly, runs_from_entries
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, StoredPlan
-from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize, BucketizeFacts, CertaintyFacts, FakeFacts
+from privsql.mechanisms.bucketize.parameters import (
+    BeliefFacts,
+    BucketFacts,
+    Bucketize,
+    BucketizeFacts,
+    CertaintyFacts,
+    FakeFacts,
+)
 from privsql.mechanisms.bucketize.search import search, spread_left_out
-from privsql.mechanisms.private import RankAssignment, RecordParts
+from privsql.mechanisms.private import RankAssignment, RecordParts, write_release_table
 from privsql.model.packing import source_changed_error
 
 if TYPE_CHECKING:
@@ -36,7 +40,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.answers.channel import LinearEstimator
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key, Shuffler
     from privsql.model.records import Records
@@ -73,7 +76,7 @@ def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) 
     assigned_records.require_all_placed()
 
 
-def write_ranked(db: Relations, source: Records, layout: BucketLayout, key: Key) -> None:
+def write_ranked(db: Relations, source: Records, layout: Pieces, key: Key) -> None:
     """QIT in the portable order: the records' ranks take the places of a layout (``mechanisms.dealing``).
 
     An engine in which rows have no order keeps relation ``assigned``(q0.., code, bid), for ``write_counted``.
@@ -187,15 +190,6 @@ def stream_listed(runs: BucketRuns, values: pa.Table) -> pa.RecordBatchReader:
 PAIR, RECORD, LISTED, VALUE = 150, 13, 24, 1000  # bytes that are taken beside the engine for each of them
 
 
-@dataclass(frozen=True)
-class DrawnAssignment:
-    """Where records lie, what their buckets list, and which fakes are listed beside them."""
-
-    layout: BucketLayout
-    runs: BucketRuns
-    hidden: fakes.HiddenValues | None
-
-
 def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
     plan, problem = search(db, source, params, source.history.setting)
@@ -204,60 +198,46 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
     noise = key.random_generator("bucketize", plan.setting.items, tuple(source.counts), tuple(source.labels), *together)
     roles = source.roles
     facts = plan_facts(plan, problem, params, sum(source.counts))
-    assignment = draw_assignment(plan, problem, params, noise)
-    reserve_memory(db, assignment.runs)
+    hidden: fakes.HiddenValues | None = None
+    if params.fake_values:
+        hidden = fakes.hide_values(plan, problem.counts, params.fake_values, params.effective_layout, noise)
+        layout = place_singly(hidden.bids, problem.counts)
+    else:
+        layout = make_layout(plan, params.effective_layout, noise, problem.trees)
+    runs = layout.list_runs(plan.setting)
+    reserve_memory(db, runs)
     values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(roles.sa_keys))  # (s0..) by code
     with ThreadPoolExecutor(1) as executor:  # numpy and the engine use different cores
-        counted = executor.submit(_count_meetings, db, roles, assignment, values)
+        listed = values if hidden is None and db.keeps_order else None
+        counted = executor.submit(_count_meetings, db, roles, runs, listed)
         if source.order == "portable":
-            write_ranked(db, source, assignment.layout, key)
+            write_ranked(db, source, layout, key)
         else:
-            bids = spread_left_out(
-                assignment.layout.draw_places(noise), problem.counts, np.array(source.counts, dtype=np.int64), noise
-            )
+            counts = np.array(source.counts, dtype=np.int64)
+            bids = spread_left_out(layout.draw_places(noise), problem.counts, counts, noise)
             write_records(db, source, bids, ordered=not key.fresh)
-        runs: BucketRuns = assignment.runs
         meetings = counted.result()
     fake: tuple[Ints, Ints] = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-    if assignment.hidden is not None:
-        codes, more = _admit_fakes(db, roles, params, (plan, assignment.hidden, runs, meetings), noise)
-        if not params.exclude_negative and facts.certainty is not None:  # whose law holds for the drawn fakes
-            anywhere = fakes.round_up(assignment.hidden.highest)
-            more = FakeFacts.join_parts(more, certainty=CertaintyFacts.join_parts(facts.certainty, anywhere=anywhere))
-        facts = BucketFacts.join_parts(facts, more)
-        fake = assignment.hidden.fake_bids, codes
+    if hidden is not None:
+        codes, more = _admit_fakes(db, roles, params, (facts, hidden, runs, meetings), noise)
+        facts, fake = BucketFacts.join_parts(facts, more), (hidden.fake_bids, codes)
         every, codes_of_every = (np.concatenate(both) for both in zip(runs.listed_pairs, fake, strict=True))
         runs = runs_from_entries(every, codes_of_every, runs.values, plan.setting.items, params.fake_values)
-        meetings = runs.count_meetings()
-        if db.keeps_order:
-            write_values(db, roles, runs, values)
+        meetings = _count_meetings(db, roles, runs, values if db.keeps_order else None)
     if not db.keeps_order:
         write_counted(db, roles, fake)
-    _write_channel(db, roles, runs, meetings, problem, facts)
-    through = channel_facts(make_channel(meetings, facts).channel)
+    through = _write_channel(db, roles, runs, meetings, problem, facts)
     db.create_view(
         "published",
         exp.select(*roles.sa_in(), *roles.by_sa.select_columns("bid", "count")).from_(table("st", "release")),
     )
     measured = beliefs.measure_beliefs(db, temp_table("published"), temp_table("domain"), facts, roles)
     stated = BucketizeFacts.join_parts(facts, through, measured, layout=params.effective_layout)
-    if stated.reaches_certainty and not beliefs.allows_certainty(params):
-        excused = beliefs.allowed_values(params, problem.labels, problem.thresholds)
+    excused = beliefs.allowed_values(params, problem.labels, problem.thresholds)
+    if stated.reaches_certainty and excused is not None:
         values = beliefs.list_values(roles, table("privsql_values", "release"))
-        certain = beliefs.count_certain(db, (temp_table("published"), values), facts, roles, excused)
-        beliefs.refuse_certainty(certain)
+        beliefs.refuse_certainty(beliefs.count_certain(db, (temp_table("published"), values), facts, roles, excused))
     return stated
-
-
-def draw_assignment(plan: Plan, problem: BucketProblem, params: Bucketize, noise: Shuffler) -> DrawnAssignment:
-    """Draw the buckets of all records, and the fakes."""
-    hidden: fakes.HiddenValues | None = None
-    if params.fake_values:
-        hidden = fakes.hide_values(plan, problem.counts, params.fake_values, params.effective_layout, noise)
-        layout: BucketLayout = Singles(hidden.bids, problem.counts)
-    else:
-        layout = make_layout(plan, params.effective_layout, noise, problem.trees)
-    return DrawnAssignment(layout, layout.list_runs(plan.setting), hidden)
 
 
 def reserve_memory(db: Relations, runs: BucketRuns) -> None:
@@ -268,45 +248,51 @@ def reserve_memory(db: Relations, runs: BucketRuns) -> None:
     db.reserve_memory(size, f"a release of {runs.values:,} values, of which up to {pairs:,} pairs meet,")
 
 
-def _count_meetings(db: Relations, roles: Roles, assignment: DrawnAssignment, values: pa.Table) -> pa.Table:
-    """Return how values meet in buckets without fakes; write ST, if that is all that they list."""
-    if assignment.hidden is None and db.keeps_order:
-        write_values(db, roles, assignment.runs, values)
-    return assignment.runs.count_meetings()
+def _count_meetings(db: Relations, roles: Roles, runs: BucketRuns, values: pa.Table | None) -> pa.Table:
+    """Return how values meet in buckets; write ST, with these ``values`` (s0..) by code, if that is what they list."""
+    if values is not None:
+        write_values(db, roles, runs, values)
+    return runs.count_meetings()
 
 
 def _write_channel(
     db: Relations, roles: Roles, runs: BucketRuns, meetings: pa.Table, problem: BucketProblem, facts: BucketFacts
-) -> None:
-    """The values, the channel, and the linear estimator, which is empty where weights are shares."""
-    estimator = find_linear_estimator(meetings, facts)
-    db.register_arrow("weights", estimator_table(estimator))
-    weights: Holes = {"weights": temp_table("weights")}
-    db.create_table("privsql_estimator", fill("bucketize/estimator", weights), into="release")
-    db.register_arrow("fractions", _make_fractions(runs, problem, estimator))
-    holes: Holes = {"fractions": temp_table("fractions"), "domain": temp_table("domain"), "sa": roles.sa_out("d")}
+) -> BeliefFacts:
+    """The values, the channel, and the linear estimator, which is empty where weights are shares; returns what gets
+    through.
+    """
+    channel, given, thresholds = make_channel(meetings, facts).channel, temp_table("given"), problem.thresholds
+    estimator = find_linear_estimator(channel, facts)
+    weights = fill("bucketize/estimator", {"weights": given})
+    write_release_table(db, "privsql_estimator", estimator_table(estimator), weights)
+    fractions = {
+        "code": np.arange(len(thresholds)),
+        "records": runs.listed_counts,
+        "numerator": [str(value.numerator) for value in thresholds],
+        "denominator": [str(value.denominator) for value in thresholds],
+        "deviation": pa.array(estimator.deviations if estimator else [None] * len(thresholds), pa.float64()),
+    }
+    holes: Holes = {"fractions": given, "domain": temp_table("domain"), "sa": roles.sa_out("d")}
     holes |= roles.by_sa.alias_holes("code", "records", "numerator", "denominator", "deviation")
-    db.create_table("privsql_values", fill("bucketize/values", holes), into="release")
-    db.register_arrow("meetings", meetings)
-    db.create_table("privsql_channel", fill("bucketize/channel", {"meetings": temp_table("meetings")}), into="release")
-    db.drop("weights", "fractions", "meetings")
+    write_release_table(db, "privsql_values", pa.table(fractions), fill("bucketize/values", holes))
+    write_release_table(db, "privsql_channel", meetings, fill("bucketize/channel", {"meetings": given}))
+    return channel_facts(channel)
 
 
 def _admit_fakes(
     db: Relations,
     roles: Roles,
     params: Bucketize,
-    drawn: tuple[Plan, fakes.HiddenValues, BucketRuns, pa.Table],
+    drawn: tuple[BucketFacts, fakes.HiddenValues, BucketRuns, pa.Table],
     noise: Shuffler,
 ) -> tuple[Ints, FakeFacts]:
     """The fakes, exchanged where negative associations exclude them, and what is stated of them."""
-    plan, hidden, runs, meetings = drawn
-    if not params.exclude_negative:
-        return hidden.fake_codes, FakeFacts(weak_fakes=0)
-    plainly = make_fake_value_channel(listed_values(meetings, plan.setting.sizes), None)
-    db.register_arrow("composition", runs.as_stream().read_all())
-    known = fakes.find_excluded(db, roles, plan.setting.items, plainly.channel)
-    db.drop("composition")
+    facts, hidden, runs, meetings = drawn
+    if not params.exclude_negative and facts.certainty is not None:  # whose law holds for the drawn fakes
+        certainty = CertaintyFacts.join_parts(facts.certainty, anywhere=fakes.round_up(hidden.highest))
+        return hidden.fake_codes, FakeFacts(weak_fakes=0, certainty=certainty)
+    plainly = ListedPairs.read(meetings, [size for size, _ in facts.sizes]).make_channel(None)
+    known = fakes.find_excluded(db, roles, runs, plainly.channel)
     after = fakes.avoid_excluded(runs, hidden.fake_bids, hidden.fake_codes, known, noise)
     fakes.refuse_weak(after.weak, params.no_admissible_fake)
     return after.codes, FakeFacts(weak_fakes=after.weak, excluded_real=after.certain)
@@ -330,16 +316,3 @@ def plan_facts(plan: Plan, problem: BucketProblem, params: Bucketize, records: i
     times = times_listed(problem.counts, plan.setting.items, params.fake_values).sum(axis=1)
     stated = fakes.certainty_facts(problem.counts, times, problem.labels, plan.setting, params.fake_values)
     return BucketFacts.join_parts(facts, stated)
-
-
-def _make_fractions(runs: BucketRuns, problem: BucketProblem, estimator: LinearEstimator | None) -> pa.Table:
-    values = problem.thresholds
-    return pa.table(
-        {
-            "code": np.arange(len(values)),
-            "records": runs.listed_counts,
-            "numerator": [str(value.numerator) for value in values],
-            "denominator": [str(value.denominator) for value in values],
-            "deviation": pa.array(estimator.deviations if estimator else [None] * len(values), pa.float64()),
-        }
-    )

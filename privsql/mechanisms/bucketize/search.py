@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ import numpy as np
 
 from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize import fakes, informative, optimal
+from privsql.mechanisms.bucketize import fakes, optimal
 from privsql.mechanisms.bucketize.beliefs import (
     ColumnBeliefs,
     GroupBound,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Shuffler
+
+    PlanTest = Callable[[BucketProblem], bool]
 
 # Heuristics -----------------------------------------------------------------------------------------------------------
 
@@ -136,7 +138,7 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
         proof = "certificate" if lower_bound == setting.loss else "none"
     if setting is None:
         informed = algorithm == "informative" and problem.records  # which is to place all records
-        unplaced = informative.count_unplaced(problem) if informed else None
+        unplaced = optimal.count_unplaced(problem) if informed else None
         raise explain_infeasible(problem, algorithm, _make_plan_test(algorithm, solve), unplaced)
     allocation, most = _divide_records(problem, algorithm, setting)
     return require_valid_plan(problem, Plan(algorithm, setting, allocation, lower_bound, proof, most, lasted))
@@ -145,7 +147,7 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
 def _divide_records(problem: BucketProblem, algorithm: str, setting: Setting) -> tuple[Ints, Ints | None]:
     """Return the records by value and size (m, k) of a valid setting, and the most of each value in a bucket."""
     if algorithm == "informative":
-        return informative.divide_records(problem, setting)
+        return optimal.divide_informative(problem, setting)
     return allocate_values(problem, setting).allocation, None
 
 
@@ -194,13 +196,11 @@ SOLVERS: dict[str, Callable[[BucketProblem], Setting | None]] = {
     "multi-size": multi_size,
     "optimal": optimal.best_two_size,
     "setting": optimal.best_two_size,
-    "informative": informative.find_setting,
+    "informative": optimal.find_informative,
 }
 
 
-def _make_plan_test(
-    algorithm: str, solve: Callable[[BucketProblem], Setting | None]
-) -> Callable[[BucketProblem], bool]:
+def _make_plan_test(algorithm: str, solve: Callable[[BucketProblem], Setting | None]) -> PlanTest:
     """Return whether a problem has any plan of this algorithm, quickly."""
     clock = time.monotonic()
 
@@ -354,7 +354,8 @@ class PlannedAssignment:
     even: bool
     fakes: bool
 
-    def count_records(self) -> Ints:
+    @cached_property
+    def records(self) -> Ints:
         """The most records of each value in all buckets of each size (m, k).
 
         Anatomy's own order keeps to the plan's buckets, not to its allocation: any size may get a value's records.
@@ -363,71 +364,57 @@ class PlannedAssignment:
             return self.plan.allocation
         return np.maximum(self.plan.allocation, self.problem.counts[:, None])
 
-    def compute_peaks(self) -> Ints:
+    @cached_property
+    def peaks(self) -> Ints:
         """The most records of each value in a bucket of each size (m, k)."""
         if self.fakes:
             return np.ones_like(self.plan.allocation)
         if self.even:
             return np.asarray(-(-self.plan.allocation // np.array(self.plan.setting.buckets)))
         most = self.problem.capacity_for(self.plan.setting.sizes) if self.plan.most is None else self.plan.most
-        return np.minimum(most, self.count_records())
+        return np.minimum(most, self.records)
 
-    def is_dealt_evenly(self, group: Ints) -> Flags:
-        """Return whether values of each group are dealt evenly together (v,); ``group`` (m,): in which a value is."""
-        size = np.bincount(group)
-        flags = size == 1
-        for tree in self.problem.trees:
-            for members in (list(one.members) for one in tree.bounds):
-                first_group = group[members[0]]
-                flags[first_group] |= len(members) == size[first_group] and (group[members] == first_group).all()
-        return flags if self.even and not self.fakes else np.zeros_like(flags)
+    @cached_property
+    def even_sets(self) -> set[tuple[int, ...]]:
+        """The sets of several values that are dealt evenly together."""
+        return {one.members for tree in self.problem.trees for one in tree.bounds}
 
-    def bound_group_beliefs(self) -> dict[str, Fraction]:
-        """The highest belief in every set of values that has a bound; the most that it could be where that is 1."""
-        sizes, buckets = np.array(self.plan.setting.sizes), np.array(self.plan.setting.buckets)
-        tree_bounds, peaks = {one for tree in self.problem.trees for one in tree.bounds}, self.compute_peaks()
-        highest: dict[str, Fraction] = {}
-        for one in self.problem.bounds:
-            members = list(one.members)
-            even = -(-self.plan.allocation[members].sum(axis=0) // buckets)
-            most = even if one in tree_bounds else np.minimum(sizes, peaks[members].sum(axis=0))
-            share = max(map(Fraction, most.tolist(), sizes.tolist()))
-            highest[one.name] = max(highest.get(one.name, share), share)
-        return highest
-
-    def count_reaching(self, records: Ints, most: Ints, need: Ints, known: Flags) -> Ints:
-        """The most buckets (v, k) that may hold ``need`` (k,) of the ``records``; exact where ``known`` (v,)."""
-        buckets = np.array(self.plan.setting.buckets)
-        each, over = records // buckets, records % buckets
-        exact = np.where(each >= need, buckets, over)
-        could = buckets if self.fakes else np.minimum(buckets, records // need)
-        return np.where(most < need, 0, np.where(known[:, None], exact, could))
+    def imply_belief(self, members: Sequence[int]) -> tuple[Fraction, Ints]:
+        """Return the highest belief in a set of values, and in how many buckets of each size (2, k) all records may
+        have one of them, or more than half; exact where they are dealt evenly together.
+        """
+        setting, chosen = self.plan.setting, list(members)
+        sizes, buckets = np.array(setting.sizes), np.array(setting.buckets)
+        known = self.even and not self.fakes and (len(chosen) == 1 or tuple(chosen) in self.even_sets)
+        records, peaks = self.records[chosen].sum(axis=0), self.peaks[chosen].sum(axis=0)
+        most, need = np.asarray(-(-records // buckets) if known else np.minimum(peaks, sizes)), (sizes, sizes // 2 + 1)
+        reached = np.minimum(buckets, buckets if self.fakes else records // need)
+        if known:
+            reached = np.where(records // buckets >= need, buckets, records % buckets)
+        return max(map(Fraction, most.tolist(), setting.sizes)), np.where(most < need, 0, reached)
 
 
 def imply_beliefs(assignment: PlannedAssignment, columns: Mapping[str, Sequence[str]]) -> BeliefFacts:
     """``columns``: of each single sensitive column the text of every value (m,)."""
-    combined = _imply_column_beliefs(assignment, [str(code) for code in range(len(assignment.problem.counts))])[0]
-    by_column = {name: _imply_column_beliefs(assignment, texts) for name, texts in columns.items()}
+    sizes, buckets = (np.array(part) for part in (assignment.plan.setting.sizes, assignment.plan.setting.buckets))
+    by_column: dict[str, ColumnBeliefs] = {}
+    for name, texts in columns.items():
+        members = defaultdict(list)
+        for value, text in enumerate(texts):
+            members[text].append(value)
+        implied = {text: assignment.imply_belief(members[text]) for text in sorted(members)}
+        reached = np.minimum(buckets, np.sum([one for _, one in implied.values()], axis=0)) @ sizes
+        sure = SureFacts(certain=int(reached[0]), above_half=int(reached[1]))
+        by_column[name] = {text: highest for text, (highest, _) in implied.items()}, sure
     most = {
         name: min(assignment.problem.records, sum(getattr(one, name) for _, one in by_column.values()))
         for name in ("certain", "above_half")
     }
-    return state_beliefs(max(combined.values()), SureFacts(**most), by_column, assignment.bound_group_beliefs())
-
-
-def _imply_column_beliefs(assignment: PlannedAssignment, texts: Sequence[str]) -> ColumnBeliefs:
-    """The highest belief in each of the ``texts`` (m,), and of how many records one can be sure."""
-    values, group = np.unique(np.array(texts), return_inverse=True)
-    sizes, buckets = np.array(assignment.plan.setting.sizes), np.array(assignment.plan.setting.buckets)
-    records, most = (np.zeros((len(values), len(sizes)), dtype=np.int64) for _ in range(2))
-    np.add.at(records, group, assignment.count_records())
-    np.add.at(most, group, assignment.compute_peaks())
-    known = assignment.is_dealt_evenly(group)
-    most = np.where(known[:, None], -(-records // buckets), np.minimum(most, sizes))
-    highest = [max(Fraction(c, s) for c, s in zip(row, sizes.tolist(), strict=True)) for row in most.tolist()]
-    reached = (assignment.count_reaching(records, most, need, known).sum(axis=0) for need in (sizes, sizes // 2 + 1))
-    certain, above_half = (int(sizes @ np.minimum(buckets, number)) for number in reached)
-    return dict(zip(values.tolist(), highest, strict=True)), SureFacts(certain=certain, above_half=above_half)
+    overall = max(map(Fraction, assignment.peaks.max(axis=0).tolist(), sizes.tolist()))
+    bounded: dict[str, Fraction] = {}
+    for bound in assignment.problem.bounds:
+        bounded[bound.name] = max(bounded.get(bound.name, Fraction(0)), assignment.imply_belief(bound.members)[0])
+    return state_beliefs(overall, SureFacts(**most), by_column, bounded)
 
 
 # Stated settings ------------------------------------------------------------------------------------------------------
@@ -479,19 +466,17 @@ STEP = 10**4  # nearest thresholds are sought on a grid of 1/STEP
 
 
 def explain_infeasible(
-    problem: BucketProblem, algorithm: str, exists: Callable[[BucketProblem], bool], unplaced: int | None = None
+    problem: BucketProblem, algorithm: str, exists: PlanTest, unplaced: int | None = None
 ) -> InfeasibleError:
     """The error for a problem without a plan: which values, which bound, and what would work.
 
     ``unplaced``: how many records the algorithm finds no place for.
     """
-    n = problem.records
-    if n == 0:
+    if problem.records == 0:
         return InfeasibleError("the source has no records to publish")
     details: dict[str, object] = {}
     reason = (
-        _rare_threshold(problem, details)
-        or _rare_group(problem, details)
+        _explain_frequency(problem, details)
         or _explain_hall_set(problem, details)
         or _explain_sizes(problem, algorithm)
     )
@@ -501,103 +486,42 @@ def explain_infeasible(
     return InfeasibleError(f"{reason}; {_describe_remedy(problem, algorithm, exists, details)}", details)
 
 
-def _rare_threshold(problem: BucketProblem, details: dict[str, object]) -> str | None:
-    """f'_i < f_i for some value: no bucketization at all (Lemma 3.7)."""
-    n = problem.records
-    worst = max(range(len(problem.counts)), key=lambda i: Fraction(int(problem.counts[i]), n) / problem.thresholds[i])
-    frequency, threshold = Fraction(int(problem.counts[worst]), n), problem.thresholds[worst]
-    if frequency <= threshold:
+def _find_too_frequent(problem: BucketProblem, bounds: Sequence[GroupBound]) -> GroupBound | None:
+    """Return the set of values whose frequency is most above its bound; None where there is none."""
+    worst = max(bounds, key=lambda one: problem.find_frequency(one) / one.threshold, default=None)
+    return worst if worst is not None and problem.find_frequency(worst) > worst.threshold else None
+
+
+def _explain_frequency(problem: BucketProblem, details: dict[str, object]) -> str | None:
+    """f'_i < f_i for some value, or set of values: no bucketization at all (Lemma 3.7)."""
+    single = _find_too_frequent(problem, problem.single_bounds)
+    worst = single or _find_too_frequent(problem, problem.bounds)
+    if worst is None:
         return None
-    details |= {"hall_set": [problem.label(worst)], "records": int(problem.counts[worst]), "room": int(n * threshold)}
-    return (
-        f"value {problem.label(worst)} has frequency {float(frequency):.6g} above its threshold {float(threshold):.6g}"
-    )
-
-
-def _rare_group(problem: BucketProblem, details: dict[str, object]) -> str | None:
-    """Explain a set of values with a bound of its own that is too frequent."""
-    n = problem.records
-    worst = max(problem.bounds, key=lambda one: _group_frequency(problem, one) / one.threshold, default=None)
-    if worst is None or _group_frequency(problem, worst) <= worst.threshold:
-        return None
-    details |= {"group": worst.name, "room": int(n * worst.threshold)}
-    details["records"] = int(problem.counts[list(worst.members)].sum())
-    frequency, threshold = float(_group_frequency(problem, worst)), float(worst.threshold)
-    return f"{worst.name!r} has frequency {frequency:.6g} above its bound {threshold:.6g}"
-
-
-def _group_frequency(problem: BucketProblem, bound: GroupBound) -> Fraction:
-    return Fraction(int(problem.counts[list(bound.members)].sum()), problem.records)
-
-
-def _remedy_by_groups(
-    problem: BucketProblem, exists: Callable[[BucketProblem], bool], details: dict[str, object]
-) -> str | None:
-    """Return what would work if bounds on sets of values stand in the way: the nearest threshold for one, or for all.
-
-    None if there are no such bounds, or the values' own thresholds stand in the way as well.
-    """
-
-    def exists_with(bound: GroupBound, threshold: Fraction) -> bool:
-        changed = replace(bound, threshold=threshold)
-        bounds = tuple(changed if one is bound else one for one in problem.bounds)
-        return exists(replace(problem, bounds=bounds))
-
-    tightest = sorted(
-        problem.bounds, key=lambda one: one.threshold / max(_group_frequency(problem, one), Fraction(1, 10**9))
-    )
-    for one in tightest[:MOST_NAMED]:
-        wider = _nearest_feasible(partial(exists_with, one), one.threshold)
-        if wider is not None:
-            details |= {"group": one.name, "nearest_group": {one.name: fraction_text(wider)}}
-            return f"{fraction_text(wider)} for {one.name!r}"
-    shift = _nearest_feasible(lambda shift: exists(_shift_bounds(problem, shift)), Fraction(0)) if tightest else None
-    if shift is None:
-        return None
-    details |= {"nearest_group_shift": fraction_text(shift)}
-    return f"raise bounds of groups by {fraction_text(shift)}"
-
-
-def _shift_bounds(problem: BucketProblem, shift: Fraction) -> BucketProblem:
-    """With bounds on sets of values min(1, f' + shift)."""
-    wider = (replace(one, threshold=min(Fraction(1), one.threshold + shift)) for one in problem.bounds)
-    return replace(problem, bounds=tuple(wider))
-
-
-def _nearest_feasible(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
-    """The smallest threshold on the grid above ``start`` that is feasible; feasibility only grows with it."""
-    low, high = int(start * STEP), STEP
-    if not feasible(Fraction(1)):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if feasible(Fraction(middle, STEP)) else (middle, high)
-    return Fraction(high, STEP)
+    details |= {"hall_set": [worst.name]} if single else {"group": worst.name}
+    details |= {"records": problem.count_records(worst), "room": int(problem.records * worst.threshold)}
+    name, limit = (f"value {worst.name}", "threshold") if single else (repr(worst.name), "bound")
+    frequency = float(problem.find_frequency(worst))
+    return f"{name} has frequency {frequency:.6g} above its {limit} {float(worst.threshold):.6g}"
 
 
 def _explain_hall_set(problem: BucketProblem, details: dict[str, object]) -> str | None:
     """A set of values with more records than any setting of these sizes has room for."""
-    if not len(problem.sizes):
-        return None
-    tightest = Relaxation(problem).find_tightest()
+    tightest = Relaxation(problem).find_tightest() if len(problem.sizes) else None
     if tightest is None:
         return None
     values, room = tightest
-    records = int(problem.counts[values].sum())
-    names = [problem.label(int(i)) for i in values]
-    details |= {"hall_set": names, "records": records, "room": room}
-    listed = fakes.list_names(names)
-    sizes = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
-    held = problem.room_for(values).tolist()
-    shares = (Fraction(c, s) for s, c in zip(problem.sizes.tolist(), held, strict=True))
+    records, names = int(problem.counts[values].sum()), [problem.label(int(i)) for i in values]
+    listed, sizes = fakes.list_names(names), f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
+    shares = map(Fraction, problem.room_for(values).tolist(), problem.sizes.tolist())
     best = int(problem.records * max(shares))
-    if best < records:
-        details["room"] = best
-        return (
-            f"the values {{{listed}}} have {records} records, but buckets of sizes {sizes} have room for {best} of them"
-        )
     closest = f"the closest have room for {room} of {records} records of {{{listed}}}"
-    return f"no buckets of sizes {sizes} suit all values: {closest}"
+    reason = f"no buckets of sizes {sizes} suit all values: {closest}"
+    if best < records:
+        room, buckets = best, f"buckets of sizes {sizes} have room for {best} of them"
+        reason = f"the values {{{listed}}} have {records} records, but {buckets}"
+    details |= {"hall_set": names, "records": records, "room": room}
+    return reason
 
 
 def _explain_sizes(problem: BucketProblem, algorithm: str) -> str:
@@ -612,52 +536,59 @@ def _explain_sizes(problem: BucketProblem, algorithm: str) -> str:
     return f"no {algorithm} setting of sizes {span} fits {problem.records} records"
 
 
-def _describe_remedy(
-    problem: BucketProblem, algorithm: str, exists: Callable[[BucketProblem], bool], details: dict[str, object]
-) -> str:
+def _describe_remedy(problem: BucketProblem, algorithm: str, exists: PlanTest, details: dict[str, object]) -> str:
     """Return what would work: wider bounds or thresholds, larger buckets, another algorithm."""
-    groups = _remedy_by_groups(problem, exists, details)
-    offers = [groups] if groups else []
-    shift = None if groups else _nearest_shift(problem, exists)
-    if shift is not None:
-        details["nearest_shift"] = fraction_text(shift)
-        raised = (fraction_text(min(Fraction(1), f + shift)) for f in problem.thresholds[:MOST_NAMED])
-        details["nearest"] = {problem.label(i): text for i, text in enumerate(raised)}
-        offers.append(f"raise thresholds by {fraction_text(shift)}")
-    wider = _nearest_largest(problem, exists)
-    if wider is not None:
-        details["nearest_max_bucket_size"] = wider
-        offers.append(f"max_bucket_size = {wider}")
-    enough = all(
-        Fraction(int(o), problem.records) <= f for o, f in zip(problem.counts, problem.thresholds, strict=True)
-    )
-    if (
-        algorithm != "optimal"
-        and len(problem.trees) < 2
-        and not offers
-        and enough
-        and search_optimum(problem, None) is not None
-    ):
-        offers.append("algorithm = 'optimal'")
+    limits = _offer_limits(problem, exists, details)
+    offers = [limits] if limits else []
+    frequent = _find_too_frequent(problem, problem.single_bounds)
+    if frequent is None and _find_too_frequent(problem, problem.bounds) is None:
+        wider = np.unique(np.array([problem.largest * k // 4 for k in (5, 6, 8, 12, 16)])).tolist()
+        usable = (replace(problem, largest=one) for one in wider if one > problem.largest)
+        larger = next((one.largest for one in usable if exists(one)), None)
+        if larger is not None:
+            details["nearest_max_bucket_size"] = larger
+            offers.append(f"max_bucket_size = {larger}")
+    crossing = len(problem.trees) > 1
+    if algorithm != "optimal" and not crossing and not offers and frequent is None:
+        offers += ["algorithm = 'optimal'"] if search_optimum(problem, None) is not None else []
     return "what works: " + " or ".join(offers) if offers else f"no other threshold makes {algorithm} feasible"
 
 
-def _nearest_shift(problem: BucketProblem, exists: Callable[[BucketProblem], bool]) -> Fraction | None:
-    """Smallest d on the grid such that thresholds min(1, f' + d) have a plan, and so for sets of values."""
+def _offer_limits(problem: BucketProblem, exists: PlanTest, details: dict[str, object]) -> str | None:
+    """Return the nearest bound of one set of values that works, else of all sets, else of all values and sets."""
 
-    def is_feasible(shift: Fraction) -> bool:
-        shifted = tuple(min(Fraction(1), f + shift) for f in problem.thresholds)
-        return exists(replace(_shift_bounds(problem, shift), thresholds=shifted))
+    def exists_with(bound: GroupBound, threshold: Fraction) -> bool:
+        changed = replace(bound, threshold=threshold)
+        bounds = tuple(changed if one is bound else one for one in problem.bounds)
+        return exists(replace(problem, bounds=bounds))
 
-    return _nearest_feasible(is_feasible, Fraction(0))
-
-
-def _nearest_largest(problem: BucketProblem, exists: Callable[[BucketProblem], bool]) -> int | None:
-    """The first of a few larger M' that has a plan."""
-    n = problem.records
-    if any(Fraction(int(o), n) > f for o, f in zip(problem.counts, problem.thresholds, strict=True)):
+    least = Fraction(1, 10**9)
+    tightest = sorted(problem.bounds, key=lambda one: one.threshold / max(problem.find_frequency(one), least))
+    for one in tightest[:MOST_NAMED]:
+        wider = _nearest_feasible(partial(exists_with, one), one.threshold)
+        if wider is not None:
+            details |= {"group": one.name, "nearest_group": {one.name: fraction_text(wider)}}
+            return f"{fraction_text(wider)} for {one.name!r}"
+    if tightest:
+        shift = _nearest_feasible(lambda by: exists(problem.raise_limits(by, values=False)), Fraction(0))
+        if shift is not None:
+            details |= {"nearest_group_shift": fraction_text(shift)}
+            return f"raise bounds of groups by {fraction_text(shift)}"
+    shift = _nearest_feasible(lambda by: exists(problem.raise_limits(by)), Fraction(0))
+    if shift is None:
         return None
-    if any(_group_frequency(problem, one) > one.threshold for one in problem.bounds):
+    raised = (fraction_text(min(Fraction(1), f + shift)) for f in problem.thresholds[:MOST_NAMED])
+    nearest = {problem.label(i): text for i, text in enumerate(raised)}
+    details |= {"nearest_shift": fraction_text(shift), "nearest": nearest}
+    return f"raise thresholds by {fraction_text(shift)}"
+
+
+def _nearest_feasible(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
+    """The smallest threshold on the grid above ``start`` that is feasible; feasibility only grows with it."""
+    low, high = int(start * STEP), STEP
+    if not feasible(Fraction(1)):
         return None
-    wider = np.unique(np.array([problem.largest * k // 4 for k in (5, 6, 8, 12, 16)]))
-    return next((int(w) for w in wider if w > problem.largest and exists(replace(problem, largest=int(w)))), None)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if feasible(Fraction(middle, STEP)) else (middle, high)
+    return Fraction(high, STEP)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import privsql
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize.informative import draw_bids
+from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
 from privsql.mechanisms.bucketize.search import PlannedAssignment, find_plan, imply_beliefs
 from support.commands import PEOPLE, manifest, refused, rows, run, specification, succeeded, write

@@ -20,13 +20,12 @@ from privsql.mechanisms.bucketize import group_flows, layout
 from privsql.mechanisms.bucketize.beliefs import GroupBound
 from privsql.mechanisms.bucketize.group_flows import (
     FlowNetwork,
-    HallCut,
     TreePair,
     allocate_values,
     assign_across,
     find_violation,
 )
-from privsql.mechanisms.bucketize.informative import draw_bids
+from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting, make_families
 from privsql.mechanisms.bucketize.optimal import Relaxation
 from privsql.mechanisms.bucketize.search import ALGORITHMS, find_plan
@@ -359,8 +358,8 @@ def test_what_refutes_a_setting_refutes_no_valid_one(problem: BucketProblem, dat
     sizes = problem.sizes.tolist()
     every = [s for s in every_setting(problem.records, sizes) if len(s) == 2]
     for setting in every:
-        found = group_flows.allocate_crossing(problem, Setting.from_counts(setting))
-        if not isinstance(found, HallCut):
+        found = group_flows.allocate_crossing(problem, Setting.from_counts(setting)).cut
+        if found is None:
             continue
         (first, b1), (second, b2) = sorted(setting.items())
         at, to = sizes.index(first), sizes.index(second)

@@ -17,7 +17,7 @@ from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import fakes
 from privsql.mechanisms.bucketize.beliefs import Entries, times_listed
 from privsql.mechanisms.bucketize.fakes import find_too_frequent
-from privsql.mechanisms.bucketize.informative import draw_bids
+from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from support.enumeration import FALSE_ALARM, Enumerator
 from support.loops import rest_slow

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from privsql.mechanisms.bucketize import joint as joints
 from privsql.mechanisms.bucketize.joint import (
-    ListedValues,
     MarginRows,
     MarginSums,
     SourceSums,
     is_by_value,
-    join_numbers,
+    take_known,
     tighten_bounds,
 )
 from support.commands import PEOPLE, run, specification, succeeded, write
@@ -110,8 +109,7 @@ def test_what_single_values_and_buckets_tell_is_taken_out(records: list[Record],
     source, rows, listed = shuffle_values(records, dice)
     margins = margins_of(source, rows, listed)
     sums = SourceSums.collect([(margins["own"], margins["lying"])], place=True, left_out=False)
-    lists = margins["listed"]
-    due = ListedValues(join_numbers(lists.first, lists.second), lists.least, lists.most).without_known(sums.known)
+    due = take_known(margins["listed"], sums.known)
     single = {q for q, _ in rows if 1 in (len({x for p, x in source if p == q}), len({g for p, g in rows if p == q}))}
     if due is None:
         assert single
@@ -120,7 +118,7 @@ def test_what_single_values_and_buckets_tell_is_taken_out(records: list[Record],
     others = [pair for pair in source if pair[0] not in single]
     assert len(sums.known) == len(records) - len(others)
     left = [pair for pair in rows if pair[0] not in single]
-    parts = zip(due.rows.first.tolist(), due.rows.second.tolist(), due.rows.most.tolist(), strict=True)
+    parts = zip(due.first.tolist(), due.second.tolist(), due.most.tolist(), strict=True)
     assert possible(others, left, [(g, x) for g, x, n in parts for _ in range(n)]) == possible(source, rows, listed)
 
 

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key, system_key
-from privsql.mechanisms.bucketize import informative, search
-from privsql.mechanisms.bucketize import informative as layouts
 from privsql.mechanisms.bucketize import layout as blocks
+from privsql.mechanisms.bucketize import search
 from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
-from privsql.mechanisms.bucketize.informative import draw_bids
+from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import Layout
 from privsql.mechanisms.bucketize.search import ALGORITHMS, find_plan
@@ -325,8 +324,8 @@ def test_a_gate_may_look_at_what_is_published_and_not_at_the_truth() -> None:
 @each("name", ["two sizes", "pairs", "skewed pairs", "a value crosses rounds", "one bucket", "three sizes"], few=2)
 def test_the_posterior_of_lumps_is_the_published_share(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where values stand as often as they may, in however many blocks."""
-    monkeypatch.setattr(informative, "FINE", 1)  # few chances to go through
-    monkeypatch.setattr(informative, "BLOCKS", number)
+    monkeypatch.setattr(blocks, "FINE", 1)  # few chances to go through
+    monkeypatch.setattr(blocks, "LUMPS", number)
     problem, buckets = TINY[name]
     plan = planned(problem, buckets)
     found = distribution(plan, "lumps")
@@ -364,7 +363,7 @@ def test_the_posterior_of_anatomy_is_the_published_share(counts: list[int]) -> N
 
 def test_the_posterior_is_the_published_share_where_anatomy_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where anatomy's own composition does not come out, the layout that takes its place is as good."""
-    monkeypatch.setattr(layouts, "lay_out_largest_first", lambda plan, noise: None)
+    monkeypatch.setattr(blocks, "lay_out_largest_first", lambda plan, noise: None)
     plan = planned(make([2, 2, 1], [HALF] * 3, 2), {2: 1, 3: 1}, "anatomy")
     assert worst_posterior_error(plan, distribution(plan, "largest-first")) == 0
 
@@ -376,7 +375,7 @@ def test_anatomy_gives_way_on_small_tables(counts: list[int]) -> None:
     plan = find_plan(problem, "anatomy")
     gave_way = 0
     for seed in range(40):
-        gave_way += layouts.lay_out_largest_first(plan, seed_key(seed).random_generator("x")) is None
+        gave_way += blocks.lay_out_largest_first(plan, seed_key(seed).random_generator("x")) is None
         bids = draw_bids(plan, "largest-first", seed_key(seed).random_generator("x"))
         assert_valid_layout(problem, plan, "largest-first", bids)
         assert composition(bids, counts, sum(plan.setting.buckets)).max() == 1
@@ -428,8 +427,8 @@ def test_the_adversary_notices_a_biased_order() -> None:
 def test_every_order_of_a_values_records_is_equally_likely(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given the composition, all arrangements of a value's records over its slots have the same probability."""
     monkeypatch.setattr(blocks, "BLOCKS", 2)
-    monkeypatch.setattr(informative, "BLOCKS", 2)
-    monkeypatch.setattr(informative, "FINE", 1)
+    monkeypatch.setattr(blocks, "LUMPS", 2)
+    monkeypatch.setattr(blocks, "FINE", 1)
     problem = make([2, 2, 1, 1], [HALF] * 4, 2)
     plan = planned(problem, {2: 3}, "anatomy")
     by_composition: dict[bytes, list[Fraction]] = defaultdict(list)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import privsql
 from privsql.answers.channel import JITTER, TINY
-from privsql.mechanisms.bucketize import estimator, mechanism
+from privsql.mechanisms.bucketize import answers
 from privsql.mechanisms.bucketize.estimator import (
     TYPICAL_SHARE,
     TYPICAL_STRENGTH,
     LinearEstimator,
+    ListedPairs,
     choose_weighting,
-    listed_values,
     make_linear_estimator,
 )
 from support.commands import rows, run, succeeded
@@ -53,7 +53,7 @@ def estimator_of(lists: NDArray[np.int64]) -> LinearEstimator:
         parts.append((np.full(len(first), size), first, second, pairs[first, second]))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     channel = pa.table(dict(zip(("size", "first", "second", "pairs"), columns, strict=True)))
-    return make_linear_estimator(listed_values(channel, np.unique(sizes).tolist()))
+    return make_linear_estimator(ListedPairs.read(channel, np.unique(sizes).tolist()).moment)
 
 
 def random_lists(seed: int, values: int, buckets: int, size: int) -> NDArray[np.int64]:
@@ -284,14 +284,14 @@ def test_sums_over_stored_lists_are_those_of_the_statement(
     columns: dict[str, Any] = {"sensitive": "ill", "quasi_identifiers": ["age", "sex"], "threshold": "1/4"}
     to = tmp_path / "r.duckdb"
     privsql.publish(people, **columns, fake_values=fakes, name="people", to=to, seed=1, ledger_off=True)
-    answers, read_lists = [], []
-    monkeypatch.setattr(mechanism, "read_lists", lambda *args: read_lists.append(args) or estimator.read_lists(*args))
-    for most in (mechanism.MOST_LISTED, -1):
-        monkeypatch.setattr(mechanism, "MOST_LISTED", most)
+    found, read_lists, read = [], [], answers.read_lists
+    monkeypatch.setattr(answers, "read_lists", lambda *args: read_lists.append(args) or read(*args))
+    for most in (answers.MOST_LISTED, -1):
+        monkeypatch.setattr(answers, "MOST_LISTED", most)
         with privsql.open(to) as release:
-            answers.append([release.query(text).rows for text in QUERIES])
+            found.append([release.query(text).rows for text in QUERIES])
     assert len(read_lists) == 1
-    for stored, queried in zip(*answers, strict=True):
+    for stored, queried in zip(*found, strict=True):
         assert len(stored) == len(queried)
         for row, other in zip(stored, queried, strict=True):
             assert row == pytest.approx(other, abs=1e-9)

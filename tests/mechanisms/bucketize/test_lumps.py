@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from privsql.attacks.adversaries import _order_deviate
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize import informative
+from privsql.mechanisms.bucketize import layout, optimal
 from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
-from privsql.mechanisms.bucketize.informative import make_layout, split_by_block
-from privsql.mechanisms.bucketize.layout import Pieces
+from privsql.mechanisms.bucketize.layout import Pieces, make_layout, split_by_block
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
 from privsql.mechanisms.bucketize.search import find_plan
 from support import ledgers
@@ -62,7 +61,7 @@ def test_random_plans(plans: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(plans):
         plan, noise = limited(random_plan(rng), rng), seed_key(number).random_generator("layout")
         assert plan.most is not None
-        monkeypatch.setattr(informative, "BLOCKS", int(rng.integers(1, 80)))
+        monkeypatch.setattr(layout, "LUMPS", int(rng.integers(1, 80)))
         pieces = make_layout(plan, "lumps", noise)
         assert isinstance(pieces, Pieces)
         for (part, _), most in zip(assert_pieces(pieces, plan, noise), plan.most.T, strict=True):
@@ -87,7 +86,7 @@ def test_values_stand_as_often_as_they_may() -> None:
 @pytest.mark.slow
 def test_blocks_of_a_width_are_exchangeable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any bucket is as likely as any other to hold a value that is rare; 10^-6 of false alarm in all."""
-    monkeypatch.setattr(informative, "BLOCKS", 6)
+    monkeypatch.setattr(layout, "LUMPS", 6)
     records, most = np.array([[30], [9], [6], [8], [7]]), np.array([[4], [2], [1], [2], [2]])
     plan = Plan("informative", Setting.from_counts({5: 12}), records, most=most)
     seen = np.zeros(12)
@@ -135,9 +134,9 @@ def test_settings_exist_where_flows_do(problem: BucketProblem) -> None:
     each = [Setting.from_counts({n // b: b - n % b, n // b + 1: n % b}) for b in numbers]
     allowed = [one for one in each if all(problem.smallest <= s <= problem.largest for s in one.sizes)]
     short = [allocate_values(problem, one).unplaced for one in allowed]
-    if informative.find_setting(problem) is None:
+    if optimal.find_informative(problem) is None:
         assert 0 not in short
-        assert informative.count_unplaced(problem) != 0
+        assert optimal.count_unplaced(problem) != 0
         return
     plan = find_plan(problem, "informative")
     assert plan.setting in [one for one, left in zip(allowed, short, strict=True) if not left]
@@ -213,7 +212,7 @@ def test_numbers_of_blocks_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
     The mean of 60 squared normal deviates lies in 0.4 to 2 but for about 10^-5.
     """
-    monkeypatch.setattr(informative, "BLOCKS", 20)
+    monkeypatch.setattr(layout, "LUMPS", 20)
     counts = np.random.default_rng(4).integers(20, 300, 12)
     plan = find_plan(linear(counts.tolist(), 8, Fraction(1, 10), 10), "informative")
     values = np.repeat(np.arange(12), counts)

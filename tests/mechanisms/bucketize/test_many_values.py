@@ -12,8 +12,7 @@ from privsql.answers import channel as algebra
 from privsql.answers.channel import LARGE, Channel, observe_counts, reconstruct
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import estimator as seen
-from privsql.mechanisms.bucketize.estimator import make_fake_value_channel
-from privsql.mechanisms.bucketize.informative import make_layout
+from privsql.mechanisms.bucketize.layout import make_layout
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from support.commands import refused, run, specification, succeeded, write
 
@@ -35,7 +34,7 @@ def made(values: int) -> tuple[Channel, Plan]:
     counts[0] += -counts.sum() % 4
     plan = Plan("one", Setting.from_counts({4: int(counts.sum()) // 4}), counts[:, None])
     runs = make_layout(plan, "blocks", seed_key(1).random_generator("many")).list_runs(plan.setting)
-    return make_fake_value_channel(seen.listed_values(runs.count_meetings(), [4]), None).channel, plan
+    return seen.ListedPairs.read(runs.count_meetings(), [4]).make_channel(None).channel, plan
 
 
 def dense(matrix: object) -> Floats:

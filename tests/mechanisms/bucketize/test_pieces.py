@@ -8,8 +8,7 @@ import pytest
 from privsql.errors import GuaranteeError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import layout
-from privsql.mechanisms.bucketize.informative import make_layout
-from privsql.mechanisms.bucketize.layout import Pieces, join_pieces
+from privsql.mechanisms.bucketize.layout import Pieces, join_pieces, make_layout
 from privsql.mechanisms.bucketize.model import Setting
 from support.layouts import assert_pieces, random_plan
 

@@ -23,7 +23,7 @@ import privsql
 from experiments.inferential.pruning import PRUNINGS, search_pruned
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.exact import as_fraction, parse_linear
-from privsql.mechanisms.bucketize import informative, optimal, search
+from privsql.mechanisms.bucketize import optimal, search
 from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation, transport_records
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import Bucketize
@@ -607,7 +607,7 @@ def test_plans_of_every_algorithm_are_valid(problem: BucketProblem) -> None:
             "two-size": optimal.best_two_size,
             "multi-size": search.multi_size,
             "optimal": lambda p: found.setting if (found := optimal.search_optimum(p, None)) else None,
-            "informative": informative.find_setting,
+            "informative": optimal.find_informative,
         }[algorithm](problem)
         if setting is not None:
             proof = "certificate" if bound == setting.loss else "none"

@@ -13,7 +13,7 @@ from scipy.stats import t as student
 import privsql
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import fakes
-from privsql.mechanisms.bucketize.estimator import ListedPairs, make_fake_value_channel
+from privsql.mechanisms.bucketize.estimator import ListedPairs
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from support.commands import succeeded
 from support.enumeration import FALSE_ALARM
@@ -22,13 +22,22 @@ from support.loops import rest_slow
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    Reals = NDArray[np.float64]
+
+
+def list_pairs(pairs: dict[int, Reals], fakes: int = 0) -> ListedPairs:
+    """How often two values are listed together, by size of bucket."""
+    moment = sum(met * size / (size + fakes) ** 2 for size, met in pairs.items())
+    return ListedPairs(moment, sum(met.diagonal() for met in pairs.values()), list(pairs), fakes)
+
 
 def test_without_fakes_it_is_the_channel_of_the_buckets() -> None:
     """One bucket of two values, one of three."""
-    classes = [ListedPairs(2, np.diag([1.0, 1, 0]) + np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]]), 0),
-               ListedPairs(3, np.ones((3, 3)), 0)]  # fmt: skip
-    found = make_fake_value_channel(classes, None).channel
-    moment = classes[0].pairs / 2 + classes[1].pairs / 3
+    two = np.diag([1.0, 1, 0]) + np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]])
+    found = list_pairs({2: two, 3: np.ones((3, 3))}).make_channel(None).channel
+    moment = two / 2 + np.ones((3, 3)) / 3
     assert found.moment == pytest.approx(moment)
     assert found.mean == pytest.approx(moment / moment.sum(axis=1, keepdims=True))
     assert found.records == pytest.approx([2, 2, 1])
@@ -36,7 +45,7 @@ def test_without_fakes_it_is_the_channel_of_the_buckets() -> None:
 
 def test_listed_buckets_stand_for_their_records() -> None:
     """Two buckets of two with a fake each, all of three values listed in both: everyone is anywhere."""
-    found = make_fake_value_channel([ListedPairs(2, np.full((3, 3), 2.0), 1)], [2, 1, 1])
+    found = list_pairs({2: np.full((3, 3), 2.0)}, fakes=1).make_channel([2, 1, 1])
     assert found.channel.mean == pytest.approx(np.full((3, 3), 1 / 3))
     assert found.channel.records == pytest.approx([2, 1, 1])
     assert found.ratio == pytest.approx(np.array([2, 1, 1]) / (2 * 2 / 3))
@@ -76,7 +85,7 @@ def test_what_records_see_is_what_the_channel_says_on_average(counts: list[int],
         listed = np.zeros((60, len(counts)))
         listed[found.bids, np.repeat(np.arange(len(counts)), counts)] = 1
         listed[found.fake_bids, found.fake_codes] = 1
-        seen = make_fake_value_channel([ListedPairs(3, listed.T @ listed, sigma)], counts)
+        seen = list_pairs({3: listed.T @ listed}, sigma).make_channel(counts)
         more.append(listed[found.bids[chosen]].sum(axis=0) * seen.scale[3] - seen.channel.mean.T @ truth)
     spread = np.std(more, axis=0, ddof=1) / 200**0.5
     deviates = np.abs(np.mean(more, axis=0)) / np.maximum(spread, 1e-3)

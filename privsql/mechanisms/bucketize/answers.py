@@ -1,0 +1,442 @@
+"""Answer queries on a bucketized release: by its linear estimator, by a model, or by the papers' formula."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.answers import answer
+from privsql.answers.answer import BASELINE, LINEAR, MODEL
+from privsql.answers.bucket_model import find_obstacle, find_twins
+from privsql.answers.channel import LARGE, Channel, LinearEstimator
+from privsql.answers.estimate import (
+    ConfidenceLevel,
+    CountBounds,
+    RecordSets,
+    ReleaseQuestion,
+    WeightedSums,
+    count_groups,
+    estimate_rows,
+    project_within,
+    read_keys,
+    read_sets,
+)
+from privsql.answers.learned_prior import code_column, comparable_columns
+from privsql.answers.question import (
+    EXACT,
+    CountQuery,
+    Explained,
+    Measure,
+    exact_answer,
+    exact_statement,
+    group_terms,
+    select_terms,
+    side_holes,
+)
+from privsql.engine.files import label_value
+from privsql.engine.sqlfiles import (
+    Holes,
+    alias_as,
+    all_of,
+    all_rows,
+    column,
+    fill,
+    qualify_tables,
+    same_columns,
+    table,
+    temp_table,
+)
+from privsql.errors import EngineError, GuaranteeError, InfeasibleError, UsageError
+from privsql.mechanisms.bucketize.beliefs import list_values, size_of_bucket
+from privsql.mechanisms.bucketize.estimator import FakeValueChannel, make_channel, make_linear_estimator
+from privsql.mechanisms.bucketize.layout import BucketRuns, runs_from_entries
+from privsql.mechanisms.bucketize.parameters import BucketizeFacts
+from privsql.model.manifest import Estimate, exact_estimate, same_nan
+from privsql.model.records import ReleaseArrays
+
+if TYPE_CHECKING:
+    from privsql.answers.answer import AttachedModel
+    from privsql.answers.channel import Floats
+    from privsql.engine.database import Relations
+    from privsql.engine.sqlfiles import Roles
+    from privsql.mechanisms.bucketize.parameters import BucketFacts
+
+# An open release ------------------------------------------------------------------------------------------------------
+
+MOST_LISTED = 2**25  # records of a release that stores in memory what its buckets list
+RECORDS_AT_ONCE = 2**16  # whose lists a processor's cache holds
+
+
+class BucketizedAnswers(answer.Answers):
+    """An open release that answers count queries; its channel is read once."""
+
+    certain = frozenset({BASELINE})
+    records = "qit"
+    measures = frozenset()
+    modelled = True
+
+    @property
+    def channel(self) -> Channel:
+        return self._fake_value_channel.channel
+
+    @cached_property
+    def _value_count(self) -> int:
+        """Return how many values are listed; the channel of very many takes seconds to read."""
+        return int(self._db.rows(fill("core/size", {"table": table("privsql_values")}))[0][0])
+
+    @cached_property
+    def _facts(self) -> BucketizeFacts:
+        return BucketizeFacts.model_validate(self._manifest.facts)
+
+    @cached_property
+    def _fake_value_channel(self) -> FakeValueChannel:
+        return make_channel(self._db.arrow(all_rows(table("privsql_channel"))), self._facts)
+
+    @cached_property
+    def _bucket_lists(self) -> BucketRuns | None:
+        """Return the lists of the buckets, by which groups are summed; None where they are too long to be stored."""
+        if self._manifest.published_records > MOST_LISTED:
+            return None
+        return read_lists(self._db, self._roles, self._facts)
+
+    @cached_property
+    def _expected_records(self) -> pa.Table:
+        return expected_records(read_lists(self._db, self._roles, self._facts), self._fake_value_channel)
+
+    @cached_property
+    def _linear_estimator(self) -> LinearEstimator | None:
+        """The estimator of plain SQL, of releases that weigh by shares too; None where values are very many."""
+        if self._value_count > LARGE:
+            return None
+        return make_linear_estimator(self.channel.moment, self._facts.real)
+
+    @property
+    def estimators(self) -> tuple[str, ...]:
+        model = (MODEL,) if self.model is not None else ()
+        linear = (LINEAR,) if self._value_count <= LARGE else ()
+        return *model, *linear, BASELINE
+
+    def make_statement(self, query: CountQuery, estimator: str) -> Explained:
+        if query.is_exact:
+            return exact_statement(query, table("qit")), EXACT
+        if estimator == MODEL and self.model is not None:
+            return model_statement(query, self._roles, self.model), MODEL_FORMULA
+        if estimator == LINEAR:
+            return partial(channel_statement, query, self._roles, self._facts), LINEAR_FORMULA  # answers read lists
+        if query.measure.kind != "count":
+            raise UsageError(f"{query.measure.kind.upper()} needs another estimator: {', '.join(self.estimators[:-1])}")
+        return baseline_statement(query, self._roles, self._facts), BASELINE_FORMULA
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        if query.is_exact:
+            return exact_answer(self._db, query, table("qit"))
+        if estimator == MODEL and self.model is not None:
+            bounds = self._bound_counts(query)
+            return estimate_by_model(self._db, query, self._roles, self.model, bounds, confidence)
+        if estimator != LINEAR or self._linear_estimator is None:
+            return self._bound_counts(query)
+        law, code = self._fake_value_channel, self._roles.by_sa.column_name("code")
+        question = ReleaseQuestion(
+            self._db, query, table("qit"), law.channel, most=law.most, linear=self._linear_estimator, code=code
+        )
+        if self._bucket_lists is not None and query.measure.amount is None:
+            return estimate_rows(question, sum_lists(question, self._roles, law, self._bucket_lists), confidence)
+        return estimate_rows(question, observe_sets(question, self._roles, self._facts, law), confidence)
+
+    def read_arrays(self, database: str) -> ReleaseArrays:
+        """Return what a model is fitted to; ``InfeasibleError`` where none is."""
+        obstacle, arrays = self._find_obstacle(), None
+        if obstacle is None:
+            arrays = read_release_arrays(self._db, self._roles, database)
+            obstacle = find_obstacle(len(arrays.bucket), len(arrays.values)) or find_twins(arrays)
+        if obstacle or arrays is None:
+            raise InfeasibleError(f"no model is fitted to {obstacle}; its answers are linear")
+        return arrays
+
+    def explain_improvement(self, estimator: str) -> tuple[str, ...]:
+        """Return that a model would halve the error, and what it takes."""
+        if estimator != LINEAR or self.model is not None or self._find_obstacle():
+            return ()
+        if find_obstacle(self._manifest.published_records, self._value_count):
+            return ()
+        return ("'privsql fit' makes answers of this release about twice as precise",)
+
+    def _find_obstacle(self) -> str | None:
+        """Return what its manifest states against a model."""
+        if self._facts.fake_values:
+            return "a release with fake values"
+        if len(self._roles.sensitive) > 1:
+            return "a compound attribute"
+        return "a release with groups of values" if self._manifest.parameters.get("groups") else None
+
+    def _bound_counts(self, query: CountQuery) -> list[Estimate]:
+        """Return counts by the papers' formula with the bounds that are certain."""
+        if self._facts.fake_values:
+            self._db.register_arrow("expected", self._expected_records)
+        return estimate_baseline(self._db, query, self._roles, self._facts)
+
+
+# Lists of buckets -----------------------------------------------------------------------------------------------------
+
+
+def query_lists(roles: Roles) -> exp.Query:
+    """Return (bid, code, n) of ST of an open release."""
+    holes: Holes = {
+        "st": exp.select(*roles.by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
+        "values": list_values(roles, table("privsql_values")),
+        "same_value": same_columns("st", "v", roles.sa_keys),
+    }
+    return fill("verify/bucket_values", holes)
+
+
+def read_lists(db: Relations, roles: Roles, facts: BucketFacts) -> BucketRuns:
+    """Return what the buckets of an open release list; ``EngineError`` where ST does not have the stated setting."""
+    rows, buckets = db.arrow(query_lists(roles)), sum(number for _, number in facts.sizes)
+    bids, codes, times = (rows[name].fill_null(-1).to_numpy() for name in ("bid", "code", "n"))
+    try:
+        if not 0 < buckets <= len(bids) or min(bids.min(), codes.min()) < 0 or bids.max() >= buckets or times.min() < 1:
+            raise GuaranteeError("no such buckets")
+        values, (bids, codes) = int(codes.max()) + 1, (np.repeat(one, times) for one in (bids, codes))
+        return runs_from_entries(bids, codes, values, facts.sizes, facts.fake_values)
+    except GuaranteeError as error:
+        raise EngineError("the release is damaged: its buckets do not list as many values as is stated") from error
+
+
+def read_release_arrays(db: Relations, roles: Roles, database: str) -> ReleaseArrays:
+    """Return QIT and ST of the release in ``database``, records in the order in which they are stored."""
+    columns, bid = comparable_columns(roles), roles.by_qi.as_column("bid")
+    placed = fill("query/placed", {"qit": table("qit"), "bid": bid, "columns": columns, "filter": exp.true()})
+    labels = exp.select(*(exp.cast(item, "VARCHAR") for item in roles.sa_columns()))
+    labels = labels.from_(list_values(roles, table("privsql_values"))).order_by("code")
+    lists = query_lists(roles).order_by("bid", "code")
+    rows, listed = (db.arrow(qualify_tables(query, database)) for query in (placed, lists))
+    bids, bucket = np.unique(rows["bid"].to_numpy(), return_inverse=True)
+    listed_bids, listed_bucket = np.unique(listed["bid"].to_numpy(), return_inverse=True)
+    if not np.array_equal(bids, listed_bids) or (np.diff(bucket) < 0).any():
+        raise EngineError("the release is damaged: QIT and ST do not have the same buckets")
+    texts = db.rows(qualify_tables(labels, database))
+    named = zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
+    return ReleaseArrays(
+        {field.name: code_column(rows[key], field) for field, key in named},
+        bucket,
+        listed_bucket,
+        listed["code"].to_numpy().astype(np.int64),
+        listed["n"].to_numpy().astype(np.int64),
+        [label_value(text) for text in texts],
+    )
+
+
+# Baseline -------------------------------------------------------------------------------------------------------------
+# Answers from a bucketized release by the papers' formula, with bounds that hold with certainty.
+#
+# Baseline: est = sum_g c_QIT(g, cond) * c_ST(g, X) / |g|. It treats the condition and the sensitive value as
+# independent within a bucket, so it is biased towards independence and has no honest standard error. What is certain
+# are Frechet's bounds: of n matching rows and c matching values in a bucket of size |g|, at least n + c - |g| and at
+# most min(n, c) meet.
+
+EXPECTED = "privsql_expected"
+BASELINE_FORMULA = (
+    "estimate = sum over buckets g of c_QIT(g, condition) * c_ST(g, values) / |g|; low and high are certain"
+)
+
+
+def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
+    """Return the SQL statement that an answer needs."""
+    fakes = facts.fake_values
+    holes: Holes = {
+        "qit": query.join_lookups(table("qit")),
+        "st": _with_expected(roles) if fakes else table("st"),
+        "expected": column(EXPECTED) if fakes else roles.by_sa.as_column("count"),
+        "qit_bid": roles.by_qi.as_column("bid"),
+        "st_bid": roles.by_sa.as_column("bid"),
+        "count": roles.by_sa.as_column("count"),
+        "size": size_of_bucket(facts.sizes, exp.column("bid", table="s")),
+        "groups": [column(f"g_{i}") for i in range(len(query.groups))],
+        "predicate": query.predicate or exp.true(),
+        "fakes": exp.Literal.number(fakes),
+        "qi_keys": [expression for _, expression in group_terms(query, "qi")],
+        "sa_keys": [expression for _, expression in group_terms(query, "sa")],
+    }
+    return fill("query/pairs", holes | side_holes(query))
+
+
+def _with_expected(roles: Roles) -> exp.Subquery:
+    """ST with the relation of ``expected_records`` beside it."""
+    sa_names, names = roles.by_sa, [field.name for field in roles.sensitive]
+    listed = exp.Column(this=exp.Star(), table=exp.to_identifier("l"))
+    joined = exp.select(listed, alias_as(column("expected", "e"), EXPECTED)).from_(table("st").as_("l"))
+    joined = joined.join(table("privsql_values").as_("v"), on=same_columns("l", "v", names))
+    met = exp.and_(
+        sa_names.as_column("bid", "l").eq(column("bid", "e")), sa_names.as_column("code", "v").eq(column("code", "e"))
+    )
+    return joined.join(temp_table("expected").as_("e"), on=met).subquery()
+
+
+def estimate_baseline(db: Relations, query: CountQuery, roles: Roles, facts: BucketFacts) -> list[Estimate]:
+    """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
+    groups: dict[tuple[Any, ...], tuple[Fraction, int, int]] = {}
+    for size, *group, pairs, certain, possible in db.rows(baseline_statement(query, roles, facts)):
+        key = tuple(map(same_nan, group))
+        estimate, low, high = groups.get(key, (Fraction(0), 0, 0))
+        groups[key] = estimate + Fraction(pairs) / int(size), low + int(certain), high + int(possible)
+    if not groups and not query.groups:
+        return [exact_estimate((), 0.0)]
+    return [
+        Estimate(group, min(max(float(estimate), low), high), 0.0 if low == high else None, float(low), float(high))
+        for group, (estimate, low, high) in groups.items()  # but for rounding it is within its bounds
+    ]
+
+
+def expected_records(lists: BucketRuns, law: FakeValueChannel) -> pa.Table:
+    """Return how many records of a bucket have each value that it lists, on average over what may be fake.
+
+    By the law of the fakes, moved so that a bucket's values add up to its size and none has more records than places:
+    then estimates lie within their bounds, and those of groups add up.
+    """
+    moved = []
+    for one in lists.classes:
+        near, total = one.size * law.scale[one.size] * law.ratio[one.codes], np.full(len(one.codes), float(one.size))
+        moved.append(project_within(near, total, np.ones_like(near), np.ones(near.shape[1])).ravel())
+    bids, codes = (part.astype(np.int32) for part in lists.listed_pairs)
+    return pa.table({"bid": bids, "code": codes, "expected": np.concatenate(moved)})
+
+
+# Sums over records ----------------------------------------------------------------------------------------------------
+# What a release tells of sets of records: e = sum over the matching records of count(g, .)/|g|, and from it the counts.
+
+LINEAR_FORMULA = (
+    "estimate = sum over the values v asked for of (e W)_v, e = sum over the matching records of count(g, .)/|g|, W in "
+    "privsql_estimator; about the SUM(weight) of the weighted view"
+)
+
+
+def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
+    """Return the SQL statement that reads the release for an answer."""
+    keys = [name for name, _ in group_terms(query, "qi")]
+    amount, sa_names = query.measure.amount, roles.by_sa
+    holes: Holes = {
+        "qit": query.join_lookups(table("qit")),
+        "bid": roles.by_qi.as_column("bid"),
+        "st": exp.select(*sa_names.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
+        "values": list_values(roles, table("privsql_values")),
+        "terms": select_terms(query, "qi"),
+        "keys": [expression for _, expression in group_terms(query, "qi")],
+        "filter": all_of(query.filters["qi"]),
+        "totals": [alias_as(exp.Sum(this=amount), "t")] if amount else [],
+        "amounts": [alias_as(exp.Sum(this=exp.column("t", "q") * column("count", "s")), "amounts")] if amount else [],
+        "amount": [exp.column("amounts", "sums")] if amount else [],
+        "groups": [column(key) for key in keys],
+        "sa": roles.sa_columns("s"),
+        "size": size_of_bucket(facts.sizes, exp.column("bid", table="s")),
+        "same_value": same_columns("sums", "v", roles.sa_keys),
+    }
+    return fill("query/observed", holes)
+
+
+def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, law: FakeValueChannel) -> RecordSets:
+    """Return e of every set: what the buckets of its records list, by the law of the fakes."""
+    rows = question.db.arrow(channel_statement(question.query, roles, facts))
+    by_size = np.zeros(max(law.scale) + 1)
+    by_size[list(law.scale)] = list(law.scale.values())
+    return read_sets(question, rows, by_size[rows["size"].to_numpy()])
+
+
+def sum_lists(question: ReleaseQuestion, roles: Roles, law: FakeValueChannel, lists: BucketRuns) -> RecordSets:
+    """Return the same by what all buckets list, for a question without amounts."""
+    query, names = question.query, [name for name, _ in group_terms(question.query, "qi")]
+    holes: Holes = {
+        "qit": query.join_lookups(table("qit")),
+        "bid": roles.by_qi.as_column("bid"),
+        "filter": all_of(query.filters["qi"]),
+    }
+    if names:
+        holes |= {"terms": select_terms(query, "qi"), "groups": [column(name) for name in names]}
+        holes |= {"chosen": [column(name, "k") for name in names], "same": same_columns("r", "k", names)}
+        rows = question.db.arrow(fill("query/record_sets", holes))
+        ranks = rows["set"].to_numpy()
+    else:
+        rows = question.db.arrow(fill("query/placed", holes | {"columns": []}))
+        ranks = np.zeros(rows.num_rows, dtype=np.int64)
+    keys, bids = read_keys(question, rows, ranks), rows["bid"].fill_null(-1).to_numpy()
+    observed = np.zeros((len(keys), question.channel.mean.shape[1]))
+    for one in lists.classes:
+        pairs = np.zeros(observed.size, dtype=np.int64)
+        step = max(RECORDS_AT_ONCE, observed.size // one.codes.shape[1])
+        for start in range(0, len(bids), step):
+            bucket, rank = bids[start : start + step] - int(one.first[0]), ranks[start : start + step]
+            (held,) = np.nonzero((bucket >= 0) & (bucket < len(one.codes)))
+            places = rank[held, None].astype(np.int64) * observed.shape[1] + one.codes[bucket[held]]
+            pairs += np.bincount(places.ravel(), minlength=observed.size)
+        observed += law.scale[one.size] * pairs.reshape(observed.shape)
+    return RecordSets(keys, observed, np.zeros_like(observed))
+
+
+# Model ----------------------------------------------------------------------------------------------------------------
+# Answers by a model of the release: sums of q_rv, the belief that record r has value v, over what a question selects.
+
+MODEL_FORMULA = (
+    "estimate = sum over the matching records r and values v of q_rv, the probability by the release's model that r "
+    "has v, given what its bucket lists"
+)
+MANY = 2**62  # records, of which those of a question are no share
+
+
+def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> exp.Query:
+    """Return the SQL statement that an answer needs."""
+    amount = query.measure.amount
+    holes: Holes = {
+        "records": query.join_lookups(temp_table(model.records)),
+        "record": column(model.record),
+        "values": table("privsql_values"),
+        "code": roles.by_sa.as_column("code"),
+        "weights": model.weights,
+        "groups": [column(f"g_{i}") for i in range(len(query.groups))],
+        "predicate": query.predicate or exp.true(),
+        "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.Literal.number(1),
+    }
+    return fill("query/modelled", holes | side_holes(query))
+
+
+def estimate_by_model(
+    db: Relations, query: CountQuery, roles: Roles, model: AttachedModel, bounds: list[Estimate], confidence: float
+) -> list[Estimate]:
+    """Return the answer's rows; ``bounds``: counts with the bounds that are certain, by group."""
+    if not bounds:
+        return []
+    groups, names = [one.group for one in bounds], [f"g_{i}" for i in range(len(query.groups))]
+    rows = db.arrow(model_statement(query, roles, model))
+    keys = rows.select(names).to_pylist() if names else [{}] * rows.num_rows
+    rank = {tuple(same_nan(key[name]) for name in names): at for at, key in enumerate(keys)}
+    order = np.array([rank.get(group, -1) for group in groups], dtype=np.intp)  # nothing is the last of all
+    sums = WeightedSums.read(rows, order)
+    if query.predicate is None:
+        members, scale = _count_members(db, query, groups), model.scale
+    else:  # which values count differs by record, so that no total is known
+        members, scale = sums.known, replace(model.scale, records=MANY)
+    least = np.array([[float(one.low or 0)] for one in bounds])
+    most = np.array([[float(one.high or 0)] for one in bounds])
+    error = scale.standard_error(members, sums.n, sums.nn, sums.nn, sums.nn)
+    level, counts = ConfidenceLevel(confidence), CountBounds(sums.n[:, None], error[:, None] ** 2, least, most)
+    if query.measure.amount is None:
+        return count_groups(groups, counts, level)
+    mean, covariance, variance = sums.measure_amounts(query.measure.kind)
+    spread = scale.standard_error(members, sums.n, sums.nn, covariance, variance) ** 2
+    figures = zip(groups, sums.bound_amounts(query, mean, spread, counts, level), sums.known, strict=True)
+    return [Estimate(group, *(row if known > 0 else query.measure.empty_figures)) for group, row, known in figures]
+
+
+def _count_members(db: Relations, query: CountQuery, groups: list[tuple[Any, ...]]) -> Floats:
+    """Return how many records meet the conditions on quasi-identifiers, whatever their values, by group (G,)."""
+    places = [at for at, group in enumerate(query.groups) if group.side == "qi"]
+    published = replace(
+        query, groups=tuple(query.groups[at] for at in places), terms={"qi": [], "sa": []}, measure=Measure()
+    )
+    rows = exact_answer(db, published, table("qit"))
+    sizes = {tuple(map(same_nan, one.group)): float(one.estimate or 0) for one in rows}
+    return np.array([sizes.get(tuple(group[at] for at in places), 0.0) for group in groups])
