@@ -53,7 +53,7 @@ from privsql.engine.sqlfiles import (
     temp_table,
 )
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, UsageError
-from privsql.mechanisms.bucketize.beliefs import list_values, size_of_bucket
+from privsql.mechanisms.bucketize.beliefs import size_of_bucket
 from privsql.mechanisms.bucketize.estimator import FakeValueChannel, make_channel, make_linear_estimator
 from privsql.mechanisms.bucketize.layout import BucketRuns, runs_from_entries
 from privsql.mechanisms.bucketize.parameters import BucketizeFacts
@@ -107,7 +107,17 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _expected_records(self) -> pa.Table:
-        return expected_records(read_lists(self._db, self._roles, self._facts), self._fake_value_channel)
+        """Return how many records of a bucket have each value that it lists, on average over what may be fake.
+
+        By the law of the fakes, moved so that a bucket's values add up to its size and none has more records than
+        places: then estimates lie within their bounds, and those of groups add up.
+        """
+        law, lists, moved = self._fake_value_channel, read_lists(self._db, self._roles, self._facts), []
+        for one in lists.classes:
+            near, total = one.size * law.scale[one.size] * law.ratio[one.codes], np.full(len(one.codes), one.size * 1.0)
+            moved.append(project_within(near, total, np.ones_like(near), np.ones(near.shape[1])).ravel())
+        bids, codes = (part.astype(np.int32) for part in lists.listed_pairs)
+        return pa.table({"bid": bids, "code": codes, "expected": np.concatenate(moved)})
 
     @cached_property
     def _linear_estimator(self) -> LinearEstimator | None:
@@ -176,20 +186,36 @@ class BucketizedAnswers(answer.Answers):
         return "a release with groups of values" if self._manifest.parameters.get("groups") else None
 
     def _bound_counts(self, query: CountQuery) -> list[Estimate]:
-        """Return counts by the papers' formula with the bounds that are certain."""
+        """Return counts by the papers' formula with bounds that are certain, one per group that can be non-empty."""
         if self._facts.fake_values:
             self._db.register_arrow("expected", self._expected_records)
-        return estimate_baseline(self._db, query, self._roles, self._facts)
+        groups: dict[tuple[Any, ...], tuple[Fraction, int, int]] = {}
+        rows = self._db.rows(baseline_statement(query, self._roles, self._facts))
+        for size, *group, pairs, certain, possible in rows:
+            key = tuple(map(same_nan, group))
+            estimate, low, high = groups.get(key, (Fraction(0), 0, 0))
+            groups[key] = estimate + Fraction(pairs) / int(size), low + int(certain), high + int(possible)
+        if not groups and not query.groups:
+            return [exact_estimate((), 0.0)]
+        return [
+            Estimate(group, min(max(float(estimate), low), high), 0.0 if low == high else None, float(low), float(high))
+            for group, (estimate, low, high) in groups.items()  # but for rounding it is within its bounds
+        ]
 
 
 # Lists of buckets -----------------------------------------------------------------------------------------------------
+
+
+def list_values(roles: Roles) -> exp.Subquery:
+    """Return (code, s0..) of the values of an open release."""
+    return exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values")).subquery()
 
 
 def query_lists(roles: Roles) -> exp.Query:
     """Return (bid, code, n) of ST of an open release."""
     holes: Holes = {
         "st": exp.select(*roles.by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
-        "values": list_values(roles, table("privsql_values")),
+        "values": list_values(roles),
         "same_value": same_columns("st", "v", roles.sa_keys),
     }
     return fill("verify/bucket_values", holes)
@@ -213,7 +239,7 @@ def read_release_arrays(db: Relations, roles: Roles, database: str) -> ReleaseAr
     columns, bid = comparable_columns(roles), roles.by_qi.as_column("bid")
     placed = fill("query/placed", {"qit": table("qit"), "bid": bid, "columns": columns, "filter": exp.true()})
     labels = exp.select(*(exp.cast(item, "VARCHAR") for item in roles.sa_columns()))
-    labels = labels.from_(list_values(roles, table("privsql_values"))).order_by("code")
+    labels = labels.from_(list_values(roles)).order_by("code")
     lists = query_lists(roles).order_by("bid", "code")
     rows, listed = (db.arrow(qualify_tables(query, database)) for query in (placed, lists))
     bids, bucket = np.unique(rows["bid"].to_numpy(), return_inverse=True)
@@ -267,7 +293,7 @@ def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> e
 
 
 def _with_expected(roles: Roles) -> exp.Subquery:
-    """ST with the relation of ``expected_records`` beside it."""
+    """ST with relation ``expected`` beside it."""
     sa_names, names = roles.by_sa, [field.name for field in roles.sensitive]
     listed = exp.Column(this=exp.Star(), table=exp.to_identifier("l"))
     joined = exp.select(listed, alias_as(column("expected", "e"), EXPECTED)).from_(table("st").as_("l"))
@@ -276,35 +302,6 @@ def _with_expected(roles: Roles) -> exp.Subquery:
         sa_names.as_column("bid", "l").eq(column("bid", "e")), sa_names.as_column("code", "v").eq(column("code", "e"))
     )
     return joined.join(temp_table("expected").as_("e"), on=met).subquery()
-
-
-def estimate_baseline(db: Relations, query: CountQuery, roles: Roles, facts: BucketFacts) -> list[Estimate]:
-    """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
-    groups: dict[tuple[Any, ...], tuple[Fraction, int, int]] = {}
-    for size, *group, pairs, certain, possible in db.rows(baseline_statement(query, roles, facts)):
-        key = tuple(map(same_nan, group))
-        estimate, low, high = groups.get(key, (Fraction(0), 0, 0))
-        groups[key] = estimate + Fraction(pairs) / int(size), low + int(certain), high + int(possible)
-    if not groups and not query.groups:
-        return [exact_estimate((), 0.0)]
-    return [
-        Estimate(group, min(max(float(estimate), low), high), 0.0 if low == high else None, float(low), float(high))
-        for group, (estimate, low, high) in groups.items()  # but for rounding it is within its bounds
-    ]
-
-
-def expected_records(lists: BucketRuns, law: FakeValueChannel) -> pa.Table:
-    """Return how many records of a bucket have each value that it lists, on average over what may be fake.
-
-    By the law of the fakes, moved so that a bucket's values add up to its size and none has more records than places:
-    then estimates lie within their bounds, and those of groups add up.
-    """
-    moved = []
-    for one in lists.classes:
-        near, total = one.size * law.scale[one.size] * law.ratio[one.codes], np.full(len(one.codes), float(one.size))
-        moved.append(project_within(near, total, np.ones_like(near), np.ones(near.shape[1])).ravel())
-    bids, codes = (part.astype(np.int32) for part in lists.listed_pairs)
-    return pa.table({"bid": bids, "code": codes, "expected": np.concatenate(moved)})
 
 
 # Sums over records ----------------------------------------------------------------------------------------------------
@@ -324,7 +321,7 @@ def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> ex
         "qit": query.join_lookups(table("qit")),
         "bid": roles.by_qi.as_column("bid"),
         "st": exp.select(*sa_names.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
-        "values": list_values(roles, table("privsql_values")),
+        "values": list_values(roles),
         "terms": select_terms(query, "qi"),
         "keys": [expression for _, expression in group_terms(query, "qi")],
         "filter": all_of(query.filters["qi"]),

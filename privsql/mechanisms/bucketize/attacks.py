@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from privsql.attacks.suite import Adversary, AttackContext
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Holes, any_of, column, fill, same_columns, table, temp_table
 from privsql.errors import GuaranteeError
-from privsql.mechanisms.bucketize.beliefs import GroupBound, some_buckets, stated_bounds
+from privsql.mechanisms.bucketize.beliefs import GroupBound, stated_bounds
 from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs
 from privsql.mechanisms.bucketize.layout import split_by_block
 from privsql.mechanisms.bucketize.model import floor_thresholds, incidence_matrix
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # The adversaries' view ------------------------------------------------------------------------------------------------
 
 TINY = 1e-30  # no division by 0
+GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of numbers evenly
 
 
 class BucketAttackView(AttackView):
@@ -81,7 +83,8 @@ class BucketAttackView(AttackView):
         if layout == "round-robin":  # neighbours are alike: every k-th bucket
             return exp.EQ(this=exp.Mod(this=part, expression=number(round(1 / share))), expression=number(0))
         if layout != "largest-first":  # whose bucket numbers are exchangeable within a size
-            return some_buckets(share, part)
+            turned = exp.paren(exp.Mul(this=exp.cast(part, "BIGINT"), expression=number(GOLDEN)))
+            return exp.LT(this=exp.Mod(this=turned, expression=number(TURN)), expression=number(ceil(share * TURN)))
         setting = [number for _, number in self._facts.sizes]
         firsts = np.cumsum(setting) - setting
         ranges = [(int(a), int(a + np.ceil(b * share)) - 1) for a, b in zip(firsts, setting, strict=True)]

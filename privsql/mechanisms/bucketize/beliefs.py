@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, lcm
+from math import lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 
-GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of numbers evenly
 TABLES = {
     "qit": ReleaseTable((QUASI, "bid INTEGER")),
     "st": ReleaseTable(("bid INTEGER", SENSITIVE, "count INTEGER")),
@@ -98,15 +97,6 @@ def size_of_bucket(sizes: Sequence[tuple[int, int]], bid: exp.Expr) -> exp.Expr:
     return case.else_(last) if len(sizes) > 1 else exp.cast(last, "INTEGER")
 
 
-def some_buckets(share: float, bid: exp.Expr) -> exp.Expr:
-    """About a share of the buckets, the same ones every time; numbers that follow each other are spread evenly."""
-    if share >= 1:
-        return exp.true()
-    turned = exp.paren(exp.Mul(this=exp.cast(bid, "BIGINT"), expression=exp.Literal.number(GOLDEN)))
-    part = exp.Mod(this=turned, expression=exp.Literal.number(TURN))
-    return exp.LT(this=part, expression=exp.Literal.number(ceil(share * TURN)))
-
-
 # Certain values -------------------------------------------------------------------------------------------------------
 # Values that a release makes certain (belief 1), which its publisher must have allowed.
 #
@@ -127,52 +117,6 @@ def allowed_values(params: Bucketize, labels: Sequence[str], thresholds: Sequenc
         return None
     ones = (code for code, value in enumerate(thresholds) if value == 1)
     return [code for code in ones if threshold.query is not None or threshold.values.get(labels[code]) == 1]
-
-
-def list_held(st: exp.Expr, roles: Roles) -> dict[str, exp.Query]:
-    """Return (bid, s_k, held) by sensitive column of ``st`` (bid, s0.., count): values of a bucket that agree in it."""
-    if len(roles.sensitive) > 1:
-        return {key: fill("bucketize/held", {"st": st, "sa": [column(key)]}) for key in roles.sa_keys}
-    listed = exp.select("bid", *roles.sa_columns(), alias_as(column("count"), "held")).from_(st)
-    return {roles.sa_keys[0]: listed}
-
-
-def count_certain(
-    db: Relations, tables: tuple[exp.Table, exp.Expr], facts: BucketFacts, roles: Roles, excused: Sequence[int]
-) -> dict[str, int]:
-    """Return by value, of how many records it is certain; ``tables``: ST and (code, s0..), ``excused``: codes that may.
-
-    Values of several sensitive columns stand behind the column's name.
-    """
-    st, values = tables
-    db.register_arrow("c_excused", pa.table({"code": np.array(excused, dtype=np.int32)}))
-    filled: Holes = {
-        "st": st,
-        "values": values,
-        "excused": temp_table("c_excused"),
-        "same_value": same_columns("st", "v", roles.sa_keys),
-        "size": size_of_bucket(facts.sizes, column("bid", "st")),
-    }
-    db.create_table("c_filled", fill("bucketize/filled", filled))
-    certain = {}
-    for (key, held), each_field in zip(list_held(st, roles).items(), roles.sensitive, strict=True):
-        holes: Holes = {
-            "held": held.subquery(),
-            "filled": temp_table("c_filled"),
-            "key": column(key, "h"),
-            "label": exp.cast(column(key, "h"), "VARCHAR"),
-            "size": size_of_bucket(facts.sizes, column("bid", "h")),
-        }
-        for value, records in sorted(db.rows(fill("bucketize/certain", holes)), key=str):
-            name = label_value([value]) if len(roles.sensitive) == 1 else f"{each_field.name}: {label_value([value])}"
-            certain[name] = int(records)
-    db.drop("c_excused", "c_filled")
-    return certain
-
-
-def list_values(roles: Roles, rows: exp.Table) -> exp.Expr:
-    """Return (code, s0..) of a release's values."""
-    return exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(rows).subquery()
 
 
 def refuse_certainty(certain: Mapping[str, int]) -> None:
@@ -347,60 +291,95 @@ def state_beliefs(
     return BeliefFacts(highest_belief=highest, certain=certain)
 
 
-def measure_beliefs(db: Relations, st: exp.Table, values: exp.Table, facts: BucketFacts, roles: Roles) -> BeliefFacts:
-    """Return what the sensitive table ``st`` (bid, s0.., count) of a release says; ``values`` (code, s0..)."""
-    size, columns, parts = size_of_bucket(facts.sizes, column("bid", "h")), {}, []
-    for (key, query), sensitive_field in zip(list_held(st, roles).items(), roles.sensitive, strict=True):
-        held: exp.Expr = query.subquery()
-        if len(roles.sensitive) > 1:  # what is grouped is read more than once
-            db.create_table(f"held_{key}", query)
-            held = temp_table(f"held_{key}")
-        peaks = _read_peaks(db, held, size)
-        sure = _count_sure(peaks)
-        columns[sensitive_field.name] = find_highest(db, held, column(key, "h"), size), sure
-        parts.append(exp.select("bid", "held").from_(held))
-    if len(parts) > 1:
-        peaks = _read_peaks(db, exp.select("bid", alias_as(column("count"), "held")).from_(st).subquery(), size)
-        sure = _count_sure(_read_peaks(db, exp.union(*parts, distinct=False).subquery(), size))
-    overall = max(_bucket_share(records, most) for records, most, _ in peaks)
-    db.drop(*(f"held_{key}" for key in roles.sa_keys))
-    bounded: dict[str, Fraction] = {}
-    for one, most in zip(stated_bounds(facts), measure_group_beliefs(db, st, values, facts, roles), strict=True):
-        bounded[one.name] = max(bounded.get(one.name, most), most)  # NULL and a text may be called the same
-    return state_beliefs(overall, sure, columns, bounded)
+@dataclass(frozen=True)
+class SensitiveTable:
+    """ST of a release (bid, s0.., count) and its ``values`` (code, s0..); ``facts`` state the setting and bounds."""
 
+    db: Relations
+    roles: Roles
+    facts: BucketFacts
+    st: exp.Table
+    values: exp.Table
 
-def measure_group_beliefs(
-    db: Relations, st: exp.Table, values: exp.Table, facts: BucketFacts, roles: Roles
-) -> list[Fraction]:
-    """The highest belief in every set of values with a bound, in the order of ``facts``."""
-    stated = stated_bounds(facts)
-    if not stated:
-        return []
-    numbers = np.repeat(np.arange(len(stated)), [len(one.members) for one in stated])
-    codes = np.array([code for one in stated for code in one.members], dtype=np.int64)
-    db.register_arrow("sets", pa.table({"bound": numbers, "code": codes}))
-    holes: Holes = {"st": st, "values": values, "members": temp_table("sets")}
-    held = fill("bucketize/together", holes | {"same_value": same_columns("st", "v", roles.sa_keys)}).subquery()
-    highest = find_highest(db, held, column("bound", "h"), size_of_bucket(facts.sizes, column("bid", "h")))
-    db.drop("sets")
-    return [highest.get(str(bound), Fraction(0)) for bound in range(len(stated))]
+    def size_of(self, alias: str) -> exp.Expr:
+        """Return |g| by the number of a bucket, ``bid`` of a relation."""
+        return size_of_bucket(self.facts.sizes, column("bid", alias))
 
+    def list_held(self) -> dict[str, exp.Query]:
+        """Return (bid, s_k, held) by sensitive column: how many values of a bucket agree in it."""
+        if len(self.roles.sensitive) > 1:
+            return {key: fill("bucketize/held", {"st": self.st, "sa": [column(key)]}) for key in self.roles.sa_keys}
+        listed = exp.select("bid", *self.roles.sa_columns(), alias_as(column("count"), "held")).from_(self.st)
+        return {self.roles.sa_keys[0]: listed}
 
-def find_highest(db: Relations, held: exp.Expr, key: exp.Expr, size: exp.Expr) -> dict[str, Fraction]:
-    """The highest belief in every value of a column, by its text."""
-    holes: Holes = {"held": held, "key": key, "label": exp.cast(key, "VARCHAR"), "size": size}
-    beliefs: dict[str, Fraction] = {}
-    for value, records, most in sorted(db.rows(fill("bucketize/highest", holes)), key=str):
-        value_text = "NULL" if value is None else str(value)
-        beliefs[value_text] = max(beliefs.get(value_text, Fraction(0)), _bucket_share(records, most))
-    return beliefs
+    def measure_beliefs(self) -> BeliefFacts:
+        """Return how far beliefs go."""
+        columns, parts = {}, []
+        for (key, query), sensitive_field in zip(self.list_held().items(), self.roles.sensitive, strict=True):
+            held: exp.Expr = query.subquery()
+            if len(self.roles.sensitive) > 1:  # what is grouped is read more than once
+                self.db.create_table(f"held_{key}", query)
+                held = temp_table(f"held_{key}")
+            peaks = self._read_peaks(held)
+            sure = _count_sure(peaks)
+            columns[sensitive_field.name] = self.find_highest(held, column(key, "h")), sure
+            parts.append(exp.select("bid", "held").from_(held))
+        if len(parts) > 1:
+            peaks = self._read_peaks(exp.select("bid", alias_as(column("count"), "held")).from_(self.st).subquery())
+            sure = _count_sure(self._read_peaks(exp.union(*parts, distinct=False).subquery()))
+        overall = max(_bucket_share(size, most) for size, most, _ in peaks)
+        self.db.drop(*(f"held_{key}" for key in self.roles.sa_keys))
+        bounded: dict[str, Fraction] = {}
+        for one, most in self.measure_bounds():
+            bounded[one.name] = max(bounded.get(one.name, most), most)  # NULL and a text may be called the same
+        return state_beliefs(overall, sure, columns, bounded)
 
+    def measure_bounds(self) -> list[tuple[GroupBound, Fraction]]:
+        """Return every set of values with a bound, and the highest belief in it."""
+        stated = stated_bounds(self.facts)
+        if not stated:
+            return []
+        numbers = np.repeat(np.arange(len(stated)), [len(one.members) for one in stated])
+        codes = np.array([code for one in stated for code in one.members], dtype=np.int64)
+        self.db.register_arrow("sets", pa.table({"bound": numbers, "code": codes}))
+        holes: Holes = {"st": self.st, "values": self.values, "members": temp_table("sets")}
+        holes["same_value"] = same_columns("st", "v", self.roles.sa_keys)
+        highest = self.find_highest(fill("bucketize/together", holes).subquery(), column("bound", "h"))
+        self.db.drop("sets")
+        return [(one, highest.get(str(bound), Fraction(0))) for bound, one in enumerate(stated)]
 
-def _read_peaks(db: Relations, held: exp.Expr, size: exp.Expr) -> list[tuple[int, int, int]]:
-    """(size, most, buckets)."""
-    rows = db.rows(fill("bucketize/peaks", {"held": held, "size": size}))
-    return [(int(records), int(most), int(buckets)) for records, most, buckets in rows]
+    def find_highest(self, held: exp.Expr, key: exp.Expr) -> dict[str, Fraction]:
+        """The highest belief in every value of a column of ``held``, by its text."""
+        holes: Holes = {"held": held, "key": key, "label": exp.cast(key, "VARCHAR"), "size": self.size_of("h")}
+        highest: dict[str, Fraction] = {}
+        for value, size, most in sorted(self.db.rows(fill("bucketize/highest", holes)), key=str):
+            text = "NULL" if value is None else str(value)
+            highest[text] = max(highest.get(text, Fraction(0)), _bucket_share(size, most))
+        return highest
+
+    def _read_peaks(self, held: exp.Expr) -> list[tuple[int, int, int]]:
+        """(size, most, buckets)."""
+        rows = self.db.rows(fill("bucketize/peaks", {"held": held, "size": self.size_of("h")}))
+        return [(int(size), int(most), int(buckets)) for size, most, buckets in rows]
+
+    def count_certain(self, excused: Sequence[int]) -> dict[str, int]:
+        """Return by value, of how many records it is certain; ``excused``: codes of values that may be.
+
+        Values of several sensitive columns stand behind the column's name.
+        """
+        self.db.register_arrow("c_excused", pa.table({"code": np.array(excused, dtype=np.int32)}))
+        holes: Holes = {"st": self.st, "values": self.values, "excused": temp_table("c_excused")}
+        holes |= {"same_value": same_columns("st", "v", self.roles.sa_keys), "size": self.size_of("st")}
+        self.db.create_table("c_filled", fill("bucketize/filled", holes))
+        certain = {}
+        for (key, held), each_field in zip(self.list_held().items(), self.roles.sensitive, strict=True):
+            holes = {"held": held.subquery(), "filled": temp_table("c_filled"), "size": self.size_of("h")}
+            holes |= {"key": column(key, "h"), "label": exp.cast(column(key, "h"), "VARCHAR")}
+            prefix = "" if len(self.roles.sensitive) == 1 else f"{each_field.name}: "
+            for value, records in sorted(self.db.rows(fill("bucketize/certain", holes)), key=str):
+                certain[f"{prefix}{label_value([value])}"] = int(records)
+        self.db.drop("c_excused", "c_filled")
+        return certain
 
 
 def _bucket_share(size: int, most: int) -> Fraction:

@@ -20,10 +20,10 @@ from privsql.mechanisms.bucketize.beliefs import (
     Entries,
     GroupBound,
     SensitiveColumn,
+    SensitiveTable,
     compute_bounds,
     compute_thresholds,
     make_bounds,
-    measure_group_beliefs,
     read_values,
     scale_chances,
     size_of_bucket,
@@ -66,13 +66,16 @@ def group_checks(release: BucketRelease) -> list[Check]:
     ]
 
 
+def list_sensitive(release: BucketRelease) -> SensitiveTable:
+    """Return ST and its values, as the checks see them."""
+    return SensitiveTable(release.db, release.roles, release.facts, release.view("st"), release.view("values"))
+
+
 def promise_group_bounds(release: BucketRelease) -> list[VerifiedBound]:
     """Return every bound, and the largest share of a bucket that its values have."""
-    facts, roles = release.facts, release.roles
-    highest = measure_group_beliefs(release.db, release.view("st"), release.view("values"), facts, roles)
     return [
         VerifiedBound(one.name, fraction_text(one.threshold), fraction_text(most))
-        for one, most in zip(stated_bounds(facts), highest, strict=True)
+        for one, most in list_sensitive(release).measure_bounds()
     ]
 
 
@@ -423,9 +426,7 @@ def source_checks(release: BucketRelease, source: Records, params: Bucketize) ->
 def _joint_check(release: BucketRelease, source: Records, params: Bucketize) -> Check:
     """Return the check that the source's records can lie in these buckets, quasi-identifiers and values together."""
     left_out = params.excess == "suppress"
-    once = cache(
-        partial(compare_jointly, release.db, release.manifest, source, fakes=params.fake_values, left_out=left_out)
-    )
+    once = cache(partial(compare_jointly, release, source, fakes=params.fake_values, left_out=left_out))
     name = "the buckets can have come from the source's records, quasi-identifiers and values together"
     return Check(name, lambda: once()[0], lambda: once()[1])
 
@@ -461,8 +462,7 @@ def _unallowed_certain(release: BucketRelease) -> list[str]:
     excused = beliefs.allowed_values(release.params, [name for name, *_ in rows], shares)
     if excused is None:
         return []
-    tables = release.view("st"), release.view("values")
-    certain = beliefs.count_certain(release.db, tables, release.facts, release.roles, excused)
+    certain = list_sensitive(release).count_certain(excused)
     return [f"{name}: certain for {records} records" for name, records in certain.items()]
 
 

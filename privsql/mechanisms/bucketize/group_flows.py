@@ -219,30 +219,24 @@ def allocate_crossing(problem: BucketProblem, setting: Setting) -> Flow:
 # splits.) Buckets beyond a power of two are parted by a circulation (``crossing.Pair.share``).
 
 
-@dataclass(frozen=True)
-class BucketSlots:
-    """A value and a bucket for every record of a size class (n,), in no order that means anything."""
-
-    values: Ints
-    buckets: Ints
-
-
-def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) -> BucketSlots:
-    """``records`` (m,) dealt evenly to ``buckets`` in both families."""
+def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) -> tuple[Ints, Ints]:
+    """``records`` (m,) dealt evenly to ``buckets`` in both families: value and bucket of each, in no order that means
+    anything.
+    """
     left, values, bids, start = records.copy(), [], [], 0
     while start < buckets:
         width = 1 << ((buckets - start).bit_length() - 1)
         share = pair.share_records(left, width, buckets - start)
         left = left - share
-        assigned = _halve_records(share, width, (pair.first, pair.second), noise)
-        values.append(assigned.values)
-        bids.append(start + assigned.buckets)
+        shared, places = _halve_records(share, width, (pair.first, pair.second), noise)
+        values.append(shared)
+        bids.append(start + places)
         start += width
-    return BucketSlots(np.concatenate(values), np.concatenate(bids))
+    return np.concatenate(values), np.concatenate(bids)
 
 
-def _halve_records(records: Ints, width: int, trees: Sequence[GroupTree], noise: Shuffler) -> BucketSlots:
-    """``records`` (m,) dealt evenly to ``width`` buckets, a power of two."""
+def _halve_records(records: Ints, width: int, trees: Sequence[GroupTree], noise: Shuffler) -> tuple[Ints, Ints]:
+    """``records`` (m,) dealt evenly to ``width`` buckets, a power of two: value and bucket of each."""
     values = np.flatnonzero(records)
     parts, counts = np.zeros_like(values), records[values]
     while width > 1:
@@ -254,7 +248,7 @@ def _halve_records(records: Ints, width: int, trees: Sequence[GroupTree], noise:
         parts = np.stack([2 * parts, 2 * parts + 1])[some]
         values, counts = np.broadcast_to(values, halves.shape)[some], halves[some]
         width //= 2
-    return BucketSlots(np.repeat(values, counts), np.repeat(parts, counts))
+    return np.repeat(values, counts), np.repeat(parts, counts)
 
 
 def _split_partners(parts: Ints, values: Ints, trees: Sequence[GroupTree], noise: Shuffler) -> Ints:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,16 +28,18 @@ import scipy
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.engine.files import label_value
-from privsql.engine.sqlfiles import Holes, Roles, column, fill, same_columns, temp_table
+from privsql.engine.sqlfiles import Holes, fill, temp_table
 from privsql.model.packing import BATCH, count_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from privsql.engine.database import Relations
-    from privsql.model.manifest import Manifest
+    from privsql.engine.sqlfiles import Hole
+    from privsql.model.manifest import CheckedRelease
     from privsql.model.records import Records
+
+    Release = CheckedRelease[Any, Any]
 
 Ints = NDArray[np.int64]
 
@@ -96,14 +98,10 @@ class MarginSums:
         return np.bincount(self.place, y, minlength=len(self.least)).astype(np.int64)
 
 
-def compare_jointly(
-    db: Relations, manifest: Manifest, source: Records, *, fakes: int, left_out: bool
-) -> tuple[list[str], str]:
-    """Compare the relations that the checks have named with the source's records: sums that can't be, and in words what
-    was compared.
-    """
-    rows, known, records = _count_margins(db, manifest, source, fakes=fakes, left_out=left_out)
-    met = _find_meetings(db, rows)
+def compare_jointly(release: Release, source: Records, *, fakes: int, left_out: bool) -> tuple[list[str], str]:
+    """Compare a release with the source's records: sums that can't be, and in words what was compared."""
+    rows, known, records = _count_margins(release, source, fakes=fakes, left_out=left_out)
+    met = _find_meetings(release.db, rows)
     sums = {name: MarginSums(met[name].to_numpy().astype(np.int64), one.least, one.most) for name, one in rows.items()}
     bounds = tighten_bounds(sums)
     known += int(bounds.low[rows["own"].first[sums["own"].place] != FAKES].sum())
@@ -111,9 +109,7 @@ def compare_jointly(
     sentence = f"{known:,} of {records:,} records have one possible place; {bounds.left:,} choices are open ({how})"
     if (rows["own"].first == TOGETHER).any():
         sentence += "; the most frequent quasi-identifiers counted as one"
-    texts = [exp.cast(item, "VARCHAR") for item in manifest.roles.sa_columns()]
-    values = db.rows(exp.select(*texts).from_(temp_table("v_values")).order_by(column("code")))
-    return _explain_wrong(rows, bounds.wrong, list(map(label_value, values))), sentence
+    return _explain_wrong(rows, bounds.wrong, [name for name, *_ in release.list_values()]), sentence
 
 
 # The three kinds of sums ---
@@ -172,11 +168,10 @@ def take_known(listed: MarginRows, known: Ints) -> MarginRows | None:
     return rest.choose_rows(rest.most > 0)
 
 
-def _read_listed(db: Relations, roles: Roles) -> MarginRows:
+def _read_listed(release: Release) -> MarginRows:
     """Read the buckets and values of ST in their order, a batch at a time."""
-    holes: Holes = {"st": temp_table("v_st"), "values": temp_table("v_values")}
-    holes["same_value"] = same_columns("st", "v", roles.sa_keys)
-    with db.stream_batches(fill("verify/bucket_values", holes), BATCH) as batches:
+    listed = release.fill_query("verify/bucket_values", same_value="st v")
+    with release.db.stream_batches(listed, BATCH) as batches:
         parts = [[numbers.to_numpy().astype(np.int64) for numbers in batch.columns] for batch in batches]
     bid, code, n = map(np.concatenate, zip([NO_ROWS.first] * 3, *parts, strict=True))
     keys = join_numbers(bid, code)
@@ -185,30 +180,30 @@ def _read_listed(db: Relations, roles: Roles) -> MarginRows:
 
 
 def _count_margins(
-    db: Relations, manifest: Manifest, source: Records, *, fakes: int, left_out: bool
+    release: Release, source: Records, *, fakes: int, left_out: bool
 ) -> tuple[dict[str, MarginRows], int, int]:
     """Count the sums of the records whose place is not known, and how many records there are of others, and in all.
 
     Known is where the sums leave one place, unless these places contradict a sum.
     """
-    stated = _read_listed(db, manifest.roles)
+    stated = _read_listed(release)
     for place in (True, False):
-        sums = SourceSums.collect(_read_parts(db, manifest.roles, source), place=place, left_out=left_out)
+        sums = SourceSums.collect(_read_parts(release, source), place=place, left_out=left_out)
         due, fake = _add_fakes_and_left_out(stated, sums.had, fakes=fakes, left_out=left_out)
         listed = take_known(due, sums.known) if place else due
         if listed is not None:
             break
-    own, lying = _join_frequent(sums.own, sums.lying, max(map(int, manifest.facts["setting"])))
+    own, lying = _join_frequent(sums.own, sums.lying, max(map(int, release.manifest.facts["setting"])))
     rows = {"own": MarginRows.join((own, fake[0])), "lying": MarginRows.join((lying, fake[1])), "listed": listed or due}
     return rows, len(sums.known), int(sums.had.sum())
 
 
-def _read_parts(db: Relations, roles: Roles, source: Records) -> Iterator[tuple[MarginRows, MarginRows]]:
+def _read_parts(release: Release, source: Records) -> Iterator[tuple[MarginRows, MarginRows]]:
     """Yield (q, x) and (q, g) of some q at a time, numbered from 0: among integers, where these hold them."""
-    rows = exp.select(*roles.qi_columns(), "bid").from_(temp_table("v_qit"))
-    lying = source.packed.pair_rows(db, rows) if source.packed is not None else None
+    rows = exp.select(*release.roles.qi_columns(), "bid").from_(release.view("qit"))
+    lying = source.packed.pair_rows(release.db, rows) if source.packed is not None else None
     if source.packed is None or lying is None:
-        yield _count_in_sql(db, roles, source)
+        yield _count_in_sql(release, source)
         return
     own, room = source.packed.pair_values(), source.packed.room
     ends = np.unique(own[AT_ONCE::AT_ONCE] >> np.uint64(room)) << np.uint64(room)
@@ -221,23 +216,19 @@ def _read_parts(db: Relations, roles: Roles, source: Records) -> Iterator[tuple[
         yield MarginRows(np.cumsum(is_first) - 1, code, n, n), MarginRows(at, bid, m, m).choose_rows(is_known)
 
 
-def _count_in_sql(db: Relations, roles: Roles, source: Records) -> tuple[MarginRows, MarginRows]:
+def _count_in_sql(release: Release, source: Records) -> tuple[MarginRows, MarginRows]:
     """Count (q, x) and (q, g) of any columns."""
     source.sort_records()
-    records, kinds = temp_table("records"), temp_table("j_kinds")
-    db.create_table("j_kinds", fill("verify/combinations", {"records": records, "qi": roles.qi_columns()}))
-    source_holes: Holes = {
-        "records": records,
-        "combinations": kinds,
-        "values": temp_table("v_values"),
-        "same_qi": same_columns("r", "k", roles.qi_keys),
-        "same_value": same_columns("r", "v", roles.sa_keys),
-    }
-    lying: Holes = {"qit": temp_table("v_qit"), "combinations": kinds, "same_qi": same_columns("q", "k", roles.qi_keys)}
-    own = _read_margin(db, fill("verify/combination_values", source_holes))
-    counted = own, _read_margin(db, fill("verify/combination_buckets", lying))
-    db.drop("j_kinds")
-    return counted
+    reads: dict[str, Hole] = {"records": temp_table("records"), "combinations": temp_table("j_kinds")}
+    release.db.create_table("j_kinds", release.fill_query("verify/combinations", records=reads["records"]))
+    own = release.fill_query("verify/combination_values", **reads, same_qi="r k", same_value="r v")
+    lying = release.fill_query("verify/combination_buckets", combinations=reads["combinations"], same_qi="q k")
+    counted = []
+    for query in (own, lying):
+        first, second, n = (numbers.to_numpy().astype(np.int64) for numbers in release.db.arrow(query).columns)
+        counted.append(MarginRows(first, second, n, n))
+    release.db.drop("j_kinds")
+    return counted[0], counted[1]
 
 
 def _join_frequent(by_value: MarginRows, by_bucket: MarginRows, size: int) -> tuple[MarginRows, MarginRows]:
@@ -277,11 +268,6 @@ def _place_single(by_value: MarginRows, by_bucket: MarginRows) -> tuple[Ints, ND
     )
     keys = join_numbers(here.second, value[here.first]), join_numbers(bucket[there.first], there.second)
     return np.repeat(np.concatenate(keys), np.concatenate((here.least, there.least))), ~single
-
-
-def _read_margin(db: Relations, query: exp.Query) -> MarginRows:
-    first, second, n = (numbers.to_numpy().astype(np.int64) for numbers in db.arrow(query).columns)
-    return MarginRows(first, second, n, n)
 
 
 def _find_meetings(db: Relations, rows: dict[str, MarginRows]) -> pa.Table:

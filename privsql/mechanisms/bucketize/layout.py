@@ -545,9 +545,9 @@ def _lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
     """Lay out a plan whose bounded sets cross each other."""
     values, bids, base = [], [], 0
     for j, buckets in enumerate(plan.setting.buckets):
-        assigned = assign_across(plan.allocation[:, j], buckets, pair, noise)
-        values.append(assigned.values)
-        bids.append(assigned.buckets + base)
+        dealt, places = assign_across(plan.allocation[:, j], buckets, pair, noise)
+        values.append(dealt)
+        bids.append(places + base)
         base += buckets
     order = np.argsort(np.concatenate(values), kind="stable")
     return place_singly(np.concatenate(bids)[order], plan.allocation.sum(axis=1))

@@ -13,11 +13,18 @@ from privsql.attacks import adversaries
 from privsql.attacks.suite import AttackContext, Suite
 from privsql.engine.sqlfiles import alias_as, column
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize import attacks, beliefs
+from privsql.mechanisms.bucketize import attacks
 from privsql.mechanisms.bucketize.answers import BucketizedAnswers
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
 from privsql.mechanisms.bucketize.beliefs import TABLES, make_views
-from privsql.mechanisms.bucketize.checks import SQL, long_checks, make_checks, promise_group_bounds, source_checks
+from privsql.mechanisms.bucketize.checks import (
+    SQL,
+    list_sensitive,
+    long_checks,
+    make_checks,
+    promise_group_bounds,
+    source_checks,
+)
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts
 from privsql.mechanisms.bucketize.preview import (
@@ -87,17 +94,15 @@ def describe_structure(_: Relations, manifest: Manifest) -> list[Structure]:
 
 def measure_release(release: CheckedRelease[Bucketize, BucketizeFacts]) -> BeliefFacts:
     """Return how far beliefs go, from ST, and what gets through."""
-    facts, st, values = release.facts, release.view("st"), release.view("values")
-    measured = beliefs.measure_beliefs(release.db, st, values, facts, release.roles)
-    return BeliefFacts.join_parts(measured, channel_facts(make_channel(release.read_view("channel"), facts).channel))
+    channel = make_channel(release.read_view("channel"), release.facts).channel
+    return BeliefFacts.join_parts(list_sensitive(release).measure_beliefs(), channel_facts(channel))
 
 
 def list_bounds(release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[VerifiedBound]:
     """Return every group's bound, then every value's threshold, and the largest share of a bucket that has it."""
     listed = release.fill_query("verify/bucket_values", st=release.view("kinds"), same_value="st v").subquery()
     held = exp.select("bid", "code", alias_as(column("n"), "held")).from_(listed).subquery()
-    size = beliefs.size_of_bucket(release.facts.sizes, column("bid", "h"))
-    most = beliefs.find_highest(release.db, held, column("code", "h"), size)
+    most = list_sensitive(release).find_highest(held, column("code", "h"))
     rows, hidden = release.list_values("numerator", "denominator", "records"), release.facts.fake_values
     promised = [
         VerifiedBound(

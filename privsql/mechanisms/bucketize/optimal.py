@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache
-from math import ceil, gcd, lcm
+from math import ceil, lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -402,23 +401,17 @@ def make_gammas(problem: BucketProblem) -> Gammas:
     """
     sizes, n = problem.sizes, problem.records
     first, second = np.triu_indices(len(sizes), 1)
-    divisor, inverse = _gcd_inverses(tuple(sizes.tolist()))
-    d1, d2 = sizes[second] // divisor, sizes[first] // divisor
+    small, large = sizes[first], sizes[second]
+    divisor = np.gcd(small, large)
+    d1, d2 = large // divisor, small // divisor
+    pairs = zip(d1.tolist(), d2.tolist(), strict=True)
+    inverse = np.array([pow(a, -1, b) if b > 1 else 0 for a, b in pairs], dtype=np.int64)
     b2 = ((n // divisor) % d2 * inverse) % d2
-    rest = n - b2 * sizes[second]
+    rest = n - b2 * large
     some = (n % divisor == 0) & (rest >= 0)
-    b1 = rest // sizes[first]
+    b1 = rest // small
     arrays = (a[some] for a in (first, second, b1, b2, d1, d2, b1 // d1))
     return Gammas(*arrays)
-
-
-@lru_cache(maxsize=64)
-def _gcd_inverses(sizes: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """G = gcd(S1, S2) and (S2/g)^-1 mod S1/g for every pair S1 < S2, in the order of ``triu_indices``."""
-    pairs = [(a, b, gcd(a, b)) for k, a in enumerate(sizes) for b in sizes[k + 1 :]]
-    divisor = np.array([g for _, _, g in pairs], dtype=np.int64)
-    inverse = np.array([pow(b // g, -1, a // g) if a > g else 0 for a, b, g in pairs], dtype=np.int64)
-    return divisor, inverse
 
 
 def find_frontier(problem: BucketProblem) -> tuple[Ints, Ints]:
@@ -464,8 +457,9 @@ def best_one_size(problem: BucketProblem) -> Setting | None:
 
 def best_two_size(problem: BucketProblem) -> Setting | None:
     """The valid setting of at most two sizes with the least Loss; None if there is none."""
-    lists = make_gammas(problem)
-    caps = fill_caps(problem)
+    if len(problem.sizes) == 1:
+        return best_one_size(problem)
+    lists, caps = make_gammas(problem), fill_caps(problem)
     low = np.maximum(0, -((caps[lists.first] - lists.b1) // lists.d1))
     high = np.minimum(lists.last, (caps[lists.second] - lists.b2) // lists.d2)
     counts, capacity = find_frontier(problem)
@@ -473,8 +467,6 @@ def best_two_size(problem: BucketProblem) -> Setting | None:
     for tree in problem.trees:
         room = problem.bound_floors(tree.bounds, problem.sizes)
         needed.append((room, room, tree.sum_sets(problem.counts)))
-    if len(problem.sizes) == 1:
-        return best_one_size(problem)
     while True:
         for first, second, needs in needed:
             for lower, upper in _bound_positions(first, second, needs, lists):

@@ -208,8 +208,8 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
     reserve_memory(db, runs)
     values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(roles.sa_keys))  # (s0..) by code
     with ThreadPoolExecutor(1) as executor:  # numpy and the engine use different cores
-        listed = values if hidden is None and db.keeps_order else None
-        counted = executor.submit(_count_meetings, db, roles, runs, listed)
+        named = values if hidden is None and db.keeps_order else None
+        counted = executor.submit(_count_meetings, db, roles, runs, named)
         if source.order == "portable":
             write_ranked(db, source, layout, key)
         else:
@@ -231,12 +231,11 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
         "published",
         exp.select(*roles.sa_in(), *roles.by_sa.select_columns("bid", "count")).from_(table("st", "release")),
     )
-    measured = beliefs.measure_beliefs(db, temp_table("published"), temp_table("domain"), facts, roles)
-    stated = BucketizeFacts.join_parts(facts, through, measured, layout=params.effective_layout)
+    listed = beliefs.SensitiveTable(db, roles, facts, temp_table("published"), temp_table("domain"))
+    stated = BucketizeFacts.join_parts(facts, through, listed.measure_beliefs(), layout=params.effective_layout)
     excused = beliefs.allowed_values(params, problem.labels, problem.thresholds)
     if stated.reaches_certainty and excused is not None:
-        values = beliefs.list_values(roles, table("privsql_values", "release"))
-        beliefs.refuse_certainty(beliefs.count_certain(db, (temp_table("published"), values), facts, roles, excused))
+        beliefs.refuse_certainty(listed.count_certain(excused))
     return stated
 
 

@@ -572,9 +572,9 @@ def across_plan(problem: BucketProblem) -> NDArray[np.int32]:
     """The buckets of ``across`` where the second family holds nothing that binds."""
     (tree,) = problem.trees
     (flat,) = make_families([bound("all", range(12), HALF)], 12)
-    slots = assign_across(problem.counts, 180, TreePair(tree, flat), seed_key(1).random_generator("x"))
-    order = np.argsort(slots.values, kind="stable")
-    return slots.buckets[order].astype(np.int32)
+    values, buckets = assign_across(problem.counts, 180, TreePair(tree, flat), seed_key(1).random_generator("x"))
+    order = np.argsort(values, kind="stable")
+    return buckets[order].astype(np.int32)
 
 
 # The exact posterior
