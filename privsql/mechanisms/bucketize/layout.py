@@ -298,6 +298,8 @@ class Pieces:
 
     def list_runs(self, setting: Setting) -> BucketRuns:
         """From the ends of arcs: a piece fills its buckets some whole times, and an arc of them once more."""
+        if len(self.code) == self.counts.sum():  # a piece for each record
+            return runs_from_entries(self.start + self.shift % self.width, self.code, self.values, setting.items)
         full_turns, arc = np.divmod(self.hi - self.lo, self.width)
         begin = self.start + self.shift % self.width
         over = (begin + arc - self.start - self.width).clip(0)
