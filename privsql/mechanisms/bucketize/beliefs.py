@@ -538,7 +538,7 @@ def scale_chances(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: In
 #     L_x = o_x (S + sigma)/S times in b buckets of size S,   at most b times, so  f_x <= 1/(S + sigma).
 #
 # With several sizes S_j of b_j buckets: sum_j L_xj S_j/(S_j + sigma) = o_x with L_xj <= b_j and sum_x L_xj = (S_j +
-# sigma) b_j. Where that can't be (``even``), a value is in every bucket and real more often: o_x of all buckets.
+# sigma) b_j. Where that can't be (``find_too_frequent``), a value is in every bucket and real more often: o_x of all.
 #
 # L_x are integers, so what is real of a value, o_x/L_x, is not quite S/(S + sigma). Divisors are rounded up (Adams):
 # among all integers with the right sum these have the least largest o_x/L_x. With one size, p = S/(S + sigma) and m

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 # Lists with fakes -----------------------------------------------------------------------------------------------------
 # How records are seen through what their buckets list, by the law of the fakes.
 #
-# Fakes are balanced (``fakes``): given all lists, a record of value i is in each of the L_i buckets that list i with
-# nearly the same probability, as each of these entries is real with r_i S/(S + sigma) and o_i of them are: an entry
-# that is fake is a slot that stays empty. So what a set of records sees needs no correction. With w_g(x) = 1/(S +
+# Fakes are balanced (``hide_values``): given all lists, a record of value i is in each of the L_i buckets that list i
+# with nearly the same probability, as each of these entries is real with r_i S/(S + sigma) and o_i of them are: an
+# entry that is fake is a slot that stays empty. So what a set of records sees needs no correction. With w_g(x) = 1/(S +
 # sigma) where g lists x, and e = sum of w over the records of Q, n of them by value,
 #
 #     E[e] = M^T n,   M_ix = A_ix / sum_y A_iy,   A = sum_j S_j/(S_j + sigma)^2 G_j,

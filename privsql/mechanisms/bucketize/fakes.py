@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 # Even -----------------------------------------------------------------------------------------------------------------
 # Whether fakes can hide all values evenly, and the plan that lets them.
 #
-# L_x of ``lists`` exist in fractions if and only if the k most frequent values have at most sum_j min(S_j + sigma, k)
-# b_j S_j/(S_j + sigma) records, for every k (Gale: all values have the same room, so the most frequent ones are the
-# tightest).
+# L_x of ``times_listed`` exist in fractions if and only if the k most frequent values have, for every k, at most
+# sum_j min(S_j + sigma, k) b_j S_j/(S_j + sigma) records (Gale: all values have the same room, so the most frequent
+# ones are the tightest).
 
 MOST_NAMED = 8  # values that a message names
 TRIED = 8  # sizes, or numbers of fakes, that are tried before nothing is offered
@@ -132,7 +132,7 @@ def _too_frequent(problem: BucketProblem, values: list[int], sigma: int, find: F
 # Dependent rounding: a random choice of entries with exact chances, exactly so many in every row and of every kind.
 #
 # An entry is a place in a row (bucket) with a kind (value). Each entry e has a chance w_e / 2^BITS, w_e an integer,
-# that sum to an integer over every row and over every kind. ``rounded`` chooses entries such that
+# that sum to an integer over every row and over every kind. ``choose_entries`` takes some such that
 #
 #     P(e is chosen) = w_e / 2^BITS exactly,  and every row and every kind has as many as its chances sum to, always.
 #
@@ -285,7 +285,7 @@ def _walk_trails(one: Ints, two: Ints, noise: Shuffler) -> Flags:
 # Fake sensitive values against adversaries who know the values of others in a bucket (Wang et al., section 6).
 #
 # Each bucket's ST lists |g| + sigma distinct values, sigma of them fake. What is to be listed is laid out first, as
-# often as ``lists`` says, and only then is drawn which of it is fake: by dependent rounding (``rounding``), so that
+# often as ``times_listed`` says, and only then is drawn which of it is fake, by dependent rounding, so that
 #
 #   every bucket has exactly |g| real values and sigma fakes, and every value x exactly its o_x records, while
 #   each listed value is real with probability |g|/(|g| + sigma) times r_x,   r_x = o_x / sum_j L_xj S_j/(S_j + sigma),
@@ -375,7 +375,7 @@ def _draw_fakes(
 #
 # ``real`` = o_x: with how often ST lists the value, L_x, its certainty o_x/L_x, whatever is fake. ``certainty``: the
 # ``mean`` over all that is listed, which is S/(S + sigma) where there is one size, the ``lowest`` and the ``highest``
-# of a value and, published, ``anywhere``: the highest of a value in a single bucket (``fakes``), rounded up.
+# of a value and, published, ``anywhere``: the highest of a value in a single bucket, rounded up.
 # ``uneven``: the certainty of the values that are too frequent for fakes to hide them as well as others.
 
 DIGITS = 10**4  # to which a probability is rounded up

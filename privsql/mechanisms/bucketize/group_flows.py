@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # are bounded. The records of every value flow through a copy of the tree for each size: a set G takes at most F_GS b_S
 # records to the buckets of size S. Integers come for free, and a smallest cut names values X with
 #     sum_{i in X} o_i  >  sum_S rho_S(X) b_S,
-# rho_S(X) the most records of values in X that the bounds allow in one bucket of size S (``Tree.rank``).
+# rho_S(X) the most records of values in X that the bounds allow in one bucket of size S (``GroupTree.rank``).
 
 Flags = NDArray[np.bool_]
 BITS = 30  # of the numbers that the solver is given
@@ -104,7 +104,7 @@ def tree_transport(tree: GroupTree, supply: Ints, limits: Ints, sets: Ints, dema
 # exists, so does an integral one, and if there is none, a cut shows it (Hoffman 1960). That settles
 #
 # * one size or two: y are the records in the buckets of the first size, o - y those in the second;
-# * how to part buckets: every set gets the floor or the ceiling of its share (``share``).
+# * how to part buckets: every set gets the floor or the ceiling of its share (``share_records``).
 #
 # With three sizes the same question is no flow any more.
 
@@ -210,13 +210,13 @@ def allocate_crossing(problem: BucketProblem, setting: Setting) -> Flow:
 
 # Assignment -----------------------------------------------------------------------------------------------------------
 # Layouts that keep bounds on two families of sets that cross: in every bucket each set has the floor or the ceiling of
-# its mean. (One family of nested or disjoint sets lies along lines, ``layout.blocks``.)
+# its mean. (One family of nested or disjoint sets lies along lines, as in ``lay_out_evenly``.)
 #
 # Blocks of 2^k buckets are halved k times. What is odd in number is paired, within the smallest set of each family in
 # which two are left over; partners go to different halves. Every record has at most one partner in each family, so they
 # form paths and cycles that alternate between the families and can be told in two; every set is halved to within one.
 # (A balanced edge colouring of a bipartite multigraph, de Werra 1971, of which buckets are the colours, by Euler
-# splits.) Buckets beyond a power of two are parted by a circulation (``crossing.Pair.share``).
+# splits.) Buckets beyond a power of two are parted by a circulation (``TreePair.share_records``).
 
 
 def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) -> tuple[Ints, Ints]:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 #
 # Validity is linear in the numbers of buckets b (Hall/Gale): for every set X of values
 #     sum_S rho_S(X) b_S >= sum_{i in X} o_i,       sum_S S b_S = n,
-# rho_S(X) = min(S, sum_{i in X} F_iS), or less where sets of values are bounded (``Problem.room``).
+# rho_S(X) = min(S, sum_{i in X} F_iS), or less where sets of values are bounded (``BucketProblem.room_for``).
 # So the program has at most M'-M+1 variables whatever n and m are. Cuts X are found by max flow
-# (``hall.send``); of two trees by one after the other, which is necessary for both together and so enough for a bound.
+# (``send_records``); of two trees by one after the other, which is necessary for both together, so enough for a bound.
 #
 # The bound needs no trust in a solver: for any multipliers lambda_k >= 0
 #     LB = sum_k lambda_k o_k + n min_S ((S-1)^2 - sum_k lambda_k a_kS) / S
@@ -176,7 +176,7 @@ def lower_bound(problem: BucketProblem, loss: int | None = None) -> int:
 # Optimal --------------------------------------------------------------------------------------------------------------
 # Any number of sizes: the optimum with an exact certificate.
 #
-# The linear program (``relaxation``) is rounded, and then solved in integers around its solution, with further cuts
+# The linear program (``Relaxation``) is rounded, and then solved in integers around its solution, with further cuts
 # where its settings turn out not to be valid.
 
 MOST_NODES = 1_000  # of branch and bound, in all integer programs of one box, each with one more cut
@@ -372,7 +372,7 @@ def _make_box(relaxation: Relaxation, best: Setting | None, width: int | None) -
 #   two sides is concave in b and 0 at b = 0.
 #
 # So the first valid pair has a closed form: O(pairs * m) integer operations, whatever n is. Where sets of values are
-# bounded, further conditions of the same form are found as they are broken (``_broken``).
+# bounded, further conditions of the same form are found as they are broken (``_find_broken_cut``).
 
 FAR = np.int64(2**62)
 

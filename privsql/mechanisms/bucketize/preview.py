@@ -458,7 +458,7 @@ MEASURES = (
 def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alternatives:
     """All of them for the specification ``params``, whose layout and search hold for its own algorithm alone.
 
-    ``tr M / sum f'``: how much of the beliefs that thresholds allow is used (``planning.informative``); errors are what
+    ``tr M / sum f'``: how much of the beliefs that thresholds allow is used (``find_informative``); errors are what
     ``relative_error`` expects of a question that selects a share of the records.
     """
     names = (*ALGORITHMS, *(["setting"] if params.setting is not None else []))

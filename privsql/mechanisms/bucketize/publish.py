@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 #
 # The places of a layout are in uniformly random order within each value, whatever the records are. So the j-th record
 # of a value takes the j-th of its places, and the order in which records come can't matter; but with a key that may
-# serve again it must be the same order whenever the table is (``Records.coded``): two releases of one table by one key
+# serve again it must be the same order whenever the table is (``coded_records``): two releases of one table by one key
 # that differ by the order of rows would tell more together than each of them.
 
 BID = pa.field("bid", pa.int32())
@@ -77,7 +77,7 @@ def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) 
 
 
 def write_ranked(db: Relations, source: Records, layout: Pieces, key: Key) -> None:
-    """QIT in the portable order: the records' ranks take the places of a layout (``mechanisms.dealing``).
+    """QIT in the portable order: the records' ranks take the places of a layout (``RankAssignment``).
 
     An engine in which rows have no order keeps relation ``assigned``(q0.., code, bid), for ``write_counted``.
     """

@@ -337,7 +337,7 @@ def _largest_size(params: Bucketize, values: int) -> int:
 
 
 # Implied --------------------------------------------------------------------------------------------------------------
-# What a plan implies for beliefs (``beliefs``) before anything is published: upper bounds, from counts alone.
+# What a plan implies for beliefs before anything is published: upper bounds, from counts alone.
 #
 # Most layouts deal a size class of b buckets evenly: of y records of a value, floor(y/b) or ceil(y/b) go to each. So
 # the highest belief in a single value is known, and how many buckets reach it, and so for values that are bounded
