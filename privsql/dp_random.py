@@ -201,30 +201,35 @@ def deviation_of(scales: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class OpenDPNoise:
-    """The discrete Laplace mechanism of OpenDP on vectors of 64-bit integers.
+    """The discrete Laplace or Gaussian mechanism of OpenDP on vectors of 64-bit integers, and its noisy maximum.
 
-    ``add_noise`` is OpenDP's own mechanism, whose sampler is exact for the rational value of the scale, a double
-    rounded so that no more than epsilon is spent. It draws from the operating system and can't be seeded: a release
-    with this noise is never repeated, not even with the same key. ``draw_above`` is exact: given that discrete Laplace
-    noise is >= 0 it is geometric, and a geometric variable given that it is >= t is itself plus t. ``count_passing``
-    inverts the binomial distribution function at 64 uniform bits of the operating system; where these come within 1e-9
-    of a step of the function, which is a million times the error of doubles here, the decision is taken in decimals
-    with as many digits and bits as it needs. So it is exact, too.
+    ``add_noise`` and ``choose_best`` are OpenDP's own mechanisms, whose samplers are exact for the rational value of
+    the scale, a double rounded so that no more than the budget is spent. They draw from the operating system and can't
+    be seeded: a release with this noise is never repeated, not even with the same key. A choice that spends rho is
+    the exponential mechanism at epsilon = sqrt(8 rho), by noise of Gumbel (Cesar, Rogers, AISTATS 2021).
+
+    ``draw_above`` is exact: given that discrete Laplace noise is >= 0 it is geometric, and a geometric variable given
+    that it is >= t is itself plus t. ``count_passing`` inverts the binomial distribution function at 64 uniform bits of
+    the operating system; where these come within 1e-9 of a step of the function, which is a million times the error of
+    doubles here, the decision is taken in decimals with as many digits and bits as it needs. So it is exact, too.
     """
 
     origin: Literal["opendp", "seed"] = "opendp"
 
-    def __init__(self) -> None:
-        self._mechanisms: dict[float, Callable[[list[int]], list[int]]] = {}
-        self._choices: dict[tuple[float, bool], Callable[[list[int]], int]] = {}
+    def __init__(self, law: NoiseLaw = PURE) -> None:
+        self._concentrated = law.concentrated
 
-    def add_noise(self, counts: Counts, epsilon: Fraction) -> Counts:
+    def add_noise(self, counts: Counts, budget: Fraction) -> Counts:
         if not len(counts):
             return counts
-        width = noise_scale(epsilon)
-        if width not in self._mechanisms:
-            self._mechanisms[width] = _make_laplace(width)
-        return np.array(self._mechanisms[width](counts.tolist()), dtype=np.int64)
+        scale = CONCENTRATED.scale(budget) if self._concentrated else noise_scale(budget)
+        return np.array(_make_mechanism(scale, gaussian=self._concentrated)(counts.tolist()), dtype=np.int64)
+
+    def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool = True) -> int:
+        """As in ``TableNoise``."""
+        choose = _choice_scale if self._concentrated else _flip_scale
+        scale = choose(budget, monotonic=monotonic)
+        return int(noisy_max(scale, monotonic=monotonic, gumbel=self._concentrated)(scores.tolist()))
 
     def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
         return draw_binomial(empty, least, Fraction(noise_scale(epsilon)), _system_bits)
@@ -235,13 +240,6 @@ class OpenDPNoise:
             drawn = self.add_noise(np.zeros(2 * (number - len(noise)) + 8, dtype=np.int64), epsilon)
             noise = np.concatenate((noise, drawn[drawn >= 0]))
         return noise[:number] + least
-
-    def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
-        """As in ``TableNoise``: OpenDP's noisy maximum of integers, exact for the rational value of the scale."""
-        kind = noise_scale(epsilon if monotonic else epsilon / 2), monotonic
-        if kind not in self._choices:
-            self._choices[kind] = noisy_max(kind[0], monotonic=monotonic)
-        return int(self._choices[kind](scores.tolist()))
 
 
 class SeededNoise:
@@ -265,31 +263,8 @@ class SeededNoise:
 
     def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
         """As in ``TableNoise``: the maximum with exponential noise has the distribution of permute-and-flip."""
-        width = noise_scale(epsilon if monotonic else epsilon / 2)
-        return int(np.argmax(scores + self._draw.exponential(width, len(scores))))
-
-
-class GaussianNoise:
-    """The discrete Gaussian mechanism of OpenDP on vectors of 64-bit integers, and its exponential mechanism.
-
-    Counts spend rho with a scale of 1/sqrt(2 rho), a double rounded so that no more is spent; choices spend rho as the
-    exponential mechanism at epsilon = sqrt(8 rho), by noise of Gumbel (Cesar, Rogers, AISTATS 2021).
-    """
-
-    origin: Literal["opendp", "seed"] = "opendp"
-
-    def add_noise(self, counts: Counts, budget: Fraction) -> Counts:
-        """As in ``TableNoise``."""
-        if not len(counts):
-            return counts
-        mechanism = _make_gaussian(CONCENTRATED.scale(budget))
-        return np.array(mechanism(counts.tolist()), dtype=np.int64)
-
-    def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool = True) -> int:
-        """As in ``TableNoise``."""
-        return int(
-            noisy_max(_choice_scale(budget, monotonic=monotonic), monotonic=monotonic, gumbel=True)(scores.tolist())
-        )
+        scale = _flip_scale(epsilon, monotonic=monotonic)
+        return int(np.argmax(scores + self._draw.exponential(scale, len(scores))))
 
 
 class SeededGaussian:
@@ -316,6 +291,11 @@ class SeededGaussian:
         return int(np.argmax(scores + self._draw.gumbel(0, _choice_scale(budget, monotonic=monotonic), len(scores))))
 
 
+def _flip_scale(epsilon: Fraction, *, monotonic: bool) -> float:
+    """Return the scale of permute-and-flip: 1/epsilon or, where scores are not monotonic, 2/epsilon."""
+    return noise_scale(epsilon if monotonic else epsilon / 2)
+
+
 def _choice_scale(rho: Fraction, *, monotonic: bool) -> float:
     """Return the scale of Gumbel noise: 1/epsilon or, where scores are not monotonic, 2/epsilon; epsilon^2 = 8 rho."""
     return _sigma_of(4 * rho if monotonic else rho)
@@ -325,7 +305,7 @@ def table_noise_for(key: Key, law: NoiseLaw) -> TableNoise:
     """Return the noise of a law, as ``noise_for``."""
     if not law.concentrated:
         return noise_for(key)
-    return SeededGaussian(key.random_generator("noise")) if noise_for(key).origin == "seed" else GaussianNoise()
+    return SeededGaussian(key.random_generator("noise")) if noise_for(key).origin == "seed" else OpenDPNoise(law)
 
 
 def noise_for(key: Key) -> SelectionNoise:
@@ -366,21 +346,17 @@ def _import_opendp() -> Any:
     return dp
 
 
-def _make_laplace(width: float) -> Callable[[list[int]], list[int]]:
+@cache
+def _make_mechanism(scale: float, *, gaussian: bool) -> Callable[[list[int]], list[int]]:
     dp = _import_opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-    mechanism: Callable[[list[int]], list[int]] = dp.m.make_laplace(*space, scale=width)
+    metric, make = (dp.l2_distance, dp.m.make_gaussian) if gaussian else (dp.l1_distance, dp.m.make_laplace)
+    mechanism: Callable[[list[int]], list[int]] = make(
+        dp.vector_domain(dp.atom_domain(T="i64")), metric(T="i64"), scale=scale
+    )
     return mechanism
 
 
 @cache
-def _make_gaussian(sigma: float) -> Callable[[list[int]], list[int]]:
-    dp = _import_opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="i64")
-    mechanism: Callable[[list[int]], list[int]] = dp.m.make_gaussian(*space, scale=sigma)
-    return mechanism
-
-
 def noisy_max(width: float, *, monotonic: bool, gumbel: bool = False) -> Any:
     """Return permute-and-flip (McKenna, Sheldon, NeurIPS 2020), never worse than the exponential mechanism.
 

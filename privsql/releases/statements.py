@@ -104,15 +104,6 @@ def _join_fields(fields: Iterable[Field]) -> str:
 # randomness is from, what else was published, and how near to the optimum the search came.
 
 WHOLE = "columns in bins hold where bins begin, and columns of groups these"
-SOMETIMES = {
-    "own_columns",
-    "bins",
-    "groups",
-    "persons",
-    "place",
-    "wording",
-    "modelled",
-}  # entries that most releases do not need
 NEAR = 0.001  # shares of records that differ by less may do so because of another machine's arithmetic
 
 
@@ -224,7 +215,8 @@ def _compare_digests(release: AttachedRelease) -> list[str]:
 
 def _find_omissions(release: AttachedRelease) -> list[str]:
     """Return missing entries, columns without a policy, and parameters that are not in their full form."""
-    manifest, needed = release.manifest, set(Manifest.model_fields) - SOMETIMES
+    manifest = release.manifest
+    needed = {name for name, one in Manifest.model_fields.items() if one.exclude_if is None}  # of every release
     wrong = [f"{name} is missing" for name in sorted(needed - manifest.model_fields_set)]
     columns = {field.name for field in manifest.roles.columns}
     wrong += [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]
@@ -286,8 +278,8 @@ def _compare_suppressed(manifest: Manifest, source: Records) -> list[str]:
 
 
 def _compare_policies(manifest: Manifest, spec: Spec) -> list[str]:
-    specified = {name: spec.columns.null_policy(name) for name in manifest.nulls}
-    return [f"{name}: stated {policy}" for name, policy in manifest.nulls.items() if policy != specified[name]]
+    stated = manifest.nulls.items()
+    return [f"{name}: stated {policy}" for name, policy in stated if policy != spec.columns.null_policy(name)]
 
 
 def _compare_bins(manifest: Manifest, spec: Spec) -> list[str]:

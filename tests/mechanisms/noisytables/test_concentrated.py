@@ -18,7 +18,7 @@ from scipy.optimize import minimize_scalar
 from mechanisms.contingency.test_marginals import RECORDS, SIZES, rule
 from privsql.dp_random import (
     CONCENTRATED,
-    GaussianNoise,
+    OpenDPNoise,
     SeededGaussian,
     concentrated_epsilon,
     concentrated_rho,
@@ -106,7 +106,7 @@ def gaussian(sigma: float, reach: int) -> NDArray[np.float64]:
 
 
 @pytest.mark.slow
-@each("make", [GaussianNoise, lambda: SeededGaussian(np.random.default_rng(3))])
+@each("make", [lambda: OpenDPNoise(CONCENTRATED), lambda: SeededGaussian(np.random.default_rng(3))])
 @each("rho", [Fraction(1, 50), Fraction(1, 2), Fraction(8)])
 def test_noise_is_discrete_gaussian(make: Any, rho: Fraction) -> None:
     drawn = make().add_noise(np.full(20_000, 7, dtype=np.int64), rho) - 7
