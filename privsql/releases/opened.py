@@ -34,7 +34,6 @@ from privsql.source.targets import Target, as_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     import pandas as pd
 
@@ -302,7 +301,8 @@ class Release:
         ``EngineError`` for what takes longer than ``limits`` allow, and ``UsageError`` for more rows.
         """
         sure = as_confidence(confidence)
-        with self._take_turn(), self._limit_time(limits):
+        limited = nullcontext() if limits is None else self._db.limit_time(limits.seconds, limits.stop)
+        with self._take_turn(), limited:
             return self._answer_query(sql, sure, estimator, limits)
 
     def list_values(self, name: str, most: int = 1_000) -> list[str | None]:
@@ -318,9 +318,6 @@ class Release:
                 raise UsageError(f"{self.path} was closed; open it again")
             with explain_failures(self.target):
                 yield
-
-    def _limit_time(self, limits: QuestionLimits | None) -> AbstractContextManager[None]:
-        return nullcontext() if limits is None else self._db.limit_time(limits.seconds, limits.stop)
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
         estimator = self.answers.choose_estimator(estimator)

@@ -571,8 +571,3 @@ def known_values(entries: Sequence[LedgerEntry], kind: str) -> exp.Query:
 def select_releases(entries: Sequence[LedgerEntry]) -> exp.Expr:
     """Return the predicate of ``sql/ledger`` that chooses releases."""
     return column("number", "s").isin(*(exp.Literal.number(entry.number) for entry in entries))
-
-
-def as_plain_json(value: Any) -> Any:
-    """Return a value as JSON stores it, for comparison with a stored one."""
-    return json.loads(json.dumps(value))

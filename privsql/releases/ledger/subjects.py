@@ -342,17 +342,15 @@ class Subjects:
 
     def _write_followed(self, number: int, groups: NDArray[np.integer[Any]] | None) -> exp.Subquery | None:
         """Add the records that are followed; return the traces of those that are not held back, if any may be."""
-        if groups is None:
-            nothing = exp.cast(exp.null(), "INTEGER")
-            add_rows(
-                self._db, SUBJECTS, number, fill("ledger/written", {"assigned": TRACES, "bid": nothing}).subquery()
-            )
-            return None
-        self._db.register_arrow("positions", stream_positions(groups))
-        assigned = self._db.with_bid(TRACES, temp_table("positions")).subquery()
-        holes: Holes = {"assigned": assigned, "bid": column("bid", "a")}
+        holes: Holes = {"assigned": TRACES, "bid": exp.cast(exp.null(), "INTEGER")}
+        if groups is not None:
+            self._db.register_arrow("positions", stream_positions(groups))
+            assigned = self._db.with_bid(TRACES, temp_table("positions"))
+            holes = {"assigned": assigned.subquery(), "bid": column("bid", "a")}
         add_rows(self._db, SUBJECTS, number, fill("ledger/written", holes).subquery())
         self._db.drop("positions")
+        if groups is None:
+            return None
         holes = {"traces": TRACES, "subjects": SUBJECTS, "number": exp.Literal.number(number)}
         return fill("ledger/released", holes).subquery()
 
@@ -381,8 +379,9 @@ class Subjects:
             )
             for entry in entries
         }
-        for columns, alike in _group_by_columns(self._list_undecided(entries, evidence)).items():
-            self._compare_records(columns, alike, evidence)
+        undecided = self._list_undecided(entries, evidence)
+        for columns in dict.fromkeys(entry.columns for entry in undecided):
+            self._compare_records(columns, [entry for entry in undecided if entry.columns == columns], evidence)
         for entry in self._list_undecided(entries, evidence):
             evidence[entry.number] = self._add_value_evidence(entry, evidence[entry.number])
         return {number: judge_evidence(one) for number, one in evidence.items()}
@@ -449,10 +448,3 @@ class Subjects:
 def _union_all(queries: Sequence[exp.Query]) -> exp.Query:
     """Return the rows of queries, one after the other."""
     return reduce(lambda whole, part: exp.union(whole, part, distinct=False, copy=False), queries)
-
-
-def _group_by_columns(entries: Sequence[LedgerEntry]) -> dict[tuple[str, ...], list[LedgerEntry]]:
-    grouped: dict[tuple[str, ...], list[LedgerEntry]] = {}
-    for entry in entries:
-        grouped.setdefault(entry.columns, []).append(entry)
-    return grouped
