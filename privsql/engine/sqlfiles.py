@@ -190,7 +190,7 @@ def _parse_content(name: str, content: str) -> exp.Select | exp.Query:
     statements = sqlglot.parse(content, dialect=DIALECT)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise ValueError(f"sql/{name}.sql is not one SELECT")
-    foreign = set() if _is_duckdbs(name) else foreign_nodes(statements[0]) | unordered_windows(statements[0])
+    foreign = set() if name.startswith("duckdb/") else foreign_nodes(statements[0]) | unordered_windows(statements[0])
     if foreign:
         raise ValueError(f"sql/{name}.sql is outside the portable subset: {', '.join(sorted(foreign))}")
     for node in statements[0].walk():  # comments, and positions in the text, are most of what a copy costs
@@ -198,18 +198,13 @@ def _parse_content(name: str, content: str) -> exp.Select | exp.Query:
     return statements[0]
 
 
-def _is_duckdbs(name: str) -> bool:
-    return name.startswith(f"{DIALECT}/")
-
-
 def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
     """The tree of a file with every hole filled; an unknown or unfilled hole is a ``ValueError``.
 
-    A list hole stands where a list may stand (SELECT, GROUP BY, ORDER BY) and may be empty. What fills a hole of a
-    portable file is looked at as well: ``privsql.engine.sqlfiles.unfit``.
+    A list hole stands where a list may stand (SELECT, GROUP BY, ORDER BY) and may be empty. Fillings are checked, too.
     """
     tree = parse_file(name).copy()
-    if not _is_duckdbs(name):
+    if not name.startswith("duckdb/"):
         _require_portable(name, holes)
     unused = set(holes)
     nodes = list_nodes(tree)  # once: that takes longer than all that is done on the way
