@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.model.packing import scatter_bits
-from privsql.releases.ledger.evidence import CommonRecords, EqualCounts, Evidence, RecordSketch, judge_evidence
+from privsql.releases.ledger.evidence import CommonRecords, Evidence, RecordSketch, judge_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,9 @@ def found(ours: RecordSketch, theirs: RecordSketch) -> bool:
     """Whether the records of two tables are the same people's."""
     _, mine, other = np.intersect1d(ours.hashes, theirs.hashes, assume_unique=True, return_indices=True)
     times, there = ours.records[mine], theirs.records[other]
-    met = EqualCounts(int(there.sum()), int(times.sum()), int(np.minimum(times, there).sum()))
-    common = CommonRecords(ours.summarize_below(theirs.summary.limit), theirs.summarize_below(ours.summary.limit), met)
+    met = int(there.sum()), int(times.sum()), int(np.minimum(times, there).sum())
+    sides = ours.summarize_below(theirs.summary.limit), theirs.summarize_below(ours.summary.limit)
+    common = CommonRecords(*sides, *met)
     return judge_evidence(Evidence(records=(common,))).is_same
 
 

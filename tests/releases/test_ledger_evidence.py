@@ -22,7 +22,6 @@ from privsql.releases.ledger.evidence import (
     CommonNames,
     CommonRecords,
     EqualColumns,
-    EqualCounts,
     Evidence,
     RecordSketch,
     RecordSummary,
@@ -56,7 +55,7 @@ def numbers(*columns: Agreement, **more: Any) -> CommonNames:
 
 def records(ours: RecordSummary, theirs: RecordSummary, equal: int) -> tuple[CommonRecords, ...]:
     """So many equal pairs."""
-    return (CommonRecords(ours, theirs, EqualCounts(equal, equal, equal)),)
+    return (CommonRecords(ours, theirs, equal, equal, equal),)
 
 
 CASES = {
@@ -255,8 +254,8 @@ def compared(one: RecordSketch, other: RecordSketch) -> bool:
     ours, theirs = (a.summarize_below(b.summary.limit) for a, b in ((one, other), (other, one)))
     times = dict(zip(other.hashes.tolist(), other.records.tolist(), strict=True))
     pairs = [(mine, times[h]) for h, mine in zip(one.hashes.tolist(), one.records.tolist(), strict=True) if h in times]
-    met = EqualCounts(sum(b for _, b in pairs), sum(a for a, _ in pairs), sum(map(min, pairs)))
-    return judge_evidence(Evidence(records=(CommonRecords(ours, theirs, met),))).is_same
+    met = sum(b for _, b in pairs), sum(a for a, _ in pairs), sum(map(min, pairs))
+    return judge_evidence(Evidence(records=(CommonRecords(ours, theirs, *met),))).is_same
 
 
 def test_a_sketch_holds_all_records_or_the_smallest_hashes(monkeypatch: pytest.MonkeyPatch) -> None:

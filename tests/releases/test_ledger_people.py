@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import column, normal_name, temp_table
-from privsql.releases.ledger.evidence import EqualCounts, RecordSummary, exceeds_chance
+from privsql.releases.ledger.evidence import CommonRecords, RecordSummary
 from support.commands import Outcome, manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow
 from support.office import COLUMNS, SALARIES, Office
@@ -256,11 +256,11 @@ def summary(values: NDArray[Any]) -> RecordSummary:
     return RecordSummary(len(values), int((counts == 1).sum()), int((counts == 2).sum()), mark)
 
 
-def met(theirs: NDArray[Any], ours: NDArray[Any]) -> EqualCounts:
+def compared(ours: NDArray[Any], theirs: NDArray[Any]) -> CommonRecords:
     """What two tables have in common."""
     kinds = np.intersect1d(theirs, ours)
     a, b = (np.array([(values == kind).sum() for kind in kinds]) for values in (theirs, ours))
-    return EqualCounts(int(a.sum()), int(b.sum()), int(np.minimum(a, b).sum()))
+    return CommonRecords(summary(ours), summary(theirs), int(a.sum()), int(b.sum()), int(np.minimum(a, b).sum()))
 
 
 POPULATIONS = {
@@ -277,7 +277,7 @@ def test_samples_of_one_population_are_no_copies(population: str) -> None:
     rng = np.random.default_rng(11)
     for _ in range(100):
         one, two = (POPULATIONS[population](rng, int(rng.integers(150, 800))) for _ in range(2))
-        assert not exceeds_chance(summary(two), summary(one), met(one, two))
+        assert not compared(two, one).exceeds_chance
 
 
 @pytest.mark.parametrize("population", rest_slow(["uniform", "zipf", "nearly all different"]))
@@ -287,9 +287,9 @@ def test_copies_with_changes_are_found(population: str) -> None:
         one = POPULATIONS[population](rng, 800)
         two = one.copy()
         two[:40] = POPULATIONS[population](rng, 40)
-        assert exceeds_chance(summary(two), summary(one), met(one, two))
-        assert exceeds_chance(summary(two[100:]), summary(one), met(one, two[100:]))
-        assert exceeds_chance(summary(one), summary(two[100:]), met(two[100:], one))
+        assert compared(two, one).exceeds_chance
+        assert compared(two[100:], one).exceeds_chance
+        assert compared(one, two[100:]).exceeds_chance
 
 
 # What a second release of the same people looks like ------------------------------------------------------------------

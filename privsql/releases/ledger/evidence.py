@@ -64,10 +64,6 @@ class RecordSummary:
     fingerprint: str
     limit: int = WHOLE
 
-    def restrict(self, limit: int, records: int, once: int, twice: int) -> RecordSummary:
-        """Return the summary of the records whose hashes lie below a limit: two sketches are compared below both."""
-        return RecordSummary(records, once, twice, self.fingerprint, limit)
-
 
 @dataclass(frozen=True)
 class RecordSketch:
@@ -129,7 +125,8 @@ class RecordSketch:
             return self.summary
         counts = self.records[: np.searchsorted(self.hashes, min(limit, WHOLE - 1))]
         once, twice = _count_times(counts)
-        return self.summary.restrict(min(limit, self.summary.limit), int(counts.sum()), once, twice)
+        summary, limit = self.summary, min(limit, self.summary.limit)
+        return RecordSummary(int(counts.sum()), once, twice, summary.fingerprint, limit)
 
 
 def _count_times(counts: NDArray[np.int64]) -> tuple[int, int]:
@@ -209,21 +206,42 @@ class CommonNames:
 
 
 @dataclass(frozen=True)
-class EqualCounts:
-    """Equal records of a release and a source, as ``sql/ledger/met.sql`` counts them."""
-
-    theirs: int
-    ours: int
-    common: int
-
-
-@dataclass(frozen=True)
 class CommonRecords:
-    """Two tables, compared by the same columns or by such as hold the same values."""
+    """Two tables, compared by the same columns or by such as hold the same values, below the limits of both sketches.
+
+    ``their_equal``, ``our_equal``: records with an equal one in the other; ``pairs``: of equal ones, each in one pair.
+    """
 
     ours: RecordSummary
     theirs: RecordSummary
-    met: EqualCounts
+    their_equal: int = 0
+    our_equal: int = 0
+    pairs: int = 0
+
+    @property
+    def exceeds_chance(self) -> bool:
+        """Return whether two tables have more equal records than two samples of one population would have.
+
+        By Good and Turing a further record of the population of the larger table, n records, is unlike all of them with
+        probability N1 / n, where N1 of them are unlike all others; N2 pairs are alike. So of the m records of the
+        smaller one about m (1 - N1 / n) have an equal one by chance, with variance m p (1 - p) + (m / n)^2 (N1 + 2 N2).
+        All of them are a copy at once where chance would not do that: if most records of the larger table are unlike
+        all others.
+        """
+        ours, theirs = self.ours, self.theirs
+        if not (ours.records and theirs.records):
+            return False
+        if (ours.records, ours.fingerprint) == (theirs.records, theirs.fingerprint):
+            return True
+        small, large, equal = ours, theirs, self.our_equal
+        if ours.records > theirs.records:
+            small, large, equal = theirs, ours, self.their_equal
+        if self.pairs == small.records and 2 * large.once >= large.records and _is_beyond_chance(small, large):
+            return True
+        chance, share = 1 - Fraction(large.once, large.records), Fraction(small.records, large.records)
+        beyond = equal - small.records * chance
+        variance = small.records * chance * (1 - chance) + share**2 * (large.once + 2 * large.twice)
+        return beyond > 0 and beyond**2 > DEVIATIONS**2 * variance
 
 
 @dataclass(frozen=True)
@@ -278,7 +296,7 @@ def judge_evidence(evidence: Evidence) -> Verdict:
     if evidence.same_source and not any(names.tells for names in relevant):
         names_records = "source.id names records, not persons: " if evidence.named else "without source.id "
         return Verdict(f"{names_records}its people may be here again", assumed=True)
-    if any(exceeds_chance(one.ours, one.theirs, one.met) for one in evidence.records):
+    if any(one.exceeds_chance for one in evidence.records):
         return Verdict("more records are equal than by chance")
     least = min(evidence.columns, key=lambda one: one.log_chance, default=None)
     if evidence.missing and least is not None and least.log_chance + log(evidence.compared) < CHANCE:
@@ -296,27 +314,6 @@ def _explain_by_names(names: CommonNames, *, same_source: bool) -> str:
         if one.log_chance + log(len(names.columns)) < CHANCE:
             return f"{one.column} agrees along its {names.kind} more than by chance; {SPACE}"
     return ""
-
-
-def exceeds_chance(ours: RecordSummary, theirs: RecordSummary, met: EqualCounts) -> bool:
-    """Return whether two tables have more equal records than two samples of one population would have.
-
-    By Good and Turing a further record of the population of the larger table, n records, is unlike all of them with
-    probability N1 / n, where N1 of them are unlike all others; N2 pairs are alike. So of the m records of the smaller
-    one about m (1 - N1 / n) have an equal one by chance, with variance m p (1 - p) + (m / n)^2 (N1 + 2 N2). All of them
-    are a copy at once where chance would not do that: if most records of the larger table are unlike all others.
-    """
-    if not (ours.records and theirs.records):
-        return False
-    if (ours.records, ours.fingerprint) == (theirs.records, theirs.fingerprint):
-        return True
-    small, large, equal = (ours, theirs, met.ours) if ours.records <= theirs.records else (theirs, ours, met.theirs)
-    if met.common == small.records and 2 * large.once >= large.records and _is_beyond_chance(small, large):
-        return True
-    chance, share = 1 - Fraction(large.once, large.records), Fraction(small.records, large.records)
-    beyond = equal - small.records * chance
-    variance = small.records * chance * (1 - chance) + share**2 * (large.once + 2 * large.twice)
-    return beyond > 0 and beyond**2 > DEVIATIONS**2 * variance
 
 
 def _is_beyond_chance(small: RecordSummary, large: RecordSummary) -> bool:

@@ -36,7 +36,6 @@ from privsql.releases.ledger.evidence import (
     Agreement,
     CommonNames,
     CommonRecords,
-    EqualCounts,
     Evidence,
     RecordSketch,
     judge_evidence,
@@ -428,21 +427,19 @@ class Subjects:
         self._db.register_arrow("sketch", sketch.as_table())
         rows = self._db.rows(fill("ledger/met", {"sketches": SKETCHES, "sketch": SKETCH, "among": among}))
         self._db.drop("sketch")
-        met = {number: EqualCounts(*map(int, counts)) for number, *counts in rows}
+        met = {number: tuple(map(int, counts)) for number, *counts in rows}
         larger = [entry for entry in entries if entry.rows.limit > ours.limit]
         holes: Holes = {"sketches": SKETCHES, "among": select_releases(larger), "limit": exp.Literal.number(ours.limit)}
         below = self._db.rows(fill("ledger/below", holes)) if larger else []
         theirs = {number: tuple(map(int, counts)) for number, *counts in below}
-        return {
-            entry.number: CommonRecords(
-                sketch.summarize_below(entry.rows.limit),
-                entry.rows
-                if entry.rows.limit <= ours.limit
-                else entry.rows.restrict(ours.limit, *theirs.get(entry.number, (0, 0, 0))),
-                met.get(entry.number, EqualCounts(0, 0, 0)),
-            )
-            for entry in entries
-        }
+        common = {}
+        for entry in entries:
+            records, once, twice = theirs.get(entry.number, (0, 0, 0))
+            restricted = replace(entry.rows, records=records, once=once, twice=twice, limit=ours.limit)
+            rows_there = restricted if entry in larger else entry.rows
+            here = sketch.summarize_below(entry.rows.limit)
+            common[entry.number] = CommonRecords(here, rows_there, *met.get(entry.number, ()))
+        return common
 
 
 def _union_all(queries: Sequence[exp.Query]) -> exp.Query:
