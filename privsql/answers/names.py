@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import sqlglot
@@ -19,18 +19,19 @@ from privsql.answers.question import (
     as_written,
     check_kinds,
     forget_positions,
-    in_order,
     keep_text,
     list_items,
 )
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import DIALECT, Roles, column
+from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError, suggest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.answers.question import Side
+
+MAIN_SCHEMAS = ("main", "public")  # what tools write before the name of a release
 
 # Conditions -----------------------------------------------------------------------------------------------------------
 
@@ -49,6 +50,25 @@ def split_conjuncts(root: exp.Expr) -> Iterator[exp.Expr]:
             rest.append(node.this)
         else:
             yield node
+
+
+def common_conjuncts(root: exp.Expr) -> list[exp.Expr]:
+    """Return the conditions that every branch of a disjunction has."""
+    branches, rest = [], [root.unnest()]
+    while rest:
+        node = rest.pop().unnest()
+        if isinstance(node, exp.Or):
+            rest += [node.expression, node.this]
+        else:
+            branches.append(list(split_conjuncts(node)))
+    if len(branches) < 2:
+        return []
+    return [part for part in branches[0] if all(part in other for other in branches[1:])]
+
+
+def is_column_equality(part: exp.Expr) -> bool:
+    """Return whether a condition says that two columns are equal."""
+    return isinstance(part, exp.EQ) and all(isinstance(side, exp.Column) for side in part.iter_expressions())
 
 
 def split_condition(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[Filters, Terms, exp.Expr | None]:
@@ -214,23 +234,22 @@ def from_last(select: exp.Select) -> exp.Select:
 # The clauses of a count query ---
 
 
-def check_clauses(select: exp.Select) -> None:
-    """Raise ``UsageError`` for what is not supported in a clause."""
+def check_clauses(select: exp.Select, place: str = "") -> None:
+    """Raise ``UsageError`` for what is not supported in a clause; ``place``: how messages call it besides its name."""
     read_limits(select)
-    for item in select.expressions:
-        check_kinds("SELECT", item.unalias(), aggregates=True)
-    for name, several in (("where", False), ("having", True), ("qualify", True)):
-        clause = select.args.get(name)
-        if clause:
-            check_kinds(name.upper(), clause.this, aggregates=several)
-    for item in group_items(select):
-        check_kinds("GROUP BY", item)
-    order = select.args.get("order")
+    order, clauses = (
+        select.args.get("order"),
+        [(name, select.args.get(name)) for name in ("where", "having", "qualify")],
+    )
+    parts = [("SELECT", item.unalias()) for item in select.expressions]
+    parts += [(name.upper(), clause.this) for name, clause in clauses if clause is not None]
+    parts += [("GROUP BY", item) for item in group_items(select)]
     for item in order.expressions if order else ():
         if item.args.get("with_fill"):
             raise UsageError("ORDER BY .. WITH FILL is not supported")
-        if not isinstance(item.this, exp.Var):  # ORDER BY ALL
-            check_kinds("ORDER BY", item.this, aggregates=True)
+        parts += [] if isinstance(item.this, exp.Var) else [("ORDER BY", item.this)]  # ORDER BY ALL
+    for name, part in parts:
+        check_kinds(f"{name}{place}", part, aggregates=name not in ("WHERE", "GROUP BY"))
 
 
 def group_items(select: exp.Select) -> Iterator[exp.Expr]:
@@ -334,56 +353,68 @@ class Lookups(Protocol):
 
 @dataclass(frozen=True)
 class QueryTable:
-    """A table of the query: its alias, its columns by folded name, and what it is besides if it is a lookup."""
+    """A table of the query: its alias, what its columns are, by name, and what messages call it."""
 
     alias: str
-    columns: dict[str, str]
-    lookup: Lookup | None = None
+    columns: Mapping[str, exp.Expr]
+    label: str = "the release"
 
-    def inner_name(self, name: str) -> str:
-        """Return the name of a column that is unique among those of all tables."""
-        written = self.columns[name]
-        return written if self.lookup is None else self.lookup.inner_name(written)
-
-
-def release_alias(select: exp.Select, name: str) -> str:
-    """Return the alias of the release in the query."""
-    clause = select.args.get("from_")
-    relation = clause.this if clause else None
-    if not isinstance(relation, exp.Table) or not isinstance(relation.this, exp.Identifier):
-        raise UsageError(f"the query must read FROM {name}; count with COUNT(*) FROM {name}")
-    refuse_others(relation, {"this", "alias", "db", "catalog"})
-    if relation.alias_column_names:
-        raise UsageError("renaming columns in FROM is not supported")
-    if relation.db or fold_name(relation.name) != fold_name(name):
-        written = ".".join(part.name for part in relation.parts)
-        raise UsageError(f"there is no table {written!r} here; count with COUNT(*) FROM {name}")
-    return relation.alias_or_name
+    @cached_property
+    def folded(self) -> dict[str, exp.Expr]:
+        """Return what its columns are, by folded name."""
+        return {fold_name(name): one for name, one in self.columns.items()}
 
 
-def read_lookup(join: exp.Join, lookups: Lookups | None) -> QueryTable:
-    """Return the lookup of an inner join on equal columns."""
-    target, plain = join.this, join.side in ("", "LEFT") and not join.method and join.kind in ("", "INNER", "OUTER")
-    if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier) or not plain:
-        raise UsageError(
-            f"{as_written(join)} is not supported; join attached tables with JOIN .. ON or LEFT JOIN .. ON"
-        )
-    refuse_others(join, {"this", "on", "using", "kind", "side"})
-    others = [value for key, value in target.args.items() if key not in ("this", "alias", "db", "catalog")]
-    if target.alias_column_names or any(others):
-        raise UsageError(f"{as_written(target)} is not supported in JOIN")
-    on, using = join.args.get("on"), join.args.get("using")
-    if on is None and not using:
-        raise UsageError(f"JOIN {target.alias_or_name}: ON or USING with quasi-identifiers is needed")
-    for part in split_conjuncts(on) if on is not None else ():
-        if not (isinstance(part, exp.EQ) and all(isinstance(side, exp.Column) for side in part.iter_expressions())):
-            raise UsageError(f"JOIN ON {as_written(part)} is not supported; use equality of columns")
-    names, alias = tuple(part.name for part in target.parts), target.alias_or_name
-    if lookups is None:
-        raise UsageError(f"JOIN: there is no lookup table {'.'.join(names)!r}; attach the file that has it")
-    table, columns = lookups.find_table(names)
-    lookup = Lookup(table, names, alias, (), columns, keeps_unmatched=join.side == "LEFT")
-    return QueryTable(alias, {fold_name(title): title for title in columns}, lookup)
+@dataclass
+class JoinedTables:
+    """The tables that a query and the derived tables in it join, by names of columns that are unique among all.
+
+    ``sides``: of every column; ``lookups``; ``conditions`` of joins and derived tables, which all records meet;
+    ``reads_release``: whether it is among the tables.
+    """
+
+    sides: dict[str, Side]
+    lookups: list[Lookup] = field(default_factory=list)
+    conditions: list[exp.Expr] = field(default_factory=list)
+    reads_release: bool = False
+
+    def add_lookup(self, lookup: Lookup) -> QueryTable:
+        """Return a table of the analyst's own as one of the query."""
+        columns = {name: column(lookup.inner_name(name)) for name in lookup.columns}
+        taken = {fold_name(name) for name in self.sides}
+        for one in columns.values():
+            if fold_name(one.name) in taken:
+                raise UsageError(f"JOIN: {one.name!r} could be two columns; give {lookup.alias} another alias")
+        self.sides |= dict.fromkeys((one.name for one in columns.values()), "qi")
+        self.lookups.append(lookup)
+        return QueryTable(lookup.alias, columns, lookup.alias)
+
+    def find_key(self, lookup: Lookup, part: exp.Expr) -> tuple[str, str] | None:
+        """Return the lookup's column and the quasi-identifier of the release that a condition says are equal."""
+        if not is_column_equality(part):
+            return None
+        names = (part.this.name, part.expression.name)
+        theirs = {lookup.inner_name(name): name for name in lookup.columns}
+        others = {one.inner_name(name) for one in self.lookups for name in one.columns}
+        for one, other in (names, names[::-1]):
+            if one in theirs and other not in others and self.sides[other] == "qi":
+                return theirs[one], other
+        return None
+
+    def take_keys(self, where: exp.Expr | None) -> exp.Expr | None:
+        """Give each lookup its keys out of all conditions; return the others."""
+        if not self.lookups and not self.conditions:
+            return where
+        known = [*self.conditions, *([where] if where is not None else [])]
+        rest = [part for one in known for part in split_conjuncts(one)]
+        parts = [*rest, *(common for part in rest for common in common_conjuncts(part))]
+        for at, lookup in enumerate(self.lookups):
+            if lookup.keys:
+                continue
+            keys = {id(part): key for part in parts if (key := self.find_key(lookup, part)) is not None}
+            self.lookups[at] = replace(lookup, keys=tuple(dict.fromkeys(keys.values())))
+            rest = [part for part in rest if id(part) not in keys]
+        return exp.and_(*(part.copy() for part in rest)) if rest else None
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -404,100 +435,72 @@ class ClauseAliases:
 
 
 class NameResolver:
-    """The tables that a query reads, the release first, and what its names mean.
+    """Resolves the names of a query over ``tables``; of a derived one aliases are known in the select list, too."""
 
-    ``sides``: of every column, under its name inside.
-    """
-
-    def __init__(
-        self,
-        release_table: QueryTable,
-        sides: Mapping[str, Side],
-        lookups: Sequence[tuple[exp.Join, QueryTable]] = (),
-        orders: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        self.sides, self._orders = dict(sides), orders or {}
-        self._release, self._sources = release_table, [release_table]
+    def __init__(self, joined: JoinedTables, tables: Sequence[QueryTable] = (), *, is_derived: bool = False) -> None:
+        self.joined, self.tables, self._is_derived = joined, list(tables), is_derived
         self._shared: dict[str, QueryTable] = {}  # the first of the tables whose columns USING makes one
-        self.joined = tuple(self._join_table(*one) for one in lookups)
 
-    @classmethod
-    def from_select(cls, select: exp.Select, roles: Roles, name: str, lookups: Lookups | None) -> NameResolver:
-        """Return the resolver of a query to the release ``name``."""
-        sides: dict[str, Side] = dict.fromkeys((field.name for field in roles.quasi_identifiers), "qi")
-        sides |= dict.fromkeys((field.name for field in roles.sensitive), "sa")
-        release_table = QueryTable(release_alias(select, name), {fold_name(column): column for column in sides})
-        joined = [(join, read_lookup(join, lookups)) for join in select.args.get("joins") or ()]
-        return cls(release_table, sides, joined, roles.orders)
+    def refuse_alias(self, alias: str) -> None:
+        """Raise ``UsageError`` for an alias that a table has already."""
+        if any(fold_name(alias) == fold_name(other.alias) for other in self.tables):
+            raise UsageError(f"JOIN: two tables are called {alias!r}; give one an alias")
 
-    # Tables ---
+    def add_table(self, table: QueryTable, join: exp.Expr) -> list[exp.Expr]:
+        """Add a table; return the conditions by which it is joined."""
+        parts = [self._share_key(key.name, table) for key in join.args.get("using") or ()]
+        self.tables.append(table)
+        if join.args.get("on") is not None:
+            holder = exp.Where(this=join.args["on"].copy())
+            self._bind_names(holder, ClauseAliases({}))
+            parts += split_conjuncts(holder.this)
+        return parts
 
-    def _join_table(self, join: exp.Join, source: QueryTable) -> Lookup:
-        if any(fold_name(source.alias) == fold_name(other.alias) for other in self._sources):
-            raise UsageError(f"JOIN: two tables are called {source.alias!r}; give one an alias")
-        taken = {fold_name(name) for name in self.sides}
-        for inside in map(source.inner_name, source.columns):
-            if fold_name(inside) in taken:
-                raise UsageError(f"JOIN: {inside!r} could be two columns; give {source.alias} another alias")
-        keys = [self._share_key(key.name, source) for key in join.args.get("using") or ()]
-        self._sources.append(source)
-        self.sides |= dict.fromkeys(map(source.inner_name, source.columns), "qi")
-        on = join.args.get("on")
-        keys += [self._match_key(part, source) for part in split_conjuncts(on)] if on is not None else []
-        assert source.lookup is not None  # noqa: S101 (``lookup`` gives one)
-        return replace(source.lookup, keys=tuple(keys))
-
-    def _share_key(self, key: str, source: QueryTable) -> tuple[str, str]:
-        """Take note of what USING makes one column: the lookup's column, and the release's."""
-        owner = self._find_table(exp.column(key))
+    def _share_key(self, key: str, table: QueryTable) -> exp.Expr:
+        """Return the equality of the columns that USING makes one."""
+        owner, name = self._find_table(exp.column(key)), fold_name(key)
         if owner is None:
-            raise _unknown_column(key, self._release)
-        if fold_name(key) not in source.columns:
-            raise _unknown_column(key, source)
-        self._shared[fold_name(key)] = owner
-        return self._require_key((source.columns[fold_name(key)], owner.inner_name(fold_name(key))), source)
+            raise _unknown_column(key, self.tables[0])
+        if name not in table.folded:
+            raise _unknown_column(key, table)
+        self._shared[name] = owner
+        return exp.EQ(this=table.folded[name].copy(), expression=owner.folded[name].copy())
 
-    def _match_key(self, part: exp.Expr, source: QueryTable) -> tuple[str, str]:
-        """Return the lookup's column, and the release's that equals it."""
-        columns = [item for item in part.iter_expressions() if isinstance(item, exp.Column)]
-        owners = [(self._find_table(item), fold_name(item.name)) for item in columns]
-        for item, (owner, _) in zip(columns, owners, strict=True):
-            if owner is None:
-                raise _unknown_column(item.name, self._release)
-        for (one, theirs), (other, ours) in (owners, owners[::-1]):
-            if one is source and other is not None:
-                return self._require_key((source.columns[theirs], other.inner_name(ours)), source)
-        return self._require_key(None, source)
+    def expand_stars(self, select: exp.Select) -> None:
+        """Put columns in place of ``*`` and ``table.*``, in place."""
+        expanded: list[exp.Expr] = []
+        for item in select.expressions:
+            prefix = fold_name(item.table) if isinstance(item, exp.Column) else ""
+            tables = [one for one in self.tables if is_star(item) and prefix in ("", fold_name(one.alias))]
+            columns = {name: column(name, one.alias) for one in tables for name in one.columns}
+            expanded += [exp.alias_(one, name, quoted=True) for name, one in columns.items()] or [item]
+        select.set("expressions", expanded)
 
-    def _require_key(self, pair: tuple[str, str] | None, source: QueryTable) -> tuple[str, str]:
-        release_columns = self._release.columns.values()
-        if pair is None or pair[1] not in release_columns or self.sides[pair[1]] != "qi":
-            raise UsageError(f"JOIN {source.alias}: join a column of it with a quasi-identifier of the release")
-        return pair
-
-    # Names ---
-
-    def resolve_names(self, select: exp.Select) -> exp.Select:
-        """Return the query with columns under their names inside, in place of positions and aliases, too."""
-        tree = select.copy()
+    def resolve_names(self, tree: exp.Select) -> exp.Select:
+        """Put columns under their names inside, in place of positions and aliases, too; return the query."""
         for clause in ("expressions", "group", "having", "order"):
             for item in _list_quotable(tree.args.get(clause)):
                 keep_text(item)
-        for item in tree.expressions:
-            self._bind_names(item, ClauseAliases({}))
+        grouped = list_group_names(tree)
+        tables = {fold_name(table.alias) for table in self.tables}  # a table's name means all of its columns
+        named: dict[str, exp.Expr] = {}
+        plain: dict[str, exp.Expr] = {}
+        for item in list(tree.expressions):
+            self._bind_names(item, ClauseAliases(plain if self._is_derived else {}))
+            if isinstance(item, exp.Alias):
+                named[fold_name(item.alias)] = item.this
+                plain = {name: one for name, one in named.items() if name not in tables}
         outputs = [item.unalias() for item in tree.expressions]
-        named = {fold_name(item.alias): item.this for item in tree.expressions if isinstance(item, exp.Alias)}
-        tables = {fold_name(source.alias) for source in self._sources}  # a table's name means all of its columns
-        rows = {name: item for name, item in named.items() if name not in tables and not list(find_aggregates(item))}
+        rows = {name: item for name, item in plain.items() if not list(find_aggregates(item))}
         self._bind_names(tree.args.get("where"), ClauseAliases(rows))
         self._bind_items(tree.args.get("group"), outputs, ClauseAliases(rows))
-        self._bind_having(tree, {k: item for k, item in named.items() if k not in tables}, list_group_names(select))
+        self._bind_having(tree, plain, grouped)
         self._bind_names(tree.args.get("qualify"), ClauseAliases(named))
         order = tree.args.get("order")
         for item in order.expressions if order else ():
             alone = isinstance(item.this, exp.Column) and not item.this.table and fold_name(item.this.name) in named
             self._bind_items(item, outputs, ClauseAliases(named, frozenset(named) if alone else frozenset()))
-        return in_order(tree, self._orders)
+        return tree
 
     def _bind_having(self, tree: exp.Select, named: Mapping[str, exp.Expr], written: set[str]) -> None:
         """HAVING; ``written``: the names that stand in GROUP BY, which are columns there."""
@@ -508,7 +511,7 @@ class NameResolver:
             if item.table or name in written or name not in named:
                 continue
             self._find_table(item)  # refused where several tables have such a column
-            if any(source.inner_name(name) in columns for source in self._sources if name in source.columns):
+            if any(one.folded[name].name in columns for one in self.tables if name in one.folded):
                 raise UsageError(f"HAVING {item.name} is a column that the query groups by; use another alias")
         self._bind_names(clause, ClauseAliases(named, frozenset(named) - written))
 
@@ -531,32 +534,30 @@ class NameResolver:
         for item in list(root.find_all(exp.Column)) if root is not None else ():
             if item.meta.get(INSIDE):
                 continue
-            first = not item.table and fold_name(item.name) in aliases.before
-            source = None if first else self._find_table(item)
-            if source is not None:
-                item.replace(_inner_column(source.inner_name(fold_name(item.name)), item))
-            elif not item.table and fold_name(item.name) in aliases.named:
-                meant = aliases.named[fold_name(item.name)].copy()
+            name = fold_name(item.name)
+            table = None if not item.table and name in aliases.before else self._find_table(item)
+            if table is None and (item.table or name not in aliases.named):
+                raise _unknown_column(item.name, self.tables[0])
+            meant = (table.folded if table is not None else aliases.named)[name]
+            if table is None or not isinstance(meant, exp.Column):
                 added += sum(1 for _ in meant.walk())
-                item.replace(exp.paren(meant, copy=False))
-            else:
-                raise _unknown_column(item.name, self._release)
+            item.replace(_stand_for(meant, item, is_column=table is not None))
         if added > MOST:
-            raise UsageError("the query is too large once its aliases are written out")
+            raise UsageError("the query is too large once its aliases and subqueries are written out; split it")
 
     def _find_table(self, item: exp.Column) -> QueryTable | None:
         """Return the table that has a column; ``UsageError`` where the named table lacks it, or several have it."""
         name, prefix = fold_name(item.name), fold_name(item.table)
-        owner = next((source for source in self._sources if fold_name(source.alias) == prefix), None)
-        if item.args.get("db") or (prefix and owner is None):
-            raise UsageError(f"column {as_written(item)!r} is not of {self._release.alias}")
+        owner = next((table for table in self.tables if fold_name(table.alias) == prefix), None)
+        if fold_name(item.db) not in ("", *MAIN_SCHEMAS) or (prefix and owner is None):
+            raise UsageError(f"column {as_written(item)!r} is not of {self.tables[0].alias}")
         if owner is not None:
-            if name not in owner.columns:
+            if name not in owner.folded:
                 raise _unknown_column(item.name, owner)
             return owner
         if name in self._shared:
             return self._shared[name]
-        owners = [source for source in self._sources if name in source.columns]
+        owners = [table for table in self.tables if name in table.folded]
         if len(owners) > 1:
             raise UsageError(f"column {item.name!r} is in several tables; write table.{item.name}")
         return owners[0] if owners else None
@@ -573,15 +574,28 @@ def _list_quotable(clause: exp.Expr | list[exp.Expr] | None) -> list[exp.Expr]:
 INSIDE = "inside"
 
 
-def _inner_column(name: str, written: exp.Column) -> exp.Column:
-    """Return a column under its name inside, marked as such: it is not looked up again."""
-    inner = column(name)
+def _stand_for(meant: exp.Expr, written: exp.Column, *, is_column: bool) -> exp.Expr:
+    """Return what a name means, in its place: its columns are not looked up again, and a number in it is no position.
+
+    ``is_column``: of a table. An item of the select list keeps the name of one.
+    """
+    inner = meant.copy() if is_column and isinstance(meant, exp.Column) else exp.paren(meant)
+    for one in inner.find_all(exp.Column):
+        one.meta[INSIDE] = True
+    if not is_column:
+        return inner
     inner.meta.update(written.meta)
-    inner.meta[INSIDE] = True
+    if isinstance(written.parent, exp.Select) and fold_name(inner.output_name) != fold_name(written.name):
+        return exp.alias_(inner, written.name, quoted=True, copy=False)
     return inner
 
 
-def _unknown_column(name: str, source: QueryTable) -> UsageError:
-    place = source.alias if source.lookup else "the release"
-    near = suggest_name(name, source.columns.values()) or ";"
-    return UsageError(f"column {name!r} is not in {place}{near} it has {', '.join(source.columns.values())}")
+def is_star(item: exp.Expr) -> bool:
+    """Return whether an item of the select list is ``*`` or ``table.*``."""
+    star = item.this if isinstance(item, exp.Column) else item
+    return isinstance(star, exp.Star) and not any(star.args.values())
+
+
+def _unknown_column(name: str, table: QueryTable) -> UsageError:
+    near = suggest_name(name, table.columns) or ";"
+    return UsageError(f"column {name!r} is not in {table.label}{near} it has {', '.join(table.columns)}")

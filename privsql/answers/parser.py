@@ -11,16 +11,13 @@ from sqlglot import exp
 
 from privsql.answers.aggregates import AggregateCall, Aggregates, Output, Scope, Statement
 from privsql.answers.names import (
-    CLAUSES,
-    NameResolver,
-    check_clauses,
+    JoinedTables,
     find_aggregates,
     has_aggregates,
     is_count,
     parse_select,
     read_limits,
     refuse_bad_text,
-    refuse_others,
     sides_of,
 )
 from privsql.answers.question import (
@@ -36,8 +33,7 @@ from privsql.answers.question import (
     forget_positions,
     shorten_sql,
 )
-from privsql.answers.results import resolve_nested
-from privsql.answers.rewriting import Rewriter
+from privsql.answers.rewriting import QueryReader
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import Roles, column
 from privsql.errors import UsageError
@@ -79,26 +75,18 @@ def parse_query(
     (['"age" > 30'], ['"job" = 1'])
     """
     with refuse_bad_text(sql):
-        rewriter = Rewriter(release, [field.name for field in (*roles.quasi_identifiers, *roles.sensitive)], lookups)
-
-        def resolve(select: exp.Select) -> tuple[exp.Select, NameResolver]:
-            refuse_others(select, CLAUSES)
-            names = NameResolver.from_select(select, roles, release, lookups)
-            check_clauses(select)
-            return names.resolve_names(select), names
-
-        tree, names = resolve_nested(parse_select(sql), rewriter, resolve)
+        tree, joined = QueryReader(release, roles, lookups).read_query(parse_select(sql), {})
         forget_positions(tree)
-        return _QueryReader(tree, names, roles, measures).read_statement()
+        return _StatementReader(tree, joined, roles, measures).read_statement()
 
 
-class _QueryReader:
+class _StatementReader:
     """A query taken apart; ``tree`` has its names resolved."""
 
-    def __init__(self, tree: exp.Select, names: NameResolver, roles: Roles, measures: Collection[str]) -> None:
-        self._tree, self._names = tree, names
+    def __init__(self, tree: exp.Select, joined: JoinedTables, roles: Roles, measures: Collection[str]) -> None:
+        self._tree, self._sides, self._lookups = tree, joined.sides, tuple(joined.lookups)
         self._types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
-        self._aggregates = Aggregates(names.sides, self._types, measures)
+        self._aggregates = Aggregates(joined.sides, self._types, measures)
         self._groups: dict[exp.Expr, int] = {}
         self._windows: list[exp.Window] = []
         self._sets = self._grouping_sets()
@@ -117,7 +105,7 @@ class _QueryReader:
         outputs = tuple(replace(one, expression=number(one.expression)) for one in outputs)
         groups, limits = tuple(self._make_group(one) for one in self._groups), read_limits(self._tree)
         statement = Statement(
-            Scope(groups, where.this if where else None, self._names.joined, self._names.sides),
+            Scope(groups, where.this if where else None, self._lookups, self._sides),
             self._sets,
             tuple(self._aggregates.asked),
             outputs,
@@ -137,7 +125,7 @@ class _QueryReader:
 
     def _read_preview(self, where: exp.Expr | None) -> Statement:
         """Return a SELECT of columns alone: some records, without their sensitive values."""
-        sides, limits = self._names.sides, read_limits(self._tree)
+        sides, limits = self._sides, read_limits(self._tree)
         if self._tree.find(exp.Window):
             raise UsageError(
                 "window functions over records are not supported; GROUP BY columns first, and use COUNT(*)"
@@ -152,12 +140,12 @@ class _QueryReader:
                 raise UsageError(f"{as_written(part)} is not available for single records; use COUNT(*) .. GROUP BY")
         items = [(item.alias, item.unalias()) for item in self._tree.expressions]
         outputs = tuple(Output(alias, root, as_written(root)) for alias, root in items)
-        scope = Scope((), where, self._names.joined, sides)
+        scope = Scope((), where, self._lookups, sides)
         keys = tuple(order.expressions) if order else ()
         return Statement(scope, (), (), outputs, None, keys, limits["limit"], limits["offset"], previews=True)
 
     def _make_group(self, expression: exp.Expr) -> Group:
-        sides = sides_of(expression, self._names.sides)
+        sides = sides_of(expression, self._sides)
         if len(sides) != 1:
             why = "quasi-identifiers and sensitive columns together are" if sides else "a constant is"
             raise UsageError(f"GROUP BY {as_written(expression)}: {why} not supported")
@@ -355,25 +343,28 @@ def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
     ['ARRAY_CONTAINS("items", 7)', 'LENGTH("items") > 2']
     """
     with refuse_bad_text(sql):
-        select = Rewriter(release, [field.name for field in roles.sensitive], None).rewrite(parse_select(sql), {})
-        for clause, value in select.args.items():
-            if value and clause not in ("expressions", "from_", "where", "order", "limit", "offset"):
-                raise UsageError(f"{clause.strip('_').upper()} is not supported; a query over items has {ALLOWED}")
-        names = NameResolver.from_select(select, roles, release, None)
-        where, name = select.args.get("where"), roles.sensitive[0].name
-        conditions = [where.this] if where else []
-        for node in [node for item in select.expressions for node in find_aggregates(item)]:
-            if not is_count(node.this if isinstance(node, exp.Filter) else node):
-                raise UsageError(f"{shorten_sql(node)}: {ONLY}")
-            conditions += [node.expression.this] if isinstance(node, exp.Filter) else []
-        for condition in conditions:
-            _check_condition(condition, name)
-        limits = read_limits(select)
-        select.set("order", None)  # of one row
-        tree = names.resolve_names(select)
+        name = roles.sensitive[0].name
+        reader = QueryReader(release, roles, None, lambda select: _check_item_clauses(select, name))
+        tree, _ = reader.read_query(parse_select(sql), {})
+        limits = read_limits(tree)
         for item in list(tree.find_all(exp.Column)):
             item.replace(column(ITEMS))
         return replace(_make_statement(tree), limit=limits["limit"], offset=limits["offset"])
+
+
+def _check_item_clauses(select: exp.Select, name: str) -> None:
+    """Raise ``UsageError`` for what is not supported in a query over items."""
+    for clause, value in select.args.items():
+        if value and clause not in ("expressions", "from_", "where", "order", "limit", "offset"):
+            raise UsageError(f"{clause.strip('_').upper()} is not supported; a query over items has {ALLOWED}")
+    where = select.args.get("where")
+    conditions = [where.this] if where else []
+    for node in [node for item in select.expressions for node in find_aggregates(item)]:
+        if not is_count(node.this if isinstance(node, exp.Filter) else node):
+            raise UsageError(f"{shorten_sql(node)}: {ONLY}")
+        conditions += [node.expression.this] if isinstance(node, exp.Filter) else []
+    for condition in conditions:
+        _check_condition(condition, name)
 
 
 def _make_statement(tree: exp.Select) -> Statement:

@@ -8,29 +8,30 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from privsql.answers.names import (
+    MAIN_SCHEMAS,
     MOST,
     SETS,
+    JoinedTables,
     NameResolver,
     QueryTable,
+    check_clauses,
     find_aggregates,
     has_aggregates,
     is_count,
+    is_star,
     output_position,
     parse_query_text,
     parse_select,
     read_limits,
     refuse_others,
 )
-from privsql.answers.question import BOUNDS, WINDOWED, check_kinds, shorten_sql
-from privsql.answers.rewriting import MAIN_SCHEMAS, Rewriter
+from privsql.answers.question import BOUNDS, WINDOWED, shorten_sql
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    Resolver = Callable[[exp.Select], tuple[exp.Select, NameResolver]]
+    from collections.abc import Iterator, Mapping
 
 # Results of a count query ---------------------------------------------------------------------------------------------
 # A SELECT over the result of a count query, as one count query.
@@ -41,31 +42,12 @@ if TYPE_CHECKING:
 LATER = ("limit", "offset")
 
 
-def resolve_nested(select: exp.Select, rewriter: Rewriter, resolve: Resolver) -> tuple[exp.Select, NameResolver]:
-    """Resolve the names of a query by ``resolve``, and merge a SELECT over a result with it."""
-    select = rewriter.rewrite(select, {})
-    source = select.args["from_"].this if select.args.get("from_") else None
-    if not isinstance(source, exp.Subquery) or not isinstance(source.this, exp.Select):
-        return resolve(select)
-    refuse_others(select, {"expressions", "from_", "where", "group", "having", "qualify", "order", "distinct", *LATER})
-    refuse_others(source, {"this", "alias"})
-    if source.alias_column_names:
-        raise UsageError("renaming columns in FROM is not supported")
-    tree, names = resolve_nested(source.this.copy(), rewriter, resolve)
-    return _merge_outer(select, source.alias_or_name, tree), names
-
-
-def _merge_outer(outer: exp.Select, alias: str, inner: exp.Select) -> exp.Select:
-    """Outer columns over inner ones, in the inner query, whose names are resolved."""
+def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
+    """Return a query over the result of another one in that, whose names are resolved."""
     if any(inner.args.get(key) for key in LATER):
         raise UsageError("LIMIT inside a subquery is not supported; put it at the end")
     results = {item.output_name: item.unalias() for item in inner.expressions if item.output_name}
-    outer.set("from_", None)
-    _expand_star(outer, alias, list(results), len(inner.expressions))
-    for clause, items in _list_clauses(outer).items():
-        for item in items:
-            check_kinds(f"{clause} over a result", item, aggregates=clause != "WHERE")
-    outer = NameResolver(QueryTable(alias, {fold_name(name): name for name in results}), {}).resolve_names(outer)
+    _resolve_outer(outer, list(results), named=len(results) == len(inner.expressions))
     coarser = _sum_results(outer, inner, results)
     if not coarser:
         _spread_aggregates(outer)
@@ -90,6 +72,27 @@ def _merge_outer(outer: exp.Select, alias: str, inner: exp.Select) -> exp.Select
     if not inner.args.get("group") and not has_aggregates(inner):
         raise UsageError("the query uses no count of its subquery; run the subquery alone")
     return inner
+
+
+def _resolve_outer(outer: exp.Select, results: list[str], *, named: bool) -> None:
+    """Resolve the names of a query over ``results``, in place; ``named``: whether these are all columns."""
+    source, clauses = outer.args["from_"].this, ("where", "group", "having", "qualify", "order", "distinct", *LATER)
+    refuse_others(outer, {"expressions", "from_", *clauses})
+    refuse_others(source, {"this", "alias"})
+    if source.args.get("alias") is not None and source.alias_column_names:
+        raise UsageError("renaming columns in FROM is not supported")
+    names = NameResolver(JoinedTables({}), [QueryTable(source.alias_or_name, {one: column(one) for one in results})])
+    star = next(filter(is_star, outer.expressions), None)
+    if star is not None and not named:
+        raise UsageError(f"{shorten_sql(star)} over a subquery needs a name for each of its columns; add AS")
+    names.expand_stars(outer)
+    check_clauses(outer, " over a result")
+    items = [
+        exp.alias_(one, one.name, quoted=True) if isinstance(one, exp.Column) else one for one in outer.expressions
+    ]
+    outer.set("expressions", items)
+    outer.set("from_", None)
+    names.resolve_names(outer)
 
 
 def _merge_filters(outer: exp.Select, inner: exp.Select, *, windows: bool) -> None:
@@ -160,35 +163,6 @@ def _spread_aggregates(outer: exp.Select) -> None:
     outer.set("qualify", exp.Qualify(this=having.this) if having is not None else outer.args.get("qualify"))
     outer.set("having", None)
     outer.set("group", None)
-
-
-def _expand_star(outer: exp.Select, alias: str, names: list[str], number: int) -> None:
-    """Columns in place of *, each under its name."""
-    expanded: list[exp.Expr] = []
-    for item in outer.expressions:
-        star = item.this if isinstance(item, exp.Column) else item
-        if not isinstance(star, exp.Star):
-            expanded.append(exp.alias_(item, item.name, quoted=True) if isinstance(item, exp.Column) else item)
-            continue
-        other = isinstance(item, exp.Column) and fold_name(item.table) != fold_name(alias)
-        if any(star.args.values()) or other or len(names) < number:
-            raise UsageError(f"{shorten_sql(item)} over a subquery needs a name for each of its columns; add AS")
-        expanded += [exp.alias_(column(name), name, quoted=True) for name in names]
-    outer.set("expressions", expanded)
-
-
-def _list_clauses(outer: exp.Select) -> dict[str, list[exp.Expr]]:
-    """Return what may stand in each clause of a query over a result, to be checked."""
-    where, order, group = (outer.args.get(key) for key in ("where", "order", "group"))
-    keys = [item.this for item in order.expressions] if order else []
-    late = [outer.args[key].this for key in ("having", "qualify") if outer.args.get(key)]
-    return {
-        "GROUP BY": [item for item in group.expressions if not isinstance(item, (*SETS, exp.Tuple))] if group else [],
-        "HAVING": late,
-        "SELECT": [item.unalias() for item in outer.expressions],
-        "WHERE": [where.this] if where else [],
-        "ORDER BY": [key for key in keys if not isinstance(key, exp.Var)],
-    }
 
 
 # UNION ALL ------------------------------------------------------------------------------------------------------------

@@ -1,259 +1,193 @@
-"""Rewrite an analyst's SELECT over rows of the release into one count query: derived tables, joins and subqueries.
+"""Read an analyst's SELECT as one count query: derived tables, joins and subqueries are written out.
 
-``FROM (SELECT ..) AS t``, WITH and joined subqueries that pass rows on are merged with the query around them. Comma
-joins become JOIN .. ON, the release comes first, and DISTINCT is GROUP BY. Subqueries over the analyst's own tables and
-over the release alone are answered before the query, and stand in it as constants.
+``FROM (SELECT ..) AS t``, WITH and joined subqueries that pass rows on are merged with the query around them. That a
+lookup's column equals one of the release is a key of it, wherever the query says so, and DISTINCT is GROUP BY.
+Subqueries over the analyst's own tables and over the release alone are answered before the query, and stand in it as
+constants.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.answers.names import MOST, Lookups, find_aggregates, from_last, group_items, read_limits, split_conjuncts
-from privsql.answers.question import check_kinds, list_items, shorten_sql
+from privsql.answers.names import (
+    CLAUSES,
+    MAIN_SCHEMAS,
+    JoinedTables,
+    Lookups,
+    NameResolver,
+    QueryTable,
+    check_clauses,
+    find_aggregates,
+    from_last,
+    group_items,
+    is_column_equality,
+    is_star,
+    read_limits,
+    refuse_others,
+    split_conjuncts,
+)
+from privsql.answers.question import Lookup, as_written, check_kinds, in_order, list_items, shorten_sql
+from privsql.answers.results import merge_outer
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import DIALECT, column
+from privsql.engine.sqlfiles import DIALECT, Roles, column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+
+    from privsql.answers.question import Side
 
 
-MAIN_SCHEMAS = ("main", "public")  # what tools write before the name of a release
 MOST_VALUES = 10_000  # that a subquery may give
-CLAUSES = ("expressions", "where", "group", "having", "qualify", "order")
+PARTS = ("expressions", "where", "group", "having", "qualify", "order")
 BEYOND_ROWS = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "sample")
 LOOKUP_CLAUSES = {"expressions", "from_", "where", "distinct", "group", "having", "order", "limit"}
 Queries = dict[str, tuple[exp.Select, Any]]  # what WITH has named: a query, and those that it may read itself
 
 
-@dataclass(frozen=True)
-class SourceTable:
-    """A table in FROM or JOIN: its alias, and its columns as they are written."""
-
-    alias: str
-    columns: tuple[str, ...]
-
-
 @dataclass
-class Rewriter:
-    """Rewrites queries to one release: its name and columns, and the tables that may be joined to it."""
+class QueryReader:
+    """Reads queries to one release, in place: its name and columns, and the tables that may be joined to it.
+
+    ``check`` refuses what may not stand in the clauses of a query over rows.
+    """
 
     release: str
-    columns: Sequence[str]
+    roles: Roles
     lookups: Lookups | None
+    check: Callable[[exp.Select], None] = check_clauses
 
-    def rewrite(self, select: exp.Select, known: Queries) -> exp.Select:
-        """Return a query over rows in its form, in place; one over the result of another keeps that in FROM.
+    def read_query(self, select: exp.Select, known: Queries) -> tuple[exp.Select, JoinedTables]:
+        """Return a query with its names resolved, and what it joins; ``UsageError`` for what is not supported.
 
-        ``known``: what WITH named outside of it. Raises ``UsageError``.
+        ``known``: what WITH named outside of it.
         """
+        known = self._open_query(select, known)
+        inner = _find_counts(select, known)
+        if inner is not None:
+            tree, joined = self.read_query(inner[0].copy(), inner[1])
+            return merge_outer(select, tree), joined
+        names, first = self._start_names(), select.find(exp.Table)
+        if first is not None and not self._reads_release(select, known):
+            written = ".".join(part.name for part in first.parts)
+            raise UsageError(f"there is no table {written!r} here; count with COUNT(*) FROM {self.release}")
+        self._read_rows(select, known, names)
+        if not names.joined.reads_release:
+            raise UsageError(f"the query must read FROM {self.release}; FROM {self.release} JOIN .. ON .. works")
+        where = names.joined.take_keys(select.args["where"].this if select.args.get("where") else None)
+        select.set("where", exp.Where(this=where) if where is not None else None)
+        for lookup in names.joined.lookups:
+            if not lookup.keys:
+                raise _explain_join(select, lookup.alias)
+        return in_order(select, self.roles.orders), names.joined
+
+    def _start_names(self) -> NameResolver:
+        """Return the resolver of a query that reads no table yet."""
+        sides: dict[str, Side] = dict.fromkeys((field.name for field in self.roles.quasi_identifiers), "qi")
+        sides |= dict.fromkeys((field.name for field in self.roles.sensitive), "sa")
+        return NameResolver(JoinedTables(sides))
+
+    def _open_query(self, select: exp.Select, known: Queries) -> Queries:
+        """Take off WITH, and put constants in place of subqueries in expressions; return the queries by name."""
         known = _name_queries(select, known)
-        select = from_last(select)
-        self._strip_schemas(select)
+        from_last(select)
         self._fold_scalars(select, known)
         self._answer_subqueries(select, known)
-        for source in _list_sources(select):
-            inner = _find_query(source.this, known)
-            if inner is None:
-                continue
-            if not _passes_rows(*inner):
-                if isinstance(source, exp.Join):
-                    self._join_answered(select, source, *inner)
-                else:
-                    source.set("this", _as_subquery(inner, source.this))
-                continue
-            self._merge(select, source, self.rewrite(inner[0].copy(), inner[1]))
-        if not isinstance(select.args["from_"].this if select.args.get("from_") else None, exp.Subquery):
-            self._pool_joins(select)
-            self._expand_stars(select)
-            _group_distinct(select)
-        return select
+        return known
 
-    # Names ---
+    # Tables ---
 
-    def _strip_schemas(self, select: exp.Select) -> None:
-        """Take schema and database off the release's name, and off those of columns."""
-        for source in _list_sources(select):
-            table = source.this
-            if isinstance(table, exp.Table) and self._is_release(table) and fold_name(table.db) in MAIN_SCHEMAS:
-                table.set("db", None)
-                table.set("catalog", None)
-        for item in (one for clause in (*CLAUSES, "joins") for one in _columns_of(select.args.get(clause))):
-            if fold_name(item.db) in MAIN_SCHEMAS:
-                item.set("db", None)
-                item.set("catalog", None)
+    def _read_rows(self, select: exp.Select, known: Queries, names: NameResolver) -> None:
+        """Resolve the names of a query over rows, whose tables are added to ``names``."""
+        refuse_others(select, CLAUSES)
+        for join in list(select.args.get("joins") or ()):
+            inner = _find_query(join.this, known)
+            if inner is not None and not _passes_rows(*inner):
+                self._join_answered(select, join, *inner)
+        sources = _list_sources(select)
+        if not isinstance(sources[0] if sources else None, exp.From):
+            raise UsageError(f"the query must read FROM {self.release}; count with COUNT(*) FROM {self.release}")
+        for source in sources:
+            names.refuse_alias(source.this.alias_or_name)
+            if source.args.get("side") == "LEFT":
+                self._join_unmatched(source, known, names)
+            else:
+                added = self._find_source(source, known, names.joined)
+                names.joined.conditions += names.add_table(added, source)
+        names.expand_stars(select)
+        _group_distinct(select)
+        self.check(select)
+        names.resolve_names(select)
+
+    def _find_source(self, source: exp.Expr, known: Queries, joined: JoinedTables) -> QueryTable:
+        """Return a table in FROM or JOIN: a query over rows, the release, or a table of the analyst's own."""
+        target, inner, works = source.this, _find_query(source.this, known), f"count with COUNT(*) FROM {self.release}"
+        _check_join(source)
+        if inner is not None:
+            return self._derive_table(target, *inner, joined)
+        if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
+            raise UsageError(f"{shorten_sql(target)} is not supported in FROM; {works}")
+        refuse_others(target, {"this", "alias", "db", "catalog"})
+        if target.alias_column_names:
+            raise UsageError(f"{as_written(target)} is not supported; rename columns with AS in SELECT")
+        if self._is_release(target) and not joined.reads_release:
+            joined.reads_release = True
+            columns = (*self.roles.quasi_identifiers, *self.roles.sensitive)
+            return QueryTable(target.alias_or_name, {field.name: column(field.name) for field in columns})
+        called = tuple(part.name for part in target.parts)
+        if self.lookups is None:
+            raise UsageError(f"JOIN: there is no lookup table {'.'.join(called)!r}; attach the file that has it")
+        table, names = self.lookups.find_table(called)
+        return joined.add_lookup(Lookup(table, called, target.alias_or_name, (), names))
+
+    def _derive_table(self, target: exp.Expr, query: exp.Select, known: Queries, joined: JoinedTables) -> QueryTable:
+        """Return a query over rows as a table of the query around it, for which its conditions hold as well."""
+        if target.args.get("alias") is not None and target.alias_column_names:
+            raise UsageError("renaming columns in FROM is not supported; write AS behind each column inside")
+        select = query.copy()
+        self._read_rows(select, self._open_query(select, known), NameResolver(joined, is_derived=True))
+        if select.args.get("where") is not None:
+            joined.conditions.append(select.args["where"].this)
+        columns = {item.alias_or_name or item.output_name: item.unalias() for item in select.expressions}
+        return QueryTable(target.alias_or_name, columns, target.alias_or_name or "the subquery")
+
+    def _join_unmatched(self, join: exp.Expr, known: Queries, names: NameResolver) -> None:
+        """Add a table that is joined on its keys alone, and keep the records that it has no row for."""
+        joined, alias = names.joined, join.this.alias_or_name
+        if not joined.reads_release:
+            written = f"{names.tables[0].alias} LEFT JOIN {self.release}"
+            raise UsageError(f"{written} is not supported; write FROM {self.release} first")
+        before = len(joined.lookups), len(joined.conditions)
+        added = self._find_source(join, known, joined)
+        plain = all(isinstance(one, exp.Column) for one in added.columns.values())
+        if (len(joined.lookups) - 1, len(joined.conditions)) != before or not plain:
+            raise UsageError(f"JOIN {alias}: such a subquery is not supported; join the table and use WHERE")
+        keys = [joined.find_key(joined.lookups[-1], part) for part in names.add_table(added, join)]
+        if not keys or None in keys:
+            raise _explain_join(join.parent, alias)
+        joined.lookups[-1] = replace(joined.lookups[-1], keys=tuple(filter(None, keys)), keeps_unmatched=True)
 
     def _is_release(self, table: exp.Expr) -> bool:
-        return isinstance(table, exp.Table) and fold_name(table.name) == fold_name(self.release)
+        if not isinstance(table, exp.Table) or fold_name(table.name) != fold_name(self.release):
+            return False
+        return fold_name(table.db) in ("", *MAIN_SCHEMAS)
 
     def _reads_release(self, query: exp.Expr, known: Queries) -> bool:
         """Return whether a query reads the release, or a query that WITH names."""
         return any(self._is_release(one) or fold_name(one.name) in known for one in query.find_all(exp.Table))
-
-    def _describe(self, source: exp.Expr) -> SourceTable:
-        """Return a table's alias and columns."""
-        table = source.this
-        if isinstance(table, exp.Subquery) or not isinstance(table.this, exp.Identifier):
-            raise UsageError(f"{shorten_sql(table)} is not supported in FROM; write FROM {self.release}")
-        if self._is_release(table) and not table.db:
-            return SourceTable(table.alias_or_name, tuple(self.columns))
-        if self.lookups is None:
-            instead = f"count with COUNT(*) FROM {self.release}"
-            raise UsageError(f"JOIN: there is no table {table.name!r} here; {instead}")
-        _, columns = self.lookups.find_table(tuple(part.name for part in table.parts))
-        return SourceTable(table.alias_or_name, columns)
-
-    def _owner(self, item: exp.Column, tables: Iterable[SourceTable]) -> SourceTable | None:
-        """Return the first table that a column can be of."""
-        prefix, name = fold_name(item.table), fold_name(item.name)
-        for table in tables:
-            if (not prefix or fold_name(table.alias) == prefix) and name in map(fold_name, table.columns):
-                return table
-        return None
-
-    # Derived tables ---
-
-    def _merge(self, select: exp.Select, source: exp.Expr, inner: exp.Select) -> None:
-        """Put a query over rows in place of a derived table."""
-        alias, joins = source.this.alias_or_name, inner.args.get("joins") or []
-        if source.this.args.get("alias") is not None and source.this.alias_column_names:
-            raise UsageError("renaming columns in FROM is not supported; write AS behind each column inside")
-        outputs = self._name_outputs(inner)
-        where = inner.args.get("where")
-        source.set("this", inner.args["from_"].this)
-        if not isinstance(source, exp.Join):
-            select.set("joins", [*joins, *(select.args.get("joins") or [])])
-        elif joins or (where is not None and source.side):
-            raise UsageError(f"JOIN {alias}: such a subquery is not supported; join the table and use WHERE")
-        self._replace_columns(select, alias, outputs)
-        if where is not None:
-            _add_condition(select, where.this)
-
-    def _name_outputs(self, inner: exp.Select) -> dict[str, exp.Expr]:
-        """Return what a query over rows passes on, by name, over columns with their table's alias."""
-        tables = [self._describe(one) for one in _list_sources(inner)]
-        outputs: dict[str, exp.Expr] = {}
-        for item in inner.expressions:
-            if _is_star(item):
-                prefix = fold_name(item.table) if isinstance(item, exp.Column) else ""
-                named = [one for one in tables if not prefix or fold_name(one.alias) == prefix]
-                outputs |= {name: column(name, one.alias) for one in named for name in one.columns}
-                continue
-            expression = item.unalias().copy()
-            name = item.alias_or_name or item.output_name
-            outputs[name] = self._qualify(expression, tables, outputs)
-        for node, key in [(inner.args.get("where"), "this"), *((join, "on") for join in inner.args.get("joins") or [])]:
-            if node is not None and node.args.get(key) is not None:
-                node.set(key, self._qualify(node.args[key], tables, outputs))
-        return outputs
-
-    def _expand_stars(self, select: exp.Select) -> None:
-        """Put columns in place of ``*`` in a query over rows."""
-        if any(map(_is_star, select.expressions)) and _list_sources(select):
-            outputs = self._name_outputs(select)
-            select.set("expressions", [exp.alias_(one.copy(), name, quoted=True) for name, one in outputs.items()])
-
-    def _qualify(self, root: exp.Expr, tables: Sequence[SourceTable], earlier: Mapping[str, exp.Expr]) -> exp.Expr:
-        """Return an expression whose columns name their table; an alias stands for its expression."""
-        folded = {fold_name(name): one for name, one in earlier.items()}
-
-        def resolve(node: exp.Expr) -> exp.Expr:
-            if not isinstance(node, exp.Column):
-                return node
-            owner = self._owner(node, tables)
-            if owner is not None:
-                return column(node.name, owner.alias)
-            alias = folded.get(fold_name(node.name)) if not node.table else None
-            return node if alias is None else _in_place(alias)
-
-        return root.transform(resolve)
-
-    def _replace_columns(self, select: exp.Select, alias: str, outputs: Mapping[str, exp.Expr]) -> None:
-        """Put what a derived table passes on in place of its columns."""
-        folded = {fold_name(name): one for name, one in outputs.items()}
-        select.set("expressions", [one for item in select.expressions for one in _expand(item, alias, outputs)])
-        named = {fold_name(item.alias) for item in select.expressions if isinstance(item, exp.Alias)}
-        grouped = {fold_name(one.name) for one in _columns_of(select.args.get("group"))}
-        added = 0
-        for clause in (*CLAUSES, "joins"):
-            for item in _columns_of(select.args.get(clause)):
-                name = fold_name(item.name)
-                if name not in folded or (item.table and fold_name(item.table) != fold_name(alias)):
-                    continue
-                is_alias = not item.table and name in named
-                if is_alias and (
-                    (clause == "having" and name not in grouped)
-                    or (clause == "order" and isinstance(item.parent, exp.Ordered))
-                ):
-                    continue
-                added += sum(1 for _ in folded[name].walk())
-                if isinstance(item.parent, exp.Select):  # an item of the select list keeps its name
-                    item.replace(exp.alias_(_in_place(folded[name]), item.name, quoted=True))
-                else:
-                    item.replace(_in_place(folded[name]))
-        if added > MOST:
-            raise UsageError("the query is too large once its subqueries are written out; split it")
-
-    # Joins ---
-
-    def _pool_joins(self, select: exp.Select) -> None:
-        """Bring inner joins into the form FROM release JOIN lookup ON equal columns, with all else in WHERE."""
-        joins, clause = select.args.get("joins") or [], select.args.get("from_")
-        if clause is None or not joins:
-            return
-        using = [bool(join.args.get("using")) for join in joins]
-        inner = not any(using) and all(not join.side and join.kind in ("", "INNER", "CROSS") for join in joins)
-        equal = [join.args.get("on") is not None and _is_equality(join.args["on"]) for join in joins]
-        regular = self._is_release(clause.this) and all(map(max, using, equal))  # either of the two
-        if regular or any(join.method for join in joins):
-            return
-        if not inner:
-            if not self._is_release(clause.this):
-                first = f"write FROM {self.release} first"
-                raise UsageError(f"{clause.this.name} LEFT JOIN {self.release} is not supported; {first}")
-            return
-        tables = {id(one): self._describe(one) for one in _list_sources(select)}
-        base = next((one for one in _list_sources(select) if self._is_release(one.this)), None)
-        if base is None:
-            raise UsageError(f"the query must read FROM {self.release}; FROM {self.release} JOIN .. ON .. works")
-        where = select.args.get("where")
-        conditions = [join.args["on"] for join in joins if join.args.get("on") is not None]
-        pool = [part for one in [*conditions, *([where.this] if where else [])] for part in split_conjuncts(one)]
-        pool += [part for one in pool for part in _common_conjuncts(one)]
-        others = [one for one in _list_sources(select) if one is not base]
-        made = []
-        for one in others:
-            keys = [part for part in pool if self._links(part, tables[id(one)], tables[id(base)], tables.values())]
-            if not keys:
-                name, other = tables[id(one)].alias, one.args.get("on")
-                if other is not None:
-                    raise UsageError(f"JOIN ON {shorten_sql(other)} is not supported; use equality of columns")
-                raise UsageError(f"JOIN {name}: ON or USING with quasi-identifiers is needed; write JOIN {name} ON ..")
-            pool = [part for part in pool if all(part is not key for key in keys)]
-            made.append(exp.Join(this=one.this.copy(), on=exp.and_(*(key.copy() for key in keys))))
-        select.set("from_", exp.From(this=base.this.copy()))
-        select.set("joins", made)
-        select.set("where", exp.Where(this=exp.and_(*(part.copy() for part in pool))) if pool else None)
-
-    def _links(self, part: exp.Expr, lookup: SourceTable, release: SourceTable, tables: Iterable[SourceTable]) -> bool:
-        """Return whether a condition says that a column of a lookup equals one of the release."""
-        if not (isinstance(part, exp.EQ) and all(isinstance(one, exp.Column) for one in (part.this, part.expression))):
-            return False
-        owners = [self._owner(one, tables) for one in (part.this, part.expression)]
-        return owners in ([lookup, release], [release, lookup])
 
     def _join_answered(self, select: exp.Select, join: exp.Join, inner: exp.Select, known: Queries) -> None:
         """Put the rows of an answered query in WHERE, which is joined on its groups: the largest ones, for tools."""
         on, alias = join.args.get("on"), join.this.alias_or_name
         parts = list(split_conjuncts(on)) if on is not None else []
         names = [fold_name(item.alias_or_name or item.output_name) for item in inner.expressions]
-        outside = [one for clause in CLAUSES for one in _columns_of(select.args.get(clause))]
+        outside = [one for clause in PARTS for one in _columns_of(select.args.get(clause))]
         used = any(fold_name(one.table) == fold_name(alias) for one in outside)
         if join.side or used or not parts or not all(isinstance(part, exp.EQ) for part in parts):
             raise UsageError(
@@ -278,7 +212,7 @@ class Rewriter:
 
     def _answer_subqueries(self, select: exp.Select, known: Queries) -> None:
         """Put constants in place of subqueries in expressions."""
-        for clause in CLAUSES:
+        for clause in PARTS:
             for node in _find_subqueries(select.args.get(clause)):
                 if isinstance(node, exp.Exists):
                     node.replace(self._answer_exists(node, known))
@@ -317,22 +251,20 @@ class Rewriter:
 
     def _fold_scalar(self, node: exp.Subquery, known: Queries) -> exp.Expr | None:
         """Return a subquery of one aggregate of the release with its condition in FILTER; None for any other."""
-        if not isinstance(node.this, exp.Select) or not node.this.args.get("from_"):
-            return None
-        inner = self.rewrite(node.this.copy(), known)
+        inner, names = node.this.copy(), self._start_names()
         others = [key for key, value in inner.args.items() if value and key not in ("expressions", "from_", "where")]
-        if others or len(inner.expressions) != 1 or not self._is_release(inner.args["from_"].this):
+        if others or not isinstance(inner, exp.Select) or not self._reads_release(inner, known):
             return None
-        item, where = inner.expressions[0].unalias(), inner.args.get("where")
-        calls = list(find_aggregates(item))
-        if not calls or item.find(exp.Window):
+        if _find_counts(inner, known) is not None:
             return None
-        root = exp.paren(item)
-        for one in [*find_aggregates(root)]:
-            if where is not None:
-                one.replace(_filtered(one, where.this))
-        for one in root.find_all(exp.Column):
-            one.set("table", None)
+        self._read_rows(inner, self._open_query(inner, known), names)
+        root, where = exp.paren(inner.expressions[0].unalias()), inner.args.get("where")
+        calls = list(find_aggregates(root))
+        if len(inner.expressions) != 1 or names.joined.lookups or not calls or root.find(exp.Window):
+            return None
+        conditions = [*names.joined.conditions, *([where.this] if where is not None else [])]
+        for one in calls if conditions else ():
+            one.replace(_filtered(one, exp.and_(*conditions)))
         return root
 
     def _rows_of(self, query: exp.Expr, known: Queries) -> list[tuple[Any, ...]]:
@@ -350,7 +282,7 @@ class Rewriter:
         if not plain or not isinstance(tables[0].this, exp.Identifier):
             raise UsageError(f"{shorten_sql(query)}: such a subquery is not supported; read one table of your own")
         read_limits(query)
-        parts = [item.unalias() for item in query.expressions if not _is_star(item)]
+        parts = [item.unalias() for item in query.expressions if not is_star(item)]
         parts += [query.args[one].this for one in ("where", "having") if query.args.get(one)]
         parts += [item.this for item in (query.args["order"].expressions if query.args.get("order") else ())]
         for part in (*parts, *group_items(query)):
@@ -394,12 +326,12 @@ class Rewriter:
         if len(sources) != 1 or self._is_release(sources[0].this) or where is None:
             form = "write it over one table of your own, whose column equals one outside"
             raise UsageError(f"{shorten_sql(node)} is not supported; {form}")
-        self._strip_schemas(inner)
-        lookup = self._describe(sources[0])
+        lookup = self._find_source(exp.Join(this=sources[0].this.copy()), {}, JoinedTables({}))
         keys, rest = [], []
         for part in split_conjuncts(where.this):
             columns = list(part.find_all(exp.Column))
-            inside = [self._owner(one, [lookup]) is not None for one in columns]
+            inside = [fold_name(one.table) in ("", fold_name(lookup.alias)) and fold_name(one.name) in lookup.folded
+                      for one in columns]  # fmt: skip
             if all(inside):
                 rest.append(part)
             elif isinstance(part, exp.EQ) and sorted(inside) == [False, True]:
@@ -454,6 +386,36 @@ def _list_sources(select: exp.Select) -> list[exp.Expr]:
     return [*([clause] if clause is not None else []), *(select.args.get("joins") or [])]
 
 
+def _check_join(source: exp.Expr) -> None:
+    """Raise ``UsageError`` for a join that is none on columns."""
+    if isinstance(source, exp.Join):
+        plain = source.kind in ("", "INNER", "OUTER", "CROSS") and source.side in ("", "LEFT") and not source.method
+        if not plain:
+            works = "join attached tables with JOIN .. ON or LEFT JOIN .. ON"
+            raise UsageError(f"{as_written(source)} is not supported; {works}")
+        refuse_others(source, {"this", "on", "using", "kind", "side"})
+
+
+def _explain_join(select: exp.Expr | None, alias: str) -> UsageError:
+    """Return why a lookup can't be joined as a query says."""
+    joins = (select.args.get("joins") if select is not None else None) or ()
+    join = next((one for one in joins if fold_name(one.this.alias_or_name) == fold_name(alias)), exp.Join())
+    on = join.args.get("on")
+    for part in split_conjuncts(on) if on is not None else ():
+        if not is_column_equality(part):
+            return UsageError(f"JOIN ON {as_written(part)} is not supported; use equality of columns")
+    if on is not None or join.args.get("using"):
+        return UsageError(f"JOIN {alias}: join a column of it with a quasi-identifier of the release")
+    return UsageError(f"JOIN {alias}: ON or USING with quasi-identifiers is needed")
+
+
+def _find_counts(select: exp.Select, known: Queries) -> tuple[exp.Select, Queries] | None:
+    """Return the count query that a query reads, with those that it may read itself; None where it reads rows."""
+    clause = select.args.get("from_")
+    inner = _find_query(clause.this, known) if clause is not None else None
+    return None if inner is None or _passes_rows(*inner) else inner
+
+
 def _find_query(source: exp.Expr, known: Queries) -> tuple[exp.Select, Queries] | None:
     """Return the query that a source is, with those that it may read."""
     if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select):
@@ -461,12 +423,6 @@ def _find_query(source: exp.Expr, known: Queries) -> tuple[exp.Select, Queries] 
     if isinstance(source, exp.Table) and not source.db and isinstance(source.this, exp.Identifier):
         return known.get(fold_name(source.name))
     return None
-
-
-def _as_subquery(inner: tuple[exp.Select, Queries], source: exp.Expr) -> exp.Subquery:
-    """Return a query that FROM names as a subquery that needs no WITH around it."""
-    alias = exp.TableAlias(this=exp.to_identifier(source.alias_or_name)) if source.alias_or_name else None
-    return exp.Subquery(this=_with_queries(*inner), alias=source.args.get("alias") or alias)
 
 
 def _passes_rows(select: exp.Select, known: Queries) -> bool:
@@ -486,27 +442,11 @@ def _group_distinct(select: exp.Select) -> None:
     clause = select.args.get("distinct")
     if clause is None or clause.args.get("on") or select.args.get("group"):
         return
-    counts = any(list(find_aggregates(item)) for item in select.expressions)
-    if not counts and not any(map(_is_star, select.expressions)):
+    if not any(list(find_aggregates(item)) for item in select.expressions):
         select.set("distinct", None)
         items = [item.unalias() for item in select.expressions]
         varying = [item.copy() for item in dict.fromkeys(items) if any(item.find_all(exp.Column))]
         select.set("group", exp.Group(expressions=[exp.paren(item, copy=False) for item in varying]))
-
-
-def _is_star(item: exp.Expr) -> bool:
-    """Return whether an item of the select list is ``*`` or ``table.*``."""
-    star = item.this if isinstance(item, exp.Column) else item
-    return isinstance(star, exp.Star) and not any(star.args.values())
-
-
-def _expand(item: exp.Expr, alias: str, outputs: Mapping[str, exp.Expr]) -> Iterator[exp.Expr]:
-    """Yield an item of the select list, or the columns of a derived table in place of ``*``."""
-    if not _is_star(item) or (isinstance(item, exp.Column) and fold_name(item.table) != fold_name(alias)):
-        yield item
-        return
-    for name in outputs:
-        yield exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
 
 
 def _columns_of(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Column]:
@@ -538,32 +478,6 @@ def _filtered(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.Filter):
         return exp.Filter(this=node.this.copy(), expression=exp.Where(this=exp.and_(condition, node.expression.this)))
     return exp.Filter(this=node.copy(), expression=exp.Where(this=condition.copy()))
-
-
-def _in_place(expression: exp.Expr) -> exp.Expr:
-    """Return a copy that can stand anywhere: a number that stands for a column is no position."""
-    return expression.copy() if isinstance(expression, exp.Column) else exp.paren(expression)
-
-
-def _is_equality(root: exp.Expr) -> bool:
-    return all(
-        isinstance(part, exp.EQ) and isinstance(part.this, exp.Column) and isinstance(part.expression, exp.Column)
-        for part in split_conjuncts(root)
-    )
-
-
-def _common_conjuncts(root: exp.Expr) -> list[exp.Expr]:
-    """Return the conditions that every branch of a disjunction has."""
-    branches, rest = [], [root.unnest()]
-    while rest:
-        node = rest.pop().unnest()
-        if isinstance(node, exp.Or):
-            rest += [node.expression, node.this]
-        else:
-            branches.append(list(split_conjuncts(node)))
-    if len(branches) < 2:
-        return []
-    return [part.copy() for part in branches[0] if all(part in other for other in branches[1:])]
 
 
 # Constants ------------------------------------------------------------------------------------------------------------
