@@ -179,6 +179,24 @@ def approximate_posterior(weights: Floats, counts: Floats, scale: Floats, rounds
     return beliefs, free.sum(axis=(1, 2)) + np.log(rows).sum(axis=(1, 2)), scale
 
 
+def assign_slots(weights: Floats, spare: int = 0) -> Floats:
+    """Return q (b, r, t) for r records and t slots of ``weights`` (b, r, t), of which ``spare`` belong to nobody."""
+    records, slots = weights.shape[1:]
+    exact, found = slots <= EXACT_SIZE, np.empty_like(weights)
+    counts = np.r_[np.ones(records), np.ones(spare) if exact else [spare][:spare]]
+    step = max(1, ENTRIES // (slots * slots))
+    for start in range(0, len(weights), step):
+        part = weights[start : start + step]
+        part = np.concatenate((part, np.full((len(part), len(counts) - records, slots), 1 / slots)), axis=1)
+        if exact:
+            beliefs, _ = exact_posterior(part)
+        else:  # slots have the place of records there, and records that of values
+            turned, each = np.swapaxes(part, 1, 2), np.broadcast_to(counts, part.shape[:2])
+            beliefs = np.swapaxes(approximate_posterior(turned, each, np.ones_like(each), COLD)[0], 1, 2)
+        found[start : start + step] = beliefs[:, :records]
+    return found
+
+
 def round_sums(beliefs: Floats) -> Floats:
     """Return q (b, z, d) with rows that sum to 1 and the sums of its columns: rows beyond 1 give to those below.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 # who are there is added to the belief about those who are missing: leaving records out because of their sensitive value
 # tells that value. No bound on those who are there mends it; it is outside every promise, and a publisher has to state
 # that absence is not observable.
-
-ABSENCE = "absence"
-ABSENCE_KNOWS = "everybody's quasi-identifiers, and so who is missing from the release"
 
 
 @dataclass(frozen=True)
@@ -73,27 +70,18 @@ def attack_by_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
     """A finding for each reason; ``belief`` in the value of those whose value is too frequent, where that is known."""
     findings = []
     for one in list_missing(view.manifest):
-        sure = 1.0 if one.certain else belief
-        notes = (f"missing because {one.why}: {one.tells}",)
-        findings.append(
-            Finding(
-                ABSENCE,
-                ABSENCE_KNOWS,
-                promised=False,
-                attacked=one.records,
-                mean=sure,
-                highest=sure,
-                leaks=True,
-                notes=notes,
-            )
-        )
+        sure, notes = 1.0 if one.certain else belief, (f"missing because {one.why}: {one.tells}",)
+        findings.append(Finding(attacked=one.records, mean=sure, highest=sure, leaks=True, notes=notes))
     return findings
 
 
 def absence_adversary(belief: Callable[[AttackContext[Needed]], float | None]) -> Adversary[Needed]:
     """The adversary of a mechanism; ``belief`` in the value of those whose value is too frequent."""
     return Adversary(
-        ABSENCE, ABSENCE_KNOWS, promised=False, attack=lambda learnt: attack_by_absence(learnt.view, belief(learnt))
+        "absence",
+        "everybody's quasi-identifiers, and so who is missing from the release",
+        promised=False,
+        attack=lambda learnt: attack_by_absence(learnt.view, belief(learnt)),
     )
 
 
@@ -104,11 +92,6 @@ def absence_adversary(belief: Callable[[AttackContext[Needed]], float | None]) -
 UNIQUE = 0.95  # share of records with a value of their own from which on a column names records
 FEWEST = 20  # records, below which everything is nearly unique
 DETERMINED = 0.9  # share of records whose value a column gives away
-
-NAMES = "identifiers left in"
-NAMES_KNOWS = "a list of people with the column; looks for columns in which nearly everyone has a value of their own"
-GIVES = "columns that give the value away"
-GIVES_KNOWS = "one quasi-identifier of the person; learns from the release which value goes with it"
 
 
 def attack_by_identifiers(scene: AttackView) -> list[Finding]:
@@ -122,18 +105,8 @@ def attack_by_identifiers(scene: AttackView) -> list[Finding]:
         for name, share in unique_shares.items()
         if enough and share >= UNIQUE
     )
-    return [
-        Finding(
-            NAMES,
-            NAMES_KNOWS,
-            promised=True,
-            attacked=len(unique_shares),
-            unit="columns",
-            highest=max(unique_shares.values(), default=0.0),
-            leaks=bool(notes),
-            notes=notes,
-        )
-    ]
+    highest = max(unique_shares.values(), default=0.0)
+    return [Finding(attacked=len(unique_shares), unit="columns", highest=highest, leaks=bool(notes), notes=notes)]
 
 
 def _unique_share(level: Ints) -> float:
@@ -161,21 +134,8 @@ def attack_by_determination(scene: AttackView, columns: list[Association]) -> li
     )
     best = max(guessed.values(), default=0.0)
     right = max(true.values(), default=0.0) if scene.truth else None
-    return [
-        Finding(
-            GIVES,
-            GIVES_KNOWS,
-            promised=False,
-            attacked=len(rows),
-            unit="columns",
-            mean=best,
-            highest=best,
-            baseline=scene.baseline,
-            right=right,
-            leaks=bool(notes),
-            notes=notes,
-        )
-    ]
+    found = Finding(attacked=len(rows), unit="columns", mean=best, highest=best, baseline=scene.baseline)
+    return [replace(found, right=right, leaks=bool(notes), notes=notes)]
 
 
 def _commonest_share(scene: AttackView, level: Ints) -> float:
@@ -193,10 +153,16 @@ def _commonest_share(scene: AttackView, level: Ints) -> float:
 
 
 IDENTIFIERS_ADVERSARY: Adversary[AttackView] = Adversary(
-    NAMES, NAMES_KNOWS, promised=True, attack=lambda learnt: attack_by_identifiers(learnt.scene)
+    "identifiers left in",
+    "a list of people with the column; looks for columns in which nearly everyone has a value of their own",
+    promised=True,
+    attack=lambda learnt: attack_by_identifiers(learnt.scene),
 )
 DETERMINATION_ADVERSARY: Adversary[AttackView] = Adversary(
-    GIVES, GIVES_KNOWS, promised=False, attack=lambda learnt: attack_by_determination(learnt.scene, learnt.associations)
+    "columns that give the value away",
+    "one quasi-identifier of the person; learns from the release which value goes with it",
+    promised=False,
+    attack=lambda learnt: attack_by_determination(learnt.scene, learnt.associations),
 )
 
 
@@ -241,22 +207,13 @@ def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
     }
     rows = db.arrow(fill("attack/intersected", holes))
     people, total, most = (rows[name].to_numpy().astype(np.float64) for name in ("people", "total", "most"))
-    attacked = int(people.sum())
+    attacked, beliefs = int(people.sum()), most / total
     if not attacked:
-        return [Finding(INTERSECTION, INTERSECTION_KNOWS, promised=False, attacked=0)]
-    beliefs = most / total
+        return [Finding(INTERSECTION, INTERSECTION_KNOWS)]
     alone = int(people[beliefs > 1 - 1e-12].sum())
-    return [
-        Finding(
-            INTERSECTION,
-            INTERSECTION_KNOWS,
-            promised=False,
-            attacked=attacked,
-            mean=float((beliefs * people).sum() / attacked),
-            highest=float(beliefs.max()),
-            notes=(f"{alone:,} of them have a single value left",),
-        )
-    ]
+    mean, notes = float((beliefs * people).sum() / attacked), (f"{alone:,} of them have a single value left",)
+    found = Finding(INTERSECTION, INTERSECTION_KNOWS, attacked=attacked, mean=mean)
+    return [replace(found, highest=float(beliefs.max()), notes=notes)]
 
 
 # Linkage --------------------------------------------------------------------------------------------------------------
@@ -266,21 +223,20 @@ def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
 # fakes, over |g| + sigma listed values), at most f'_x. Randomization: for a record published with y = x, gamma f/(gamma
 # f + 1 - f), at most rho2 for a protected x whose frequency in the sub-table is at most rho1_j.
 
-LINKAGE = "linkage"
-LINKAGE_KNOWS = "the person's quasi-identifiers, that the person is in the table, and how the release was made"
-
 
 def attack_by_linkage(scene: AttackView) -> list[Finding]:
     """The promised posterior of every record. Whether a bound is exceeded is decided in exact numbers."""
     tally = scene.make_tally()
     for block in scene.blocks():
         tally.add_block(block, np.broadcast_to(block.prior, block.shape))
-    figures = tally.finding_fields() | {"above": scene.excess_share()}
-    return [Finding(LINKAGE, LINKAGE_KNOWS, promised=True, baseline=scene.baseline, **figures)]
+    return [Finding(baseline=scene.baseline, **tally.finding_fields() | {"above": scene.excess_share()})]
 
 
 LINKAGE_ADVERSARY: Adversary[AttackView] = Adversary(
-    LINKAGE, LINKAGE_KNOWS, promised=True, attack=lambda learnt: attack_by_linkage(learnt.scene)
+    "linkage",
+    "the person's quasi-identifiers, that the person is in the table, and how the release was made",
+    promised=True,
+    attack=lambda learnt: attack_by_linkage(learnt.scene),
 )
 
 
@@ -294,9 +250,6 @@ LINKAGE_ADVERSARY: Adversary[AttackView] = Adversary(
 # that is, with some certainty far fewer than independence would give: the statistic by which a publisher chooses fake
 # values that are not so excluded. The adversary strikes such values off the list of everyone with v, and shares the
 # rest out as before (Wang et al., section 6, after Li and Li 2008).
-
-NEGATIVE = "negative association"
-NEGATIVE_KNOWS = "the person's quasi-identifiers; learns from the release which values such people hardly ever have"
 
 
 def mark_excluded(one: Association, shares: Floats) -> NDArray[np.bool_]:
@@ -312,11 +265,7 @@ def attack_by_negative(scene: AttackView, columns: list[Association]) -> list[Fi
         tally.add_block(block, _strike_excluded(block, columns, rules))
     pairs = sum(int(rule.sum()) for rule in rules)
     notes = (f"{pairs:,} pairs of an attribute and a value exclude each other",)
-    return [
-        Finding(
-            NEGATIVE, NEGATIVE_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.finding_fields()
-        )
-    ]
+    return [Finding(baseline=scene.baseline, notes=notes, **tally.finding_fields())]
 
 
 def _strike_excluded(block: Block, columns: list[Association], rules: list[NDArray[np.bool_]]) -> Floats:
@@ -329,8 +278,8 @@ def _strike_excluded(block: Block, columns: list[Association], rules: list[NDArr
 
 
 NEGATIVE_ADVERSARY: Adversary[AttackView] = Adversary(
-    NEGATIVE,
-    NEGATIVE_KNOWS,
+    "negative association",
+    "the person's quasi-identifiers; learns from the release which values such people hardly ever have",
     promised=False,
     attack=lambda learnt: attack_by_negative(learnt.scene, learnt.associations),
 )
@@ -346,8 +295,6 @@ NEGATIVE_ADVERSARY: Adversary[AttackView] = Adversary(
 # With the source, the i-th row of a bucket is paired with its i-th listed value, which is right no more often than any
 # other pairing if the order tells nothing.
 
-ORDER = "row order"
-ORDER_KNOWS = "how the rows lie in the published tables, and how buckets are numbered"
 SIGNIFICANCE = 1e-6  # false alarms per clean release, over all columns together
 
 
@@ -359,12 +306,8 @@ def attack_by_order(scene: AttackView) -> list[Finding]:
         out[name] = int(scene.db.rows(fill("core/size", {"table": offending}))[0][0])
     notes = [f"{number:,} rows of {name} lie out of canonical order" for name, number in out.items() if number]
     notes += _find_running(scene)
-    leaks, stored = bool(notes), len(scene.record_keys)
-    return [
-        Finding(
-            ORDER, ORDER_KNOWS, promised=True, attacked=stored, leaks=leaks, notes=tuple(notes), **_pairing_rates(scene)
-        )
-    ]
+    stored = len(scene.record_keys)
+    return [Finding(attacked=stored, leaks=bool(notes), notes=tuple(notes), **_pairing_rates(scene))]
 
 
 def _find_running(scene: AttackView) -> list[str]:
@@ -406,5 +349,8 @@ def _pairing_rates(scene: AttackView) -> dict[str, Any]:
 
 
 ORDER_ADVERSARY: Adversary[AttackView] = Adversary(
-    ORDER, ORDER_KNOWS, promised=True, attack=lambda learnt: attack_by_order(learnt.scene)
+    "row order",
+    "how the rows lie in the published tables, and how buckets are numbered",
+    promised=True,
+    attack=lambda learnt: attack_by_order(learnt.scene),
 )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from privsql.answers.bucket_model import assign_slots
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, same_columns, table, temp_table
 
 if TYPE_CHECKING:
@@ -30,10 +31,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-STEPS, AFTER = 30, 5  # of the scaling at most, before and after the correction by minors
-EXACT = 1e-4  # sums of slots that are near enough to 1
 LEAST = 1e-30  # no slot is impossible by rounding
-NEARLY = 1 - 1e-9  # nor certain
 
 
 @dataclass(frozen=True)
@@ -66,55 +64,15 @@ class Block:
         """Posterior of the slots (b, r, t) from the likelihoods of their values (b, r, t), at any scale per record.
 
         Where slots are exclusive, it is the sum over all assignments of records to slots, each with the product of its
-        likelihoods, approximately (``assignment_probabilities``); fakes are further records to which all slots are
-        alike.
+        likelihoods; fakes are further records to which all slots are alike.
         """
         weights = np.maximum(self.prior * likelihood, LEAST)
         weights /= weights.sum(axis=2, keepdims=True)
-        if not self.exclusive:
-            return np.asarray(weights)
-        records, copies = weights.shape[1], np.ones(weights.shape[1])
-        if self.spare:
-            weights = np.concatenate((weights, np.full_like(weights[:, :1], 1 / weights.shape[2])), axis=1)
-            copies = np.append(copies, self.spare)
-        return assignment_probabilities(weights, copies)[:, :records]
+        return assign_slots(weights, self.spare) if self.exclusive else np.asarray(weights)
 
     def of_values(self, slots: Floats) -> Floats:
         """Posterior of the slots' values (b, r, t): a value that is listed twice has the slots of both."""
         return np.asarray(slots * self.value_counts[:, None, :])
-
-
-def assignment_probabilities(weights: Floats, copies: Floats) -> Floats:
-    """Probability that a row has a column (b, r, t), over all assignments by the products of their weights (b, r, t).
-
-    ``copies`` (r,): how many rows each row stands for; they sum to t. P_rs = A_rs perm(A without r, s)/perm(A), where A
-    is ``weights`` scaled to row and column sums of 1 (Sinkhorn and Knopp 1967), which leaves P as it is. The permanent
-    of a minor is taken for that of the matrix with the minor's row sums 1 - A_is, column sums 1 - A_rj and total
-    t - 2 + A_rs in which rows and columns are independent:
-
-        P_rs ~ A_rs prod_{i != r} (1 - A_is) prod_{j != s} (1 - A_rj) / (t - 2 + A_rs)^(t - 1).
-
-    Exact for t = 2; the scaled matrix itself would be far less certain.
-    """
-    scaled = _scale_sums(weights, copies, STEPS)
-    size = scaled.shape[2]
-    missing = np.log1p(-np.minimum(scaled, NEARLY))
-    total = np.log(np.maximum(size - 2 + scaled, LEAST))
-    minors = (missing * copies[:, None]).sum(axis=1, keepdims=True) + missing.sum(axis=2, keepdims=True)
-    minors -= 2 * missing + (size - 1) * total
-    approximate = scaled * np.exp(minors - minors.max(axis=2, keepdims=True))
-    return _scale_sums(approximate / approximate.sum(axis=2, keepdims=True), copies, AFTER)
-
-
-def _scale_sums(weights: Floats, copies: Floats, steps: int) -> Floats:
-    """Rows that sum to 1, scaled in turns until the columns do, too."""
-    for _ in range(steps):
-        taken = (weights * copies[:, None]).sum(axis=1, keepdims=True)
-        if np.abs(taken - 1).max(initial=0) < EXACT:
-            break
-        weights = weights / taken
-        weights /= weights.sum(axis=2, keepdims=True)
-    return weights
 
 
 # Findings -------------------------------------------------------------------------------------------------------------
@@ -125,7 +83,7 @@ OUTSIDE = "outside the promise: nothing guarantees resistance, the figure says h
 
 @dataclass(frozen=True)
 class Finding:
-    """One adversary against one release.
+    """One adversary against one release; ``Adversary.find`` says which one.
 
     ``knows``: what it knows besides the algorithm, in plain words; ``promised``: whether the mechanism promises to
     resist it; ``attacked``: how many ``unit`` (records, buckets, columns) were attacked.
@@ -145,9 +103,9 @@ class Finding:
     records, theory beside measurement; ``values``: the same by sensitive value, where it depends on that.
     """
 
-    adversary: str
-    knows: str
-    promised: bool
+    adversary: str = ""
+    knows: str = ""
+    promised: bool = False
     attacked: int = 0
     unit: str = "records"
     mean: float | None = None

@@ -189,8 +189,6 @@ def _simulate_query(x: float, y: float, scale: float, noise: tuple[Floats, Float
 # published of x. With a secret key no hash can be computed: every record is as likely as the others, and nothing is
 # learnt.
 
-CHOICE = "choice of records"
-CHOICE_KNOWS = "the person's name in the source and number of records, and how one of them is chosen, but for the key"
 MOST = 20_000  # about as many records are attacked
 DEVIATIONS = 6  # more guesses are right than by chance: one false alarm in a billion
 
@@ -236,21 +234,11 @@ def make_choice_finding(pos: Ints, prior: Floats, posterior: Floats, true: np.nd
     attacked, right, chance = len(best), float(true[best].sum()), float(prior[best].sum())
     spread = float((prior[best] * (1 - prior[best])).sum()) ** 0.5
     leaks = attacked > 0 and right - chance > DEVIATIONS * max(spread, 1.0)
-    notes = (f"{right / attacked:.1%} of the guesses are right, {chance / attacked:.1%} by chance",) if attacked else ()
     if not attacked:
-        return Finding(CHOICE, CHOICE_KNOWS, promised=True, unit="persons", applies=False)
-    return Finding(
-        CHOICE,
-        CHOICE_KNOWS,
-        promised=True,
-        attacked=attacked,
-        unit="persons",
-        mean=chance / attacked,
-        highest=float(prior[best].max()),
-        right=right / attacked,
-        leaks=leaks,
-        notes=notes,
-    )
+        return Finding(promised=True, unit="persons", applies=False)
+    notes = (f"{right / attacked:.1%} of the guesses are right, {chance / attacked:.1%} by chance",)
+    found = Finding(promised=True, attacked=attacked, unit="persons", mean=chance / attacked, leaks=leaks, notes=notes)
+    return replace(found, highest=float(prior[best].max()), right=right / attacked)
 
 
 def _list_pairs(scene: AttackView) -> pa.Table:
@@ -310,6 +298,21 @@ class Adversary(Generic[Needed]):
     promised: bool
     attack: Callable[[AttackContext[Needed]], list[Finding]]
 
+    def find(self, learnt: AttackContext[Needed]) -> list[Finding]:
+        """Return what it finds, under its name."""
+        return [
+            replace(one, adversary=one.adversary or self.name, knows=one.knows or self.knows, promised=self.promised)
+            for one in self.attack(learnt)
+        ]
+
+
+CHOICE_ADVERSARY: Adversary[AttackView] = Adversary(
+    "choice of records",
+    "the person's name in the source and number of records, and how one of them is chosen, but for the key",
+    promised=True,
+    attack=lambda learnt: attack_by_choice(learnt.scene),
+)
+
 
 @dataclass(frozen=True)
 class ReleaseSeries:
@@ -341,11 +344,12 @@ class Suite(Generic[S]):
     def run_attacks(self, view: ReleaseView, report: Reporter | None = None) -> list[Finding]:
         """Every adversary against one release; ``report``: how many of them are done."""
         learnt, reported = AttackContext(view, self.scene or self._refuse_view), report or SilentReporter()
-        reported.start_step("Attacking the release")
-        steps = report_steps(reported, (one.attack(learnt) for one in self.adversaries), len(self.adversaries))
-        findings = [finding for found in steps for finding in found]
         reduced = view.manifest.persons is not None and view.manifest.persons.taken is not None
-        return findings + (attack_by_choice(learnt.scene) if view.source and reduced and self.scene is not None else [])
+        choice = (CHOICE_ADVERSARY,) if view.source and reduced and self.scene is not None else ()
+        every = (*self.adversaries, *choice)
+        reported.start_step("Attacking the release")
+        steps = report_steps(reported, (one.find(learnt) for one in every), len(every))
+        return [finding for found in steps for finding in found]
 
     def _refuse_view(self, view: ReleaseView) -> S:
         raise TypeError(f"a release made by {view.manifest.mechanism} is no scene")
@@ -377,11 +381,7 @@ def attack_by_learning(scene: AttackView, columns: list[Association]) -> list[Fi
     strength = min(STRENGTHS, key=lambda one: _moved_share(columns, learn_beliefs(scene, columns, one)))
     learn_beliefs(scene, columns, strength, tally)
     notes = (f"likelihoods of all columns, multiplied and raised to the power {strength:g}",)
-    return [
-        Finding(
-            LEARNING, LEARNING_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.finding_fields()
-        )
-    ]
+    return [Finding(baseline=scene.baseline, notes=notes, **tally.finding_fields())]
 
 
 def learn_beliefs(

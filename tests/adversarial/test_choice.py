@@ -92,7 +92,7 @@ def attacked(folder: Path) -> Finding:
     )
     privsql.publish(spec)
     found = privsql.attack(folder / "r.duckdb", spec)
-    return next(one for one in found.findings if one.adversary == suite.CHOICE)
+    return next(one for one in found.findings if one.adversary == suite.CHOICE_ADVERSARY.name)
 
 
 @pytest.mark.slow
