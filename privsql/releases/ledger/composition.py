@@ -96,17 +96,20 @@ class RecordedPublication(Publication):
 # The privacy budget of a source: the epsilons of its differentially private releases add up.
 #
 # The ledger holds what was spent and the cap. A specification can set or lower the cap, never raise it.
-
-
+#
 # A budget protects a record's presence, or one value of a record. Both kinds of releases of the same people: a value's
 # odds take twice the epsilon of a release that protects presence, since a substitution is one record less and one more;
-# presence is no longer protected once the other one publishes who is there. Beside a release without a budget, which
-# states exact frequencies or puts values into groups, likelihood ratios of a value have no bound.
+# presence is no longer protected once the other one publishes who is there. Likelihood ratios of a value have no bound
+# beside its column as it is, nor beside a release without a budget: exact frequencies, or groups of values.
 
 UNBOUNDED = (
     "these people are in {label} already, and one of the two publishes exact frequencies or groups of values: "
     "beside it no epsilon bounds what is learnt of a value, and nothing allows that; "
     "if nobody has received that one, run 'privsql ledger withdraw {number}'"
+)
+EXPOSED = (
+    "these people are in {label} already: one of the two publishes column {name!r} as it is, the other one protects "
+    "its values, and nothing allows both; if nobody has received that one, run 'privsql ledger withdraw {number}'"
 )
 BESIDE = {
     frozenset({"presence", "value"}): (
@@ -129,6 +132,18 @@ def explain_crossing(unit: Unit | None, entries: Sequence[LedgerEntry]) -> list[
     if last is not None:
         raise GuaranteeError(UNBOUNDED.format(label=last.label, number=last.number))
     return [BESIDE[frozenset({one.unit, unit})].format(label=one.label) for one in entries]
+
+
+def refuse_exposed(stated: LedgerRequest, entries: Sequence[LedgerEntry]) -> None:
+    """Raise ``GuaranteeError`` if a sensitive column of one release is a quasi-identifier of the other one."""
+    for one in entries:
+        columns = [part.spec["columns"] for part in (stated, one)]
+        public, protected = (
+            {fold_name(name) for part in columns for name in part.get(key, ())}
+            for key in ("quasi_identifiers", "sensitive")
+        )
+        for name in sorted(public & protected):
+            raise GuaranteeError(EXPOSED.format(label=one.label, name=name, number=one.number))
 
 
 def require_names(spec: Spec) -> None:
@@ -197,6 +212,7 @@ class BudgetPublication(RecordedPublication):
         self.crossing = [one for one in same if one.unit != stated.unit]
         others = [one for one in same if one.unit == stated.unit and not one.is_of(stated.source)]
         of_source = [one for one in sharing if one.is_of(stated.source)]
+        refuse_exposed(stated, [one for one in (*of_source, *others) if one in live])
         self.earlier = [one.spending for one in (*of_source, *others) if one.spending is not None]
         if stated.unit == "value":  # of which what protects presence takes twice as much
             twice = [one.spending for one in self.crossing if one.spending is not None]

@@ -233,6 +233,24 @@ def test_nothing_lets_exact_frequencies_stand_beside_a_value_s_budget(
         assert not (tmp_path / "two.duckdb").exists()
 
 
+AGES = TABLES.format(1).replace('["cold", "flu", "gout"]', '["20", "21"]')
+EXPOSING = 'quasi_identifiers = ["sex", "Disease"]\nsensitive = ["age"]'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exposed_first", [True, False])
+def test_no_release_publishes_what_another_one_protects(exposed_first: bool, tmp_path: Path) -> None:
+    """What is sensitive in one release is a quasi-identifier of the other one."""
+    both = [(AGES, EXPOSING), (TABLES.format(1), COLUMNS)]
+    (first, columns), (second, second_columns) = both if exposed_first else both[::-1]
+    succeeded("publish", wanted(tmp_path, first, "one", columns))
+    again = wanted(tmp_path, second, "two", second_columns)
+    for flags in ([], ["--allow-composition"]):
+        refused(run("publish", again, *flags), 1, "as it is, the other one protects its values", "ledger withdraw 1")
+    succeeded("ledger", "withdraw", tmp_path / "one.duckdb")
+    assert "all together 2" in succeeded("publish", again, "--json").json["ledger"]["composes"]
+
+
 SETS = 'kind = "setvalued"\nepsilon = 1\nuniverse = ["pill", "drop"]'
 PRESENCE = {"contingency": (CELLS, 'categories = ["sex", "disease"]'), "item sets": (SETS, 'items = "items"')}
 
