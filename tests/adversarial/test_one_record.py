@@ -274,7 +274,8 @@ def test_packed_csv_files(packing: str, tmp_path: Path) -> None:
     file = tmp_path / {"gzip": "a.csv.gz", "zstd": "a.csv.zst"}[packing]
     with pa.output_stream(file, compression=packing) as stream:
         stream.write(b"sex,job,pay,day\nF,1,5,2020-01-01\n\xff,2\n")
-    assert read_rows(of_files("marginals", str(file)), tmp_path)[1] == [("F", 1, 5.0, date(2020, 1, 1))]
+    rows = read_rows(of_files("marginals", str(file)), tmp_path)[1]
+    assert rows == [("F", 1, 5.0, date(2020, 1, 1)), ("\ufffd", 2, None, None)]
 
 
 def test_a_file_without_a_header_needs_names(tmp_path: Path) -> None:

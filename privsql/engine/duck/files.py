@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 import sqlite3
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -269,10 +270,12 @@ def _require_partition_columns(files: Sequence[str], known: Sequence[Columns]) -
 # CSV files of which no record decides how they are read: the header names the columns, the specification their types.
 #
 # Every value is read as text and cast one by one. A line that lacks fields has NULL there, fields behind the last
-# column and lines that are no text are left out: a record that is written in another way changes nothing but itself.
+# column are left out, bytes that are no text are U+FFFD: a record that is written in another way changes nothing but
+# itself, and is not missing.
 
 DELIMITERS = ",;\t|"
-OF_LINES = ("encoding", "skip", "comment", "compression", "max_line_size")  # options that a header is read by
+OF_BYTES = ("encoding", "compression")  # options that no file in UTF-8 needs
+OF_LINES = (*OF_BYTES, "skip", "comment")  # options that a header is read by
 OF_TYPES = ("types", "all_varchar", "sample_size", "decimal_separator", "thousands", "dateformat", "timestampformat")
 TOLERANT: dict[str, Any] = {
     "auto_detect": False,
@@ -280,14 +283,18 @@ TOLERANT: dict[str, Any] = {
     "strict_mode": False,
     "parallel": False,
     "ignore_errors": True,
+    "max_line_size": 2**40,
 }
-NUMBERS = ("BIGINT", "DOUBLE")
+NUMBERS, UNTYPED = ("BIGINT", "DOUBLE"), '"NULL"'
 LINE = TOLERANT | {"delimiter": "\x01", "quote": "", "escape": "", "header": False, "columns": {"line": "VARCHAR"}}
 WHOLE_NUMBER = r"\s*[+-]?[0-9]+(\.0*)?\s*"
 
 
-def scan_texts(connection: Connection, scan: Scan) -> str:
-    """The SELECT of all columns of CSV files as text; ``EngineError`` as of ``scan_call``."""
+def scan_texts(connection: Connection, scan: Scan, room: Path) -> str:
+    """Return the SELECT of all columns of CSV files as text; ``EngineError`` as of ``scan_call``.
+
+    ``room``: a folder for texts that are written anew, which is there until the SELECT has run.
+    """
     files, options = _looked_up(connection, scan), dict(scan.options)
     headers = [_read_header(connection, file, options) for file in files]
     columns = [{fold_name(name): (name, "VARCHAR") for name in names} for names, _ in headers]
@@ -295,19 +302,46 @@ def scan_texts(connection: Connection, scan: Scan) -> str:
         _require_alike(connection, "csv", files, columns, options)
     if scan.partitioned:
         _require_partition_columns(files, columns)
-    alike: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for file, header in zip(files, headers, strict=True):
-        alike.setdefault(header, []).append(file)
+    alike: dict[tuple[tuple[tuple[str, ...], str], bool], list[str]] = {}
+    for number, (file, header) in enumerate(zip(files, headers, strict=True)):
+        read = _write_unicode(file, options, room / str(number))
+        alike.setdefault((header, read != file), []).append(read)
     known = {key: value for key, value in options.items() if key not in (*OF_TYPES, "names")}
     known = {"quote": '"', "escape": '"', "header": "names" not in options, **known, **TOLERANT}
     known["hive_partitioning"] = scan.partitioned
     if scan.partitioned:
         known["hive_types_autocast"] = False
-    calls = (
-        reader_call("csv", *some, **known | {"delimiter": delimiter, "columns": dict.fromkeys(names, "VARCHAR")})
-        for (names, delimiter), some in alike.items()
-    )
+    calls = []
+    for ((names, delimiter), anew), some in alike.items():
+        how = {key: value for key, value in known.items() if not (anew and key in OF_BYTES)}
+        columns_as_text = dict.fromkeys(names, "VARCHAR")
+        calls.append(reader_call("csv", *some, **how | {"delimiter": delimiter, "columns": columns_as_text}))
     return " UNION ALL BY NAME ".join(map(_select_all, calls))
+
+
+def _write_unicode(file: str, options: dict[str, Any], room: Path) -> str:
+    """Return a file as UTF-8 in which bytes that are no text are U+FFFD: itself, or written anew in ``room``.
+
+    What lies at an address, or needs an extension, stays as it is.
+    """
+    encoding, packing = options.get("encoding", ENCODINGS[0]), options.get("compression", "detect")
+    if url_scheme(file) or encoding not in ENCODINGS:
+        return file
+
+    def decode_file(errors: str) -> Iterator[str]:
+        with pa.input_stream(file, compression=None if packing == "none" else packing) as stream:
+            yield from codecs.iterdecode(iter(lambda: stream.read(CHUNK), b""), encoding, errors)
+
+    if encoding == ENCODINGS[0]:
+        with suppress(UnicodeDecodeError):
+            for _ in decode_file("strict"):
+                pass
+            return file
+    folder = room.joinpath(*(part for part in Path(file).parent.parts if "=" in part))  # which are columns
+    folder.mkdir(parents=True)
+    with (folder / "text.csv").open("w", encoding=ENCODINGS[0], newline="") as written:
+        written.writelines(decode_file("replace"))
+    return str(folder / "text.csv")
 
 
 def _read_header(connection: Connection, file: str, options: dict[str, Any]) -> tuple[tuple[str, ...], str]:
@@ -366,8 +400,8 @@ def type_columns(
 ) -> exp.Select:
     """The rows of a table of texts in their types: as the options state them, as the specification, or else text.
 
-    Without ``texts`` only numbers are cast: whole ones are floats in pandas where one is missing. What does not fit is
-    NULL.
+    Without ``texts`` only numbers are cast, since whole ones are floats in pandas where one is missing, and columns of
+    nothing but NULL, which have no type. What does not fit is NULL.
     """
     stated = {fold_name(name): kind for name, kind in (options.get("types") or {}).items()}
     wanted = {} if options.get("all_varchar") else types
@@ -378,7 +412,7 @@ def type_columns(
         if kind is None and texts:
             values = db.rows(exp.select(value).distinct().from_(rows))
             kind = infer_type(str(text) for (text,) in values if text is not None)
-        if texts or (kind in NUMBERS and field.type in NUMBERS):
+        if texts or field.type == UNTYPED or (kind in NUMBERS and field.type in NUMBERS):
             value = cast_text(exp.cast(value, "VARCHAR"), kind or "VARCHAR", options)
         columns.append(alias_as(value, field.name))
     return exp.select(*columns).from_(rows)

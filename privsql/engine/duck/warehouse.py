@@ -19,7 +19,7 @@ from privsql.engine.database import FRAME, POSTGRES, SPARK
 from privsql.engine.duck.connection import Connection, name_file_in_errors, one_select, translate_duck_errors
 from privsql.engine.duck.container import CopiedSchemas, DuckContainer, quote_identifier, reader_call
 from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach_server, scan_call, scan_texts, type_columns
-from privsql.engine.files import fold_name, redact_secrets, sniff_kind
+from privsql.engine.files import fold_name, redact_secrets, sniff_kind, temporary_folder
 from privsql.engine.sqlfiles import DIALECT, PREFIX, alias_as, all_rows, column, fill, render_sql, table, temp_table
 from privsql.engine.sqlfiles import one_select as one_select_of
 from privsql.errors import EngineError, PrivsqlError, UsageError
@@ -108,13 +108,15 @@ class DuckSession(DuckContainer):
     def _open_files(self, scan: Scan, origin: Origin) -> None:
         """Make files readable; a text is parsed once, and not by a view: that would read what the query expects."""
         typed = origin.kind == "csv" and origin.types is not None
-        rows = f"({scan_texts(self.connection, scan)})" if typed else scan_call(self.connection, origin.kind, scan)
-        with name_file_in_errors(_source_label(origin), whole=True):
-            if origin.kind == "csv" and (typed or not origin.query):
-                self.connection.start_step("Reading the source")
-                self.connection.run(f"CREATE TEMP TABLE {PREFIX}{TEXTS} AS SELECT * FROM {rows}")
-                rows = render_sql(temp_table(TEXTS))
-            self._create_source(rows)
+        with temporary_folder(masked=False) as room:
+            texts = scan_texts(self.connection, scan, room) if typed else ""
+            rows = f"({texts})" if typed else scan_call(self.connection, origin.kind, scan)
+            with name_file_in_errors(_source_label(origin), whole=True):
+                if origin.kind == "csv" and (typed or not origin.query):
+                    self.connection.start_step("Reading the source")
+                    self.connection.run(f"CREATE TEMP TABLE {PREFIX}{TEXTS} AS SELECT * FROM {rows}")
+                    rows = render_sql(temp_table(TEXTS))
+                self._create_source(rows)
         if typed:
             self.connection.run("DROP VIEW source")
             self._create_source(render_sql(self._in_types(temp_table(TEXTS), origin)))
