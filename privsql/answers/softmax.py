@@ -30,7 +30,7 @@ BINS, LEVELS = 10, 14  # of a coarse column
 ROWS_OF_CELL = 12  # of a block, at least
 ROWS_TRIED = 40_000  # by which blocks are chosen
 ROWS_AT_ONCE = 4_000  # what is computed of them fits a cache
-SAFE = 300.0  # log-odds of which no exponential overflows
+SAFE = 0.9  # of the largest log-odds whose exponential is a number
 
 Ints = NDArray[np.int32]
 
@@ -189,7 +189,8 @@ class Design:
     """Features of rows, as a product of two sparse matrices of zeros and ones: Phi = ``cells`` ``features``.
 
     ``sizes`` (rows,): records of each. ``cells`` (rows, C) has a one for each block of columns, ``features`` (C, J) has
-    those of the terms that rest on a block: the dozens of features of a row are a few rows of a smaller matrix.
+    those of the terms that rest on a block: the dozens of features of a row are a few rows of a smaller matrix. What
+    has a number for every row is as precise as ``cells``; sums over rows are doubles.
     """
 
     terms: list[Term]
@@ -204,31 +205,54 @@ class Design:
 
     def probabilities(self, theta: Floats, offset: Floats) -> Floats:
         """Return p (rows, K) for theta (J, K) and the log-odds of a record without features (K,)."""
-        effects = self.features @ theta
+        effects, precision = self.features @ theta, self.cells.dtype
         members = np.diff(self.cells.indptr).max(initial=0)
         largest = members * np.abs(effects).max(initial=0) + np.abs(offset).max(initial=0)
-        found, ones = np.empty((self.cells.shape[0], len(offset))), np.ones(len(offset))
-        for begin, cells in self.parts:
+        is_large = largest > SAFE * np.log(np.finfo(precision).max)
+        effects, offset = effects.astype(precision, copy=False), offset.astype(precision, copy=False)
+        found = np.empty((self.cells.shape[0], len(offset)), precision)
+        ones = np.ones(len(offset), precision)
+        for rows, cells in self.parts:
             logits = cells @ effects
             logits += offset
-            if largest > SAFE:
+            if is_large:
                 logits -= logits.max(axis=1, keepdims=True)
             np.exp(logits, out=logits)
-            np.divide(logits, (logits @ ones)[:, None], out=found[begin : begin + ROWS_AT_ONCE])
+            np.divide(logits, (logits @ ones)[:, None], out=found[rows])
         return found
 
     @cached_property
-    def parts(self) -> list[tuple[int, Any]]:
-        """Return ``cells`` in parts of few rows, with the first row of each."""
-        begins = range(0, self.cells.shape[0], ROWS_AT_ONCE)
-        return [(begin, self.cells[begin : begin + ROWS_AT_ONCE]) for begin in begins]
+    def parts(self) -> list[tuple[slice, Any]]:
+        """Return ``cells`` in parts of few rows."""
+        return split_rows(self.cells)
 
     def sum_features(self, residuals: Floats) -> Floats:
         """Return Phi' residuals (J, K) of residuals (rows, K)."""
-        return np.asarray(self.features.T @ (self.cells.T @ residuals))
+        return np.asarray(self.features.T @ sum_parts(self.parts, residuals))
 
 
-def join_blocks(blocks: Sequence[tuple[list[Term], Sequence[Ints]]], sizes: NDArray[np.intp]) -> Design:
+def split_range(rows: int) -> list[slice]:
+    """Return so many rows in parts that fit a cache."""
+    return [slice(begin, begin + ROWS_AT_ONCE) for begin in range(0, rows, ROWS_AT_ONCE)]
+
+
+def split_rows(matrix: Any) -> list[tuple[slice, Any]]:
+    """Return a sparse matrix in parts of few rows, each with the rows that it is."""
+    return [(rows, matrix[rows]) for rows in split_range(matrix.shape[0])]
+
+
+def sum_parts(parts: Sequence[tuple[slice, Any]], each: Floats) -> Floats:
+    """Return the transpose of a matrix (rows, C), in parts, times numbers of rows (rows, K): sums in doubles (C, K)."""
+    sums = np.zeros((parts[0][1].shape[1], each.shape[1]))
+    for rows, cells in parts:
+        sums += cells.T @ each[rows]
+    return sums
+
+
+def join_blocks(
+    blocks: Sequence[tuple[list[Term], Sequence[Ints]]], sizes: NDArray[np.intp], precision: type = np.float64
+) -> Design:
+    """Return the design of blocks: terms, and the columns of codes (rows,) that these rest on."""
     terms = [term for own, _ in blocks for term in own]
     starts = np.cumsum([0, *(term.levels for term in terms)])
     number, total, cells, features = 0, 0, [], []
@@ -243,7 +267,7 @@ def join_blocks(blocks: Sequence[tuple[list[Term], Sequence[Ints]]], sizes: NDAr
         total += len(first)
     columns = np.stack(cells, axis=1).ravel()
     ends = np.arange(len(sizes) + 1) * len(cells)
-    chosen = scipy.sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(sizes), total))
+    chosen = scipy.sparse.csr_array((np.ones(len(columns), precision), columns, ends), shape=(len(sizes), total))
     at, feature = (np.concatenate(part) for part in zip(*features, strict=True))
     table = scipy.sparse.csr_array((np.ones(len(at)), (at, feature)), shape=(total, int(starts[-1])))
     return Design(terms, sizes, chosen, table)

@@ -12,14 +12,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.answers.softmax import Schedule, Term, fit_softmax, join_blocks, renumber_levels, start_fit
+from privsql.answers.softmax import (
+    Schedule,
+    Term,
+    fit_softmax,
+    join_blocks,
+    renumber_levels,
+    split_range,
+    split_rows,
+    start_fit,
+    sum_parts,
+)
 from privsql.dp_random import SUBSTITUTION, SelectionNoise
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp.noisy_tables import NoisyTable, fit_moments, measure_table
 from privsql.mechanisms.dp.noisy_tables_release import measure_again, regress_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.answers.channel import Floats
     from privsql.answers.softmax import Design, SoftmaxFit
@@ -90,6 +100,14 @@ class PublicCodes:
             pairs.append(PublicTable((i, j), member, len(cells)))
         return [*alone, *pairs]
 
+    def member_parts(self, k: int) -> list[tuple[slice, Any]]:
+        """Return the records of each combination in each cell of a table, sparse (rows, size), in parts."""
+        import scipy  # noqa: PLC0415 (takes long)
+
+        table, rows = self.tables[k], len(self.sizes)
+        entries = self.sizes.astype(np.float32), table.cells, np.arange(rows + 1)
+        return split_rows(scipy.sparse.csr_array(entries, shape=(rows, table.size)))
+
     @property
     def table_names(self) -> tuple[str, ...]:
         """Return the names under which the tables are published."""
@@ -121,7 +139,7 @@ def reduce_levels(codes: Ints, sizes: Ints, most: int, *, numeric: bool) -> Ints
 COLUMNS, CHOOSING = Fraction(1, 2), Fraction(1, 20)
 ROUNDS = 12
 Due = tuple[tuple[int, ...], Fraction, Fraction | None]  # table, epsilon, what choosing it spent
-Entries = tuple[Ints, Ints, Ints]  # combination, value and number of records: the private part of a source
+Entries = tuple[Ints, Ints]  # combination and value of every record: the private part of a source
 
 
 @dataclass(frozen=True)
@@ -184,12 +202,11 @@ def measure_tables(entries: Entries, rule: TablesRule, noise: SelectionNoise) ->
 
     Nothing else looks at ``entries``.
     """
-    combination, value, records = entries
+    combination, value = entries
 
     def count_exactly(k: int) -> Ints:
         flat = rule.codes.tables[k].cells[combination] * rule.values + value
-        counted = np.bincount(flat, records, rule.cell_counts[k])  # exact: below 2^53
-        return counted.astype(np.int64)
+        return np.bincount(flat, minlength=rule.cell_counts[k])
 
     def measure(due: Sequence[Due]) -> list[NoisyTable]:
         return [measure_table(k, count_exactly(*k), spent, noise, choice, SUBSTITUTION) for k, spent, choice in due]
@@ -248,16 +265,24 @@ class TableLikelihood:
 
     def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
         """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
-        weights = probabilities * self.design.sizes[:, None]
-        far = self.observed - self.design.cells.T @ weights
-        back = self.design.cells @ (far * self.precision)
-        back -= np.einsum("rk,rk->r", probabilities, back)[:, None]
-        back *= weights
+        sizes, back = self.design.sizes[:, None].astype(probabilities.dtype), np.empty_like(probabilities)
+        far = self.observed.copy()
+        for rows, cells in self.design.parts:
+            far -= cells.T @ (probabilities[rows] * sizes[rows])
+        slopes = (far * self.precision).astype(probabilities.dtype)
+        for rows, cells in self.design.parts:
+            each, part = probabilities[rows], cells @ slopes
+            part -= np.einsum("rk,rk->r", each, part)[:, None]
+            part *= each
+            np.multiply(part, sizes[rows], out=back[rows])
         return float(-(far**2 * self.precision).sum() / 2), back
 
     def measure_information(self, design: Design, probabilities: Floats) -> Floats:
         """Return the information of every parameter (J, K) in the table that it belongs to."""
-        spread = design.cells.T @ (probabilities * (1 - probabilities) * design.sizes[:, None])
+        sizes, spread = design.sizes[:, None].astype(probabilities.dtype), np.zeros_like(self.observed)
+        for rows, cells in design.parts:
+            each = probabilities[rows]
+            spread += cells.T @ (each * (1 - each) * sizes[rows])
         return np.asarray(design.features.T @ (spread**2 * self.precision))
 
 
@@ -278,8 +303,7 @@ class TablesModel:
 
     def expect_table(self, k: int) -> Floats:
         """Return the counts of a table that the weights make likely (size * K,)."""
-        table = self.rule.codes.tables[k]
-        return _sum_cells(self.weights, self.rule.codes.sizes, table.cells, table.size).ravel()
+        return sum_parts(self.rule.codes.member_parts(k), self.weights).ravel()
 
 
 def combine_tables(tables: Sequence[NoisyTable], values: int) -> dict[int, tuple[Floats, float]]:
@@ -370,7 +394,7 @@ def make_design(codes: PublicCodes, pairs: Sequence[int]) -> tuple[Design, dict[
             terms.append(Term(f"{name} in bins", np.arange(bins.max() + 1, dtype=np.int32), 1, (bins,)))
         blocks.append(([term for term in terms if term.levels], [cells]))
         places[k], begin = begin, begin + table.size
-    return join_blocks(blocks, codes.sizes), places
+    return join_blocks(blocks, codes.sizes, np.float32), places
 
 
 def rake_weights(weights: Floats, codes: PublicCodes, combined: Mapping[int, tuple[Floats, float]]) -> None:
@@ -378,25 +402,30 @@ def rake_weights(weights: Floats, codes: PublicCodes, combined: Mapping[int, tup
 
     Beyond it they lie a mu + b mu^2 from the model's mu, by the mean square.
     """
+    parts = {k: codes.member_parts(k) for k in combined}
     wanted: dict[int, Floats] = {}
-    for _ in range(RAKING):
-        for k, (counts, variance) in combined.items():
-            cells = codes.tables[k].cells
-            now = _sum_cells(weights, codes.sizes, cells, len(counts))
-            if k not in wanted:
-                first, second = fit_moments(now.ravel(), now.ravel() ** 2, ((counts - now) ** 2 - variance).ravel())
-                beyond = first * now + second * now**2
-                wanted[k] = now + beyond / (beyond + variance) * (counts - now)
-            ratio = np.clip(wanted[k] / np.maximum(now, TINY), 1 / FARTHEST, FARTHEST)
-            weights *= ratio[cells]
-            weights /= (weights @ np.ones(weights.shape[1]))[:, None]  # faster than sums of many short rows
+    ratio, cells = np.ones((1, weights.shape[1])), np.zeros(len(weights), dtype=np.int64)
+    for k in [*combined] * RAKING:
+        now = _scale_weights(weights, ratio, cells, parts[k])
+        counts, variance = combined[k]
+        if k not in wanted:
+            first, second = fit_moments(now.ravel(), now.ravel() ** 2, ((counts - now) ** 2 - variance).ravel())
+            beyond = first * now + second * now**2
+            wanted[k] = now + beyond / (beyond + variance) * (counts - now)
+        ratio, cells = wanted[k] / np.maximum(now, TINY), codes.tables[k].cells
+    _scale_weights(weights, ratio, cells, parts[k])
 
 
-def _sum_cells(weights: Floats, sizes: Ints, cells: Ints, size: int) -> Floats:
-    import scipy  # noqa: PLC0415 (takes long)
-
-    member = scipy.sparse.csr_array((sizes.astype(np.float64), (cells, np.arange(len(cells)))), (size, len(cells)))
-    return np.asarray(member @ weights)
+def _scale_weights(weights: Floats, ratio: Floats, cells: Ints, parts: Sequence[tuple[slice, Any]]) -> Floats:
+    """Multiply weights by the ratio of their cell, in place; return their sums in the cells of another table."""
+    change = np.clip(ratio, 1 / FARTHEST, FARTHEST).astype(weights.dtype)
+    ones, sums = np.ones(weights.shape[1], weights.dtype), np.zeros((parts[0][1].shape[1], weights.shape[1]))
+    for rows, member in parts:
+        part = weights[rows]
+        part *= change[cells[rows]]
+        part /= (part @ ones)[:, None]  # faster than sums of many short rows
+        sums += member.T @ part
+    return sums
 
 
 # Intervals ------------------------------------------------------------------------------------------------------------
@@ -431,44 +460,45 @@ def rehearse(model: TablesModel, tables: Sequence[NoisyTable]) -> list[list[floa
     draw = seed_key(0).random_generator("rehearsal")
     rule, codes = model.rule, model.rule.codes
     drawn = draw_values(model, {k for one in tables for k in one.columns}, draw)
-    shares = drawn / codes.sizes[:, None]
-
-    def count(columns: tuple[int, ...]) -> Floats:
-        table = codes.tables[columns[0]]
-        return _sum_cells(shares, codes.sizes, table.cells, table.size).ravel()
-
-    weights = fit_tables(measure_again(tables, count, draw), rule, model, AGAIN).weights
-    found: list[list[Floats]] = [[], []]
-    for _ in range(CONDITIONS):
-        chosen = draw.choice(len(codes.names), draw.integers(1, min(ATTRIBUTES, len(codes.names)) + 1), replace=False)
-        at, inside = draw.integers(len(codes.sizes)), np.ones(len(codes.sizes), dtype=bool)
-        for j in chosen:
-            inside &= codes.levels[j] == codes.levels[j][at]
-        (rows,) = np.nonzero(inside)
-        if codes.sizes[rows].sum() < LEAST_SHARE * codes.sizes.sum():
-            continue
-        sets = draw.random((rule.values, SETS)) < draw.uniform(0.02, 0.6, SETS)
-        wanted: Floats = np.hstack((np.eye(rule.values), sets))
-        each, size = weights[rows] @ wanted, codes.sizes[rows]
-        truth = drawn[rows].sum(axis=0) @ wanted
-        members = np.full(len(truth), float(size.sum()))
-        found[len(chosen) > 1].append(np.stack((members, truth, size @ each, size @ (each * (1 - each)))))
+    shares = drawn / codes.sizes[:, None].astype(drawn.dtype)
+    again = measure_again(tables, lambda table: sum_parts(codes.member_parts(table[0]), shares).ravel(), draw)
+    weights = fit_tables(again, rule, model, AGAIN).weights
+    sets = (draw.random((rule.values, SETS)) < draw.uniform(0.02, 0.6, SETS)).astype(drawn.dtype)
+    found: tuple[list[Floats], list[Floats]] = ([], [])
+    conditions = list(draw_conditions(codes, draw))
+    for each, true in ((weights, drawn), (weights @ sets, drawn @ sets)):
+        squares = each**2
+        for rows, columns in conditions:
+            size = codes.sizes[rows].astype(drawn.dtype)
+            count, truth = size @ each[rows], true[rows].sum(axis=0)
+            members = np.full(len(truth), size.sum())
+            found[columns > 1].append(np.stack((members, truth, count, count - size @ squares[rows])))
     return [_regress_errors(answers, int(codes.sizes.sum())) for answers in found]
 
 
-def draw_values(model: TablesModel, measured: set[int], draw: np.random.Generator) -> Ints:
+def draw_conditions(codes: PublicCodes, draw: np.random.Generator) -> Iterator[tuple[Ints, int]]:
+    """Yield the combinations that meet a random condition on so many columns; of few records none."""
+    for _ in range(CONDITIONS):
+        chosen = draw.choice(len(codes.names), draw.integers(1, min(ATTRIBUTES, len(codes.names)) + 1), replace=False)
+        at = draw.integers(len(codes.sizes))
+        (rows,) = np.nonzero(np.logical_and.reduce([codes.levels[j] == codes.levels[j][at] for j in chosen]))
+        if codes.sizes[rows].sum() >= LEAST_SHARE * codes.sizes.sum():
+            yield rows, len(chosen)
+
+
+def draw_values(model: TablesModel, measured: set[int], draw: np.random.Generator) -> Floats:
     """Return a table of values (rows, K), drawn from the weights with random effects of what was not ``measured``."""
     codes, weights = model.rule.codes, model.weights
-    if model.interaction:
-        weights = weights.copy()
-        numbers = range(model.rule.columns, len(codes.tables))
-        cells = [codes.tables[k].cells for k in numbers if k not in measured]
-        for i, j, k in combinations(codes.bins, 3):
-            cells.append((i * MOST_COARSE + j) * MOST_COARSE + k)
-        for each in cells:
-            weights *= np.exp(draw.normal(0, model.interaction, (each.max() + 1, model.rule.values)))[each]
-        weights /= weights.sum(axis=1, keepdims=True)
-    return draw.multinomial(model.rule.codes.sizes, weights)
+    cells = [codes.tables[k].cells for k in range(model.rule.columns, len(codes.tables)) if k not in measured]
+    cells += [(i * MOST_COARSE + j) * MOST_COARSE + k for i, j, k in combinations(codes.bins, 3)]
+    effects = [np.exp(draw.normal(0, model.interaction, (each.max() + 1, weights.shape[1]))) for each in cells]
+    drawn = np.empty_like(weights)
+    for rows in split_range(len(weights)):
+        part = weights[rows].astype(np.float64)
+        for each, effect in zip(cells, effects, strict=True):
+            part *= effect[each[rows]]
+        drawn[rows] = draw.multinomial(codes.sizes[rows], part / part.sum(axis=1, keepdims=True))
+    return drawn
 
 
 def _regress_errors(answers: Sequence[Floats], records: int) -> list[float]:

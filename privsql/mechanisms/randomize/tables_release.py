@@ -222,17 +222,17 @@ def publish_tables(db: Relations, source: Records, params: Randomize, key: Key) 
     )
 
 
-def _read_entries(db: Relations, params: Randomize) -> tuple[Any, Any, Any]:
-    """Return combinations, values and records: what no record may show of itself."""
+def _read_entries(db: Relations, params: Randomize) -> tuple[Any, Any]:
+    """Return combination and value of every record, as many as there are records: no time or size shows a value."""
     text = exp.cast(column("s0"), "VARCHAR")
     codes = {value: code for code, value in enumerate(params.values)}
     known = db.rows(exp.select(column("code"), text).from_(temp_table("domain")))
     place = np.full(max((int(code) for code, _ in known), default=0) + 1, len(params.values), dtype=np.int64)
     for code, value in known:
         place[int(code)] = codes.get(value, len(params.values))
-    rows = db.arrow(fill("randomize/tallied", {"combined": temp_table("combined")}))
-    combination, code, records = (rows[name].to_numpy().astype(np.int64) for name in rows.column_names)
-    return combination, place[code], records
+    rows = db.arrow(exp.select(column("combination"), column("code")).from_(temp_table("combined")))
+    combination, code = (rows[name].to_numpy().astype(np.int64) for name in rows.column_names)
+    return combination, place[code]
 
 
 def count_facts(rule: TablesRule, tables: Sequence[NoisyTable]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -96,27 +95,6 @@ def test_measured_cells_have_the_interval_of_their_noise(made: Path) -> None:
         assert row["n_high"] == pytest.approx(max(min(high, 200), row["n"]), abs=1e-6)
     (joined,) = answer(release, "SELECT COUNT(*) FROM ill WHERE sex = 'F' OR disease = 'flu'")
     assert joined["low"] < joined["high"]
-
-
-@pytest.mark.slow
-def test_nothing_but_noise_follows_from_a_value(tmp_path: Path) -> None:
-    """A person's value is substituted by a listed one, a strange one, NULL: plan, schema, facts stay as they are."""
-    plans, stated, people = [], [], []
-    for five in ("'flu'", "'gout'", "'plague'", "NULL"):
-        spec = wanted(tmp_path, TABLES.format(1), "ill", five=five)
-        planned = succeeded("plan", spec, "--json").json
-        plans.append({key: value for key, value in planned.items() if key != "seconds"})
-        succeeded("publish", spec, "--seed", 1, "--replace", "--ledger-off")
-        facts = manifest(tmp_path / "ill.duckdb")
-        facts["facts"].pop("coefficients")  # made of the noisy counts
-        stated.append(json.dumps(facts, default=str))
-        with duckdb.connect(str(tmp_path / "ill.duckdb"), read_only=True) as db:
-            people.append(db.sql("SELECT * FROM people").fetchall())
-            counts = db.sql("SELECT clique, cell, count FROM privsql_marginals ORDER BY ALL").fetchall()
-            stated[-1] += str([row[:2] for row in counts])
-    assert all(one == plans[0] for one in plans)
-    assert all(one == stated[0] for one in stated)
-    assert all(one == people[0] for one in people)
 
 
 @pytest.mark.slow
