@@ -356,8 +356,8 @@ def refit_tables(tables: Sequence[NoisyTable], rule: TablesRule) -> TablesModel:
 def estimate_interaction(columns: TablesModel, combined: Mapping[int, tuple[Floats, float]]) -> float:
     """Return how far pairs lie from a model of the ``columns`` alone, by the moments of measured ones.
 
-    With mu expected, noise of variance s^2 and counts y = mu (1 + u): the mean of (y - mu)^2 - s^2 - mu by mu^2. Where
-    no pair was worth its noise, the largest u with which none would have been.
+    With mu expected, noise of variance s^2 and counts y = mu (1 + u): the mean of (y - mu)^2 - s^2 - mu by mu^2, and one
+    standard error of that mean more. Where no pair was worth its noise, the largest u with which none would have been.
     """
     rule, above, below = columns.rule, 0.0, 0.0
     for k, (counts, variance) in combined.items():
@@ -367,7 +367,7 @@ def estimate_interaction(columns: TablesModel, combined: Mapping[int, tuple[Floa
             above += float(share @ ((counts.ravel() - expected) ** 2 - variance - expected))
             below += float(share @ expected**2)
     if below:
-        return float(max(above / below, 0.0) ** 0.5)
+        return float((max(above / below, 0.0) + (2 / below) ** 0.5) ** 0.5)
     noise = float(SUBSTITUTION.mean_noise(rule.remaining_budget / max(1, rule.rounds)))
     grid, bounds = np.linspace(0, MOST_INTERACTION, 51), []
     for k in range(rule.columns, len(rule.codes.tables)):
