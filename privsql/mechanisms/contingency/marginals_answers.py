@@ -25,7 +25,7 @@ from privsql.mechanisms import private
 from privsql.mechanisms.contingency.domains import UNITS, Point, as_sql_number
 from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, SUMS, Rule, read_domains, read_sums, synthesize_rows
 from privsql.mechanisms.contingency.parameters import Contingency, is_whole
-from privsql.mechanisms.dp.noisy_tables import Model, fit_squares
+from privsql.mechanisms.dp.noisy_tables import LeastSquares, Model
 from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, CellSums, SumEstimator, read_noisy_tables
 from privsql.mechanisms.private import refuse_damaged
 from privsql.model.manifest import Estimate, same_nan
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, LeastSquares, Reals
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
     from privsql.model.manifest import Manifest, RestsOn
 
 # Parts ----------------------------------------------------------------------------------------------------------------
@@ -570,7 +570,7 @@ class MarginalAnswers(private.PrivateAnswers):
             names = tuple(field.name for field in self._manifest.sensitive)
             sums = read_sums(rows, Rule(self._params, names, sizes))
         places = dict.fromkeys(one.measure for one in sums)
-        return {place: fit_squares([one.table for one in sums if one.measure == place], sizes) for place in places}
+        return {place: LeastSquares([one.table for one in sums if one.measure == place], sizes) for place in places}
 
     def _answer_amounts(self, query: CountQuery, confidence: float) -> list[Estimate]:
         """The rows of a sum or mean: lower N + S, or lower + S / N, of N values whose excess over ``lower`` is S.
@@ -636,8 +636,6 @@ class MarginalAnswers(private.PrivateAnswers):
         if sums.classes or np.prod([self.known_columns.sizes[i] for i in sums.columns]) > CELLS:
             raise UsageError("the baseline is not available for so many values; use fewer columns")
         result = sums.sum_table(squares.estimate_table(sums.columns))
-        if not squares.is_measured(sums.columns):
-            return result, np.full(sums.number, np.inf)
         return result, np.array([squares.sum_variance(sums.columns, one) for one in sums.weight_arrays(squares.sizes)])
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain, combinations
-from math import isqrt, prod, sqrt
+from functools import cache, cached_property, lru_cache
+from itertools import combinations
+from math import inf, isqrt, prod, sqrt
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from scipy.fft import dctn, idctn
 from privsql.dp_random import PURE, NoiseLaw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from fractions import Fraction
 
     from privsql.dp_random import TableNoise
@@ -242,76 +242,118 @@ def _fit_mixture(far: Reals, spread: Reals, noise: Reals, prior: Reals, strength
 # Along every axis a table is written in an orthonormal basis whose first element is constant (the discrete cosine
 # transform; for two values it is that of Walsh and Hadamard). The coefficients whose axes tau are not constant are the
 # interaction of the columns tau, and different interactions never mix. Noise of variance s^2 in every cell of a clique
-# gamma is noise of variance s^2 in every coefficient. Summed over the columns of gamma that are not in tau, a table's
-# coefficient of tau grows by the square root of the number of cells that are summed, P, so a clique tells the one of
-# tau's own table with variance s^2 P. All cliques that hold tau tell the same coefficient: the average with weights
-# 1/variance is the least-squares estimate, and v_tau = 1/(sum of weights) its variance. What is made of these is
-# consistent by construction.
+# gamma is noise of variance s^2 in every coefficient. Summed over the columns of gamma that are not in a, P cells each,
+# it has the variance s^2 P; in the table of the columns a, which has Q cells for each of these sums, a coefficient is
+# smaller by sqrt(Q). So gamma tells the coefficients of tau, in gamma and a, with variance s^2 P / Q. The average over
+# all cliques with weights 1/variance is the least-squares estimate, and 1/(sum of weights) its variance. What is made
+# of these is consistent by construction, and whatever is asked, its answer has no bias and an exact variance.
+
+ZERO = 1e-9  # of a coefficient of a question, relative to the largest: doubles
 
 
-@dataclass(frozen=True)
 class LeastSquares:
-    """``told``: by interaction tau its coefficients, an array of n_i - 1 along each axis, and their variance v_tau.
+    """The least-squares estimate from noisy ``tables`` over columns with ``sizes`` values."""
 
-    ``sizes``: how many values each column has.
-    """
-
-    sizes: tuple[int, ...]
-    interactions: Mapping[Clique, tuple[Reals, float]]
+    def __init__(self, tables: Iterable[NoisyTable], sizes: Sequence[int]) -> None:
+        self.tables, self.sizes = tuple(tables), tuple(sizes)
+        self.coefficients: Callable[[Clique], tuple[Reals, Reals]] = lru_cache(maxsize=64)(self._combine_tables)
+        self._project: Callable[[int, Clique], tuple[Reals, float]] = cache(self._project_table)
 
     def is_measured(self, columns: Clique) -> bool:
         """Return whether some table told of all interactions among the columns."""
-        return columns in self.interactions
+        return any(set(columns) <= set(one.columns) for one in self.tables)
 
     def estimate_table(self, columns: Clique) -> Reals:
         """The least-squares table of some columns; an interaction that no clique holds is taken to be 0."""
-        coefficients = np.zeros(self._shape(columns))
-        for tau, block, others in self._blocks(columns):
-            if tau in self.interactions:
-                coefficients[block] = self.interactions[tau][0].reshape(coefficients[block].shape) / sqrt(others)
-        return np.asarray(idctn(coefficients, norm="ortho"))
+        return restore_table(self.coefficients(columns)[0])
 
     def sum_variance(self, columns: Clique, weights: Reals) -> float:
-        """Variance of the sum of the table's cells times ``weights``, an array of the table's shape.
+        """Variance of the sum of the table's cells times ``weights``, an array of the table's shape: exact.
 
-        sum_tau v_tau |weights in tau|^2 / P: exact. An interaction that no clique holds adds nothing: it has no noise.
+        Infinite where that needs an interaction that no clique holds.
         """
-        spectrum = np.square(dctn(weights, norm="ortho"))
-        parts = ((tau, float(spectrum[block].sum()), others) for tau, block, others in self._blocks(columns))
-        return sum(
-            self.interactions[tau][1] * square / others for tau, square, others in parts if tau in self.interactions
-        )
+        precision, square = self.coefficients(columns)[1], np.square(question_coefficients(weights))
+        if square[precision == 0].any():
+            return inf
+        return float(np.divide(square, precision, out=np.zeros_like(square), where=precision > 0).sum())
+
+    def largest_step(self, columns: Clique, weights: Reals) -> float:
+        """The largest weight of one count in the estimate of the sum of cells times ``weights``."""
+        precision, steps = self.coefficients(columns)[1], [0.0]
+        each = question_coefficients(weights)
+        each = np.divide(each, precision, out=np.zeros_like(each), where=precision > 0)
+        for at, one in enumerate(self.tables):
+            inside = tuple(i for i in columns if i in one.columns)
+            others = prod(self.sizes[i] for i in columns if i not in inside)
+            block = each[tuple(slice(None) if i in inside else 0 for i in columns)]
+            steps.append(float(np.abs(restore_table(block)).max()) * self._project(at, inside)[1] * sqrt(others))
+        return max(steps)
+
+    def cell_variance(self, columns: Clique) -> float:
+        """Variance of a cell of the table; an interaction that no clique holds has no noise."""
+        precision = self.coefficients(columns)[1]
+        return float(np.divide(1, precision, out=np.zeros_like(precision), where=precision > 0).mean())
+
+    def shape(self, columns: Clique) -> tuple[int, ...]:
+        """Shape of the table of some columns."""
+        return tuple(self.sizes[i] for i in columns)
 
     @property
     def total(self) -> float:
         """The estimated number of records."""
-        return float(self.interactions[()][0])
+        return self._count_total[0]
 
-    def _shape(self, columns: Clique) -> tuple[int, ...]:
-        return tuple(self.sizes[i] for i in columns)
+    @cached_property
+    def _count_total(self) -> tuple[float, float]:
+        """The number of records, and its precision."""
+        parts = [self._project(at, ()) for at in range(len(self.tables))]
+        precision = sum(one for _, one in parts)
+        return sum(float(result) * one for result, one in parts) / precision, precision
 
-    def _blocks(self, columns: Clique) -> Iterator[tuple[Clique, tuple[slice | int, ...], int]]:
-        return interaction_blocks(columns, self.sizes)
+    @cached_property
+    def _tables_by_column(self) -> list[list[int]]:
+        return [[at for at, one in enumerate(self.tables) if i in one.columns] for i in range(len(self.sizes))]
+
+    def _combine_tables(self, columns: Clique) -> tuple[Reals, Reals]:
+        """Coefficients of the table of some columns and their precisions, 0 for those that no clique holds."""
+        shape = self.shape(columns)
+        sums, precision = np.zeros(shape), np.zeros(shape)
+        for at in sorted({at for i in columns for at in self._tables_by_column[i]}):
+            inside = tuple(i for i in columns if i in self.tables[at].columns)
+            result, known = self._project(at, inside)
+            others = prod(self.sizes[i] for i in columns if i not in inside)
+            block = tuple(slice(None) if i in inside else 0 for i in columns)
+            sums[block] += known * sqrt(others) * result
+            precision[block] += known * others
+        total, known = self._count_total
+        sums[(0,) * len(columns)], precision[(0,) * len(columns)] = (
+            total * known * sqrt(prod(shape)),
+            known * prod(shape),
+        )
+        return np.divide(sums, precision, out=np.zeros(shape), where=precision > 0), precision
+
+    def _project_table(self, at: int, columns: Clique) -> tuple[Reals, float]:
+        """Coefficients of a noisy table, summed to some of its columns, and the precision of each."""
+        one = self.tables[at]
+        others = tuple(axis for axis, i in enumerate(one.columns) if i not in columns)
+        summed = prod(self.sizes[one.columns[axis]] for axis in others)
+        return transform_table(one.counts.sum(axis=others).astype(np.float64)), 1 / (one.variance * summed)
 
 
-def interaction_blocks(columns: Clique, sizes: Sequence[int]) -> Iterator[tuple[Clique, tuple[slice | int, ...], int]]:
-    """For each interaction tau of some columns where its coefficients lie, and over how many cells its table sums."""
-    for tau in chain.from_iterable(combinations(columns, k) for k in range(len(columns) + 1)):
-        block = tuple(slice(1, None) if i in tau else 0 for i in columns)
-        yield tau, block, prod(sizes[i] for i in columns if i not in tau)
+def transform_table(table: Reals) -> Reals:
+    """Return the coefficients of a table in the orthonormal basis."""
+    return np.asarray(dctn(table, norm="ortho")) if table.ndim else table
 
 
-def fit_squares(tables: Iterable[NoisyTable], sizes: Sequence[int]) -> LeastSquares:
-    """The least-squares estimate of all interactions that the tables hold."""
-    sums: dict[Clique, tuple[Reals, float]] = {}
-    for one in tables:
-        counts = one.counts.astype(np.float64)
-        coefficients = dctn(counts, norm="ortho") if one.columns else counts
-        for tau, block, others in interaction_blocks(one.columns, sizes):
-            result, precision = np.asarray(coefficients[block]) * sqrt(others), 1 / (one.variance * others)
-            before, known = sums.get(tau, (np.zeros(result.shape), 0.0))
-            sums[tau] = before + precision * result, known + precision
-    return LeastSquares(tuple(sizes), {tau: (total / known, 1 / known) for tau, (total, known) in sums.items()})
+def restore_table(coefficients: Reals) -> Reals:
+    """Return the table of coefficients."""
+    return np.asarray(idctn(coefficients, norm="ortho")) if coefficients.ndim else coefficients
+
+
+def question_coefficients(weights: Reals) -> Reals:
+    """Return the coefficients of a question's weights; those that are 0 but for rounding are 0."""
+    result = transform_table(weights)
+    return np.where(np.abs(result) <= ZERO * np.abs(result).max(), 0.0, result)
 
 
 # Model ----------------------------------------------------------------------------------------------------------------
@@ -345,7 +387,7 @@ class Model:
 
     def __init__(self, tables: Sequence[NoisyTable], sizes: Sequence[int]) -> None:
         self.sizes, self.tables = tuple(sizes), tuple(tables)
-        self.squares = fit_squares(tables, sizes)
+        self.squares = LeastSquares(tables, sizes)
         self.total = max(self.squares.total, 0.0)
         self.measured = {one.columns for one in tables}
         self.beliefs: dict[Clique, BelievedTable] = {}
@@ -412,11 +454,6 @@ class Model:
             return 0
         return 1 if any(set(columns) <= set(one) for one in self.measured) else min(len(columns), 4)
 
-    def cell_noise(self, columns: Clique) -> float:
-        """Return the variance of the noise of a cell of the least-squares table."""
-        shape = tuple(self.sizes[i] for i in columns)
-        return self.squares.sum_variance(columns, np.eye(1, prod(shape)).reshape(shape))
-
     def _believed_column(self, place: int) -> Reals:
         """The table of a column, shrunk towards equally many records of every value, as far as it is noise."""
         observed = self._observe_table((place,), np.full(self.sizes[place], self.total / self.sizes[place]))
@@ -441,7 +478,7 @@ class Model:
         return np.outer(first, second) / max(self.total, 1.0)
 
     def _observe_table(self, clique: Clique, expected: Reals) -> ObservedTable:
-        return ObservedTable(self.squares.estimate_table(clique), expected, self.cell_noise(clique))
+        return ObservedTable(self.squares.estimate_table(clique), expected, self.squares.cell_variance(clique))
 
     def _fit_beliefs(self, cliques: Sequence[Clique], expected: Mapping[Clique, Reals]) -> TablePrior:
         observed = {clique: self._observe_table(clique, expected[clique]) for clique in cliques}

@@ -177,7 +177,7 @@ class SumEstimator:
         belief, nothing = self.model.table_belief(columns), np.zeros(sums.number)
         if belief is None:
             return nothing, nothing, nothing
-        noise, classes = self.model.cell_noise(columns), sums.classes
+        noise, classes = self.model.squares.cell_variance(columns), sums.classes
         square = belief.factor**2 * noise + belief.doubt
         if len(columns) == 1:  # how much to believe was told by so many cells
             square = np.maximum(np.minimum(square * (1 + 2 / len(square)), noise), square)
@@ -202,8 +202,8 @@ class SumEstimator:
 
     def _column_errors(self, columns: Clique, alone: Reals, whole: Reals, taken: Reals) -> Reals:
         """Variances of sums over one column: what sums over all of its values do not have is taken off."""
-        number, interactions = self.model.sizes[columns[0]], self.model.squares.interactions
-        return np.maximum(alone - whole / number, 0.0) + interactions[()][1] * (taken / number) ** 2
+        number, total = self.model.sizes[columns[0]], self.model.squares.sum_variance((), np.ones(()))
+        return np.maximum(alone - whole / number, 0.0) + total * (taken / number) ** 2
 
     def _column_shares(self, column: int, classes: Classes) -> Reals:
         return merge_values(self.model.singles[column], (column,), classes) / max(self.model.total, 1.0)
@@ -342,7 +342,7 @@ def effect_strengths(model: Model) -> tuple[float, dict[Clique, float]]:
     measured = {pair: table for pair, table in model.pair_tables.items() if pair in model.measured}
     chained, beyond, within = model.chain_pairs(measured), [], {}
     for pair, fitted in measured.items():
-        observed, noise = model.squares.estimate_table(pair), model.cell_noise(pair)
+        observed, noise = model.squares.estimate_table(pair), model.squares.cell_variance(pair)
         if pair in chained:
             beyond.append(_relative_moments(observed, chained[pair], noise + chained[pair]))
         factor, classes = model.beliefs[pair].factor, dict(zip(pair, (bins[i] for i in pair), strict=True))

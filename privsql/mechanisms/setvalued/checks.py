@@ -190,8 +190,9 @@ def _wrong_population(_: ViewRelease, published: PublishedViews) -> list[str]:
     """Return sets whose running totals are not those of the table that fits the published counts."""
     weight = published.set_patterns[1]
     wrong = [] if (weight > 0).all() else ["a set has no records"]
-    deviation = np.abs(np.cumsum(published.population) - np.cumsum(views_model.fit_population(published.squares)))
-    slack = HALF + 1e-9 * max(published.squares.total, 0.0)
+    squares, population = published.model.squares, published.model.population
+    deviation = np.abs(np.cumsum(population) - np.cumsum(views_model.fit_population(squares)))
+    slack = HALF + 1e-9 * max(squares.total, 0.0)
     return wrong if (deviation <= slack).all() else [*wrong, f"a running total is off by {deviation.max():.1f}"]
 
 
@@ -204,5 +205,5 @@ def _wrong_view_facts(release: ViewRelease, published: PublishedViews) -> list[s
         "sets": published.rows["sets"].num_rows,
         "universe_is_public": not release.params.universe.data,
     }
-    stated, total = release.facts.estimated_records, published.squares.total
+    stated, total = release.facts.estimated_records, published.model.squares.total
     return private.wrong_facts(release, computed) + checks.wrong_amount("estimated records", stated, total)

@@ -43,6 +43,7 @@ from privsql.mechanisms.dp.diffpart_release import (
     tree_structure,
     tree_table,
 )
+from privsql.mechanisms.dp.noisy_tables import LeastSquares
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure
 from privsql.mechanisms.private import (
     RECORD,
@@ -88,7 +89,6 @@ if TYPE_CHECKING:
     from privsql.mechanisms.dp.diffpart import Ints, PartitionTree, Taxonomy, TreeRule
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.setvalued.views import ItemChoice
-    from privsql.mechanisms.setvalued.views_model import ParitySquares
     from privsql.model.manifest import Estimate, Manifest
     from privsql.model.records import Records
 
@@ -341,7 +341,7 @@ def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -
     noise = table_noise_for(key, find_law(params))
     wanted = views.declared_sets(params, source.labels)
     choice, measured = views.measure_views(_read_sets(db, source), params, wanted, noise)
-    fitted = views_model.fit_squares(measured, len(choice.codes))
+    fitted = LeastSquares(measured, [2] * len(choice.codes))
     _require_information(fitted, params)
     written = _write_views(db, source, choice, measured, views_model.fit_population(fitted))
     return ViewFacts(
@@ -357,9 +357,10 @@ def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -
     )
 
 
-def _require_information(fitted: ParitySquares, params: SetValued) -> None:
+def _require_information(fitted: LeastSquares, params: SetValued) -> None:
     """``InfeasibleError`` where numbers of records with an item are noise, unless that is wanted."""
-    alone = np.array([fitted.answer_error([place], np.array([0.0, 1.0])).deviation for place in range(fitted.items)])
+    items, having = range(len(fitted.sizes)), np.array([0.0, 1.0])
+    alone = np.sqrt([fitted.sum_variance((place,), having) for place in items])
     total = max(fitted.total, 0.0)
     if alone.mean() > total and not params.allow_empty:
         raise InfeasibleError(

@@ -17,19 +17,12 @@ from privsql.dp_random import PURE, NoiseLaw
 from privsql.engine.sqlfiles import Holes, column, fill, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.dp.noisy_tables import measure_table
+from privsql.mechanisms.dp.noisy_tables import LeastSquares, measure_table
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES, TABLE_ORDERS, read_noisy_tables
 from privsql.mechanisms.private import find_law, total_budget
-from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
 from privsql.mechanisms.setvalued.questions import weighted_sets
-from privsql.mechanisms.setvalued.views_model import (
-    pattern_of,
-    pattern_sizes,
-    patterns_among,
-    restrict_patterns,
-    sum_subsets,
-)
+from privsql.mechanisms.setvalued.views_model import ViewModel, count_items, sum_subsets
 from privsql.model.manifest import SETS as LISTS
 from privsql.model.manifest import ReleaseTable
 from privsql.model.records import round_copies
@@ -42,7 +35,6 @@ if TYPE_CHECKING:
     from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
     from privsql.mechanisms.setvalued.parameters import SetValued
-    from privsql.mechanisms.setvalued.views_model import ParitySquares
     from privsql.model.manifest import Manifest
 
 # Choosing -------------------------------------------------------------------------------------------------------------
@@ -213,11 +205,13 @@ def tables_of(declared: Sequence[Clique]) -> list[Clique]:
 
 def mean_error(items: int, layout: Layout, declared: Sequence[Clique], law: NoiseLaw = PURE) -> float:
     """Mean standard error of the numbers of records that hold all items of each declared set."""
-    precision: Reals = np.zeros(1 << items)
+    precision: Reals = np.zeros((2,) * items)
     for places, epsilon in layout:
-        precision[patterns_among(places, items)] += 1 / (law.variance(epsilon) * 2 ** len(places))
-    variance = sum_subsets(1 / precision) * 0.25 ** pattern_sizes(items)
-    return float(np.sqrt(variance[[pattern_of(one, items) for one in declared]]).mean())
+        block = tuple(slice(None) if place in places else 0 for place in range(items))
+        precision[block] += 1 / (law.variance(epsilon) * 2 ** len(places))
+    variance = sum_subsets(1 / precision) * 0.25 ** count_items(items)
+    errors = [variance[tuple(int(place in one) for place in range(items))] for one in declared]
+    return float(np.sqrt(errors).mean())
 
 
 def _split_budget(items: int, epsilon: Fraction, declared: Sequence[Clique], split: Split) -> Layout:
@@ -280,7 +274,7 @@ def choice_scale(budget: Fraction, law: NoiseLaw) -> float:
 
 def sets_table(population: Reals, choice: ItemChoice, items: pa.Array) -> pa.Table:
     """``privsql_sets``; ``items``: the universe's, by code."""
-    records = round_copies(population)
+    records = round_copies(population.reshape(-1))
     occurring = np.flatnonzero(records)
     number = len(choice.codes)
     order = np.argsort(choice.codes)  # a set lists its items in the order of the universe
@@ -305,14 +299,15 @@ class SourceSets:
     records: Ints
     counts: Sequence[int]
 
-    def item_patterns(self, chosen: Ints) -> Ints:
-        """Which of some items each set has."""
+    def count_patterns(self, chosen: Ints) -> Ints:
+        """The records with every pattern of some items."""
         place = np.full(len(self.counts), -1, dtype=np.int64)
         place[chosen] = np.arange(len(chosen))
         item_places = place[self.codes]
         inside = item_places >= 0
         bits = np.left_shift(np.int64(1), len(chosen) - 1 - item_places[inside])
-        return np.bincount(self.owners[inside], weights=bits, minlength=len(self.records)).astype(np.int64)
+        pattern = np.bincount(self.owners[inside], weights=bits, minlength=len(self.records)).astype(np.int64)
+        return np.bincount(pattern, self.records, 1 << len(chosen)).astype(np.int64).reshape((2,) * len(chosen))
 
 
 def declared_sets(params: SetValued, labels: Sequence[str]) -> list[tuple[int, ...]]:
@@ -378,12 +373,10 @@ def measure_views(
 def _measure_tables(
     source: SourceSets, codes: Ints, tables: Layout, noise: TableNoise, law: NoiseLaw
 ) -> list[NoisyTable]:
-    patterns, number = source.item_patterns(codes), len(codes)
-    result = []
+    counts, result = source.count_patterns(codes), []
     for places, epsilon in tables:
-        restricted_patterns = restrict_patterns(patterns, places, number)
-        counts = np.bincount(restricted_patterns, weights=source.records, minlength=1 << len(places)).astype(np.int64)
-        result.append(measure_table(places, counts.reshape((2,) * len(places)), epsilon, noise, law=law))
+        others = tuple(place for place in range(len(codes)) if place not in places)
+        result.append(measure_table(places, counts.sum(axis=others), epsilon, noise, law=law))
     return result
 
 
@@ -429,11 +422,6 @@ class PublishedViews:
         )
 
     @cached_property
-    def squares(self) -> ParitySquares:
-        """All parities by least squares."""
-        return views_model.fit_squares(self.noisy_tables, len(self.choice.codes))
-
-    @cached_property
     def set_patterns(self) -> tuple[Ints, Ints]:
         """The pattern of each published set, and the number of its records."""
         sets, number = self.rows["sets"], len(self.choice.codes)
@@ -445,25 +433,17 @@ class PublishedViews:
         owner = pc.list_parent_indices(lists).to_numpy()
         bits = np.left_shift(np.int64(1), number - 1 - place.to_numpy().astype(np.int64))
         result = np.bincount(owner, weights=bits, minlength=len(lists)).astype(np.int64)
-        if not np.array_equal(pattern_sizes(number)[result % (1 << number)], pc.list_value_length(lists).to_numpy()):
+        numbers = count_items(number).reshape(-1)[result % (1 << number)]
+        if not np.array_equal(numbers, pc.list_value_length(lists).to_numpy()):
             raise ValueError("a set holds an item twice")
         return result, sets["weight"].to_numpy().astype(np.int64)
 
     @cached_property
-    def population(self) -> Reals:
-        """Synthetic records by pattern (2^m,)."""
-        result, weight = self.set_patterns
-        return np.bincount(result, weights=weight, minlength=1 << len(self.choice.codes)).astype(np.float64)
-
-    @cached_property
-    def spectrum(self) -> tuple[Reals, Reals]:
-        """All parities between those of least squares and those of the synthetic records, and what they keep."""
-        return views_model.fit_spectrum(self.squares, self.population)
-
-    @cached_property
-    def strengths(self) -> tuple[float, ...]:
-        """How far sets of three items and more lie from what their pairs make of them."""
-        return views_model.interaction_strengths(self.squares)
+    def model(self) -> ViewModel:
+        """What the tables and the synthetic records say together."""
+        (pattern, weight), number = self.set_patterns, len(self.choice.codes)
+        population = np.bincount(pattern, weight, 1 << number).astype(np.float64).reshape((2,) * number)
+        return ViewModel(LeastSquares(self.noisy_tables, [2] * number), population)
 
 
 def _read_rows(name: str, database: str | None, roles: Roles) -> exp.Select:

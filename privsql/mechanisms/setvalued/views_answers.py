@@ -20,6 +20,7 @@ from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, SetValued
 from privsql.mechanisms.setvalued.questions import parse_counted
 from privsql.mechanisms.setvalued.views import most_excess, read_views
+from privsql.mechanisms.setvalued.views_model import count_items
 from privsql.model.manifest import Estimate
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
-    from privsql.mechanisms.dp.noisy_tables import Ints, Reals
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
     from privsql.mechanisms.setvalued.views import PublishedViews
 
     Flags = NDArray[np.bool_]
@@ -167,6 +168,7 @@ FORMULA = (
     "how much is noise, and not further off than noise explains; the interval is that of least squares"
 )
 MOST_ITEMS = 22  # of a question: each of their patterns is looked at
+HAVING = np.array([0.0, 1.0])  # an item
 TOLD = 0.95  # confidence at which an item set that is listed occurs at all
 
 
@@ -209,11 +211,9 @@ class ViewAnswers(private.PrivateAnswers):
         if not condition.counts:
             codes = self._order_codes(condition.item_codes)
             return [self._estimate_patterns(codes, condition.patterns_met(self._db, codes), estimator, confidence)]
-        return [self._estimate_patterns(self._all_items(), self._by_length(condition), estimator, confidence)]
-
-    def _by_length(self, condition: ItemCondition) -> Flags:
         codes = self._all_items()
-        return condition.patterns_met(self._db, codes, views_model.pattern_sizes(len(codes)))
+        met = condition.patterns_met(self._db, codes, count_items(len(codes)).reshape(-1))
+        return [self._estimate_patterns(codes, met, estimator, confidence)]
 
     def _all_items(self) -> list[int]:
         """All items, where all were measured."""
@@ -245,58 +245,37 @@ class ViewAnswers(private.PrivateAnswers):
 
     def _estimate_patterns(self, codes: Sequence[int], meets: Flags, estimator: str, confidence: float) -> Estimate:
         """Of the records whose patterns of ``codes``, the measured ones first, meet a condition (2^k,)."""
-        held, squares = self.published_views, self.published_views.squares
-        chosen = [self._measured_places[code] for code in codes if code in self._measured_places]
+        chosen = tuple(self._measured_places[code] for code in codes if code in self._measured_places)
         others, doubt = len(codes) - len(chosen), 1 - confidence
-        whole = meets.reshape(1 << len(chosen), 1 << others).astype(np.float64)
-        spectrum, part = (squares.value, None) if estimator == "baseline" else held.spectrum
-        result = views_model.answer_from_spectrum(spectrum, squares.items, chosen, whole[:, 0])
-        exact = views_model.direct_interval(squares, chosen, whole[:, 0], doubt / 2) if not others else None
-        if exact is not None:
-            error, low, high = exact
-            if part is not None:
-                own = views_model.answer_from_spectrum(squares.value, squares.items, chosen, whole[:, 0])
-                far, error = views_model.lean_estimate(squares, part, chosen, whole[:, 0], result - own)
-                result = own + far
-        else:
-            error, (low, high) = None, self._bound_answer(chosen, whole, doubt if others or part is None else doubt / 2)
-            if not others and part is not None:
-                result, error = views_model.untold_interval(squares, held.spectrum, held.strengths, chosen, whole[:, 0])
-                far = error * views_model.normal_quantile(1 - doubt / 2)
-                low, high = max(low, min(result - far, high)), min(high, max(result + far, low))
-            result = min(max(result, low), high)
-        result = result if estimator == "baseline" else max(result, 0.0)
-        return Estimate((), result, error, min(low, result), max(high, result, 0.0))
+        whole = meets.reshape((*(2,) * len(chosen), 1 << others)).astype(np.float64)
+        result = self.published_views.model.answer(chosen, whole[..., 0], doubt, leaning=estimator != "baseline")
+        estimate, error, low, high = result.estimate, result.error, result.low, result.high
+        if others:
+            error, (low, high) = None, self._bound_unmeasured(chosen, whole, others, doubt / 3)
+            estimate = min(max(estimate, low), high)
+        estimate = estimate if estimator == "baseline" else max(estimate, 0.0)
+        return Estimate((), estimate, error, min(low, estimate), max(high, estimate, 0.0))
 
-    def _bound_answer(self, chosen: Sequence[int], whole: Reals, doubt: float) -> tuple[float, float]:
-        """Bounds of what the tables do not tell, or what is asked of items that were not measured.
+    def _bound_unmeasured(self, chosen: Clique, whole: Reals, others: int, doubt: float) -> tuple[float, float]:
+        """Bounds of what is asked of items that were not measured, each with a chance of ``doubt`` to be missed.
 
-        A record without any of these meets the condition as ``whole[:, 0]`` has it, and at most ``outside`` records
+        A record without any of these meets the condition as ``whole[.., 0]`` has it, and at most ``outside`` records
         have one of them.
         """
-        squares, others = self.published_views.squares, int(whole.shape[1]).bit_length() - 1
-        if not others:
-            return views_model.bound_between(squares, chosen, whole[:, 0], whole[:, 0], doubt)
-        third = doubt / 3
-        low, high = views_model.bound_between(squares, chosen, whole.min(axis=1), whole.max(axis=1), third)
-        least, most = views_model.bound_between(squares, chosen, whole[:, 0], whole[:, 0], third)
-        outside = others * self._most_unmeasured(third)
+        model, outside = self.published_views.model, others * self._most_unmeasured(doubt)
+        low, high = model.bound_between(chosen, whole.min(axis=-1), whole.max(axis=-1), doubt)
+        least, most = model.bound_between(chosen, whole[..., 0], whole[..., 0], doubt)
         low, high = max(low, least - outside), min(high, most + outside)
         return low, max(low, high)
 
     def _most_unmeasured(self, doubt: float) -> float:
         """At most so many records have any one item that was not measured, but for a chance of ``doubt``."""
-        choice, squares = self.published_views.choice, self.published_views.squares
-        last = choice.budgets[-1]
+        held = self.published_views
+        last = held.choice.budgets[-1]
         if last is None:
             return np.inf
-        interval = views_model.direct_interval(squares, [len(choice.codes) - 1], np.array([0.0, 1.0]), doubt / 2)
-        return (
-            np.inf
-            if interval is None
-            else interval[2]
-            + most_excess(self.published_views.universe_size, self.published_views.law.choice_epsilon(last), doubt / 2)
-        )
+        _, high = held.model.bound_between((len(held.choice.codes) - 1,), HAVING, HAVING, doubt)
+        return high + most_excess(held.universe_size, held.law.choice_epsilon(last), doubt / 2)
 
     # Frequent item sets ---
 
@@ -306,23 +285,18 @@ class ViewAnswers(private.PrivateAnswers):
         Only sets of which a table tells the number of records, and of which it is above 0 at 95 % confidence.
         """
         self.require_estimator(estimator)
-        squares, codes = self.published_views.squares, self.published_views.choice.codes
-        counted, variance = squares.superset_counts()
-        estimated, spectrum = counted, self.published_views.spectrum[0]
-        if estimator != "baseline":
-            leaning = views_model.sum_supersets(views_model.walsh_transform(spectrum) / len(spectrum))
-            estimated = counted + views_model.limit_distance(leaning - counted, np.sqrt(variance))
+        model, codes = self.published_views.model, self.published_views.choice.codes
+        estimated, counted, variance = (
+            one.reshape(-1) for one in model.superset_counts(leaning=estimator != "baseline")
+        )
         occurs = counted > np.sqrt(variance) * views_model.normal_quantile(TOLD)
         occurs[0] = False
         listed = np.flatnonzero(occurs & (estimated > 0))
-        order = np.lexsort((listed, views_model.pattern_sizes(squares.items)[listed], -estimated[listed]))[:number]
-        return [
-            (
-                tuple(sorted(int(codes[place]) for place in views_model.pattern_places(one, squares.items))),
-                float(estimated[one]),
-            )
-            for one in listed[order].tolist()
-        ]
+        sizes = count_items(len(codes)).reshape(-1)
+        order = np.lexsort((listed, sizes[listed], -estimated[listed]))[:number]
+        places = np.array(np.unravel_index(listed[order], (2,) * len(codes))).T
+        chosen = [tuple(sorted(codes[one > 0].tolist())) for one in places]
+        return list(zip(chosen, estimated[listed[order]].tolist(), strict=True))
 
     def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
         """The most frequent item sets, each with its estimated number of records."""

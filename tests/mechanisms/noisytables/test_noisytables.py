@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from privsql.dp_random import CONCENTRATED, PURE, SUBSTITUTION, NoiseLaw, noise_scale, noisy_max, variance_of
 from privsql.mechanisms.contingency.marginals import synthesize_rows
 from privsql.mechanisms.dp.noisy_tables import (
+    LeastSquares,
     Model,
     NoisyTable,
     ObservedTable,
     budget_weight,
     divide_budget,
     fit_prior,
-    fit_squares,
     nearest_nonnegative,
     rake_table,
     strongest_pairs,
@@ -65,7 +65,7 @@ def dense(measured: list[NoisyTable], sizes: tuple[int, ...]) -> tuple[np.ndarra
 )
 def test_the_closed_form_is_least_squares(cliques: list[tuple[int, ...]]) -> None:
     measured = tables(cliques)
-    squares, (cells, covariance) = fit_squares(measured, SIZES), dense(measured, SIZES)
+    squares, (cells, covariance) = LeastSquares(measured, SIZES), dense(measured, SIZES)
     draw = np.random.default_rng(3)
     for columns in {one for clique in cliques for k in range(len(clique) + 1) for one in combinations(clique, k)}:
         others = tuple(i for i in range(3) if i not in columns)
@@ -185,7 +185,7 @@ def test_a_cell_that_a_pair_has_nobody_in_is_in_doubt() -> None:
     assert errors.sums.max() < 1
     belief = model.table_belief((0, 1))
     assert belief is not None
-    pair = belief.factor[1, 2] ** 2 * model.cell_noise((0, 1)) + belief.doubt[1, 2]
+    pair = belief.factor[1, 2] ** 2 * model.squares.cell_variance((0, 1)) + belief.doubt[1, 2]
     shares = [(1 - single[i] / model.total) for single, i in zip(model.singles, (1, 2, 0), strict=False)][:2]
     assert np.sqrt(errors.variance).sum() > 0.99 * np.sqrt(pair * shares[0] * shares[1])
 
@@ -204,7 +204,7 @@ def test_a_value_that_seems_to_be_nobodys_is_in_doubt() -> None:
     assert errors.sums[0] < 1e-3
     belief = model.table_belief((2,))
     assert belief is not None
-    alone = belief.factor[1] ** 2 * model.cell_noise((2,)) + belief.doubt[1]
+    alone = belief.factor[1] ** 2 * model.squares.cell_variance((2,)) + belief.doubt[1]
     shares = [model.singles[column][1] / model.total for column in (0, 1)]
     assert errors.variance[0] >= alone * (shares[0] * shares[1]) ** 2 * (1 - 1e-9)
 

@@ -17,10 +17,11 @@ from scipy import stats
 
 from privsql.dp_random import SeededNoise
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.dp.noisy_tables import NoisyTable, fit_moments
+from privsql.mechanisms.dp.noisy_tables import LeastSquares, NoisyTable, fit_moments, restore_table, transform_table
 from privsql.mechanisms.setvalued import views, views_model
 from privsql.mechanisms.setvalued.parameters import SetValued
 from privsql.mechanisms.setvalued.views import ViewBudgets, choose, covering_design, how_many, most_excess
+from privsql.mechanisms.setvalued.views_model import ViewModel, count_items, sum_subsets, sum_supersets
 from privsql.model.records import round_copies
 from support.enumeration import Enumeration, worst_ratio
 from support.loops import each
@@ -112,22 +113,16 @@ def test_a_workload_names_items_of_the_universe() -> None:
 @given(st.integers(1, 6), st.integers(0, 10**6))
 def test_transforms_are_the_sums_that_they_stand_for(items: int, seed: int) -> None:
     table = np.random.default_rng(seed).integers(-9, 9, 1 << items).astype(float)
-    every = range(1 << items)
+    every, shape = range(1 << items), (2,) * items
     parity = [sum((-1) ** (x & q).bit_count() * table[x] for x in every) for q in every]
-    assert views_model.walsh_transform(table).tolist() == parity
-    assert views_model.walsh_transform(views_model.walsh_transform(table)).tolist() == (table * (1 << items)).tolist()
-    assert views_model.sum_supersets(table).tolist() == [sum(table[x] for x in every if x & q == q) for q in every]
-    assert views_model.sum_subsets(table).tolist() == [sum(table[x] for x in every if x & q == x) for q in every]
-    chosen = [place for place in range(items) if seed >> place & 1]
-    assert views_model.pattern_sizes(items).tolist() == [x.bit_count() for x in every]
-    assert (
-        views_model.restrict_patterns(np.arange(1 << items), chosen, items).tolist()
-        == views_model.view_cells(chosen, items).tolist()
-    )
-    assert views_model.view_cells(chosen, items)[views_model.patterns_among(chosen, items)].tolist() == list(
-        range(1 << len(chosen))
-    )
-    assert all(views_model.pattern_of(views_model.pattern_places(x, items), items) == x for x in every)
+    found = transform_table(table.reshape(shape))
+    assert found.reshape(-1) * 2 ** (items / 2) == pytest.approx(np.array(parity))
+    assert restore_table(found).reshape(-1) == pytest.approx(table)
+    above = [sum(table[x] for x in every if x & q == q) for q in every]
+    below = [sum(table[x] for x in every if x & q == x) for q in every]
+    assert sum_supersets(table.reshape(shape)).reshape(-1).tolist() == above
+    assert sum_subsets(table.reshape(shape)).reshape(-1).tolist() == below
+    assert count_items(items).reshape(-1).tolist() == [x.bit_count() for x in every]
 
 
 @each(("items", "size", "most"), [(5, 8, 1), (9, 8, 3), (12, 8, 3), (16, 8, 6), (17, 8, 8), (20, 8, 10), (20, 10, 6)])
@@ -142,12 +137,19 @@ def test_views_cover_all_pairs_with_few_sets(items: int, size: int, most: int) -
 # Least squares ---
 
 
+def everywhere(chosen: Sequence[int], question: Reals, items: int) -> Reals:
+    """Weights of all patterns that a question over some items has."""
+    return np.broadcast_to(np.expand_dims(question, [i for i in range(items) if i not in chosen]), (2,) * items).ravel()
+
+
 def dense(tables: Sequence[NoisyTable], items: int) -> tuple[Reals, Reals]:
     """Counts of all patterns by weighted least squares with a dense matrix, and their covariance."""
     rows, seen, weight = [], [], []
     for one in tables:
-        cells = views_model.view_cells(one.columns, items)
-        rows += [(cells == cell).astype(float) for cell in range(one.counts.size)]
+        for cell in range(one.counts.size):
+            unit = np.zeros(one.counts.size)
+            unit[cell] = 1
+            rows.append(everywhere(one.columns, unit.reshape(one.counts.shape), items))
         seen += one.counts.reshape(-1).tolist()
         weight += [1 / one.variance] * one.counts.size
     matrix, w = np.array(rows), np.array(weight)
@@ -170,18 +172,18 @@ def drawn(items: int, seed: int) -> list[NoisyTable]:
 @given(st.integers(1, 5), st.integers(0, 10**6))
 def test_least_squares_are_those_of_a_dense_matrix(items: int, seed: int) -> None:
     tables, draw = drawn(items, seed), np.random.default_rng(seed + 1)
-    found = views_model.fit_squares(tables, items)
+    found = LeastSquares(tables, [2] * items)
     estimate, covariance = dense(tables, items)
-    np.testing.assert_allclose(views_model.walsh_transform(found.value) / (1 << items), estimate, atol=1e-6)
-    chosen = sorted(draw.choice(items, int(draw.integers(0, items + 1)), replace=False).tolist())
-    question = draw.integers(0, 2, 1 << len(chosen)).astype(float)
-    everywhere = question[views_model.view_cells(chosen, items)]
-    assert views_model.answer_from_spectrum(found.value, items, chosen, question) == pytest.approx(
-        float(everywhere @ estimate), abs=1e-6
-    )
-    error = found.answer_error(chosen, question)
-    assert error.deviation**2 == pytest.approx(float(everywhere @ covariance @ everywhere), rel=1e-9, abs=1e-9)
-    numbers, variance = found.superset_counts()
+    np.testing.assert_allclose(found.estimate_table(tuple(range(items))).ravel(), estimate, atol=1e-6)
+    chosen = tuple(sorted(draw.choice(items, int(draw.integers(0, items + 1)), replace=False).tolist()))
+    question = draw.integers(0, 2, (2,) * len(chosen)).astype(float)
+    wide = everywhere(chosen, question, items)
+    model = ViewModel(found, np.zeros((2,) * items))
+    answer = model.answer(chosen, question, 0.05, leaning=False)
+    assert answer.estimate == pytest.approx(float(wide @ estimate), abs=1e-6)
+    assert answer.error is not None
+    assert answer.error**2 == pytest.approx(float(wide @ covariance @ wide), rel=1e-9, abs=1e-9)
+    numbers, _, variance = (one.ravel() for one in model.superset_counts(leaning=False))
     for x in range(1 << items):
         has = ((np.arange(1 << items) & x) == x).astype(float)
         assert numbers[x] == pytest.approx(float(has @ estimate), abs=1e-6)
@@ -190,20 +192,21 @@ def test_least_squares_are_those_of_a_dense_matrix(items: int, seed: int) -> Non
 
 def test_the_weight_of_one_count_in_an_answer() -> None:
     tables = [NoisyTable(one, Fraction(1), np.zeros((2,) * len(one), dtype=np.int64)) for one in ((0, 1), (0, 1), (0,))]
-    found = views_model.fit_squares(tables, 2)
-    assert found.answer_error([0, 1], np.array([0.0, 0, 0, 1])).step == pytest.approx(
-        (1 / 4 + 1 / 4 + 1 / 2 + 1 / 2) / 4
-    )
-    assert views_model.fit_squares(tables[:1], 2).answer_error([1], np.array([0.0, 1])).step == pytest.approx(1)
+    both, one = np.array([[0.0, 0], [0, 1]]), np.array([0.0, 1])
+    step = (1 / 4 + 1 / 4 + 1 / 2 + 1 / 2) / 4
+    assert LeastSquares(tables, [2, 2]).largest_step((0, 1), both) == pytest.approx(step)
+    assert LeastSquares(tables[:1], [2, 2]).largest_step((1,), one) == pytest.approx(1)
 
 
 def test_what_no_table_tells_has_no_error() -> None:
     tables = [NoisyTable(one, Fraction(1), np.zeros((2, 2), dtype=np.int64)) for one in ((0, 1), (1, 2), (0, 2))]
-    found = views_model.fit_squares(tables, 3)
-    assert found.answer_error([0, 1, 2], np.eye(8)[7]).deviation == np.inf
-    assert np.isfinite(found.answer_error([0, 1, 2], np.repeat([0.0, 1.0], 4)).deviation)  # item 0 alone
-    assert not found.precision[views_model.patterns_among([0, 1, 2], found.items)].all()
-    assert found.precision[views_model.patterns_among([1, 2], found.items)].all()
+    found, every = LeastSquares(tables, [2] * 3), (0, 1, 2)
+    assert found.sum_variance(every, np.eye(8)[7].reshape(2, 2, 2)) == np.inf
+    assert np.isfinite(found.sum_variance(every, np.repeat([0.0, 1.0], 4).reshape(2, 2, 2)))  # item 0 alone
+    assert not found.is_measured(every)
+    assert found.is_measured((1, 2))
+    model = ViewModel(found, np.zeros((2, 2, 2)))
+    assert model.answer(every, np.eye(8)[7].reshape(2, 2, 2), 0.05, leaning=False).error is None
 
 
 # Budgets ---
@@ -315,11 +318,10 @@ def test_an_item_that_was_not_chosen_is_rarely_above_its_bound() -> None:
 def test_the_model_is_the_table_where_there_is_no_noise() -> None:
     rows = baskets(3000, 10, 2)
     _, tables = views.measure_views(sets(rows, 10), asked(100), [], Silent())
-    found = views_model.fit_squares(tables, 10)
-    true = views_model.walsh_transform(found.value) / 1024
+    found, every = LeastSquares(tables, [2] * 10), tuple(range(10))
     population = views_model.fit_population(found)
-    assert np.abs(population - true).max() < 0.05
-    np.testing.assert_allclose(views_model.fit_spectrum(found, population)[0], found.value, atol=1)
+    assert np.abs(population - found.estimate_table(every)).max() < 0.05
+    np.testing.assert_allclose(ViewModel(found, population).spectrum[0], found.coefficients(every)[0], atol=0.05)
 
 
 @each("epsilon", [Fraction(1, 20), Fraction(1)])
@@ -330,17 +332,14 @@ def test_the_model_is_a_population_and_nearer_to_it_than_the_counts(epsilon: Fra
     (_, exact), (_, tables) = (
         views.measure_views(sets(rows, 10), asked(epsilon), [], one) for one in (Silent(), noise)
     )
-    found = views_model.fit_squares(tables, 10)
+    found = LeastSquares(tables, [2] * 10)
     population = views_model.fit_population(found)
     assert population.min() >= 0
     assert population.sum() == pytest.approx(found.total, rel=0.01)
-    assert np.abs(np.cumsum(round_copies(population)) - np.cumsum(population)).max() <= 0.5 + 1e-6
-    true = views_model.sum_supersets(exact[-1].counts.reshape(-1))
-    by = {
-        name: np.abs(views_model.sum_supersets(views_model.walsh_transform(spectrum) / 1024) - true).mean()
-        for name, spectrum in (("squares", found.value), ("model", views_model.fit_spectrum(found, population)[0]))
-    }
-    assert by["model"] < 0.7 * by["squares"]
+    assert np.abs(np.cumsum(round_copies(population.ravel())) - np.cumsum(population)).max() <= 0.5 + 1e-6
+    true = sum_supersets(exact[-1].counts.astype(float))
+    model, squares, _ = ViewModel(found, population).superset_counts()
+    assert np.abs(model - true).mean() < 0.7 * np.abs(squares - true).mean()
 
 
 @each("epsilon", [Fraction(1, 20), Fraction(1)])
@@ -351,40 +350,29 @@ def test_standard_errors_are_those_of_estimates_that_lean_on_the_model(epsilon: 
     (_, exact), (_, tables) = (
         views.measure_views(sets(rows, 10), asked(epsilon), [], one) for one in (Silent(), noise)
     )
-    found = views_model.fit_squares(tables, 10)
-    value, part = views_model.fit_spectrum(found, views_model.fit_population(found))
-    assert part.min() >= 0
-    assert part.max() <= 1
-    true = transformed_parities(exact)
-    for chosen in ([0, 1, 2, 3, 4], [2, 3, 5, 6, 7, 8, 9]):
-        size, z = 1 << len(chosen), []
-        for question in np.eye(size):
-            own, lean, right = (
-                views_model.answer_from_spectrum(one, 10, chosen, question) for one in (found.value, value, true)
-            )
-            error = found.answer_error(chosen, question).deviation
-            far, stated = views_model.lean_estimate(found, part, chosen, question, lean - own)
-            assert abs(far) <= views_model.LIMIT * error * (1 + 1e-9)
-            assert stated <= math.hypot(error, far) * (1 + 1e-9)
-            z.append((own + far - right) / stated)
+    found = LeastSquares(tables, [2] * 10)
+    model, true = ViewModel(found, views_model.fit_population(found)), exact[-1].counts
+    assert model.spectrum[1].min() >= 0
+    assert model.spectrum[1].max() <= 1
+    for chosen in ((0, 1, 2, 3, 4), (2, 3, 5, 6, 7, 8, 9)):
+        others, z = tuple(i for i in range(10) if i not in chosen), []
+        for cell, right in np.ndenumerate(true.sum(axis=others)):
+            question = np.zeros((2,) * len(chosen))
+            question[cell] = 1
+            own, lean = (model.answer(chosen, question, 0.05, leaning=one) for one in (False, True))
+            assert own.error is not None
+            assert lean.error is not None
+            far = lean.estimate - own.estimate
+            assert abs(far) <= views_model.LIMIT * own.error * (1 + 1e-9)
+            assert lean.error <= math.hypot(own.error, far) * (1 + 1e-9)
+            z.append((lean.estimate - right) / lean.error)
         assert 0.6 < np.sqrt(np.mean(np.square(z))) < 1.25, z
 
 
-def transformed_parities(exact: Any) -> Any:
-    """Parities of the table of all patterns, which is the last one."""
-    return views_model.walsh_transform(exact[-1].counts.reshape(-1).astype(np.float64))
-
-
-def pair_tables(counts: Ints, items: int, triples: Iterable[tuple[int, ...]] = ()) -> list[NoisyTable]:
-    """Tables of all pairs, and of some sets of three, nearly without noise."""
-    cliques = [*itertools.combinations(range(items), 2), *triples]
-    cells = [views_model.restrict_patterns(np.arange(1 << items), one, items) for one in cliques]
-    return [
-        NoisyTable(
-            one, Fraction(40), np.bincount(cell, counts, 1 << len(one)).astype(np.int64).reshape((2,) * len(one))
-        )
-        for one, cell in zip(cliques, cells, strict=True)
-    ]
+def view_tables(counts: Ints, cliques: Sequence[tuple[int, ...]], epsilon: int) -> list[NoisyTable]:
+    """Tables of some sets of items, nearly without noise."""
+    others = {one: tuple(i for i in range(counts.ndim) if i not in one) for one in cliques}
+    return [NoisyTable(one, Fraction(epsilon), counts.sum(axis=axes)) for one, axes in others.items()]
 
 
 @each("strength", [0.0, 0.1])
@@ -400,11 +388,11 @@ def test_how_far_threes_lie_from_their_pairs_is_what_views_tell(strength: float)
         table = (
             table + strength * sign * np.prod([2 * (chance[place] * (1 - chance[place])) ** 0.5 for place in at]) / 16
         )
-    squares = views_model.fit_squares(pair_tables(np.rint(table * 10**9).astype(np.int64), 4, planted), 4)
-    three, four = views_model.interaction_strengths(squares)
+    counts, pairs = np.rint(table * 10**9).astype(np.int64).reshape((2,) * 4), itertools.combinations(range(4), 2)
+    model = ViewModel(LeastSquares(view_tables(counts, [*pairs, *planted], 40), [2] * 4), counts.astype(float))
+    three, four = model.strengths
     assert three == pytest.approx(strength, abs=0.002)
     assert four == three
-    assert views_model.parity_scales(squares, np.array([0b0100]))[0] == pytest.approx(10**9, rel=1e-3)
 
 
 def themed_baskets(exponent: float, draw: np.random.Generator, *, themed: bool) -> views.SourceSets:
@@ -426,10 +414,8 @@ def test_the_most_frequent_of_120_items_are_among_those_that_are_measured(
     draw = np.random.default_rng(seed)
     source = themed_baskets(exponent, draw, themed=themed)
     choice, tables = views.measure_views(source, asked(1), [], SeededNoise(draw))
-    found = views_model.fit_squares(tables, len(choice.codes))
-    estimates = [
-        views_model.answer_from_spectrum(found.value, found.items, [i], np.eye(2)[1]) for i in range(found.items)
-    ]
+    found = LeastSquares(tables, [2] * len(choice.codes))
+    estimates = [found.estimate_table((i,))[1] for i in range(len(choice.codes))]
     best = choice.codes[np.argsort(estimates)[-20:]]
     assert len(np.intersect1d(best, np.argsort(source.counts)[-20:])) >= 17
 
@@ -441,15 +427,14 @@ def test_intervals_of_what_no_view_holds_cover(*, themed: bool) -> None:
     draw = np.random.default_rng(6)
     source = themed_baskets(1.0, draw, themed=themed)
     choice, tables = views.measure_views(source, asked(1), [], SeededNoise(draw))
-    number, patterns = len(choice.codes), source.item_patterns(choice.codes)
-    found = views_model.fit_squares(tables, number)
-    fitted = views_model.fit_spectrum(found, views_model.fit_population(found))
-    strengths, far = views_model.interaction_strengths(found), []
-    for three in itertools.combinations(range(number), 3):
-        if views_model.direct_interval(found, three, np.eye(8)[7], 0.025) is None:
-            value, error = views_model.untold_interval(found, fitted, strengths, three, np.eye(8)[7])
-            mask = views_model.pattern_of(three, number)
-            far.append((value - int((patterns & mask == mask).sum())) / error)
+    found, true = LeastSquares(tables, [2] * len(choice.codes)), source.count_patterns(choice.codes)
+    model, held = ViewModel(found, views_model.fit_population(found)), sum_supersets(true)
+    question, far = np.eye(8)[7].reshape(2, 2, 2), []
+    for three in itertools.combinations(range(true.ndim), 3):
+        if not found.is_measured(three):
+            answer = model.answer(three, question, 0.05)
+            assert answer.error is not None
+            far.append((answer.estimate - held[tuple(int(i in three) for i in range(true.ndim))]) / answer.error)
     assert len(far) > 400
     assert np.mean(np.abs(far) <= 1.96) >= 0.9
     assert 0.5 < np.sqrt(np.mean(np.square(far))) < 1.4
@@ -474,22 +459,23 @@ def covered(epsilon: str, items: int, runs: int, seed: int) -> dict[str, list[bo
     """Whether 95 % intervals hold, by kind of question, in runs of their own."""
     rows, draw = baskets(3000, items, seed), np.random.default_rng(seed)
     source, noise = sets(rows, items), SeededNoise(np.random.default_rng(seed + 1))
-    true = views.measure_views(source, asked(1), [], Silent())[1][-1].counts.reshape(-1).astype(float)
-    size = views_model.pattern_sizes(items)
+    true, size, every = source.count_patterns(np.arange(items)), count_items(items), tuple(range(items))
+    some = np.indices(true.shape)
     asked_for = {
-        "one item": (np.arange(1 << items) >> int(draw.integers(items)) & 1).astype(float),
-        "three items": (np.arange(1 << items) & 0b1011 == 0b1011).astype(float),
+        "one item": some[int(draw.integers(items))].astype(float),
+        "three items": some[[-1, -2, -4]].all(axis=0).astype(float),
         "all items": (size == items).astype(float),
         "three or more": (size >= 3).astype(float),
         "no item": (size == 0).astype(float),
     }
     held: dict[str, list[bool]] = {name: [] for name in asked_for}
     for _ in range(runs):
-        found = views_model.fit_squares(views.measure_views(source, asked(epsilon), [], noise)[1], items)
+        found = LeastSquares(views.measure_views(source, asked(epsilon), [], noise)[1], [2] * items)
+        model = ViewModel(found, np.zeros_like(true, dtype=float))
         for name, question in asked_for.items():
-            told = views_model.direct_interval(found, list(range(items)), question, 0.025)
-            assert told is not None
-            held[name].append(told[1] <= question @ true <= told[2])
+            told = model.answer(every, question, 0.05, leaning=False)
+            assert told.error is not None
+            held[name].append(told.low <= (question * true).sum() <= told.high)
     return held
 
 
@@ -511,24 +497,19 @@ def test_bounds_of_what_no_view_holds_are_those_of_its_parts() -> None:
     """Without noise to speak of: a triple is at most its pairs, and what is not a triple at least all but these."""
     rows = baskets(2000, 3, 7)
     source = sets(rows, 3)
-    masks = source.item_patterns(np.arange(3))
-    tables = []
-    for pair in itertools.combinations(range(3), 2):
-        cells = views_model.restrict_patterns(masks, pair, 3)
-        tables.append(NoisyTable(pair, Fraction(60), np.bincount(cells, minlength=4).reshape(2, 2)))
-    found = views_model.fit_squares(tables, 3)
+    every = list(itertools.combinations(range(3), 2))
+    found = LeastSquares(view_tables(source.count_patterns(np.arange(3)), every, 60), [2] * 3)
     pairs = [sum(set(pair) <= set(one) for one in rows) for pair in itertools.combinations(range(3), 2)]
-    triple, other = np.eye(8)[7], 1 - np.eye(8)[7]
-    low, high = views_model.bound_between(found, [0, 1, 2], triple, triple, 0.05)
+    triple = np.eye(8)[7].reshape(2, 2, 2)
+    other, model = 1 - triple, ViewModel(found, np.zeros((2, 2, 2)))
+    low, high = model.bound_between((0, 1, 2), triple, triple, 0.05)
     assert (low, high) == (0, pytest.approx(min(pairs), abs=1))
-    low, high = views_model.bound_between(found, [0, 1, 2], other, other, 0.05)
+    low, high = model.bound_between((0, 1, 2), other, other, 0.05)
     assert (low, high) == (pytest.approx(2000 - min(pairs), abs=1), pytest.approx(2000, abs=1))
 
 
 def test_the_width_of_an_interval() -> None:
     """Of one Laplace count that of its own law, and never less than of a normal error."""
-    assert views_model.half_width(views_model.NoiseError(100.0, 0.0), 0.025) == pytest.approx(
-        100 * math.log(20) / math.sqrt(2)
-    )
-    assert views_model.half_width(views_model.NoiseError(100.0, 4.0), 0.25) == pytest.approx(67.45 + 2, abs=0.01)
-    assert views_model.half_width(views_model.NoiseError(0.0, 1.0), 0.025) == 0
+    assert views_model.half_width(100.0, 0.0, 0.025) == pytest.approx(100 * math.log(20) / math.sqrt(2))
+    assert views_model.half_width(100.0, 4.0, 0.25) == pytest.approx(67.45 + 2, abs=0.01)
+    assert views_model.half_width(0.0, 1.0, 0.025) == 0
