@@ -43,7 +43,7 @@ TAKEN = ("main", "temp", "pg_catalog", "information_schema")  # schemas that are
 def _require_schema_name(name: str) -> str:
     if fold_name(name) in TAKEN:
         raise ValueError(f"{name!r} exists in every database; choose another schema")
-    if not name.strip() or not name.isprintable() or any(part in name for part in (MARK, "/", "\\")):
+    if not name.strip() or not name.isprintable() or any(part in name for part in (MARK, "/", "\\", "?")):
         raise ValueError(f"{name!r} can't be a schema; use letters and digits")
     return name
 

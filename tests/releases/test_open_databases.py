@@ -161,7 +161,7 @@ def test_a_page_and_a_file_of_a_specification(tmp_path: Path) -> None:
     ("how", "message"),
     [
         ({"table": None}, "publish needs a source"),
-        ({"table": "nowhere"}, "there is no table 'nowhere'"),
+        ({"table": "nowhere"}, "there is no table 'nowhere'.* hand over con.table"),
         ({"query": "SELECT 1; DROP TABLE people", "table": None}, "must be one SELECT"),
         ({"schema": "main"}, "exists in every database"),
         ({"schema": "other"}, "exists; give replace=True"),
@@ -187,6 +187,45 @@ def test_a_closed_connection_and_one_without_files(memory: duckdb.DuckDBPyConnec
     closed.close()
     with pytest.raises(UsageError, match="it is closed"):
         publish(closed)
+
+
+@pytest.mark.slow
+def test_names_mean_what_they_mean_to_the_caller(memory: duckdb.DuckDBPyConnection) -> None:
+    """Tables of the current schema, of another one and of another database; schemas called as databases are."""
+    memory.execute("CREATE SCHEMA s; CREATE TABLE s.half AS FROM people LIMIT 500; ATTACH ':memory:' AS d; USE s")
+    memory.execute("CREATE TABLE d.few AS FROM people LIMIT 400; CREATE SCHEMA d.x; CREATE TABLE d.x.t AS FROM d.few")
+    named = {"memory": ("half", 500), "r": ("people", 600), "Main2": ("main.people", 600), "d": ("d.few", 400)}
+    for schema, (name, records) in (named | {"d.x": ("d.x.t", 400)}).items():
+        assert publish(memory, schema, table=name).facts["records"] == records
+    assert publish(memory, "q", table=None, query="FROM half").facts["records"] == 500
+    with pytest.raises(UsageError, match="exists; give replace=True"):
+        publish(memory, "D", table="half")
+
+
+def test_a_connection_that_only_reads(tmp_path: Path) -> None:
+    """It is a source, and what lies in it is verified; nothing is written there."""
+    file = tmp_path / "house.duckdb"
+    with duckdb.connect(str(file)) as con:
+        make_house(con)
+        publish(con)
+    with duckdb.connect(str(file), read_only=True) as con:
+        before = list_all(con)
+        assert privsql.verify("released", connection=con).ok
+        how = {"table": "people", "ledger_off": True, **ROLES}
+        privsql.publish(connection=con, to=tmp_path / "release.duckdb", **how)
+        with pytest.raises(UsageError, match="read-only mode!; nothing written"):
+            publish(con, "other_release")
+        assert list_all(con) == before
+
+
+def test_a_transaction_and_a_result_of_the_caller(memory: duckdb.DuckDBPyConnection) -> None:
+    memory.execute("BEGIN; CREATE SCHEMA released")
+    with pytest.raises(EngineError, match="another transaction changes the same; commit it or roll it back"):
+        publish(memory)
+    memory.execute("ROLLBACK")
+    memory.execute("FROM people")
+    with pytest.raises(UsageError, match="has a result that is not fetched"):
+        publish(memory)
 
 
 def test_what_the_caller_has_not_committed_is_not_read(memory: duckdb.DuckDBPyConnection) -> None:

@@ -152,6 +152,8 @@ REMEDIES = {
     r'|/(\w+?)(?:_scanner)?\.duckdb_extension" not found':
         EXTENSION.format(what="this", name="{name}", instead="give the file or address as source.file, or copy the "
                          "rows into a Parquet file"),
+    "write-write conflict|Conflict on tuple":
+        "another transaction changes the same; commit it or roll it back, then try again",
     "not a valid DuckDB database file":
         "is neither a DuckDB nor a SQLite database; a release is a .duckdb file or a folder, a source may also be a "
         "Parquet or CSV file by its ending",

@@ -207,7 +207,7 @@ class DuckRelations:
         try:
             yield
         finally:
-            self.connection.run(f"USE {quote_identifier(self._home_database)}")
+            self.connection.run(f"USE {quote_identifier(self._home_database)}.main")  # a schema may have its name
 
 
 def _parse_size(size: str) -> int:
@@ -253,7 +253,7 @@ class DuckContainer(DuckRelations):
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
         is_new = not read_only and not path.exists()
-        created = f" (BLOCK_SIZE {BLOCK}, STORAGE_VERSION '{STORAGE}')" if is_new else ""
+        created = f" (READ_WRITE, BLOCK_SIZE {BLOCK}, STORAGE_VERSION '{STORAGE}')" if is_new else ""
         mode = " (READ_ONLY, TYPE duckdb)" if read_only else created
         if strange:
             self.distrust_statistics()
@@ -297,7 +297,7 @@ class DuckContainer(DuckRelations):
         self.connection.run(f"SET disabled_optimizers = {quote_text(','.join(BELIEVING))}")
 
     def create_database(self, name: str) -> None:
-        self.connection.run(f"ATTACH ':memory:' AS {quote_identifier(name)}")
+        self.connection.run(f"ATTACH ':memory:' AS {quote_identifier(name)} (READ_WRITE)")  # also where a caller only reads
 
     def scan_files(self, paths: Sequence[Path], kind: str) -> exp.Select:
         return exp.select("*").from_(sqlglot.parse_one(reader_call(kind, *paths), into=exp.Table, dialect=DIALECT))

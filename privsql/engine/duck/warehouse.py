@@ -271,16 +271,21 @@ def _source_label(origin: Origin) -> str:
 
 def _source_relation(origin: Origin) -> exp.Table:
     """Return a table by its dotted name, whose parts may be quoted; ``source`` for files and tables in memory."""
-    name = origin.relation
     if origin.scan is not None or origin.data is not None or origin.kind == SPARK:
         return table("source", "temp")
+    parsed = _parse_name(origin.relation)
+    if origin.kind in ATTACHED and not parsed.db:
+        return table(parsed.name, schema=HOME)
+    return table(parsed.name, HOME, parsed.db or "main")
+
+
+def _parse_name(name: str | None) -> exp.Table:
+    """Return a table by its dotted name."""
     try:
         parsed = exp.to_table(name or "", dialect=DIALECT)
     except SqlglotError as error:
         raise UsageError(f"table {name!r} is not a name; quote its parts") from error
-    if origin.kind in ATTACHED and not parsed.db:
-        return table(parsed.name, schema=HOME)
-    return table(parsed.name, HOME, parsed.db or "main")
+    return table(parsed.name, parsed.catalog, parsed.db)
 
 
 def _is_source(one: exp.Table) -> bool:
@@ -313,7 +318,7 @@ class DuckBorrowed(DuckContainer):
         with translate_duck_errors():
             cursor = caller.cursor()
         super().__init__(Connection(ducks=(cursor,)))
-        self._former = next(name for name, _, _, current in self.rows(fill("duckdb/databases", {})) if current)
+        self._former = next(name for name, _, _, schema in self.rows(fill("duckdb/databases", {})) if schema)
         self._home_database = unique_name("home")
         self.create_database(self._home_database)
         self.connection.run(f"USE {quote_identifier(self._home_database)}")
@@ -328,14 +333,14 @@ class DuckBorrowed(DuckContainer):
 
 
 class DuckOpenDatabase(CopiedSchemas):
-    """A database of a caller's connection."""
+    """A database of a caller's connection; names that say no schema mean those of ``schema`` first."""
 
-    def __init__(self, caller: duckdb.DuckDBPyConnection, name: str, file: Path | None) -> None:
+    def __init__(self, caller: duckdb.DuckDBPyConnection, name: str, file: Path | None, schema: str) -> None:
         super().__init__()
-        self._caller, self._name, self.file = caller, name, file
+        self._caller, self._name, self.file, self._schema = caller, name, file, schema
 
     def renew(self) -> DuckOpenDatabase:
-        return DuckOpenDatabase(self._caller, self._name, self.file)
+        return DuckOpenDatabase(self._caller, self._name, self.file, self._schema)
 
     @contextmanager
     def open_for_writing(self) -> Iterator[tuple[DuckContainer, str]]:
@@ -364,10 +369,14 @@ class DuckOpenDatabase(CopiedSchemas):
 
     @contextmanager
     def stream_rows(self, origin: Origin) -> Iterator[tuple[pa.RecordBatchReader, list[Field]]]:
+        rows = one_select(origin.query) if origin.query else render_sql(all_rows(_parse_name(origin.relation)))
         with DuckBorrowed(self._caller) as db:
-            db.connection.run(f"USE {quote_identifier(self._name)}")
-            rows = one_select(origin.query) if origin.query else render_sql(all_rows(_named_table(origin, self._name)))
-            db.connection.run(f"CREATE TEMP VIEW {render_sql(temp_table(SOURCE))} AS {rows}")
+            db.connection.run(f"USE {quote_identifier(self._name)}.{quote_identifier(self._schema)}")
+            try:
+                db.connection.run(f"CREATE TEMP VIEW {render_sql(temp_table(SOURCE))} AS {rows}")
+            except UsageError as error:
+                hint = "; of a temporary table or DataFrame hand over con.table(..)" if "no table" in str(error) else ""
+                raise UsageError(f"{error}{hint}") from error
             columns = db.list_fields(temp_table(SOURCE))
             with db.stream_batches(exp.select(*map(_send_column, columns)).from_(temp_table(SOURCE)), ROWS) as reader:
                 yield reader, columns
@@ -383,26 +392,21 @@ def find_open_database(caller: object, file: Path | None = None) -> DuckOpenData
     try:
         listed = caller.sql(render_sql(fill("duckdb/databases", {}))).fetchall()
     except duckdb.Error as error:
-        raise UsageError("connection: it is closed, or a statement of it has failed; roll that back") from error
+        wrong = "it is closed, has a result that is not fetched, or a statement of it has failed: roll that back"
+        raise UsageError(f"connection: {wrong}") from error
     if file is not None:
         place = os.path.realpath(file)
         there = next((name for name, path, *_ in listed if path and os.path.realpath(path) == place), None)
-        return None if there is None else DuckOpenDatabase(caller, there, file)
-    current, path, kind, _ = next(one for one in listed if one[-1])
+        return None if there is None else DuckOpenDatabase(caller, there, file, "main")
+    current, path, kind, schema = next(one for one in listed if one[-1])
     if kind != "duckdb":
         raise UsageError(f"connection: database {current!r} is of {kind}; USE one of DuckDB's own")
-    return DuckOpenDatabase(caller, current, Path(path) if path else None)
+    return DuckOpenDatabase(caller, current, Path(path) if path else None, schema)
 
 
 def unique_name(what: str) -> str:
     """Return a name for a database beside those of a caller, which no other session in this process takes."""
     return f"{PREFIX}{what}_{next(NUMBERS)}"
-
-
-def _named_table(origin: Origin, database: str) -> exp.Table:
-    """Return a table by its dotted name in an open database."""
-    named = _source_relation(origin)
-    return table(named.name, exp.to_table(origin.relation or "", dialect=DIALECT).catalog or database, named.db)
 
 
 def _send_column(field: Field) -> exp.Expr:
