@@ -265,6 +265,9 @@ class Container(OrderedRelations, Protocol):
     def list_schemas(self, database: str) -> list[str]:
         """Return the schemas of an attached database but its first, main."""
 
+    def find_schema(self, database: str, name: str) -> str | None:
+        """Return the schema of an attached database that the engine takes ``name`` for; None if there is none."""
+
     def create_schema(self, name: str, *, into: str) -> None:
         """Create a schema in an attached database, if there is none of that name."""
 

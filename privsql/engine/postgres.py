@@ -3,88 +3,40 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import adbc_driver_manager
 import pyarrow as pa
+import pyarrow.compute as pc
 from adbc_driver_postgresql import dbapi
 from sqlglot import exp
 
 from privsql.engine.duck.container import COPY, STAGE, CopiedSchemas, Objects, RemoteSchemas
-from privsql.engine.remote import (
-    BATCH,
-    RemoteDialect,
-    RemoteRelations,
-    as_arrow_table,
-    as_plain_batches,
-    as_tuples,
-    call_function,
-    parse_numbers,
-    temporary_name,
-    widen_types,
-    write_view,
-)
-from privsql.engine.sqlfiles import (
-    DIALECT,
-    DIGITS,
-    Field,
-    alias_as,
-    all_rows,
-    column,
-    concat_texts,
-    first_characters,
-    one_select,
-    table,
-)
+from privsql.engine.remote import BATCH, RemoteDialect, as_tuples, call_function, temporary_name, write_view
+from privsql.engine.sqlfiles import DIALECT, Field, alias_as, all_rows, column, one_select, table
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from privsql.engine.database import ReadContents, ViewDefinition
 
 # Dialect --------------------------------------------------------------------------------------------------------------
-# Postgres' own SQL, its hashes, and its types by privsql's names.
+# Postgres' own SQL, and its types by privsql's names.
 
 POSTGRES = "postgres"
-HASH_FUNCTIONS = frozenset({"Collate", "concat", "concat_ws", "convert_to", "md5", "sha256"})  # of hashes
 TYPES = {
     "int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT", "float4": "FLOAT", "float8": "DOUBLE", "bool": "BOOLEAN",
     "text": "VARCHAR", "varchar": "VARCHAR", "date": "DATE", "time": "TIME", "timestamp": "TIMESTAMP",
     "timestamptz": "TIMESTAMP WITH TIME ZONE", "uuid": "UUID",
 }  # fmt: skip
 HEADER = 4  # added to precision and scale of a numeric type, as the server keeps them
-
-
-def _md5_digest(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """Return 63 bits of the MD5 of texts as DuckDB does: the upper half of a number in little-endian order."""
-    hexadecimal = call_function("md5", concat_texts(texts))
-    numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
-    pieces = [exp.Substring(this=hexadecimal.copy(), start=n, length=exp.Literal.number(2)) for n in numbers]
-    return _first_bits(call_function("concat", *pieces), 64, 63)
-
-
-def _sha256_hash(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the first 60 bits of SHA-256 of texts."""
-    octets = call_function("sha256", call_function("convert_to", concat_texts(texts), exp.Literal.string("UTF8")))
-    return _first_bits(
-        first_characters(call_function("encode", octets, exp.Literal.string("hex")), DIGITS), 4 * DIGITS, 4 * DIGITS
-    )
-
-
-def _first_bits(hexadecimal: exp.Expr, width: int, count: int) -> exp.Expr:
-    """Return the first ``count`` bits of ``width`` in hexadecimal, as an integer."""
-    marked = exp.DPipe(this=exp.Literal.string("x"), expression=hexadecimal)
-    text = first_characters(exp.cast(exp.cast(marked, f"BIT({width})", dialect=POSTGRES), "TEXT"), count)
-    padded = exp.DPipe(this=exp.Literal.string("0" * (64 - count)), expression=text)
-    return exp.cast(exp.cast(padded, "BIT(64)", dialect=POSTGRES), "BIGINT")
-
-
-COLLATION = exp.to_identifier("C", quoted=True)
-ENGINE = RemoteDialect("Postgres", POSTGRES, HASH_FUNCTIONS, lambda node: node, COLLATION, _md5_digest, _sha256_hash)
+ENGINE = RemoteDialect(
+    "Postgres", POSTGRES, frozenset({"Collate"}), lambda node: node, exp.to_identifier("C", quoted=True)
+)
 
 
 def read_fields(schema: pa.Schema) -> list[Field]:
@@ -111,6 +63,7 @@ def _type_name(field: pa.Field) -> str:
 
 SOURCE_URI = "source.postgres.uri"
 MISTAKES = (adbc_driver_manager.ProgrammingError, adbc_driver_manager.DataError)
+EARLIEST = {32: (pa.int32(), -2_440_588), 64: (pa.int64(), -2_440_588 * 24 * 60 * 60 * 10**6)}  # in 4714 BC, by bits
 
 
 class PostgresServer:
@@ -181,11 +134,39 @@ class PostgresServer:
             return batches.read_all()
 
     @contextmanager
-    def stream_batches(self, sql: str) -> Iterator[pa.RecordBatchReader]:
-        """Run a query and fetch it piece by piece; nothing else can run here meanwhile."""
+    def stream_batches(self, sql: str, rows: int = BATCH) -> Iterator[pa.RecordBatchReader]:
+        """Run a query and fetch so many rows at a time at most; what Arrow has no type for, as it is stored.
+
+        Nothing else can run here meanwhile.
+        """
         with translate_postgres_errors(), self._connection.cursor() as cursor:
             cursor.execute(sql)
-            yield cursor.fetch_record_batch()
+            batches = cursor.fetch_record_batch()
+            schema = pa.schema([(field.name, _storage_type(field.type)) for field in batches.schema])
+
+            def pieces() -> Iterator[pa.RecordBatch]:
+                with translate_postgres_errors():
+                    for batch in batches:
+                        columns = [one.storage if isinstance(one.type, pa.OpaqueType) else one for one in batch.columns]
+                        whole = pa.RecordBatch.from_arrays(columns, schema=schema)
+                        _require_finite(whole)
+                        yield from (whole.slice(at, rows) for at in range(0, len(whole), rows))
+
+            yield pa.RecordBatchReader.from_batches(schema, pieces())
+
+
+def _storage_type(kind: pa.DataType) -> pa.DataType:
+    return kind.storage_type if isinstance(kind, pa.OpaqueType) else kind
+
+
+def _require_finite(batch: pa.RecordBatch) -> None:
+    """Raise ``UsageError`` for infinity and times beyond Arrow's: the driver reads them as times too early."""
+    for field, values in zip(batch.schema, batch.columns, strict=True):
+        if pa.types.is_temporal(field.type) and not pa.types.is_time(field.type):
+            kind, earliest = EARLIEST[field.type.bit_width]
+            if (pc.min(values.cast(kind)).as_py() or 0) < earliest:
+                wrong = f"column {field.name!r} holds infinity, or a time that is too late"
+                raise UsageError(f"{wrong}; query NULLIF({field.name}, 'infinity') in its place")
 
 
 @contextmanager
@@ -204,92 +185,44 @@ def _error_line(error: BaseException) -> str:
     return "Postgres: " + str(error).split("\n\nQuery was:")[0].rpartition("ERROR:")[2].strip().splitlines()[0]
 
 
-# Relations ------------------------------------------------------------------------------------------------------------
-# ``Relations`` of ``privsql.engine.database`` in a Postgres server: temporary tables of one session.
+# Source ---------------------------------------------------------------------------------------------------------------
+# A publisher's table in a server, whose rows are counted there: DuckDB sends the queries that read nothing else.
 
 
-class PostgresRelations(RemoteRelations):
-    """Relations of one session; a read-only session sees the server as it was at one moment."""
+class PostgresSource:
+    """Relation ``source`` of one session, which reads the server as it was at one moment, and writes nothing."""
 
-    engine = ENGINE
-
-    def __init__(self, server: PostgresServer, source: str = "") -> None:
-        """Use a session; ``source``: a SELECT that is read as relation ``source``."""
-        super().__init__()
+    def __init__(self, server: PostgresServer, source: str) -> None:
+        """Use a session; ``source``: the SELECT of the relation."""
         self._server, self._source = server, source
-        self._made: dict[str, str] = {}
 
     def close(self) -> None:
+        """End the session."""
         self._server.close()
 
-    def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and fetch an Arrow table; numbers without a declared width are read one by one."""
-        if values:
-            raise EngineError("Postgres: parameters are not supported here")
-        data = self._server.arrow(self._render_sql(query))
-        kinds = [field.type for field in read_fields(data.schema)]
-        return pa.table(list(map(parse_numbers, data.columns, kinds)), names=data.column_names)
+    def with_source(self, query: str) -> PostgresSource:
+        """Return another relation of this session, by a SELECT of the publisher's."""
+        return PostgresSource(self._server, one_select(query, POSTGRES))
 
-    @contextmanager
-    def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Yield the rows of a query, so many at a time at most and in its order, decimals as text."""
-        with self._server.stream_batches(self._render_sql(query)) as batches:
-            yield as_plain_batches(batches, rows, translate_postgres_errors)
-
-    def open_sibling(self) -> AbstractContextManager[PostgresRelations]:
-        """Return further relations of this session."""
-        return nullcontext(PostgresRelations(self._server, self._source))
-
-    def _describe_query(self, query: exp.Expr) -> list[Field]:
+    def list_fields(self, query: exp.Expr) -> list[Field]:
+        """Return the columns of a query; ``EngineError`` for one outside the portable subset."""
         return read_fields(self._server.fetch_schema(self._render_sql(query)))
 
-    def with_source(self, query: str) -> PostgresRelations:
-        """Return relations of this session in which ``source`` is another SELECT."""
-        return PostgresRelations(self._server, one_select(query, POSTGRES))
-
-    def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:  # noqa: ARG002
-        self._create_relation("TABLE", name, self._render_sql(query), into)
-
-    def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
-        self.drop(name)
-        self._create_relation("VIEW", name, self._render_sql(query), into)
-
-    def create_from_sql(self, name: str, query: str) -> None:
-        """Materialise a SELECT of the publisher's, in Postgres' SQL, as a temporary table."""
-        self._create_relation("TABLE", name, one_select(query, POSTGRES), None)
-
-    def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
-        self.drop(name)
-        self._server.ingest_table(self._stored_name(name), widen_types(as_arrow_table(data)), self._quoted_name(name))
-        self._made[name] = "TABLE"
-
-    def drop(self, *names: str) -> None:
-        for name in [name for name in names if name in self._made]:
-            self._server.run_statement(f"DROP {self._made.pop(name)} {self._quoted_name(name)}")
-
-    def _create_relation(self, kind: str, name: str, sql: str, into: str | None) -> None:
-        self._refuse_database(name, into)
-        self._server.run_statement(f"CREATE TEMP {kind} {self._quoted_name(name)} AS {sql}")
-        self._made[name] = kind
-
-    def _stored_name(self, name: str) -> str:
-        return name if name == "source" and self._source else self._session_name(name)
-
-    def _quoted_name(self, name: str) -> str:
-        return table(self._stored_name(name)).sql(POSTGRES)
+    def stream_batches(self, query: exp.Expr, rows: int) -> AbstractContextManager[pa.RecordBatchReader]:
+        """Yield the rows of a query in its order, so many at a time at most, decimals as text."""
+        return self._server.stream_batches(self._render_sql(query), rows)
 
     def _render_sql(self, query: exp.Expr) -> str:
-        sql = self.engine.render_sql(query, lambda one: (name := temporary_name(one)) and self._stored_name(name))
-        within = ("WITH", "source", "AS", f"({self._source}\n)", "SELECT", "*", "FROM", f"({sql})", "AS", "q")
-        return " ".join(within) if self._source else sql
+        sql = ENGINE.render_sql(query, temporary_name)
+        return " ".join(("WITH", "source", "AS", f"({self._source}\n)", "SELECT", "*", "FROM", f"({sql})", "AS", "q"))
 
 
-def open_postgres(address: str, relation: str | None, query: str | None) -> PostgresRelations:
-    """Return a publisher's table or view by its dotted name, or what a SELECT yields; the session writes nothing."""
+def open_postgres(address: str, relation: str | None, query: str | None) -> PostgresSource:
+    """Return a publisher's table or view by its dotted name, or what a SELECT yields."""
     named = all_rows(exp.to_table(relation, dialect=POSTGRES)).sql(POSTGRES) if relation else ""
     source = named or one_select(query or "", POSTGRES)
     server = PostgresServer(address, SOURCE_URI, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # of one moment
-    return PostgresRelations(server, source)
+    return PostgresSource(server, source)
 
 
 # Releases -------------------------------------------------------------------------------------------------------------
@@ -300,6 +233,7 @@ def open_postgres(address: str, relation: str | None, query: str | None) -> Post
 # manifest states. Rows are read in the order in which they lie, which is that in which they were written.
 
 STATED = "privsql_stated"  # a temporary view
+PARTS = ("pg_constraint", "pg_trigger", "pg_policy", "pg_attrdef", "pg_rewrite")  # what a table may have beside columns
 SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ WRITE"  # for the temporary view, also where reading is the default
 PLAINLY = ("SET search_path = pg_catalog", "SET row_security = off")  # a policy would hide rows without a word
 LONGEST_NAME = 63  # bytes; the server cuts the rest off
@@ -323,29 +257,29 @@ class PostgresSchemas(RemoteSchemas):
         super().close()
         self.server.close()
 
-    def list_schemas(self, database: str) -> list[str]:
-        if database != STAGE:
-            return super().list_schemas(database)
+    def name_schemas(self) -> list[str]:
         named = exp.select("CAST(nspname AS TEXT)").from_("pg_namespace")
         return [name for (name,) in as_tuples(self.server.arrow(named.sql(POSTGRES)))]
 
-    def list_objects(self, database: str, schema: str | None = None) -> Objects:
-        if database != STAGE or schema is None:
-            return super().list_objects(database, schema)
+    def describe_schema(self, schema: str) -> Objects:
         holder = exp.EQ(this=exp.column("nspname", "n"), expression=exp.Literal.string(schema))
+        held = "d.refclassid = n.tableoid AND d.refobjid = n.oid"  # in the schema itself
+        parts = f"d.classid IN ({', '.join(f'{name!r}::regclass' for name in PARTS)})"  # of its tables and views
         inside = (
             exp.select(
                 "coalesce(CASE c.relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' END, i.type) AS kind",
                 "coalesce(CAST(c.relname AS TEXT), i.identity) AS name",
                 "CASE c.relkind WHEN 'v' THEN pg_get_viewdef(c.oid) ELSE '' END AS text",
             )
+            .distinct()
             .from_("pg_depend AS d")
-            .join("pg_namespace AS n", on="d.refclassid = n.tableoid AND d.refobjid = n.oid")
+            .join("pg_class AS h", on="d.refclassid = h.tableoid AND d.refobjid = h.oid", join_type="left")
+            .join("pg_namespace AS n", on=f"{held} OR (h.relnamespace = n.oid AND {parts})", dialect=POSTGRES)
             .join(
                 "LATERAL pg_identify_object(d.classid, d.objid, d.objsubid) AS i", join_type="cross", dialect=POSTGRES
             )
             .join("pg_class AS c", on="d.classid = c.tableoid AND d.objid = c.oid", join_type="left")
-            .where(holder.copy(), "i.type <> 'default acl'")
+            .where(holder.copy(), "i.type <> 'default acl'", "i.identity NOT LIKE '\"_RETURN\" on %'")
         )
         comments = (
             exp.select("'comment'", "CAST(c.relname AS TEXT) || coalesce('.' || a.attname, '')", "description")
@@ -358,7 +292,7 @@ class PostgresSchemas(RemoteSchemas):
             .where(holder)
         )
         rows = self.server.arrow(exp.union(inside, comments, distinct=False).sql(POSTGRES))
-        return sorted((kind, name, text) for kind, name, text in as_tuples(rows))
+        return [(kind, name, text) for kind, name, text in as_tuples(rows)]
 
     @contextmanager
     def replace_tables(
@@ -377,7 +311,7 @@ class PostgresSchemas(RemoteSchemas):
         with server.in_transaction("ISOLATION LEVEL READ COMMITTED"):
             lock = call_function("pg_advisory_xact_lock", call_function("hashtext", exp.Literal.string(schema)))
             server.arrow(exp.select(exp.cast(lock, "TEXT")).sql(POSTGRES))  # of two at once the second one looks later
-            if schema not in self.list_schemas(STAGE):
+            if schema not in self.name_schemas():
                 server.run_statement(f"CREATE SCHEMA {exp.to_identifier(schema, quoted=True).sql(POSTGRES)}")
             for kind, name in sorted(former, reverse=True):  # views before their tables
                 server.run_statement(f"DROP {kind} {_write_name(name, schema)}")
@@ -410,8 +344,7 @@ class PostgresSchemas(RemoteSchemas):
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
         read = exp.select(*map(_fetch_column, columns)).from_(exp.table_(name, schema, quoted=True)).order_by("ctid")
         with self.server.stream_batches(read.sql(POSTGRES)) as batches:
-            plain = as_plain_batches(batches, BATCH, translate_postgres_errors)
-            self.store_rows(plain, columns, table(name, into, schema))
+            self.store_rows(batches, columns, table(name, into, schema))
 
     def list_columns(self, schema: str, name: str) -> list[Field]:
         return read_fields(self.server.fetch_schema(all_rows(exp.table_(name, schema, quoted=True)).sql(POSTGRES)))

@@ -1,30 +1,24 @@
-"""Code that engines other than DuckDB share: rendering, streams of positions, Arrow tables, hashes."""
+"""Code that engines other than DuckDB share: rendering, streams of positions, Arrow tables."""
 
 from __future__ import annotations
 
-import itertools
-import re
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
-from privsql.engine.sqlfiles import PREFIX, all_rows, foreign_nodes, qualify_tables, unordered_windows
+from privsql.engine.sqlfiles import PREFIX, foreign_nodes, qualify_tables, unordered_windows
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from privsql.engine.database import ViewDefinition
-    from privsql.engine.sqlfiles import Field
 
 # Arrow tables ---------------------------------------------------------------------------------------------------------
 # Arrow tables between DuckDB and engines that have other types.
@@ -47,39 +41,6 @@ def _wider_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return kind.value_type
     return pa.string() if pa.types.is_null(kind) else WIDER.get(kind, kind)
-
-
-def as_plain_batches(
-    batches: pa.RecordBatchReader, rows: int, reading: Callable[[], AbstractContextManager[None]]
-) -> pa.RecordBatchReader:
-    """Return the rows, at most so many at a time; values of opaque types as they are stored.
-
-    ``reading``: what says an engine's errors as privsql's, while rows come over.
-    """
-    schema = pa.schema([(field.name, _storage_type(field.type)) for field in batches.schema])
-
-    def pieces() -> Iterator[pa.RecordBatch]:
-        with reading():
-            for batch in batches:
-                columns = [one.storage if isinstance(one.type, pa.OpaqueType) else one for one in batch.columns]
-                whole = pa.RecordBatch.from_arrays(columns, schema=schema)
-                yield from (whole.slice(at, rows) for at in range(0, len(whole), rows))
-
-    return pa.RecordBatchReader.from_batches(schema, pieces())
-
-
-def parse_numbers(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | pa.Array:
-    """Return decimals that came as text, in the width of their type, ``DECIMAL(9,2)``, or in the width they need."""
-    if not isinstance(column.type, pa.OpaqueType):
-        return column
-    texts = pa.chunked_array([chunk.storage for chunk in column.chunks], pa.string()).to_pylist()
-    known = [None if text is None else Decimal(text) for text in texts]
-    widths = [int(width) for width in re.findall(r"\d+", kind)] or ([] if any(known) else [38])
-    return pa.array(known, pa.decimal128(*widths) if widths else None)
-
-
-def _storage_type(kind: pa.DataType) -> pa.DataType:
-    return kind.storage_type if isinstance(kind, pa.OpaqueType) else kind
 
 
 # Positions ------------------------------------------------------------------------------------------------------------
@@ -111,18 +72,13 @@ ALIKE = frozenset(
 
 @dataclass(frozen=True)
 class RemoteDialect:
-    """An engine's name, sqlglot's name of its dialect, its own functions and kinds, and how it writes a node.
-
-    ``digest``, ``hashed``: 63 bits of the MD5 and 60 of the SHA-256 of texts, side by side.
-    """
+    """An engine's name, sqlglot's name of its dialect, its own functions and kinds, and how it writes a node."""
 
     name: str
     dialect: str
     allowed: frozenset[str]
     says: Callable[[exp.Expr], exp.Expr]
     collation: exp.Expr  # by which texts compare as their bytes do
-    digest: Callable[[Sequence[exp.Expr]], exp.Expr]
-    hashed: Callable[[Sequence[exp.Expr]], exp.Expr]
 
     def render_sql(self, tree: exp.Expr, place: Callable[[exp.Table], str | None]) -> str:
         """Return the SQL of a tree; ``place``: under which name a table stands there, None for its own.
@@ -178,68 +134,6 @@ def temporary_name(table: exp.Table) -> str | None:
 def call_function(name: str, *arguments: exp.Expr) -> exp.Anonymous:
     """Return a function of an engine's own."""
     return exp.Anonymous(this=name, expressions=list(arguments))
-
-
-# Engines beside DuckDB ------------------------------------------------------------------------------------------------
-# Code of ``Relations`` that all engines beside DuckDB share: names, hashes in their dialect, rows by Arrow.
-
-_NUMBERS = itertools.count()  # of what stores relations in this process: several may share a session
-
-
-class RemoteRelations(ABC):
-    """Relations in another process, whose tables lie in no order."""
-
-    engine: ClassVar[RemoteDialect]
-    keeps_order = False
-
-    def __init__(self) -> None:
-        self.number = next(_NUMBERS)
-
-    @abstractmethod
-    def close(self) -> None:
-        """Forget all that was made."""
-
-    @abstractmethod
-    def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and fetch an Arrow table."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def _describe_query(self, query: exp.Expr) -> list[Field]:
-        """Return the columns of a query."""
-
-    def list_fields(self, source: exp.Expr) -> list[Field]:
-        return self._describe_query(all_rows(source) if isinstance(source, exp.Table) else source)
-
-    def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        return as_tuples(self.arrow(query, values))
-
-    def reserve_memory(self, size: int, what: str) -> None:  # noqa: B027 (it holds for all of them)
-        """Do nothing: the memory is another process's."""
-
-    def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        return self.engine.digest(texts)
-
-    def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        return self.engine.hashed(texts)
-
-    def _session_name(self, name: str) -> str:
-        """Under which name a temporary relation stands in the session."""
-        return f"privsql_{self.number}_{name}"
-
-    def _refuse_database(self, name: str, into: str | None) -> None:
-        if into is not None:
-            raise EngineError(f"{self.engine.name} attaches no databases: {name!r} can't be made in {into!r}")
-
-
-def as_arrow_table(data: pa.Table | pa.RecordBatchReader) -> pa.Table:
-    """Return a table; a stream is read."""
-    return data.read_all() if isinstance(data, pa.RecordBatchReader) else data
 
 
 def as_tuples(data: pa.Table) -> list[tuple[Any, ...]]:

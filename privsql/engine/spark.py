@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,8 +41,6 @@ from privsql.engine.database import ONE_MACHINE, Options, SilentReporter
 from privsql.engine.files import ROOM, Folder
 from privsql.engine.remote import (
     RemoteDialect,
-    RemoteRelations,
-    as_arrow_table,
     as_tuples,
     call_function,
     temporary_name,
@@ -114,25 +112,8 @@ def _translate_node(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _md5_digest(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """Return 63 bits of the MD5 of texts as DuckDB does: the upper half of a number in little-endian order."""
-    hexadecimal = call_function("md5", concat_texts(texts))
-    numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
-    turned = call_function(
-        "concat", *(call_function("substring", hexadecimal.copy(), n, exp.Literal.number(2)) for n in numbers)
-    )
-    signed = call_function("conv", turned, exp.Literal.number(16), exp.Neg(this=exp.Literal.number(10)))
-    return call_function("shiftrightunsigned", exp.cast(signed, "BIGINT"), exp.Literal.number(1))
-
-
-def _sha256_hash(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the first 60 bits of SHA-256 of texts."""
-    digits = first_characters(call_function("sha2", concat_texts(texts), exp.Literal.number(256)), DIGITS)
-    return exp.cast(call_function("conv", digits, exp.Literal.number(16), exp.Literal.number(10)), "BIGINT")
-
-
 COLLATION = exp.var("UTF8_BINARY")
-ENGINE = RemoteDialect("Spark", SPARK, HASH_FUNCTIONS, _translate_node, COLLATION, _md5_digest, _sha256_hash)
+ENGINE = RemoteDialect("Spark", SPARK, HASH_FUNCTIONS, _translate_node, COLLATION)
 
 
 def type_name(kind: spark.DataType) -> str:
@@ -351,7 +332,8 @@ def _error_line(error: BaseException) -> str:
     """Return the first line of an error, without Spark's class before it and state behind it."""
     text = str(error).strip()
     called = CALLED.search(text)  # by another process
-    first = called[1] if called else text.split("\n")[0]
+    lines = [called[1]] if called else text.splitlines() or [""]
+    first = f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") else lines[0]  # of Python in a worker
     return first.split("] ", 1)[-1].split(" SQLSTATE:")[0]
 
 
@@ -373,15 +355,17 @@ def _root_cause(error: Py4JError) -> str:
 # might give other rows then. Rows of a stored table have no order.
 
 
-class SparkRelations(RemoteRelations):
+_NUMBERS = itertools.count()  # of what stores relations in this process: several may share a session
+
+
+class SparkRelations:
     """Relations of one session; ``spill``: a folder that the workers see, or None."""
 
-    engine = ENGINE
+    keeps_order = False
     tables: Collection[str] = ()  # those of a release that are meant where no database is named
 
     def __init__(self, session: SparkSession, spill: Path | None, options: Options | None = None) -> None:
-        super().__init__()
-        self.session = session
+        self.session, self.number = session, next(_NUMBERS)
         self.spill, self._options = spill, options or Options()
         self._report = self._options.report or SilentReporter()
         self._folders = itertools.count()
@@ -391,7 +375,30 @@ class SparkRelations(RemoteRelations):
         """Drop all relations; the session goes on."""
         self.drop(*reversed(self._made))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
+        """Return 63 bits of the MD5 of texts as DuckDB does: the upper half of a number in little-endian order."""
+        hexadecimal = call_function("md5", concat_texts(texts))
+        numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
+        turned = call_function(
+            "concat", *(call_function("substring", hexadecimal.copy(), n, exp.Literal.number(2)) for n in numbers)
+        )
+        signed = call_function("conv", turned, exp.Literal.number(16), exp.Neg(this=exp.Literal.number(10)))
+        return call_function("shiftrightunsigned", exp.cast(signed, "BIGINT"), exp.Literal.number(1))
+
+    def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
+        digits = first_characters(call_function("sha2", concat_texts(texts), exp.Literal.number(256)), DIGITS)
+        return exp.cast(call_function("conv", digits, exp.Literal.number(16), exp.Literal.number(10)), "BIGINT")
+
     # Reading ---
+
+    def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        return as_tuples(self.arrow(query, values))
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         with translate_spark_errors():
@@ -422,11 +429,23 @@ class SparkRelations(RemoteRelations):
         finally:
             other.close()
 
-    def _describe_query(self, query: exp.Expr) -> list[Field]:
+    def list_fields(self, source: exp.Expr) -> list[Field]:
         with translate_spark_errors():
-            return [Field(field.name, type_name(field.dataType)) for field in self._frame(query).schema]
+            schema = self._frame(all_rows(source) if isinstance(source, exp.Table) else source).schema
+        return [Field(field.name, type_name(field.dataType)) for field in schema]
+
+    def reserve_memory(self, size: int, what: str) -> None:
+        """Do nothing: the memory is another process's."""
 
     # Making ---
+
+    def _session_name(self, name: str) -> str:
+        """Return the name under which a temporary relation stands in the session."""
+        return f"privsql_{self.number}_{name}"
+
+    def _refuse_database(self, name: str, into: str | None) -> None:
+        if into is not None:
+            raise EngineError(f"Spark attaches no databases: {name!r} can't be made in {into!r}")
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         self._refuse_database(name, into)
@@ -447,7 +466,7 @@ class SparkRelations(RemoteRelations):
 
     def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make an Arrow table readable under ``name``; a stream is read at once."""
-        table = as_spark_types(as_arrow_table(data))
+        table = as_spark_types(data.read_all() if isinstance(data, pa.RecordBatchReader) else data)
         with translate_spark_errors():
             frame = self.session.createDataFrame(table, schema=from_arrow_schema(table.schema))
             self._register_view(name, frame, None)

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from privsql.engine.database import ONE_MACHINE, Options
 from privsql.engine.duck.container import COPY, STAGE, CopiedSchemas, Objects, RemoteSchemas
-from privsql.engine.files import fold_name, temporary_folder
+from privsql.engine.files import temporary_folder
 from privsql.engine.remote import BATCH, temporary_name, write_view
 from privsql.engine.spark import (
     ENGINE,
@@ -183,21 +183,13 @@ class SparkSchemas(RemoteSchemas):
         defined = f"COMMENT {_write_text(view.comment)} AS {write_view(ENGINE, view, schema)}"
         self.run_statement(f"CREATE VIEW {_write_name(schema, view.name)} {defined}")
 
-    def list_schemas(self, database: str) -> list[str]:
-        if database != STAGE:
-            return super().list_schemas(database)
-        return [name for (name,) in self.run_statement("SHOW SCHEMAS")]
+    def name_schemas(self) -> list[str]:
+        return [name.strip("`") for (name,) in self.run_statement("SHOW SCHEMAS")]  # `1a` is quoted
 
-    def has_schema(self, schema: str) -> bool:
-        """Return True if the catalog has a schema; letters of either case are the same."""
-        return fold_name(schema) in map(fold_name, self.list_schemas(STAGE))
-
-    def list_objects(self, database: str, schema: str | None = None) -> Objects:
-        if database != STAGE or schema is None:
-            return super().list_objects(database, schema)
+    def describe_schema(self, schema: str) -> Objects:
         functions = self.run_statement(f"SHOW USER FUNCTIONS IN {_write_name(schema)}")
         described = [one for name in self.list_tables(schema) for one in self._describe_table(schema, name)]
-        return sorted([*(("function", name, "") for (name,) in functions), *described])
+        return [*(("function", name, "") for (name,) in functions), *described]
 
     def list_tables(self, schema: str) -> list[str]:
         """Return the tables and views of a schema."""
@@ -313,16 +305,12 @@ class SparkFolders(SparkSchemas):
         with translate_spark_errors():
             return self.session.read.parquet(f"{schema}/{name}{ENDING}")
 
-    def list_schemas(self, database: str) -> list[str]:
-        if database != STAGE:
-            return super().list_schemas(database)
+    def name_schemas(self) -> list[str]:
         with translate_spark_errors():
             both = (self._place, self.name_stage(self._place))
             return [one for one in both if self._system.exists(self._path(one))]
 
-    def list_objects(self, database: str, schema: str | None = None) -> Objects:
-        if database != STAGE or schema is None:
-            return super().list_objects(database, schema)
+    def describe_schema(self, schema: str) -> Objects:
         objects = []
         for name in self._list_names(schema):
             parts = self._list_names(schema, name) if name.endswith(ENDING) else []
@@ -331,7 +319,7 @@ class SparkFolders(SparkSchemas):
         return objects
 
     def list_tables(self, schema: str) -> list[str]:
-        return [name for kind, name, _ in self.list_objects(STAGE, schema) if kind == "table"]
+        return [name for kind, name, _ in self.describe_schema(schema) if kind == "table"]
 
     def name_stage(self, schema: str) -> str:
         parent, _, name = schema.rpartition("/")
@@ -412,13 +400,13 @@ class SparkStage(SparkRelease, FrameSink):
 
     def sweep(self) -> None:
         """Remove what a killed publication has left; ``UsageError`` while another one is at work there."""
-        if not self._schemas.has_schema(self.schema):
+        if self._schemas.find_schema(STAGE, self.schema) is None:
             return
         host, _, folder = self._schemas.read_comment(self.schema).partition(" ")
         if host != socket.gethostname() or Path(folder).exists():
             why = "another publication is at work there, or was killed on another machine"
             raise UsageError(f"{why}; if none is, remove {self.schema}")
-        if self._schemas.has_schema(self._target):
+        if self._schemas.find_schema(STAGE, self._target) is not None:
             self._clear_target(switching=self._schemas.has_switched(self.schema))
         self._schemas.drop_schema(self.schema)
 
@@ -445,8 +433,9 @@ class SparkStage(SparkRelease, FrameSink):
         return written
 
     def commit(self, views: Sequence[ViewDefinition], former: Sequence[tuple[str, str]]) -> None:
-        schemas, target = self._schemas, self._target
-        schemas.make_schema(target)
+        schemas = self._schemas
+        schemas.make_schema(self._target)
+        target = self._target = schemas.find_schema(STAGE, self._target) or self._target  # as views will name it
         for kind, name, _ in schemas.list_objects(STAGE, target):
             if kind != "comment" and (kind, name) not in former:
                 raise UsageError(f"there is {kind} {name!r}")
@@ -512,9 +501,9 @@ class SparkCatalog(CopiedSchemas):
     @contextmanager
     def open_tables(self, schema: str) -> Iterator[tuple[SparkRelease, list[str]]]:
         with self.open_for_writing() as (db, _):
-            if not db.has_schema(schema):
+            if db.find_schema(STAGE, schema) is None:
                 raise UsageError(f"there is no schema {schema!r}")
-            stored = [name for kind, name, _ in db.list_objects(STAGE, schema) if kind == "table"]
+            stored = [name for kind, name, _ in db.describe_schema(schema) if kind == "table"]
             frames = {name: db.read_table(schema, name) for name in stored}
         with SparkRelease(self._session, frames) as there:
             yield there, stored

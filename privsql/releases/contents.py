@@ -18,7 +18,7 @@ from privsql.engine.sqlfiles import Field, all_rows, column, fill, table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError, suggest_file
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import MANIFEST, PARAMETERS, Check, CheckResult, Manifest, run_checks
-from privsql.releases.draft import COUNTED, HOLDER, MAIN, digest_schema, digest_tables, find_schema, sweep_drafts
+from privsql.releases.draft import COUNTED, HOLDER, MAIN, digest_schema, digest_tables, sweep_drafts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -226,7 +226,7 @@ def digest_release(target: Target) -> str:
             target = replace(target, opened=target.opened.renew())  # as it is now; the copy goes with this object
             place = locate_release(target).place
         with open_locked({HOLDER: place.resolve()}, home=HOLDER) as db:
-            return digest_schema(db, HOLDER, find_schema(db, HOLDER, schema) or schema)
+            return digest_schema(db, HOLDER, db.find_schema(HOLDER, schema) or schema)
     hasher = hashlib.sha256()
     for path in sorted(one for one in place.rglob("*.parquet") if one.is_file()) if place.is_dir() else [place]:
         with path.open("rb") as content:
@@ -467,7 +467,7 @@ def _locate_tables(db: Container, stored: StoredRelease, database: str) -> tuple
     if stored.target.schema is None:
         return database, MAIN
     holder = db.attached_name(stored.place) or database
-    schema = find_schema(db, holder, stored.target.schema)
+    schema = db.find_schema(holder, stored.target.schema)
     if schema is None:
         raise UsageError(f"there is no schema {stored.target.schema!r}")
     return holder, schema

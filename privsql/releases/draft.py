@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine import files
-from privsql.engine.files import Folder, fold_name, private
+from privsql.engine.files import Folder, private
 from privsql.engine.open import open_locked
 from privsql.engine.sqlfiles import FLOATS, alias_as, all_rows, column, injective_text, table
 from privsql.errors import EngineError, UsageError
@@ -177,19 +177,13 @@ def is_occupied(target: Target) -> bool:
     """Return whether anything lies there; ``EngineError`` for a file that is no database."""
     if target.opened is not None and target.schema is not None:
         with target.sink.open_for_writing() as (db, database):
-            known = find_schema(db, database, target.schema)
+            known = db.find_schema(database, target.schema)
             return known is not None and bool(db.list_objects(database, known))
     if target.schema is None or not target.file.exists():
         return target.path.exists()
     with open_locked({HOLDER: target.file.resolve()}, home=HOLDER) as db:
-        known = find_schema(db, HOLDER, target.schema)
+        known = db.find_schema(HOLDER, target.schema)
         return known is not None and bool(db.list_objects(HOLDER, known))
-
-
-def find_schema(db: Container, database: str, name: str) -> str | None:
-    """Return the schema of an attached database that the engine takes ``name`` for; None if there is none."""
-    listed = [MAIN, *db.list_schemas(database)]
-    return name if name in listed else next((one for one in listed if fold_name(one) == fold_name(name)), None)
 
 
 def digest_tables(

@@ -27,7 +27,7 @@ from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
 from privsql.model.manifest import BROKEN, MANIFEST
 from privsql.releases.contents import ENDING, VIEWS_FILE, admit_release, locate_release, name_holders, view_script
-from privsql.releases.draft import MAIN, Draft, digest_schema, find_schema, is_occupied, sweep_drafts
+from privsql.releases.draft import MAIN, Draft, digest_schema, is_occupied, sweep_drafts
 from privsql.releases.fitted import find_model, take_model
 from privsql.releases.statements import describe_manifest, examine_release
 from privsql.source.targets import Target, as_target
@@ -586,7 +586,7 @@ class SchemaDraft(Draft):
             original = unique_name(ORIGINAL)
             db.attach(content, original, read_only=True)
             try:
-                copy_tables(db, release, original, (database, find_schema(db, database, schema) or schema), former)
+                copy_tables(db, release, original, (database, db.find_schema(database, schema) or schema), former)
             except UsageError as error:
                 raise UsageError(f"{target}: {error}; nothing written") from error
         if new:

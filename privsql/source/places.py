@@ -26,7 +26,7 @@ from privsql.calls import at_home
 from privsql.engine import files
 from privsql.engine.database import FRAME, HERE, SERVERS, SPARK, TRAITS, EngineTraits, OpenDatabase, Origin, Scan
 from privsql.engine.files import fold_name, temporary_folder
-from privsql.errors import PrivsqlError, UsageError
+from privsql.errors import UsageError
 from privsql.source.targets import DATABASES
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _frame_from_arrow(value: Any, kind: str) -> Frame:
     try:
         with translate_errors():  # a query of the engine's is run now
             table = _read_stream(value) if hasattr(value, STREAM) else pa.Table.from_batches([pa.record_batch(value)])
-    except (PrivsqlError, pa.ArrowException, OSError, TypeError, ValueError) as error:
+    except Exception as error:  # what makes a stream may raise anything
         why = str(error).partition(" Detail: ")[0]  # of what a stream's maker did, its traceback
         raise UsageError(f"{kind} can't be read as a table: {why}") from error
     _require_distinct_names(table.column_names)

@@ -1,22 +1,23 @@
-"""Postgres' relations give what DuckDB's do, or say in a line why not."""
+"""A source in Postgres gives what DuckDB does, or says in a line why not."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlglot import exp
 
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import Field, all_rows, injective_texts, temp_table
-from privsql.errors import PrivsqlError, UsageError
+from privsql.errors import EngineError, PrivsqlError, UsageError
 from support import engines
 from support.engines import tree
+from support.postgres import ServerTables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privsql.engine.postgres import PostgresRelations
+    import pyarrow as pa
 
 pytestmark = pytest.mark.slow  # a server starts
 MIXED = """
@@ -32,42 +33,51 @@ KINDS = [
 
 
 @pytest.fixture
-def db() -> Iterator[PostgresRelations]:
-    with engines.postgres() as made:
-        yield made
+def db() -> Iterator[ServerTables]:
+    made = ServerTables()
+    yield made
+    made.close()
 
 
-def test_what_is_put_or_made_is_what_comes_back(db: PostgresRelations) -> None:
+def test_what_is_put_is_what_a_source_gives(db: ServerTables) -> None:
+    """In the types of its columns, decimals as text; another SELECT reads the same session."""
+    from privsql.engine.postgres import PostgresSource
+
     with open_scratch() as duck:
         given = duck.arrow(tree(MIXED))
     db.register_arrow("given", given)
-    db.create_table("made", all_rows(temp_table("given")))
-    db.create_view("seen", all_rows(temp_table("made")))
-    assert db.list_fields(temp_table("seen")) == [Field(*pair) for pair in zip(given.column_names, KINDS, strict=True)]
-    expected = [tuple(row.values()) for row in given.to_pylist()]
-    for name in ("given", "made", "seen"):
-        assert sorted(db.rows(all_rows(temp_table(name))), key=str) == sorted(expected, key=str)
-    with db.stream_batches(tree('SELECT i, d FROM temp."privsql_seen" ORDER BY i'), 1) as rows:
+    assert sorted(db.rows(all_rows(temp_table("given"))), key=str) == sorted(map(tuple, rows_of(given)), key=str)
+    source = PostgresSource(db.server, "SELECT * FROM given")
+    known = [Field(*pair) for pair in zip(given.column_names, KINDS, strict=True)]
+    assert source.list_fields(all_rows(temp_table("source"))) == known
+    with source.stream_batches(tree('SELECT i, d FROM temp."privsql_source" ORDER BY i'), 1) as rows:
         assert [batch.to_pylist() for batch in rows] == [[{"i": -7, "d": "1.500"}], [{"i": None, "d": None}]]
-    with db.open_sibling() as other, pytest.raises(UsageError, match="does not exist"):
-        other.rows(all_rows(temp_table("made")))
-    db.drop("seen", "made", "never")
-    with pytest.raises(UsageError, match="does not exist"):
-        db.rows(all_rows(temp_table("made")))
+    with source.with_source("SELECT 1 AS a").stream_batches(all_rows(temp_table("source")), 1) as rows:
+        assert rows.read_all().to_pylist() == [{"a": 1}]
+    with pytest.raises(UsageError, match="must be one SELECT"):
+        source.with_source("SELECT 1; SELECT 2")
+    with pytest.raises(EngineError, match="portable subset: Anonymous"):
+        source.list_fields(exp.select(open_scratch().hashed([exp.Literal.string("a")])))  # a key stays here
 
 
-@pytest.mark.parametrize("kind", ["digest", "hashed"])
-def test_hashes_are_those_of_duckdb(db: PostgresRelations, kind: str) -> None:
-    texts = [["", ""], ["a", "b"], ["ab", ""], ["ä\\' \n", "\x1f"], ["1.5", "2020-01-01"]]
-    constants = [[exp.Literal.string(part) for part in text] for text in texts]
-    with open_scratch() as duck:
-        expected = duck.rows(exp.select(*map(getattr(duck, kind), constants)))
-    made = [exp.alias_(one, f"d{i}") for i, one in enumerate(map(getattr(db, kind), constants))]
-    assert db.rows(exp.select(*made)) == expected
+def rows_of(data: pa.Table) -> list[list[Any]]:
+    return [list(row.values()) for row in data.to_pylist()]
 
 
-def test_texts_of_records_are_those_of_duckdb(db: PostgresRelations) -> None:
-    """So that one key hashes a record alike on both."""
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+@pytest.mark.parametrize("value", ["infinity", "-infinity", "294276-12-31"])
+def test_times_that_arrow_can_not_hold_are_refused(db: ServerTables, kind: str, value: str) -> None:
+    """The driver gives another time for them."""
+    rows = f"SELECT '{value}'::{kind} AS until UNION ALL SELECT NULL UNION ALL SELECT '4713-01-01 BC'"
+    if (kind, value) == ("date", "294276-12-31"):
+        assert db.server.arrow(rows).num_rows == 3
+        return
+    with pytest.raises(UsageError, match=r"column 'until' holds infinity, .* NULLIF\(until, 'infinity'\)"):
+        db.server.arrow(rows)
+
+
+def test_texts_of_records_are_those_of_duckdb(db: ServerTables) -> None:
+    """So that records are compared alike on both."""
     with open_scratch() as duck:
         duck.register_arrow("given", duck.arrow(tree(MIXED)).drop_columns(["l", "f"]))
         fields = {field.name: field for field in duck.list_fields(temp_table("given"))}
@@ -86,6 +96,6 @@ def test_texts_of_records_are_those_of_duckdb(db: PostgresRelations) -> None:
         ("SELECT CAST(2147483647 AS INTEGER) + CAST(1 AS INTEGER)", UsageError, "out of range"),
     ],
 )
-def test_what_goes_wrong_is_one_line(db: PostgresRelations, sql: str, error: type[PrivsqlError], said: str) -> None:
+def test_what_goes_wrong_is_one_line(db: ServerTables, sql: str, error: type[PrivsqlError], said: str) -> None:
     assert "SELECT" not in engines.one_line(db, sql, error, said)
     assert db.rows(tree("SELECT 1")) == [(1,)]

@@ -56,18 +56,18 @@ def session() -> SparkSession:
 
 @pytest.fixture
 def schema(session: SparkSession) -> Iterator[str]:
-    """The name of a schema that nothing is in."""
-    name = f"released_{next(NUMBERS)}"
+    """The name of a schema that nothing is in; it needs quotes, and the catalog writes it in small letters."""
+    name = f"1Released_{next(NUMBERS)}"
     yield name
     for one in (name, f"privsql_draft_{name}"):
-        session.sql(f"DROP SCHEMA IF EXISTS {one} CASCADE")
+        session.sql(f"DROP SCHEMA IF EXISTS `{one}` CASCADE")
 
 
 def list_all(session: SparkSession, schema: str) -> list[str]:
     """The tables and views of a schema; none where there is no such schema."""
-    if not session.catalog.databaseExists(schema):
+    if not session.catalog.databaseExists(f"`{schema}`"):
         return []
-    return sorted(one.name for one in session.catalog.listTables(schema) if not one.isTemporary)
+    return sorted(one.name for one in session.catalog.listTables(f"`{schema}`") if not one.isTemporary)
 
 
 def put(session: SparkSession, file: Path, schema: str, *, replace: bool = False) -> None:
@@ -101,7 +101,7 @@ def test_questions_and_limits(
     expected = privsql.query(tmp_path / "here.duckdb", QUESTION).rows
     assert privsql.query(schema, QUESTION, connection=session).rows == expected
     assert privsql.report(schema, to=tmp_path / "page.html", connection=session).checks
-    weights = session.sql(f"SELECT sum(weight) FROM {schema}.r_weighted").collect()
+    weights = session.sql(f"SELECT sum(weight) FROM `{schema}`.r_weighted").collect()
     assert weights[0][0] == pytest.approx(1200)
     for limit in ("FETCHED", "ONE_MACHINE"):
         monkeypatch.setattr(f"privsql.engine.spark_release.{limit}", 1000)
@@ -111,7 +111,7 @@ def test_questions_and_limits(
             refused(schema, people, connection=session)
     with pytest.raises(UsageError, match="exists; give replace=True"):
         privsql.publish(people, connection=session, schema=schema, **how)
-    session.sql(f"COMMENT ON TABLE {schema}.st IS 'Alice'")
+    session.sql(f"COMMENT ON TABLE `{schema}`.st IS 'Alice'")
     with pytest.raises(GuaranteeError, match="does not belong here"):
         privsql.inspect(schema, connection=session)
 
@@ -134,10 +134,10 @@ def test_every_check_runs_in_spark(session: SparkSession, schema: str, tmp_path:
     privsql.publish(**how, **ledger, repeat=True)
     assert digest_release(done.target) == digest
     name = "perturbed" if kind == "randomize" else "st"
-    rows = session.table(f"{schema}.{name}")
+    rows = session.table(f"`{schema}`.{name}")
     first, *others = rows.collect()
     changed = session.createDataFrame([*others, first], rows.schema)
-    changed.coalesce(1).write.format("parquet").mode("overwrite").saveAsTable(f"{schema}.{name}")
+    changed.coalesce(1).write.format("parquet").mode("overwrite").saveAsTable(f"`{schema}`.{name}")
     assert [one.name for one in privsql.verify(done).checks if not one.ok] in ORDERED
 
 
@@ -212,7 +212,7 @@ class Trials:
         if MANIFEST not in listed:
             assert listed == []
             return "none"
-        values = {self.session.table(f"{self.schema}.{name}").collect()[0][0] for _, name in self.holding}
+        values = {self.session.table(f"`{self.schema}`.{name}").collect()[0][0] for _, name in self.holding}
         assert (listed, len(values)) == (sorted(name for _, name in self.holding), 1)
         return "new" if values == {number} else "old"
 
@@ -239,7 +239,7 @@ def test_a_failure_at_any_statement(session: SparkSession, schema: str, *, repla
         if replaced and not list_all(session, schema):
             trials.commit(0)
         if not replaced:
-            session.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+            session.sql(f"DROP SCHEMA IF EXISTS `{schema}` CASCADE")
         state, failed = trials.fail_at(number, killed=killed)
         if not failed:
             break

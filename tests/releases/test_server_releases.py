@@ -237,6 +237,11 @@ CHANGES = [
     "COMMENT ON TABLE {}.qit IS 'Alice'",
     "COMMENT ON COLUMN {}.qit.age IS 'Alice'",
     "COMMENT ON VIEW {}.ill_pairs IS 'Alice'",
+    "ALTER TABLE {}.qit ADD CHECK (sex <> 'Alice')",
+    "ALTER TABLE {}.qit ALTER sex SET DEFAULT 'Alice'",
+    "CREATE POLICY alice ON {}.qit",
+    "CREATE RULE alice AS ON DELETE TO {}.qit DO INSTEAD NOTHING",
+    "CREATE TRIGGER alice BEFORE UPDATE ON {}.qit EXECUTE FUNCTION suppress_redundant_updates_trigger('Alice')",
     "ALTER TABLE {}.qit ADD COLUMN name text",
     "ALTER TABLE {}.qit DROP COLUMN zip CASCADE",
     "CREATE OR REPLACE VIEW {0}.ill_pairs AS SELECT age, sex, zip, disease, 1::float8 AS weight FROM {0}.qit, {0}.st",
@@ -252,6 +257,7 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_changed_there_is_found(ward: Path, server: PostgresServer, schema: str, change: str) -> None:
     put(ward / "ill.duckdb", schema)
+    privsql.inspect(at(schema))
     server.run_statement(change.format(quote(schema)))
     with pytest.raises((GuaranteeError, UsageError, EngineError)) as refusal:
         privsql.query(at(schema), QUESTION)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Hole
+    from support.postgres import ServerTables
 
 PLACE = "rowid"  # the number of a row, where a test looks at the order in which rows lie
 
@@ -23,7 +24,7 @@ PLACE = "rowid"  # the number of a row, where a test looks at the order in which
 class Elsewhere:
     """One engine, for all tests of a run."""
 
-    def __init__(self, db: Relations) -> None:
+    def __init__(self, db: Relations | ServerTables) -> None:
         self._db = db
 
     def make(self, duck: duckdb.DuckDBPyConnection, name: str, file: str, holes: Mapping[str, Hole]) -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from privsql.engine.database import Relations
-    from privsql.engine.postgres import PostgresRelations
     from privsql.engine.spark import SparkRelations
     from support.elsewhere import Elsewhere
 
@@ -79,17 +78,9 @@ def elsewhere(engine: str) -> Elsewhere | None:
         return None
     from support.elsewhere import Elsewhere
 
-    made = spark(None) if engine == "spark" else postgres()
+    made = spark(None) if engine == "spark" else server.ServerTables()
     atexit.register(made.close)  # before the server ends
     return Elsewhere(made)
-
-
-def postgres() -> PostgresRelations:
-    """Relations in a server of the tests' own, which the test closes; skipped with a word where there is none."""
-    place = server.address()
-    from privsql.engine.postgres import PostgresRelations, PostgresServer
-
-    return PostgresRelations(PostgresServer(place))
 
 
 def spark(spill: Path | None) -> SparkRelations:
@@ -108,7 +99,7 @@ def tree(sql: str) -> exp.Query:
     return found
 
 
-def one_line(db: Relations, sql: str, error: type[PrivsqlError], said: str) -> str:
+def one_line(db: Relations | server.ServerTables, sql: str, error: type[PrivsqlError], said: str) -> str:
     """The one line by which an engine refuses a query."""
     with pytest.raises(error, match=said) as caught:
         db.rows(tree(sql))

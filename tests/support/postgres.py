@@ -6,15 +6,21 @@ import atexit
 import functools
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import tempfile
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow as pa
 import pytest
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 PROGRAMS = "/usr/lib/postgresql/*/bin/initdb"  # where Debian puts them, a folder for every version
 OTHER = "postgres"  # who runs the server where the tests are root's, which it refuses to be
@@ -32,16 +38,64 @@ def _programs() -> Path | None:
     return Path(found).parent if found else None
 
 
+class ServerTables:
+    """Temporary tables of one session, which queries of the SQL tests read."""
+
+    def __init__(self) -> None:
+        place = address()  # first: it skips the test where there is no driver to import
+        from privsql.engine.postgres import PostgresServer
+
+        self.server = PostgresServer(place)
+
+    def register_arrow(self, name: str, data: pa.Table) -> None:
+        """Make an Arrow table readable under a name."""
+        from privsql.engine.remote import widen_types
+
+        self.drop(name)
+        self.server.ingest_table(name, widen_types(data), f'"{name}"')
+
+    def drop(self, *names: str) -> None:
+        """Forget tables."""
+        for name in names:
+            self.server.run_statement(f'DROP TABLE IF EXISTS pg_temp."{name}"')
+
+    def arrow(self, query: exp.Expr) -> pa.Table:
+        """Run a query; decimals, which come as text, have the width of their type or the one that they need."""
+        from privsql.engine.postgres import ENGINE, read_fields
+        from privsql.engine.remote import temporary_name
+
+        sql = ENGINE.render_sql(query, temporary_name)
+        kinds = [field.type for field in read_fields(self.server.fetch_schema(sql))]
+        data = self.server.arrow(sql)
+        columns = [
+            _as_decimals(column, kind) if kind.startswith(("DECIMAL", "numeric")) else column
+            for column, kind in zip(data.columns, kinds, strict=True)
+        ]
+        return pa.table(columns, names=data.column_names)
+
+    def rows(self, query: exp.Expr) -> list[tuple[Any, ...]]:
+        """Run a query and fetch its rows."""
+        return [tuple(row.values()) for row in self.arrow(query).to_pylist()]
+
+    def close(self) -> None:
+        """End the session."""
+        self.server.close()
+
+
+def _as_decimals(column: pa.ChunkedArray, kind: str) -> pa.Array:
+    known = [None if text is None else Decimal(text) for text in column.to_pylist()]
+    widths = [int(width) for width in re.findall(r"\d+", kind)] or ([] if any(known) else [38])
+    return pa.array(known, pa.decimal128(*widths) if widths else None)
+
+
 def stored(name: str, sql: str) -> None:
     """Keep what a SELECT of DuckDB's yields as a table of the server."""
-    place = address()  # first: it skips the test where there is no driver to import
-    from privsql.engine.postgres import PostgresRelations, PostgresServer
-
-    own = PostgresServer(place)
-    with PostgresRelations(own) as made, duckdb.connect() as duck:
+    made = ServerTables()
+    with duckdb.connect() as duck:
         made.register_arrow("given", duck.sql(sql).to_arrow_table())
-        own.run_statement(f"DROP TABLE IF EXISTS {name}")
-        own.run_statement(f"CREATE TABLE {name} AS SELECT * FROM privsql_{made.number}_given")
+    made.server.run_statement(f"DROP TABLE IF EXISTS {name}")
+    made.server.run_statement(f"CREATE TABLE {name} AS SELECT * FROM given")
+    made.close()
 
 
 @functools.cache

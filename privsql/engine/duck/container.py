@@ -241,6 +241,7 @@ BLOCK = 2**16  # bytes of a block of a new file; of the default 2**18 a small re
 HEADERS, HEADER = 3, 4096  # pages at the beginning of a file, and the bytes of each
 HEAD = 256  # bytes of a header that may hold something; DuckDB fills 140
 READERS = {"parquet": "read_parquet", "csv": "read_csv"}
+Objects = list[tuple[str, str, str]]  # (kind, name, definition)
 
 
 class DuckContainer(DuckRelations):
@@ -297,7 +298,7 @@ class DuckContainer(DuckRelations):
         self.connection.run(f"SET disabled_optimizers = {quote_text(','.join(BELIEVING))}")
 
     def create_database(self, name: str) -> None:
-        self.connection.run(f"ATTACH ':memory:' AS {quote_identifier(name)} (READ_WRITE)")  # also where a caller only reads
+        self.connection.run(f"ATTACH ':memory:' AS {quote_identifier(name)} (READ_WRITE)")  # a caller may only read
 
     def scan_files(self, paths: Sequence[Path], kind: str) -> exp.Select:
         return exp.select("*").from_(sqlglot.parse_one(reader_call(kind, *paths), into=exp.Table, dialect=DIALECT))
@@ -310,7 +311,7 @@ class DuckContainer(DuckRelations):
         written = f"TO {quote_text(path)} (FORMAT parquet, COMPRESSION zstd, WRITE_BLOOM_FILTER false)"
         self.connection.run(f"COPY (SELECT * FROM {render_sql(source)}) {written}")
 
-    def list_objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
+    def list_objects(self, database: str, schema: str | None = None) -> Objects:
         """Everything that somebody has put into an attached database: (kind, name, SQL), sorted.
 
         ``schema``: what lies in that one alone, by names without it.
@@ -329,6 +330,20 @@ class DuckContainer(DuckRelations):
         """Return (kind, name, SQL, schema) of what a database holds; privsql puts no functions into new files."""
         is_made = any(called == database and path in self._made for path, called in self._attached.items())
         return self.connection.rows(_objects_query(database, functions=not is_made))
+
+    def find_schema(self, database: str, name: str) -> str | None:
+        listed = ["main", *self.list_schemas(database)]
+        return name if name in listed else next((one for one in listed if fold_name(one) == fold_name(name)), None)
+
+    def require_table(self, database: str, schema: str, name: str) -> tuple[str, Objects]:
+        """Return a schema's name and objects; ``UsageError`` if there is none, or it has no such table."""
+        found = self.find_schema(database, schema)
+        if found is None:
+            raise UsageError(f"there is no schema {schema!r}")
+        objects = self.list_objects(database, found)
+        if ("table", name) not in [one[:2] for one in objects]:  # it may hold anything of any size
+            raise UsageError(f"schema {schema!r} has no table {name!r}")
+        return found, objects
 
     def create_schema(self, name: str, *, into: str) -> None:
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(into)}.{quote_identifier(name)}")
@@ -381,7 +396,6 @@ class DuckContainer(DuckRelations):
 
 
 STAGE, COPY = "server", "copy"  # the databases of such a session: what was read again, and the file of a copy
-Objects = list[tuple[str, str, str]]  # (kind, name, definition)
 
 
 class RemoteSchemas(DuckContainer, ABC):
@@ -397,6 +411,14 @@ class RemoteSchemas(DuckContainer, ABC):
         self.create_database(STAGE)
 
     @abstractmethod
+    def name_schemas(self) -> list[str]:
+        """Return all schemas there."""
+
+    @abstractmethod
+    def describe_schema(self, schema: str) -> Objects:
+        """Return everything that lies in a schema there."""
+
+    @abstractmethod
     def list_columns(self, schema: str, name: str) -> list[Field]:
         """Return the columns of a table there."""
 
@@ -407,6 +429,14 @@ class RemoteSchemas(DuckContainer, ABC):
     @abstractmethod
     def state_view(self, schema: str, view: ViewDefinition) -> str:
         """Return the definition of a view as it is written down there."""
+
+    def list_schemas(self, database: str) -> list[str]:
+        return self.name_schemas() if database == STAGE else super().list_schemas(database)
+
+    def list_objects(self, database: str, schema: str | None = None) -> Objects:
+        if database != STAGE or schema is None:
+            return super().list_objects(database, schema)
+        return sorted(self.describe_schema(schema))
 
     def store_rows(self, batches: pa.RecordBatchReader, columns: Sequence[Field], to: exp.Table) -> None:
         """Store rows as a table, in these types."""
@@ -424,13 +454,8 @@ class RemoteSchemas(DuckContainer, ABC):
 
         Those that were copied have the definitions of the copy.
         """
-        alike = [one for one in self.list_schemas(STAGE) if fold_name(one) == fold_name(schema)]
-        if not alike:
-            raise UsageError(f"there is no schema {schema!r}")
-        schema = schema if schema in alike else alike[0]
-        present = {(kind, name): text for kind, name, text in self.list_objects(STAGE, schema)}
-        if ("table", having) not in present:
-            raise UsageError(f"schema {schema!r} has no table {having!r}")
+        schema, objects = self.require_table(STAGE, schema, having)
+        present = {(kind, name): text for kind, name, text in objects}
         columns = self.list_columns(schema, having)
         if not all(one.is_published for one in columns):
             raise UsageError(f"table {having!r} has a column of another type")

@@ -19,7 +19,7 @@ from privsql.engine.database import FRAME, POSTGRES, SPARK
 from privsql.engine.duck.connection import Connection, name_file_in_errors, one_select, translate_duck_errors
 from privsql.engine.duck.container import CopiedSchemas, DuckContainer, quote_identifier, reader_call
 from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach_server, scan_call, scan_texts, type_columns
-from privsql.engine.files import fold_name, redact_secrets, sniff_kind, temporary_folder
+from privsql.engine.files import redact_secrets, sniff_kind, temporary_folder
 from privsql.engine.sqlfiles import DIALECT, PREFIX, alias_as, all_rows, column, fill, render_sql, table, temp_table
 from privsql.engine.sqlfiles import one_select as one_select_of
 from privsql.errors import EngineError, PrivsqlError, UsageError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from privsql.engine.database import OpenDatabase, Origin, ReadContents, Scan
-    from privsql.engine.postgres import PostgresRelations
+    from privsql.engine.postgres import PostgresSource
     from privsql.engine.sqlfiles import Field
 
 HOME = "warehouse"  # the publisher's database, once it is mounted
@@ -45,7 +45,7 @@ class DuckSession(DuckContainer):
         super().__init__(connection)
         self._write_parquet = write_parquet
         self._sqlite: SQLiteFile | None = None
-        self._server: PostgresRelations | None = None
+        self._server: PostgresSource | None = None
         self._stream = ExitStack()  # the rows that the server is sending
         self._numbers, self._copies = itertools.count(), dict[frozenset[str], exp.Table]()
 
@@ -201,7 +201,7 @@ class DuckSession(DuckContainer):
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
         if self._server is not None and isinstance(source, exp.Table) and _is_source(source):
-            return self._server.list_fields(source)
+            return self._server.list_fields(all_rows(source))
         return super().list_fields(source)
 
     def _render_query(self, query: exp.Expr) -> str:
@@ -212,14 +212,14 @@ class DuckSession(DuckContainer):
 
     def _localize_query(self, query: exp.Expr) -> exp.Expr:
         """Return a query for the same rows that reads relations of this machine alone."""
-        server = cast("PostgresRelations", self._server)
+        server = cast("PostgresSource", self._server)
         within = {one.alias for one in query.find_all(exp.CTE)}
         if all(_is_source(one) or one.name in within for one in query.find_all(exp.Table)):
             with suppress(EngineError):
                 return self._fetch_query(server, query)
         return self._copy_columns(server, query)
 
-    def _fetch_query(self, server: PostgresRelations, query: exp.Expr) -> exp.Select:
+    def _fetch_query(self, server: PostgresSource, query: exp.Expr) -> exp.Select:
         """Run a query there; return a query for its rows, which can be read once, in their order and types."""
         columns, name = server.list_fields(query), f"far_{next(self._numbers)}"
         self._stream.close()
@@ -232,9 +232,9 @@ class DuckSession(DuckContainer):
         self.register_arrow(name, pa.RecordBatchReader.from_batches(rows.schema, batches()))
         return exp.select(*map(_cast_field, columns)).from_(temp_table(name))
 
-    def _copy_columns(self, server: PostgresRelations, query: exp.Expr) -> exp.Expr:
+    def _copy_columns(self, server: PostgresSource, query: exp.Expr) -> exp.Expr:
         """Return the query over a copy of the columns of the source that it names; each copy is made once."""
-        known = server.list_fields(temp_table(SOURCE))
+        known = server.list_fields(all_rows(temp_table(SOURCE)))
         named = {one.name for one in query.find_all(exp.Column)}
         whole = any(isinstance(one, exp.Select) and one.is_star for one in query.find_all(exp.Select))
         needed = [one for one in known if whole or one.name in named] or known[:1]
@@ -251,7 +251,7 @@ class DuckSession(DuckContainer):
         return changed
 
 
-def _open_server(origin: Origin) -> PostgresRelations:
+def _open_server(origin: Origin) -> PostgresSource:
     try:
         from privsql.engine.postgres import open_postgres  # noqa: PLC0415 (an extra)
     except ImportError as error:
@@ -352,13 +352,7 @@ class DuckOpenDatabase(CopiedSchemas):
             into = unique_name("copy")
             db.attach(file, into, read_only=False)
             with db.in_transaction():  # in which nothing changes meanwhile
-                listed = db.list_schemas(self._name)
-                found = next((one for one in listed if fold_name(one) == fold_name(schema)), None)
-                if found is None:
-                    raise UsageError(f"there is no schema {schema!r}")
-                objects = db.list_objects(self._name, found)
-                if ("table", having) not in [one[:2] for one in objects]:  # it may hold anything of any size
-                    raise UsageError(f"schema {schema!r} has no table {having!r}")
+                found, objects = db.require_table(self._name, schema, having)
                 db.create_schema(found, into=into)
                 for kind, name, _ in objects:
                     if kind == "table":
