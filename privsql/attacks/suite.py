@@ -13,7 +13,7 @@ from sqlglot import exp
 from privsql.answers.channel import Observation, reconstruct
 from privsql.answers.estimate import project_within
 from privsql.attacks.scene import AttackView, Block, Finding, Floats, Ints, ReleaseView, Tally
-from privsql.engine.database import Relations, Reporter, SilentReporter, report_steps
+from privsql.engine.database import SILENT, Relations, Reporter, report_steps
 from privsql.engine.sqlfiles import BITS, Holes, column, fill, injective_text, same_columns, temp_table
 
 if TYPE_CHECKING:
@@ -341,14 +341,14 @@ class Suite(Generic[S]):
     quick: Callable[[ReleaseView], AttackView] | None = None
     learning: Callable[[ReleaseView], Finding | None] = lambda _: None
 
-    def run_attacks(self, view: ReleaseView, report: Reporter | None = None) -> list[Finding]:
+    def run_attacks(self, view: ReleaseView, report: Reporter = SILENT) -> list[Finding]:
         """Every adversary against one release; ``report``: how many of them are done."""
-        learnt, reported = AttackContext(view, self.scene or self._refuse_view), report or SilentReporter()
+        learnt = AttackContext(view, self.scene or self._refuse_view)
         reduced = view.manifest.persons is not None and view.manifest.persons.taken is not None
         choice = (CHOICE_ADVERSARY,) if view.source and reduced and self.scene is not None else ()
         every = (*self.adversaries, *choice)
-        reported.start_step("Attacking the release")
-        steps = report_steps(reported, (one.find(learnt) for one in every), len(every))
+        report.start_step("Attacking the release")
+        steps = report_steps(report, (one.find(learnt) for one in every), len(every))
         return [finding for found in steps for finding in found]
 
     def _refuse_view(self, view: ReleaseView) -> S:

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from privsql.cli.printing import escape_controls, spell_keywords
-from privsql.engine.database import Options, open_reporter
+from privsql.engine.database import SILENT, Options, open_reporter
 from privsql.errors import EngineError, InfeasibleError, PrivsqlError
 from privsql.mechanisms.registry import PACKAGES
 from privsql.system import __version__
@@ -134,7 +134,7 @@ def register_command(
 
         def run_command(**values: Any) -> None:
             as_json = values["as_json"] if "as_json" in listed else values.pop("as_json")
-            with open_reporter() if runs else nullcontext() as report:
+            with open_reporter() if runs else nullcontext(SILENT) as report:
                 if runs:
                     values["options"] = Options(values.pop("memory_limit"), values.pop("threads"), report)
                 outcome = function(**values)

@@ -13,7 +13,7 @@ Three of the protocols, because three things can lie in different places:
 * ``Container``  the files that releases and ledgers are, which are always DuckDB's.
 
 A ``Sink`` is a database that takes releases as schemas. A ``ReleaseDatabase`` is one that is no file of its own: a
-server's, or an ``OpenDatabase``, which a caller has open.
+server's, a catalog of Spark's, or one that a caller has open.
 
 ``OrderedRelations`` are those of DuckDB, whose rows have numbers: its fast order of records needs them.
 
@@ -118,7 +118,7 @@ class Origin:
     address: str | None = field(default=None, repr=False)
     scan: Scan | None = None
     data: Any = field(default=None, repr=False, compare=False)
-    opened: OpenDatabase | None = field(default=None, repr=False, compare=False)
+    opened: ReleaseDatabase | None = field(default=None, repr=False, compare=False)
     types: FindTypes | None = field(default=None, repr=False, compare=False)
 
 
@@ -268,6 +268,9 @@ class Container(OrderedRelations, Protocol):
     def find_schema(self, database: str, name: str) -> str | None:
         """Return the schema of an attached database that the engine takes ``name`` for; None if there is none."""
 
+    def require_schema(self, database: str, name: str, having: str | None = None) -> str:
+        """Return that schema; ``UsageError`` if there is none, or it has no table ``having``."""
+
     def create_schema(self, name: str, *, into: str) -> None:
         """Create a schema in an attached database, if there is none of that name."""
 
@@ -323,6 +326,7 @@ class Sink(Protocol):
 class ReleaseDatabase(Sink, Protocol):
     """A database that is reached otherwise than by attaching a file.
 
+    Of one that a caller has open, uncommitted rows and temporary tables are of the caller's connection alone.
     ``file``: of what a caller has open; None for one in memory or of a server, which messages call ``label``;
     ``counts``: it is a ``CountingDatabase``.
     """
@@ -340,16 +344,6 @@ class ReleaseDatabase(Sink, Protocol):
         The file goes with this object. ``read``: says what the manifest in table ``having`` of the copy states, where
         the types and views of the copy follow from that. ``UsageError`` if there is no such schema or table.
         """
-
-
-class OpenDatabase(ReleaseDatabase, Protocol):
-    """A database that a caller has open in this process, reached by a further connection to the same instance.
-
-    Uncommitted rows and temporary tables are of the caller's connection alone.
-    """
-
-    def stream_rows(self, origin: Origin) -> AbstractContextManager[tuple[pa.RecordBatchReader, list[Field]]]:
-        """Yield the rows of a table or query, and its columns; what Arrow has no type for is text."""
 
 
 class Stage(Relations, Protocol):
@@ -424,10 +418,10 @@ Item = TypeVar("Item")
 PATIENCE = 1.0  # seconds before a bar appears
 
 
-class Reporter(Protocol):
-    """Receives titles of steps and how far they are."""
+class Reporter:
+    """Receives titles of steps and how far they are; this one says nothing. ``watched``: whether anybody looks."""
 
-    watched: bool
+    watched = False
 
     def start_step(self, title: str) -> None:
         """Begin a step with a time of its own."""
@@ -439,13 +433,16 @@ class Reporter(Protocol):
         """Take note that a statement of the step is ``percent`` done; negative if unknown."""
 
 
+SILENT = Reporter()
+
+
 @dataclass(frozen=True)
 class Options:
     """How a verb runs, not what it does. ``session``: one of Spark's, in place of one of privsql's own."""
 
     memory_limit: str | None = None
     threads: int | None = None
-    report: Reporter | None = None
+    report: Reporter = SILENT
     session: object | None = None
 
     def engine_settings(self, spill: Path) -> dict[str, str]:
@@ -498,28 +495,23 @@ def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) ->
         yield replace(options, report=report)
 
 
-class SilentReporter:
-    """Reports nothing."""
-
-    watched = False
-
-    def start_step(self, title: str) -> None: ...
-    def update(self, percent: float) -> None: ...
-    def update_statement(self, percent: float) -> None: ...
-
-
-class PartReporter:
+class PartReporter(Reporter):
     """Reports one of several parts of a piece of work, with its name before the titles of its steps."""
 
     def __init__(self, whole: Reporter, name: str) -> None:
-        self._whole, self._name = whole, name
-        self.watched, self.update, self.update_statement = whole.watched, whole.update, whole.update_statement
+        self._whole, self._name, self.watched = whole, name, whole.watched
 
     def start_step(self, title: str) -> None:
         self._whole.start_step(f"{self._name}: {title}")
 
+    def update(self, percent: float) -> None:
+        self._whole.update(percent)
 
-class BarReporter:
+    def update_statement(self, percent: float) -> None:
+        self._whole.update_statement(percent)
+
+
+class BarReporter(Reporter):
     """One rich progress bar that shows the current step once the whole has lasted ``PATIENCE``."""
 
     watched = True
@@ -563,7 +555,7 @@ def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterat
 def open_reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
     """Yield a bar on stderr if that is a terminal (or ``enabled`` says so), else silence."""
     if not (sys.stderr.isatty() if enabled is None else enabled):
-        yield SilentReporter()
+        yield SILENT
         return
     from rich.console import Console  # noqa: PLC0415 (only where somebody watches)
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn  # noqa: PLC0415

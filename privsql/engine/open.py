@@ -1,7 +1,6 @@
 """Open engines: all other rooms get their sessions here, by the protocols of ``privsql.engine.database``.
 
-A further engine is one folder beside ``duck/`` that provides ``Relations`` or ``Warehouse``, and its line here, which
-imports it where it is asked for.
+A further engine is a module beside ``spark.py``, and its line here, which imports it where it is asked for.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING
 from privsql.engine.database import Options, is_spark_session
 from privsql.engine.duck.connection import Connection
 from privsql.engine.duck.connection import translate_duck_errors as translate_errors
-from privsql.engine.duck.container import log_of, open_locked_session
+from privsql.engine.duck.container import log_of, open_locked_session, unique_name
 from privsql.engine.duck.files import SQLiteFile
-from privsql.engine.duck.warehouse import DuckSession, unique_name
+from privsql.engine.duck.warehouse import DuckSession
 from privsql.engine.duck.warehouse import find_open_database as find_duck_database
 from privsql.engine.files import explain_disguise, sniff_kind, temporary_folder
 from privsql.errors import EngineError, suggest_file
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
         DetachedWarehouse,
         EngineSession,
         LockedSession,
-        OpenDatabase,
         Origin,
         Relations,
         ReleaseDatabase,
@@ -69,7 +67,7 @@ class FileSink:
             db.detach("house")
 
 
-def find_open_database(caller: object, file: Path | None = None) -> OpenDatabase | None:
+def find_open_database(caller: object, file: Path | None = None) -> ReleaseDatabase | None:
     """Return the database of a connection that is current, or is that file; None if it has no such file open.
 
     Of a session of Spark it is the catalog, of which no source is read so. ``UsageError`` for what is no open

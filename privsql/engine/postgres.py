@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from adbc_driver_postgresql import dbapi
 from sqlglot import exp
 
-from privsql.engine.duck.container import COPY, STAGE, CopiedSchemas, Objects, RemoteSchemas
+from privsql.engine.duck.container import STAGE, CopiedSchemas, Objects, RemoteSchemas
 from privsql.engine.remote import BATCH, RemoteDialect, as_tuples, call_function, temporary_name, write_view
-from privsql.engine.sqlfiles import DIALECT, Field, alias_as, all_rows, column, one_select, table
+from privsql.engine.sqlfiles import Field, all_rows, cast_as, column, one_select
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from privsql.engine.database import ReadContents, ViewDefinition
+    from privsql.engine.database import ViewDefinition
 
 # Dialect --------------------------------------------------------------------------------------------------------------
 # Postgres' own SQL, and its types by privsql's names.
@@ -294,57 +294,53 @@ class PostgresSchemas(RemoteSchemas):
         rows = self.server.arrow(exp.union(inside, comments, distinct=False).sql(POSTGRES))
         return [(kind, name, text) for kind, name, text in as_tuples(rows)]
 
+    def at_one_moment(self) -> AbstractContextManager[None]:
+        return self.server.in_transaction(SNAPSHOT, "ROLLBACK")
+
     @contextmanager
-    def replace_tables(
-        self,
-        database: str,
-        place: tuple[str, str],
-        tables: Sequence[str],
-        views: Sequence[ViewDefinition],
-        former: Sequence[tuple[str, str]] = (),
-    ) -> Iterator[None]:
-        schema, server = place[1], self.server
-        fields = {name: self.list_fields(table(name, database)) for name in tables}
-        _require_short(
-            [schema, *tables, *(view.name for view in views), *(f.name for one in fields.values() for f in one)]
-        )
-        with server.in_transaction("ISOLATION LEVEL READ COMMITTED"):
+    def _replacing(self, schema: str) -> Iterator[None]:
+        with self.server.in_transaction("ISOLATION LEVEL READ COMMITTED"):
             lock = call_function("pg_advisory_xact_lock", call_function("hashtext", exp.Literal.string(schema)))
-            server.arrow(exp.select(exp.cast(lock, "TEXT")).sql(POSTGRES))  # of two at once the second one looks later
-            if schema not in self.name_schemas():
-                server.run_statement(f"CREATE SCHEMA {exp.to_identifier(schema, quoted=True).sql(POSTGRES)}")
-            for kind, name in sorted(former, reverse=True):  # views before their tables
-                server.run_statement(f"DROP {kind} {_write_name(name, schema)}")
-            for kind, name, _ in self.list_objects(STAGE, schema):
-                raise UsageError(f"there is {kind} {name!r}")
-            self.create_schema(schema, into=STAGE)
-            for name, columns in fields.items():
-                self._send_table(database, schema, name, columns)
-                self.fetch_table(schema, name, columns, into=STAGE)
-            for view in views:
-                server.run_statement(
-                    f"CREATE VIEW {_write_name(view.name, schema)} AS {write_view(ENGINE, view, schema)}"
-                )
-                comment = exp.Literal.string(view.comment).sql(POSTGRES)
-                server.run_statement(f"COMMENT ON VIEW {_write_name(view.name, schema)} IS {comment}")
+            self.server.arrow(exp.select(exp.cast(lock, "TEXT")).sql(POSTGRES))  # a second one looks later
             yield
 
-    def _send_table(self, database: str, schema: str, name: str, columns: Sequence[Field]) -> None:
-        """Copy a table into a schema of the server."""
+    def create_schema(self, name: str, *, into: str) -> None:
+        if into == STAGE and name not in self.name_schemas():
+            _require_short([name])
+            self.server.run_statement(f"CREATE SCHEMA {exp.to_identifier(name, quoted=True).sql(POSTGRES)}")
+        super().create_schema(name, into=into)
+
+    def _drop_object(self, kind: str, name: str, place: tuple[str, str]) -> None:
+        self.server.run_statement(f"DROP {kind} {_write_name(name, place[1])}")
+
+    def _copy_table(self, rows: exp.Table, place: tuple[str, str]) -> None:
+        """Copy a table into a schema of the server, and read it again."""
+        name, columns, written = rows.name, self.list_fields(rows), _write_name(rows.name, place[1])
+        _require_short([name, *(one.name for one in columns)])
         if any(NANOSECONDS in one.type for one in columns):
             raise UsageError(f"Postgres has no type for {NANOSECONDS} in table {name!r}; cast it in source.query")
-        query, place = exp.select(*map(_send_column, columns)).from_(table(name, database)), _write_name(name, schema)
-        with self.stream_batches(query, BATCH) as rows:
-            self.server.ingest_table(name, rows, place, schema)
+        with self.stream_batches(exp.select(*map(_send_column, columns)).from_(rows), BATCH) as batches:
+            self.server.ingest_table(name, batches, written, place[1])
         for one in columns:
             if "UUID" in one.type:
                 shown, kind = column(one.name).sql(POSTGRES), one.type.lower()
-                self.server.run_statement(f"ALTER TABLE {place} ALTER {shown} TYPE {kind} USING {shown}::{kind}")
+                self.server.run_statement(f"ALTER TABLE {written} ALTER {shown} TYPE {kind} USING {shown}::{kind}")
+        self.fetch_table(place[1], name, columns, into=place[0])
+
+    def define_views(self, views: Sequence[ViewDefinition], *, into: str, schema: str | None = None) -> None:
+        if into != STAGE or schema is None:
+            super().define_views(views, into=into, schema=schema)
+            return
+        _require_short([view.name for view in views])
+        for view in views:
+            place, comment = _write_name(view.name, schema), exp.Literal.string(view.comment).sql(POSTGRES)
+            self.server.run_statement(f"CREATE VIEW {place} AS {write_view(ENGINE, view, schema)}")
+            self.server.run_statement(f"COMMENT ON VIEW {place} IS {comment}")
 
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
         read = exp.select(*map(_fetch_column, columns)).from_(exp.table_(name, schema, quoted=True)).order_by("ctid")
         with self.server.stream_batches(read.sql(POSTGRES)) as batches:
-            self.store_rows(batches, columns, table(name, into, schema))
+            self.store_rows(name, batches, columns, into=into, schema=schema)
 
     def list_columns(self, schema: str, name: str) -> list[Field]:
         return read_fields(self.server.fetch_schema(all_rows(exp.table_(name, schema, quoted=True)).sql(POSTGRES)))
@@ -377,14 +373,6 @@ class PostgresDatabase(CopiedSchemas):
         with PostgresSchemas(PostgresServer(self._address, self._label, *PLAINLY)) as db:
             yield db, STAGE
 
-    def _copy_tables(self, schema: str, having: str, read: ReadContents, file: Path) -> Objects:
-        with self.open_for_writing() as (db, _):
-            db.attach(file, COPY, read_only=False)
-            with db.server.in_transaction(SNAPSHOT, "ROLLBACK"):
-                objects = db.copy_release(schema, having, read)
-            db.detach(COPY)
-        return objects
-
 
 def _require_short(names: Iterable[str]) -> None:
     """Raise ``UsageError`` for a name that the server would cut."""
@@ -401,15 +389,10 @@ def _send_column(one: Field) -> exp.Expr:
     """Return a column in a type of the server's."""
     kind = one.type.removesuffix("[]")
     stored = STORED.get(kind, kind) + one.type[len(kind) :]
-    value = column(one.name)
-    return (
-        value
-        if stored == one.type
-        else alias_as(exp.cast(value, exp.DataType.build(stored, dialect=DIALECT)), one.name)
-    )
+    return column(one.name) if stored == one.type else cast_as(column(one.name), Field(one.name, stored))
 
 
 def _fetch_column(one: Field) -> exp.Expr:
     """Return a column as it comes over: what Arrow has no type for, as text."""
-    kind = "TEXT[]" if one.is_list else "TEXT"
-    return alias_as(exp.cast(column(one.name), kind), one.name) if AS_TEXT.match(one.type) else column(one.name)
+    as_text = Field(one.name, "VARCHAR[]" if one.is_list else "VARCHAR")
+    return cast_as(column(one.name), as_text) if AS_TEXT.match(one.type) else column(one.name)

@@ -14,9 +14,8 @@ import re
 import shutil
 import tempfile
 import warnings
-from abc import ABC, abstractmethod
 from contextlib import contextmanager, nullcontext, suppress
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -37,7 +36,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sqlglot import exp
 
 from privsql import system
-from privsql.engine.database import ONE_MACHINE, Options, SilentReporter
+from privsql.engine.database import ONE_MACHINE, Options
 from privsql.engine.files import ROOM, Folder
 from privsql.engine.remote import (
     RemoteDialect,
@@ -79,26 +78,6 @@ TYPES: dict[type[spark.DataType], str] = {
     spark.TimestampType: "TIMESTAMP WITH TIME ZONE",
 }
 MISSING = (exp.DType.UUID, exp.DType.TIME, exp.DType.UTINYINT, exp.DType.USMALLINT, exp.DType.UINT, exp.DType.UBIGINT)
-
-
-def render_spark(tree: exp.Expr, place: Callable[[str], str], released: Collection[str] = ()) -> str:
-    """Return Spark's SQL of a filled tree; ``place``: gives the name of a temporary relation.
-
-    ``released``: tables of a release that are meant where no database is named.
-
-    Raises ``EngineError`` for what is outside the portable subset, and for types that Spark lacks.
-    """
-
-    def placed(table: exp.Table) -> str | None:
-        name = INSIDE + table.name if is_released(table, released) else temporary_name(table)
-        return None if name is None else place(name)
-
-    return ENGINE.render_sql(tree, placed)
-
-
-def is_released(table: exp.Table, released: Collection[str]) -> bool:
-    """Return True for a table of a release; ``released``: those that need no database's name."""
-    return table.catalog == RELEASE or (not table.db and table.name in released)
 
 
 def _translate_node(node: exp.Expr) -> exp.Expr:
@@ -367,7 +346,7 @@ class SparkRelations:
     def __init__(self, session: SparkSession, spill: Path | None, options: Options | None = None) -> None:
         self.session, self.number = session, next(_NUMBERS)
         self.spill, self._options = spill, options or Options()
-        self._report = self._options.report or SilentReporter()
+        self._report = self._options.report
         self._folders = itertools.count()
         self._made: dict[str, Path | None] = {}  # names, and the folders in which they lie
 
@@ -420,14 +399,8 @@ class SparkRelations:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    @contextmanager
-    def open_sibling(self) -> Iterator[SparkRelations]:
-        """Relations of their own in the same session."""
-        other = SparkRelations(self.session, self.spill, self._options)
-        try:
-            yield other
-        finally:
-            other.close()
+    def open_sibling(self) -> SparkRelations:
+        return SparkRelations(self.session, self.spill, self._options)
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
         with translate_spark_errors():
@@ -440,8 +413,13 @@ class SparkRelations:
     # Making ---
 
     def _session_name(self, name: str) -> str:
-        """Return the name under which a temporary relation stands in the session."""
+        """Return the name under which a relation stands in the session."""
         return f"privsql_{self.number}_{name}"
+
+    def _name_relation(self, one: exp.Table) -> str | None:
+        """Return the relation of privsql's own, temporary or of a release, that a table is; None for others."""
+        is_released = one.catalog == RELEASE or (not one.db and one.name in self.tables)
+        return f"{INSIDE}{one.name}" if is_released else temporary_name(one)
 
     def _refuse_database(self, name: str, into: str | None) -> None:
         if into is not None:
@@ -506,9 +484,8 @@ class SparkRelations:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
-        return self.session.sql(
-            render_spark(query, self._session_name, self.tables), args=dict(values) if values else None
-        )
+        sql = ENGINE.render_sql(query, lambda one: (name := self._name_relation(one)) and self._session_name(name))
+        return self.session.sql(sql, args=dict(values) if values else None)
 
 
 def _stream_folder(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatchReader:
@@ -527,18 +504,11 @@ def _stream_folder(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatch
 # A publisher's source in Spark, and the tables of a release as Spark writes them: folders of Parquet, in order.
 
 FETCHED = 5_000_000  # records in one message to the driver: at 200 bytes the 1 GB that Spark allows by default
+COPIED = "they are copied to this machine for this"
 UNSEEN = "its workers do not see the release's folder, so the rows pass this machine's memory"
 PLAIN = "UTF8_BINARY"  # the collation of bytes
 FIRST = "part-00000.parquet"
 WRITTEN = {"compression": "zstd"}
-
-
-class FrameSink(ABC):
-    """A place for the tables of a release, which workers write."""
-
-    @abstractmethod
-    def write_table(self, name: str, frame: DataFrame) -> DataFrame:
-        """Write rows in their order; return them as they were written."""
 
 
 class SparkWarehouse(SparkRelations):
@@ -548,8 +518,7 @@ class SparkWarehouse(SparkRelations):
         """Use a session; ``here``: a folder for files that are fetched, and stored where workers see it."""
         super().__init__(session, here if shares_files(session, here) else None, options)
         self._here = here
-        self._release: Path | None = None
-        self._stage: FrameSink | None = None
+        self._write: Callable[[str, DataFrame], DataFrame] | None = None  # of a table of the release
         self._shown: list[str] = []  # names that stand in the session itself
         self._files: dict[Path, set[tuple[str, int, int]]] = {}  # of the source, as they were when it was mounted
 
@@ -615,49 +584,37 @@ class SparkWarehouse(SparkRelations):
     # A release ---
 
     def set_release_folder(self, folder: Path) -> None:
-        self._release = folder
+        self._write = partial(self._write_folder, folder)
         if self.spill is None:
-            self._refuse_more(self._frame(all_rows(temp_table("source"))), FETCHED, UNSEEN)
+            refuse_more("the source", self._frame(all_rows(temp_table("source"))), FETCHED, UNSEEN)
 
     def set_release_stage(self, stage: Stage) -> None:
-        self._stage = cast("FrameSink", stage)
+        self._write = cast("Any", stage).write_table
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as a temporary table, or as a table of the release, rows in its order."""
-        if into != RELEASE or (self._release is None and self._stage is None):
+        if into != RELEASE or self._write is None:
             super().create_table(name, query, into=into, title=title)
             return
         if title:
             self._report.start_step(title)
-        if self._stage is not None:
-            with translate_spark_errors():
-                self._register_view(f"{INSIDE}{name}", self._stage.write_table(name, self._frame(query)), None)
-            return
-        target = cast("Path", self._release) / f"{name}.parquet"
         with translate_spark_errors():
-            frame = self._frame(query)
-            if self.spill is None:
-                frame = frame.localCheckpoint()
-            self._write_parts(frame, target)
-            if self.spill is not None:
-                frame = self._read_folder(target, frame)
-            self._register_view(f"{INSIDE}{name}", frame, None)
+            self._register_view(f"{INSIDE}{name}", self._write(name, self._frame(query)), None)
+
+    def _write_folder(self, folder: Path, name: str, frame: DataFrame) -> DataFrame:
+        """Write a table of the release as a folder of Parquet in ``folder``; return it as it lies there."""
+        target = folder / f"{name}.parquet"
+        if self.spill is None:
+            frame = frame.localCheckpoint()
+        self._write_parts(frame, target)
+        return frame if self.spill is None else self._read_folder(target, frame)
 
     def write_parquet_files(self, origin: Origin) -> list[Path]:
         folder, frame = self._here / "brought", self._open_origin(origin)
-        self._refuse_more(frame, ONE_MACHINE, "they are copied to this machine for this")
-        if self.spill is None:
-            self._refuse_more(frame, FETCHED, UNSEEN)
+        refuse_more("the source", frame, ONE_MACHINE if self.spill else FETCHED, COPIED if self.spill else UNSEEN)
         with translate_spark_errors():
             self._write_parts(frame, folder)
         return sorted(folder.iterdir())
-
-    def _refuse_more(self, frame: DataFrame, most: int, why: str) -> None:
-        """Raise ``EngineError`` for more than ``most`` records, before anything is made of them."""
-        with translate_spark_errors():
-            records = frame.count()
-        if records > most:
-            raise EngineError(f"the source has {records:,} records, and {why}, which works for up to {most:,}")
 
     def _write_parts(self, frame: DataFrame, folder: Path) -> None:
         """Write rows, in their order, as a folder of Parquet files of this machine's.
@@ -673,6 +630,14 @@ class SparkWarehouse(SparkRelations):
         folder.mkdir()
         rows = frame.toArrow().replace_schema_metadata(None)
         pq.write_table(rows, folder / FIRST, store_schema=False, **WRITTEN)
+
+
+def refuse_more(what: str, frame: DataFrame, most: int, why: str = COPIED) -> None:
+    """Raise ``EngineError`` for more than ``most`` rows, before anything is made of them."""
+    with translate_spark_errors():
+        rows = frame.count()
+    if rows > most:
+        raise EngineError(f"{what} has {rows:,} rows, and {why}, which works for up to {most:,}")
 
 
 def list_files(path: Path) -> set[tuple[str, int, int]]:

@@ -12,9 +12,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sqlglot import exp
 
 from privsql.engine.database import ONE_MACHINE, Options
-from privsql.engine.duck.container import COPY, STAGE, CopiedSchemas, Objects, RemoteSchemas
+from privsql.engine.duck.container import STAGE, CopiedSchemas, Objects, RemoteSchemas
 from privsql.engine.files import temporary_folder
-from privsql.engine.remote import BATCH, temporary_name, write_view
+from privsql.engine.remote import BATCH, write_view
 from privsql.engine.spark import (
     ENGINE,
     FETCHED,
@@ -22,11 +22,10 @@ from privsql.engine.spark import (
     RELEASE,
     SPARK,
     WRITTEN,
-    FrameSink,
     SparkRelations,
     as_spark_types,
     file_address,
-    is_released,
+    refuse_more,
     require_trusted_session,
     shares_files,
     start_session,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from privsql.engine.database import ReadContents, ViewDefinition
+    from privsql.engine.database import ViewDefinition
 
 # Release --------------------------------------------------------------------------------------------------------------
 # The tables of a release, read by Spark: for questions and checks about more than one machine can hold.
@@ -84,10 +83,7 @@ class SparkRelease(SparkRelations):
         """Return True for a query for rows of one table, as they are stored."""
         read = list(query.find_all(exp.Table))
         plain = isinstance(query, exp.Select) and not any(map(query.args.get, ("group", "distinct", "joins")))
-        return plain and len(read) == 1 and self._name_inside(read[0]) in self._placed
-
-    def _name_inside(self, one: exp.Table) -> str | None:
-        return f"{INSIDE}{one.name}" if is_released(one, self.tables) else temporary_name(one)
+        return plain and len(read) == 1 and self._name_relation(read[0]) in self._placed
 
     def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
         ordered = query.copy()
@@ -220,21 +216,22 @@ class SparkSchemas(RemoteSchemas):
 
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
         first = not super().list_objects(into, schema)  # the manifest, by which the rest is read
-        self._copy_rows(schema, name, columns, table(name, into, schema), filled=self._rows or first)
+        self._copy_rows(schema, name, columns, (into, schema), filled=self._rows or first)
 
-    def _copy_rows(self, schema: str, name: str, columns: Sequence[Field], to: exp.Table, *, filled: bool) -> None:
-        frame, rows = self.read_table(schema, name), all_rows(table(name, RELEASE))
+    def _copy_rows(
+        self, schema: str, name: str, columns: Sequence[Field], place: tuple[str, str], *, filled: bool
+    ) -> None:
+        frame = self.read_table(schema, name)
         with (
             temporary_folder(masked=False) as folder,
             SparkRelease(self.session, {name: frame}, folder if shares_files(self.session, folder) else None) as there,
         ):
-            if not filled:
-                self.store_rows(there.arrow(rows.limit(0)).to_reader(), columns, to)
-                return
-            _refuse_large(name, frame, FETCHED if there.spill is None else ONE_MACHINE)
-            named = exp.select(*(column(one.name) for one in columns)).from_(table(name, RELEASE))
-            with there.stream_batches(named.order_by(*map(column, PLACES)), BATCH) as batches:
-                self.store_rows(batches, columns, to)
+            rows = exp.select(*(column(one.name) for one in columns)).from_(table(name, RELEASE))
+            if filled:
+                refuse_more(name, frame, FETCHED if there.spill is None else ONE_MACHINE)
+            query = rows.order_by(*map(column, PLACES)) if filled else rows.limit(0)
+            with there.stream_batches(query, BATCH) as batches:
+                self.store_rows(name, batches, columns, into=place[0], schema=place[1])
 
     @contextmanager
     def replace_tables(
@@ -256,7 +253,7 @@ class SparkSchemas(RemoteSchemas):
                     frame = self.session.createDataFrame(data, schema=from_arrow_schema(data.schema)).coalesce(1)
                 stage.write_table(name, frame)
                 columns = self.list_fields(table(name, database))
-                self._copy_rows(stage.schema, name, columns, table(name, STAGE, place[1]), filled=True)
+                self._copy_rows(stage.schema, name, columns, place, filled=True)
             yield
             stage.commit(views, former)
 
@@ -326,10 +323,11 @@ class SparkFolders(SparkSchemas):
         return f"{parent}/.{name}.{DRAFT.strip('_')}"
 
     def make_schema(self, schema: str, comment: str | None = None) -> None:
+        if comment is not None:
+            self._write_text(schema, OWNER, comment)  # which makes the folder, too
+            return
         with translate_spark_errors():
             self._system.mkdirs(self._path(schema))
-        if comment is not None:
-            self._write_text(schema, OWNER, comment)
 
     def read_comment(self, schema: str) -> str:
         with translate_spark_errors():
@@ -375,7 +373,7 @@ class SparkFolders(SparkSchemas):
             self._system.delete(self._path(place), True)  # noqa: FBT003 (Java has no keywords)
 
 
-class SparkStage(SparkRelease, FrameSink):
+class SparkStage(SparkRelease):
     """A schema in which a release is staged, with its tables as those of database ``release``."""
 
     def __init__(self, schemas: SparkSchemas, target: str, last: str, owner: Path) -> None:
@@ -501,8 +499,7 @@ class SparkCatalog(CopiedSchemas):
     @contextmanager
     def open_tables(self, schema: str) -> Iterator[tuple[SparkRelease, list[str]]]:
         with self.open_for_writing() as (db, _):
-            if db.find_schema(STAGE, schema) is None:
-                raise UsageError(f"there is no schema {schema!r}")
+            db.require_schema(STAGE, schema)
             stored = [name for kind, name, _ in db.describe_schema(schema) if kind == "table"]
             frames = {name: db.read_table(schema, name) for name in stored}
         with SparkRelease(self._session, frames) as there:
@@ -522,27 +519,10 @@ class SparkCatalog(CopiedSchemas):
             counts = [exp.select("count(*)").from_(table(name, RELEASE)) for name in names]
             return any(there.rows(one)[0][0] > FETCHED for one in counts)
 
-    def _copy_tables(self, schema: str, having: str, read: ReadContents, file: Path) -> Objects:
-        with self.open_for_writing() as (db, _):
-            db.attach(file, COPY, read_only=False)
-            objects = db.copy_release(schema, having, read)
-            db.detach(COPY)
-        return objects
-
 
 def find_catalog(session: object, folder: str | None = None) -> SparkCatalog:
     """Return the catalog of a session, or a folder by its address; ``UsageError`` for one that can't be trusted."""
     return SparkCatalog(None if session is None else require_trusted_session(session), folder)
-
-
-def _refuse_large(name: str, frame: DataFrame, most: int) -> None:
-    """Raise ``EngineError`` for a table of more rows than one machine takes, before they are copied to it."""
-    with translate_spark_errors():
-        rows = frame.count()
-    if rows > most:
-        raise EngineError(
-            f"{name} has {rows:,} rows, and they are copied to this machine for this, which works for up to {most:,}"
-        )
 
 
 def _write_text(text: str) -> str:

@@ -558,11 +558,11 @@ class Roles:
 
     def qi_typed(self, table: str | None = None) -> list[exp.Expr]:
         """Return CAST(q0 AS UUID) AS "id", .."""
-        return [_cast_column(column(k, table), f) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
+        return [cast_as(column(k, table), f) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
     def sa_typed(self, table: str | None = None) -> list[exp.Expr]:
         """Return CAST(s0 AS DATE) AS "since", .."""
-        return [_cast_column(column(k, table), f) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
+        return [cast_as(column(k, table), f) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
     def qi_in(self, table: str | None = None) -> list[exp.Expr]:
         """Return quasi-identifiers under internal names: "age" AS q0, .."""
@@ -573,7 +573,8 @@ class Roles:
         return [alias_as(column(f.name, table), k) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
 
-def _cast_column(value: exp.Expr, field: Field) -> exp.Expr:
+def cast_as(value: exp.Expr, field: Field) -> exp.Expr:
+    """Return ``CAST(value AS type) AS "name"``."""
     return alias_as(exp.cast(value, exp.DataType.build(field.type, dialect=DIALECT)), field.name)
 
 

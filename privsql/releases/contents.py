@@ -467,10 +467,7 @@ def _locate_tables(db: Container, stored: StoredRelease, database: str) -> tuple
     if stored.target.schema is None:
         return database, MAIN
     holder = db.attached_name(stored.place) or database
-    schema = db.find_schema(holder, stored.target.schema)
-    if schema is None:
-        raise UsageError(f"there is no schema {stored.target.schema!r}")
-    return holder, schema
+    return holder, db.require_schema(holder, stored.target.schema)
 
 
 def _run_contents_checks(release: AttachedRelease, wrong: Callable[[], list[str]]) -> list[CheckResult]:

@@ -24,7 +24,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from privsql.calls import at_home
 from privsql.engine import files
-from privsql.engine.database import FRAME, HERE, SERVERS, SPARK, TRAITS, EngineTraits, OpenDatabase, Origin, Scan
+from privsql.engine.database import FRAME, HERE, SERVERS, SPARK, TRAITS, EngineTraits, Origin, ReleaseDatabase, Scan
 from privsql.engine.files import fold_name, temporary_folder
 from privsql.errors import UsageError
 from privsql.source.targets import DATABASES
@@ -434,14 +434,14 @@ class SpecPart(BaseModel):
     """A section of a specification."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    _opened: OpenDatabase | None = PrivateAttr(default=None)
+    _opened: ReleaseDatabase | None = PrivateAttr(default=None)
 
     @property
-    def opened(self) -> OpenDatabase | None:
+    def opened(self) -> ReleaseDatabase | None:
         """Return its database, if a caller has it open in this process."""
         return self._opened
 
-    def with_open_database(self, opened: OpenDatabase | None) -> Self:
+    def with_open_database(self, opened: ReleaseDatabase | None) -> Self:
         """Return the section with its database, which a caller has open."""
         copy = self.model_copy()
         copy._opened = opened  # noqa: SLF001 (of its own class)

@@ -18,7 +18,7 @@ from privsql.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from privsql.engine.database import CountingDatabase, OpenDatabase, ReleaseDatabase, Sink
+    from privsql.engine.database import CountingDatabase, ReleaseDatabase, Sink
 
 # Targets --------------------------------------------------------------------------------------------------------------
 # A file, a folder, or a schema of a database that holds other things as well.
@@ -205,14 +205,14 @@ def _find_in_connection(release: PathLike, connection: object) -> Target:
     return target_in(opened, target.schema or os.fspath(release))
 
 
-def open_database(connection: object, file: Path | None = None) -> OpenDatabase | None:
+def open_database(connection: object, file: Path | None = None) -> ReleaseDatabase | None:
     """Return the current database of a connection, or a file that it has open; None if it does not have that one."""
     from privsql.engine.open import find_open_database  # noqa: PLC0415 (who reads a specification does not wait)
 
     return find_open_database(connection, file)
 
 
-def target_in(opened: OpenDatabase, schema: str) -> Target:
+def target_in(opened: ReleaseDatabase, schema: str) -> Target:
     """Return the schema of a database that a caller has open."""
     return Target(opened.file or Path(opened.label), schema, opened)
 

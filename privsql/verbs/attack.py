@@ -24,7 +24,7 @@ from privsql.attacks import suite
 from privsql.attacks.scene import ReleaseView
 from privsql.attacks.suite import LEARNING, ReleaseSeries
 from privsql.calls import as_exact_number, as_optional_path, as_whole_number
-from privsql.engine.database import SilentReporter, options_from, report_steps
+from privsql.engine.database import options_from, report_steps
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, render_sql, table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
@@ -376,7 +376,7 @@ def summarize(
     """
     target = as_target(release, how.get("connection"))
     with options_from(how, summarize) as options:
-        report = options.report or SilentReporter()
+        report = options.report
         with Release(target) as opened, explain_failures(target):
             expected = estimate_accuracy(opened, report)
         with open_release(target) as (db, attached), explain_failures(target):

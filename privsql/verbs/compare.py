@@ -22,7 +22,7 @@ from privsql.calls import (
     as_whole_number,
     refuse_unknown_keywords,
 )
-from privsql.engine.database import RUNNING, Options, PartReporter, RunKeywords, SilentReporter, options_from
+from privsql.engine.database import RUNNING, SILENT, Options, PartReporter, RunKeywords, options_from
 from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_engine, open_scratch
 from privsql.errors import InfeasibleError, UsageError
@@ -169,7 +169,7 @@ def measure_answers(
     """Return the answers of a release beside those of its source; ``choice``: which record of each person it takes."""
     with (
         temporary_folder() as folder,
-        open_engine(folder, replace(options, report=None)) as db,
+        open_engine(folder, replace(options, report=SILENT)) as db,
         Release(target) as release,
     ):
         source, name = prepare_records(db, spec, choice=choice), release.manifest.name
@@ -184,7 +184,7 @@ def measure_answers(
         def answer(sql: str, estimator: str) -> Answer:
             return release.query(sql, confidence=confidence, estimator=estimator)
 
-        report = options.report or SilentReporter()
+        report = options.report
         measuring = EvaluationContext(
             db, source, name, release.answers, workload, confidence, answer, truth, db.run_select, report
         )
@@ -472,7 +472,7 @@ def _run_trials(
             yield RefusedCombination(one.name, one.refused, UsageError.exit_code, one.values)
             continue
         name = one.name if len(wanted) == 1 else f"{number}/{len(wanted)} {one.name}"
-        reported = options if options.report is None else replace(options, report=PartReporter(options.report, name))
+        reported = replace(options, report=PartReporter(options.report, name))
         key, refused = system_key() if trial.seed is None else seed_key(trial.seed), None
         choice = trial.choose_records(one.spec, key)
         with temporary_folder() as folder:

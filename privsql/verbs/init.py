@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from privsql.answers.answer import BEST
 from privsql.calls import as_exact_number, as_optional_path, as_path, as_whole_number
-from privsql.engine.database import HERE, TRAITS, SilentReporter, options_from
+from privsql.engine.database import HERE, TRAITS, options_from
 from privsql.engine.files import fold_name, is_files, temporary_folder, url_scheme
 from privsql.engine.open import list_tables, open_engine, open_scratch
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier, temp_table
@@ -137,7 +137,7 @@ def _propose_spec(
 
     def choose(db: Warehouse) -> ChosenRoles:
         try:
-            return choose_roles(db, temp_table("source"), *wanted, options.report or SilentReporter())
+            return choose_roles(db, temp_table("source"), *wanted, options.report)
         except UsageError as error:
             raise UsageError(f"{called}: {error}") from error
 

@@ -12,7 +12,7 @@ from privsql import keyed_random, markup
 from privsql.attacks import adversaries
 from privsql.calls import as_optional_path, as_path, as_whole_number, refuse_unknown_keywords
 from privsql.engine import sqlfiles
-from privsql.engine.database import RUNNING, SilentReporter, options_from
+from privsql.engine.database import RUNNING, options_from
 from privsql.engine.files import fold_name, temporary_folder
 from privsql.engine.open import is_database, log_of, open_engine
 from privsql.engine.sqlfiles import table, temp_table
@@ -679,7 +679,7 @@ def _make_model(arrays: ReleaseArrays, digest: str, options: Options) -> BucketM
     """Fit the model; ``InfeasibleError`` where that does not converge."""
     from privsql.answers.bucket_model import estimate_cost, fit_bucket_model  # noqa: PLC0415 (scipy)
 
-    report = options.report or SilentReporter()
+    report = options.report
     seconds, _ = estimate_cost(arrays)
     report.start_step(f"Fitting the model, about {seconds:,.0f} s")
     model = fit_bucket_model(arrays, digest, lambda done: report.update(100 * done))

@@ -13,7 +13,7 @@ from sqlglot import exp
 from privsql.answers.accuracy import Workload
 from privsql.answers.answer import BASELINE
 from privsql.calls import as_optional_path, as_paths, as_whole_number
-from privsql.engine.database import RunKeywords, SilentReporter, options_from
+from privsql.engine.database import RunKeywords, options_from
 from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, table
 from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.mechanisms.contract import ItemSetShape, TableShape
@@ -162,7 +162,7 @@ def report(
         checks, notes = tuple(verified.checks), tuple(verified.notes)
         outcome = Report(verified.manifest, checks, notes, _file_digests(target), source is not None, learnt)
         if page is not None:
-            (options.report or SilentReporter()).start_step("Drawing the page")
+            options.report.start_step("Drawing the page")
             write_page(outcome, page)
     return outcome
 
@@ -171,7 +171,7 @@ def _gather_facts(
     target: Target, source: SpecLike | None, key_file: PathLike | None, verified: Verified, options: Options
 ) -> VerifiedFacts:
     """Return what is known of a release whose checks hold."""
-    manifest, reported = verified.manifest, options.report or SilentReporter()
+    manifest, reported = verified.manifest, options.report
     with Release(target) as opened, explain_failures(target):
         mechanism, parts = opened.mechanism, tuple(opened.structure())
         expected = estimate_accuracy(opened, reported)

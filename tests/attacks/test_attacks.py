@@ -23,7 +23,7 @@ import privsql
 from privsql.attacks import adversaries, suite
 from privsql.attacks.scene import OUTSIDE, PROMISED, Block, Finding, ReleaseView, Tally, Truth
 from privsql.dp_random import laplace
-from privsql.engine.database import SilentReporter
+from privsql.engine.database import Reporter
 from privsql.errors import GuaranteeError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import attacks
@@ -441,7 +441,7 @@ def test_a_value_just_above_its_bound_is_found(plain: Path, tmp_path: Path) -> N
     assert broken(found) == {"homogeneity", "linkage"}
 
 
-class Watcher(SilentReporter):
+class Watcher(Reporter):
     """Writes down what a progress bar would show."""
 
     def __init__(self) -> None:

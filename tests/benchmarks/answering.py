@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 import privsql
 from privsql.answers.accuracy import EvaluationContext, Workload
-from privsql.engine.database import Options, SilentReporter
+from privsql.engine.database import Options, Reporter
 from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_engine
 from privsql.mechanisms.contingency import domains as of_tables
@@ -109,7 +109,7 @@ class Beside:
             answer,
             truth,
             self.db.run_select,
-            SilentReporter(),
+            Reporter(),
         )
         of = of_sets if self.source.roles.hold_sets else of_tables
         return dict(of.evaluate_answers(EvaluationContext(*shape)).as_json()["reconstructed"])

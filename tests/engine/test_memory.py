@@ -11,6 +11,7 @@ from sqlglot import exp
 from privsql.engine.duck.connection import ResultCache
 from privsql.engine.open import open_locked
 from privsql.engine.sqlfiles import DIALECT, fill, temp_table
+from support import statements
 from support.commands import warehouse
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ def tree(sql: str) -> exp.Query:
     return found
 
 
-def test_what_reads_the_file_alone_is_asked_once(tmp_path: Path) -> None:
+def test_what_reads_the_file_alone_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As rows, as a table, and what its columns are; whoever changes what he was given changes nothing."""
     path = warehouse(tmp_path / "some.duckdb", "CREATE TABLE t AS SELECT i FROM range(10) r(i)")
+    seen = statements.noted(monkeypatch)
     with open_locked({"home": path}, home="home") as db:
         for _ in range(3):
             rows = db.rows(tree(NUMBERS))
@@ -39,11 +41,10 @@ def test_what_reads_the_file_alone_is_asked_once(tmp_path: Path) -> None:
             assert db.arrow(tree(NUMBERS))["i"].to_pylist() == [0, 1, 2]
             (field,) = db.list_fields(tree(NUMBERS))
             assert (field.name, field.type) == ("i", "BIGINT")
-        asked = [sql for sql in db.connection.trace if '"home"' in sql and "ATTACH" not in sql]  # type: ignore[attr-defined]
-    assert len(asked) == 3
+    assert len([sql for sql in seen if '"home"' in sql and "ATTACH" not in sql]) == 3
 
 
-def test_what_can_change_is_asked_again(tmp_path: Path) -> None:
+def test_what_can_change_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Temporary relations, beside the file too, another database, settings, and one statement with several values."""
     path = warehouse(tmp_path / "some.duckdb", "CREATE TABLE t AS SELECT i FROM range(10) r(i)")
     with open_locked({"home": path, "other": None}, home="home") as db:
@@ -58,9 +59,9 @@ def test_what_can_change_is_asked_again(tmp_path: Path) -> None:
             assert db.list_fields(tree("SELECT * FROM other.main.made"))
             db.connection.run("DROP TABLE other.main.made")  # type: ignore[attr-defined]
             assert db.rows(tree("SELECT count(*) FROM t WHERE i < $most"), {"most": number}) == [(number,)]
-        before = len(db.connection.trace)  # type: ignore[attr-defined]
+        seen = statements.noted(monkeypatch)
         assert db.rows(fill("duckdb/memory", {})) == db.rows(fill("duckdb/memory", {}))
-        assert len(db.connection.trace) == before + 2  # type: ignore[attr-defined]
+        assert len(seen) == 2
 
 
 def test_a_database_in_memory_can_change() -> None:
@@ -96,15 +97,3 @@ def test_the_oldest_results_are_forgotten() -> None:
     assert asked.count("a") == 1
     ask("b", 5)
     assert asked.count("b") == 2
-
-
-def test_statements_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that is asked for days holds the last ones alone."""
-    monkeypatch.setattr("privsql.engine.duck.connection.TRACED", 5)
-    path = warehouse(tmp_path / "some.duckdb", "CREATE TABLE t AS SELECT i FROM range(10) r(i)")
-    with open_locked({"home": path}, home="home") as db:
-        for number in range(20):
-            assert db.rows(tree(f"SELECT i FROM t WHERE i = {number % 10}"))
-        db.connection.run("SELECT 'last'")  # type: ignore[attr-defined]
-        assert len(db.connection.trace) == 5  # type: ignore[attr-defined]
-        assert "last" in db.connection.trace[-1]  # type: ignore[attr-defined]

@@ -168,6 +168,19 @@ def test_what_goes_wrong_is_one_line(db: SparkRelations, sql: str, error: type[P
     assert "SQLSTATE" not in engines.one_line(db, sql, error, said)
 
 
+def test_an_error_of_python_in_a_worker_is_named() -> None:
+    """And not only that there was one."""
+    if reason := engines.without_spark():
+        pytest.skip(reason)
+    from pyspark.errors import PySparkException
+
+    from privsql.engine.spark import translate_spark_errors
+
+    text = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\nKeyError: 'a'"
+    with pytest.raises(EngineError, match="from the Python worker: KeyError: 'a'"), translate_spark_errors():
+        raise PySparkException(text)
+
+
 def test_a_product_that_overflows_is_an_error_and_not_null(db: SparkRelations) -> None:
     """It would be no row of a check."""
     large = pa.table({"a": pa.array([Decimal(10) ** 37], pa.decimal128(38))})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -162,64 +163,91 @@ def test_a_release_that_duckdb_has_made(ward: Path, session: SparkSession, schem
         privsql.query("nowhere", question, connection=session)
 
 
-def count_statements(patch: pytest.MonkeyPatch, fail_at: int, *, for_good: bool) -> list[str]:
-    """The statements and writes of catalogs from now on. Numbers 2k - 1 and 2k: the k-th fails before or after it.
+STEPS = {
+    "SparkSchemas": ("run_statement", "write_frame"),
+    "SparkFolders": ("write_frame", "make_schema", "_rename", "_remove", "_write_text"),
+}  # what changes a catalog, or folders
+
+
+def count_steps(patch: pytest.MonkeyPatch, fail_at: int, *, for_good: bool) -> list[str]:
+    """The steps of catalogs and folders from now on. Numbers 2k - 1 and 2k: the k-th fails before or after it.
 
     ``for_good``: all that follow fail, too, as if the process were gone.
     """
-    from privsql.engine.spark_release import SparkSchemas
+    from privsql.engine import spark_release
 
     seen: list[str] = []
-    for name in ("run_statement", "write_frame"):
-        real = getattr(SparkSchemas, name)
+    for owner, names in STEPS.items():
+        for name in names:
+            real = vars(getattr(spark_release, owner))[name]
 
-        def counted(self: SparkSchemas, *arguments: Any, real: Any = real) -> Any:
-            seen.append(" ".join(map(str, arguments[:2])))
-            at = 2 * len(seen)
-            if at - 1 == fail_at or (for_good and at - 1 > fail_at):
-                raise EngineError("no more")
-            done = real(self, *arguments)
-            if at == fail_at:
-                raise EngineError("no more")
-            return done
+            def counted(self: Any, *arguments: Any, real: Any = real, **how: Any) -> Any:
+                seen.append(" ".join(map(str, arguments[:2])))
+                at = 2 * len(seen)
+                if at - 1 == fail_at or (for_good and at - 1 > fail_at):
+                    raise EngineError("no more")
+                done = real(self, *arguments, **how)
+                if at == fail_at:
+                    raise EngineError("no more")
+                return done
 
-        patch.setattr(SparkSchemas, name, counted)
+            patch.setattr(getattr(spark_release, owner), name, counted)
     return seen
 
 
 class Trials:
-    """Commits of two small tables, which stand for those of a release, and a view."""
+    """Commits of two small tables, which stand for those of a release, and a view: into a schema, or ``folder``."""
 
-    holding = (("table", "qit"), ("table", MANIFEST), ("view", "both"))
-
-    def __init__(self, session: SparkSession, schema: str) -> None:
+    def __init__(self, session: SparkSession, schema: str, folder: Path | None = None) -> None:
         from privsql.engine.spark_release import SparkCatalog
 
-        self.session, self.schema, self.catalog = session, schema, SparkCatalog(session)
+        self.session, self.folder = session, folder
+        self.schema = schema if folder is None else folder.as_uri()
+        self.catalog = SparkCatalog(session, None if folder is None else self.schema)
+        view = (("view", "both"),) if folder is None else ()
+        self.holding = (("table", "qit"), ("table", MANIFEST), *view)
+
+    def list_all(self) -> list[str]:
+        """The tables and views that lie there; a file that is none of them under its own name."""
+        if self.folder is None:
+            return list_all(self.session, self.schema)
+        return sorted(path.name.removesuffix(".parquet") for path in self.folder.glob("*"))
+
+    def read(self, name: str) -> Any:
+        """The one value of a table or view."""
+        there = self.session.read.parquet(f"{self.schema}/{name}.parquet") if self.folder is not None else None
+        return (there or self.session.table(f"`{self.schema}`.{name}")).collect()[0][0]
+
+    def clear(self) -> None:
+        """Remove all that lies there."""
+        if self.folder is None:
+            self.session.sql(f"DROP SCHEMA IF EXISTS `{self.schema}` CASCADE")
+        elif self.folder.exists():
+            shutil.rmtree(self.folder)
 
     def commit(self, number: int) -> None:
         """Let tables that hold a number become the release; its owner's folder is gone at once."""
-        view = ViewDefinition("both", engines.tree("SELECT a FROM qit"), "a view")
-        former = self.holding if list_all(self.session, self.schema) else ()
+        views = [ViewDefinition(name, engines.tree("SELECT a FROM qit"), "a view") for _, name in self.holding[2:]]
+        former = self.holding if self.list_all() else ()
         with self.catalog.open_stage(self.schema, MANIFEST, ROOT / "no such folder") as stage:
             for name in ("qit", MANIFEST):
                 stage.write_table(name, self.session.sql(f"SELECT {number} AS a"))  # type: ignore[attr-defined]
-            stage.commit([view], former)
+            stage.commit(views, former)
 
     def list_state(self, number: int) -> str:
         """What opens as a release, all of which is of one commit; where nothing does, nothing is left."""
-        listed = list_all(self.session, self.schema)
+        listed = self.list_all()
         if MANIFEST not in listed:
             assert listed == []
             return "none"
-        values = {self.session.table(f"`{self.schema}`.{name}").collect()[0][0] for _, name in self.holding}
+        values = {self.read(name) for _, name in self.holding}
         assert (listed, len(values)) == (sorted(name for _, name in self.holding), 1)
         return "new" if values == {number} else "old"
 
     def fail_at(self, number: int, *, killed: bool) -> tuple[str, bool]:
-        """Return the state after a commit in which statement ``number`` fails, and whether there was one."""
+        """Return the state after a commit in which step ``number`` fails, and whether there was one."""
         with pytest.MonkeyPatch.context() as patch:
-            seen = count_statements(patch, number, for_good=killed)
+            seen = count_steps(patch, number, for_good=killed)
             with suppress(EngineError):
                 self.commit(number)
         if killed:
@@ -228,18 +256,21 @@ class Trials:
 
 
 @REPEATED
+@pytest.mark.parametrize("at_address", [False, True])
 @pytest.mark.parametrize(("replaced", "killed"), [(False, False), (True, True)])
-def test_a_failure_at_any_statement(session: SparkSession, schema: str, *, replaced: bool, killed: bool) -> None:
-    """By enumeration of all statements of a stage and its commit: what opens is the last release, the new one or none.
+def test_a_failure_at_any_step(
+    session: SparkSession, schema: str, tmp_path: Path, *, at_address: bool, replaced: bool, killed: bool
+) -> None:
+    """By enumeration of all steps of a stage and its commit: what opens is the last release, the new one or none.
 
     Of one that is killed the next publication removes what is left.
     """
-    trials, ended = Trials(session, schema), []
+    trials, ended = Trials(session, schema, tmp_path / "r" if at_address else None), []
     for number in itertools.count(1):
-        if replaced and not list_all(session, schema):
+        if replaced and not trials.list_all():
             trials.commit(0)
         if not replaced:
-            session.sql(f"DROP SCHEMA IF EXISTS `{schema}` CASCADE")
+            trials.clear()
         state, failed = trials.fail_at(number, killed=killed)
         if not failed:
             break
@@ -248,6 +279,7 @@ def test_a_failure_at_any_statement(session: SparkSession, schema: str, *, repla
     assert state == "new"
     assert {"none", "new"} <= set(ended)
     assert ("old" in ended) == replaced
+    assert [path.name for path in tmp_path.iterdir()] == (["r"] if at_address else [])
 
 
 PROGRAM = """

@@ -252,6 +252,11 @@ def test_a_stream_whose_maker_fails_is_a_line() -> None:
 
     with pytest.raises(UsageError, match=r"upstream broke\.?$"):
         as_frame(pa.RecordBatchReader.from_batches(arrow().schema, batches()))
+    unbound = type(
+        "Unbound", (Expression,), {"to_pyarrow_batches": lambda _: {}["backend"]}
+    )  # errors of a library's own
+    with pytest.raises(UsageError, match="Unbound can't be read as a table: 'backend'"):
+        as_frame(unbound(1, 1))
 
 
 def test_types_of_arrow_that_the_engine_lacks_are_read() -> None:

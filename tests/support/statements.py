@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from privsql.engine.duck.connection import Connection
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -52,6 +53,20 @@ def counted(patch: pytest.MonkeyPatch, before: Callable[[int], object]) -> None:
     """From now on ``before`` is called with the number of each statement, 1, 2, .."""
     numbers = itertools.count(1)
     patch.setattr(duckdb, "connect", watched(lambda _: before(next(numbers))))
+
+
+def noted(patch: pytest.MonkeyPatch) -> list[str]:
+    """The statements of all sessions from now on, as they are run."""
+    seen: list[str] = []
+    for name in ("_execute", "arrow", "stream_batches"):
+        real = getattr(Connection, name)
+
+        def note(self: Connection, sql: str, *rest: Any, real: Any = real) -> Any:
+            seen.append(sql)
+            return real(self, sql, *rest)
+
+        patch.setattr(Connection, name, note)
+    return seen
 
 
 def command(kind: str, what: object, more: object, *arguments: object) -> dict[str, Any]:

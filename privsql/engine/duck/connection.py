@@ -1,4 +1,4 @@
-"""Run statements in one session of DuckDB, traced, with progress, deadlines and privsql's own errors."""
+"""Run statements in one session of DuckDB, with progress, deadlines and privsql's own errors."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import re
 import signal
 import threading
 import time
-from collections import OrderedDict, deque
-from contextlib import contextmanager, suppress
+from collections import OrderedDict
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import duckdb
 
-from privsql.engine.database import SilentReporter
+from privsql.engine.database import SILENT, Reporter
 from privsql.engine.files import PACKED, redact_secrets
 from privsql.errors import EngineError, LateError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sized
-    from contextlib import AbstractContextManager
     from types import FrameType
 
     import pyarrow as pa
@@ -27,62 +26,6 @@ if TYPE_CHECKING:
     from privsql.engine.database import Reporter
 
     Result = TypeVar("Result", bound=Sized)
-
-# Deadline -------------------------------------------------------------------------------------------------------------
-# Statements that end when their time is over, or when nobody waits for them any more.
-
-POLL = 0.1  # seconds between two looks, and two interruptions
-
-
-class Deadlines:
-    """The deadlines of one connection, which may lie inside each other.
-
-    The engine forgets an interruption that comes between two statements. So one that is late is interrupted again and
-    again, and ``raise_if_late`` stands before every statement.
-    """
-
-    def __init__(self, duck: duckdb.DuckDBPyConnection) -> None:
-        self._duck = duck
-        self._late: list[threading.Event] = []
-
-    def raise_if_late(self) -> None:
-        """``KeyboardInterrupt``, as from a statement that is interrupted, once it is too late."""
-        if any(late.is_set() for late in self._late):
-            raise KeyboardInterrupt
-
-    @contextmanager
-    def limit_time(self, seconds: float, stop: threading.Event | None = None) -> Iterator[None]:
-        """``LateError`` for statements that take longer, together, or once ``stop`` is set."""
-        late, ended = threading.Event(), threading.Event()
-        end = time.monotonic() + seconds
-
-        def is_over() -> bool:
-            return time.monotonic() >= end or (stop is not None and stop.is_set())
-
-        def watch() -> None:
-            while not ended.wait(POLL if late.is_set() else max(0.0, min(POLL, end - time.monotonic()))):
-                if is_over():
-                    late.set()
-                    self._duck.interrupt()
-
-        if is_over():
-            late.set()  # nothing is begun
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        self._late.append(late)
-        watcher.start()
-        try:
-            yield
-        except KeyboardInterrupt as error:
-            if not late.is_set():
-                raise
-            was_stopped = stop is not None and stop.is_set()
-            raise LateError("was stopped" if was_stopped else f"takes longer than {seconds:g} s") from error
-        finally:
-            ended.set()
-            watcher.join()
-            self._late.remove(late)
-
 
 # Memory ---------------------------------------------------------------------------------------------------------------
 # What a session was told before, so that it need not be asked again: a few results, the oldest ones forgotten.
@@ -199,7 +142,10 @@ def _has_zeros(path: Path) -> bool:
 
 
 # Connection -----------------------------------------------------------------------------------------------------------
-# One session of DuckDB: statements run one after the other, traced, with progress and with privsql's own errors.
+# One session of DuckDB: statements run one after the other, with progress, deadlines and with privsql's own errors.
+#
+# The engine forgets an interruption that comes between two statements. So one that is late is interrupted again and
+# again, and ``_raise_if_late`` stands before every statement.
 
 MISTAKES = (
     duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException, duckdb.CatalogException,
@@ -208,38 +154,35 @@ MISTAKES = (
 STOPS = [
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM") if name in signal.Signals.__members__
 ]
-TRACED = 1_000  # statements: a release that is asked for days must not grow by them
+POLL = 0.1  # seconds between two looks at what runs, and two interruptions
 Settings = dict[str, str | bool | int | float | list[str]]
 HARDENED: Settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 VERSION = duckdb.__version__
 
 
 class Connection:
-    """A connection of its own to an instance of its own, in memory. ``trace`` holds the last statements that ran."""
+    """A connection of its own to an instance of its own, in memory."""
 
     def __init__(
         self,
         settings: Settings | None = None,
-        report: Reporter | None = None,
+        report: Reporter = SILENT,
         *,
         ducks: tuple[duckdb.DuckDBPyConnection, ...] = (),
     ) -> None:
         """``ducks``: DuckDB's own connection, if there is one already, and others that are interrupted with it."""
-        self._report = report or SilentReporter()
-        self.trace: deque[str] = deque(maxlen=TRACED)
+        self._report = report
         with translate_duck_errors():
             self._ducks = ducks or (duckdb.connect(config=HARDENED | (settings or {})),)
         self._duck = self._ducks[0]
-        self._deadlines = Deadlines(self._duck)
+        self._limits: list[Callable[[], bool]] = []  # whether it is too late, of limits that may lie inside each other
         # Text of a timestamp must not depend on where it is written.
         self.run("SET TimeZone = 'UTC'")
 
     def open_sibling(self) -> Connection:
         """A further one to the same instance; what interrupts it interrupts this one as well."""
         with translate_duck_errors():
-            other = Connection(report=self._report, ducks=(self._duck.cursor(), *self._ducks))
-        other.trace = self.trace
-        return other
+            return Connection(report=self._report, ducks=(self._duck.cursor(), *self._ducks))
 
     def close(self) -> None:
         """Close the connection and forget all that is temporary."""
@@ -251,16 +194,13 @@ class Connection:
         self._report.start_step(title)
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:
-        """Run one statement, traced, with progress and translated errors."""
+        """Run one statement, with progress and translated errors."""
         with translate_duck_errors(), interrupt_on_signal(*self._ducks):
             self._execute(sql, values)
 
     def _execute(self, sql: str, values: Mapping[str, Any] | None) -> None:
-        self._deadlines.raise_if_late()
-        self.trace.append(sql)
-        if self._report.watched:
-            self._run_watched(sql, values)
-        else:
+        self._raise_if_late()
+        with call_meanwhile(self._report_progress) if self._report.watched else nullcontext():
             self._duck.execute(sql, values or None)
 
     def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
@@ -271,15 +211,13 @@ class Connection:
 
     def arrow(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run one query and fetch an Arrow table."""
-        self._deadlines.raise_if_late()
-        self.trace.append(sql)
+        self._raise_if_late()
         with translate_duck_errors(), interrupt_on_signal(*self._ducks):
             return self._duck.sql(sql, params=dict(values) if values else None).to_arrow_table()
 
     @contextmanager
     def stream_batches(self, sql: str, rows: int) -> Iterator[pa.RecordBatchReader]:
         """Run one query and hand its rows over so many at a time, in order; nothing else can run here meanwhile."""
-        self.trace.append(sql)
         with translate_duck_errors(), interrupt_on_signal(*self._ducks):
             reader = self._duck.sql(sql).to_arrow_reader(rows)
         with reader:
@@ -295,27 +233,57 @@ class Connection:
         with translate_duck_errors():
             self._duck.unregister(name)
 
-    def limit_time(self, seconds: float, stop: threading.Event | None = None) -> AbstractContextManager[None]:
+    @contextmanager
+    def limit_time(self, seconds: float, stop: threading.Event | None = None) -> Iterator[None]:
         """``LateError`` for statements that take longer, together, or once ``stop`` is set."""
-        return self._deadlines.limit_time(seconds, stop)
+        end = time.monotonic() + seconds
 
-    def _run_watched(self, sql: str, values: Mapping[str, Any] | None) -> None:
-        """Run, and report progress meanwhile from a thread; Ctrl-C interrupts the statement as it does unwatched."""
-        ended = threading.Event()
+        def is_over() -> bool:
+            return time.monotonic() >= end or (stop is not None and stop.is_set())
 
-        def watch() -> None:
-            with suppress(duckdb.Error):  # the connection may be closed already
-                while not ended.wait(POLL):
-                    self._report.update_statement(self._duck.query_progress())
+        def interrupt() -> None:
+            if is_over():
+                self._duck.interrupt()
 
-        watcher = threading.Thread(target=watch, daemon=True)
+        self._limits.append(is_over)
         try:
-            watcher.start()
-            self._duck.execute(sql, values or None)
+            with call_meanwhile(interrupt):
+                yield
+        except KeyboardInterrupt as error:
+            if not is_over():
+                raise
+            was_stopped = stop is not None and stop.is_set()
+            raise LateError("was stopped" if was_stopped else f"takes longer than {seconds:g} s") from error
         finally:
-            ended.set()
-            if watcher.is_alive():  # not where the interruption came before it had begun
-                watcher.join()
+            self._limits.remove(is_over)
+
+    def _raise_if_late(self) -> None:
+        """Raise ``KeyboardInterrupt``, as from a statement that is interrupted, once it is too late."""
+        if any(is_over() for is_over in self._limits):
+            raise KeyboardInterrupt
+
+    def _report_progress(self) -> None:
+        with suppress(duckdb.Error):  # the connection may be closed already
+            self._report.update_statement(self._duck.query_progress())
+
+
+@contextmanager
+def call_meanwhile(act: Callable[[], None]) -> Iterator[None]:
+    """Call a function from a thread every ``POLL`` seconds, while what is inside runs."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(POLL):
+            act()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    try:
+        watcher.start()
+        yield
+    finally:
+        ended.set()
+        if watcher.is_alive():  # not where an interruption came before it had begun
+            watcher.join()
 
 
 def one_select(query: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -23,8 +24,8 @@ from privsql.engine.sqlfiles import (
     DIGITS,
     PREFIX,
     Field,
-    alias_as,
     all_rows,
+    cast_as,
     column,
     concat_texts,
     fill,
@@ -86,18 +87,11 @@ class DuckRelations:
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
         return self.connection.arrow(self._render_query(query), values)
 
-    @contextmanager
-    def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
-        with self.connection.stream_batches(self._render_query(query), rows) as reader:
-            yield reader
+    def stream_batches(self, query: exp.Expr, rows: int) -> AbstractContextManager[pa.RecordBatchReader]:
+        return self.connection.stream_batches(self._render_query(query), rows)
 
-    @contextmanager
-    def open_sibling(self) -> Iterator[DuckRelations]:
-        other = DuckRelations(self.connection.open_sibling())
-        try:
-            yield other
-        finally:
-            other.close()
+    def open_sibling(self) -> DuckRelations:
+        return DuckRelations(self.connection.open_sibling())
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
         return self._describe_query(all_rows(source) if isinstance(source, exp.Table) else source)
@@ -109,10 +103,7 @@ class DuckRelations:
         return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {sql}")]
 
     def reserve_memory(self, size: int, what: str) -> None:
-        """Leave so many bytes of the memory limit to arrays beside the engine; ``EngineError`` for too many.
-
-        Without a limit it is the engine's own, four fifths of the machine's memory.
-        """
+        """Without a limit, that of the engine holds: four fifths of the machine's memory."""
         if self._limit is None:
             self._limit = _parse_size(self.rows(fill("duckdb/memory", {}))[0][0])
         left = self._limit - PROCESS_BASE - size
@@ -123,7 +114,6 @@ class DuckRelations:
         self.connection.run(f"SET memory_limit = '{left}B'")
 
     def row_number(self, table: str) -> exp.Expr:
-        """Return the row's number (0, 1, ..), in the order in which rows were inserted."""
         return exp.column("rowid", table=table)
 
     def with_bid_and_code(self, records: exp.Table, positions: exp.Table) -> exp.Query:
@@ -146,15 +136,34 @@ class DuckRelations:
 
     # Making ---
 
-    def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
+    def create_table(
+        self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None, title: str = ""
+    ) -> None:
         if title:
             self.connection.start_step(title)
-        kind, target = ("TABLE", table(name, into)) if into else ("TEMP TABLE", temp_table(name))
+        kind, target = ("TABLE", table(name, into, schema)) if into else ("TEMP TABLE", temp_table(name))
         try:
             self.connection.run(f"CREATE {kind} {render_sql(target)} AS {self._render_query(query)}")
         except PrivsqlError as error:
             fault, self._fault = self._fault, None
             raise fault or error from None
+
+    def store_rows(
+        self,
+        name: str,
+        rows: pa.RecordBatchReader,
+        columns: Sequence[Field] = (),
+        *,
+        into: str | None = None,
+        schema: str | None = None,
+        title: str = "",
+    ) -> None:
+        """Store rows as a table, in the types of ``columns``, or as they are."""
+        self.register_arrow("fetched", rows)
+        values = [cast_as(column(one.name), one) for one in columns] or [exp.Star()]
+        typed = exp.select(*values).from_(temp_table("fetched"))
+        self.create_table(name, typed, into=into, schema=schema, title=title)
+        self.drop("fetched")
 
     def append_rows(self, name: str, query: exp.Expr, *, into: str) -> None:
         self.connection.run(render_sql(exp.insert(query, table(name, into))))
@@ -312,10 +321,6 @@ class DuckContainer(DuckRelations):
         self.connection.run(f"COPY (SELECT * FROM {render_sql(source)}) {written}")
 
     def list_objects(self, database: str, schema: str | None = None) -> Objects:
-        """Everything that somebody has put into an attached database: (kind, name, SQL), sorted.
-
-        ``schema``: what lies in that one alone, by names without it.
-        """
         rows = self._fetch_objects(database)
         if schema is None:
             return [(kind, name, sql) for kind, name, sql, _ in rows]
@@ -323,7 +328,6 @@ class DuckContainer(DuckRelations):
         return [one for one in entries if one[:2] != ("schema", schema)]
 
     def list_schemas(self, database: str) -> list[str]:
-        """Return the schemas of an attached database but its first, main."""
         return [name for kind, name, _, _ in self._fetch_objects(database) if kind == "schema"]
 
     def _fetch_objects(self, database: str) -> list[tuple[Any, ...]]:
@@ -335,15 +339,13 @@ class DuckContainer(DuckRelations):
         listed = ["main", *self.list_schemas(database)]
         return name if name in listed else next((one for one in listed if fold_name(one) == fold_name(name)), None)
 
-    def require_table(self, database: str, schema: str, name: str) -> tuple[str, Objects]:
-        """Return a schema's name and objects; ``UsageError`` if there is none, or it has no such table."""
-        found = self.find_schema(database, schema)
+    def require_schema(self, database: str, name: str, having: str | None = None) -> str:
+        found = self.find_schema(database, name)
         if found is None:
-            raise UsageError(f"there is no schema {schema!r}")
-        objects = self.list_objects(database, found)
-        if ("table", name) not in [one[:2] for one in objects]:  # it may hold anything of any size
-            raise UsageError(f"schema {schema!r} has no table {name!r}")
-        return found, objects
+            raise UsageError(f"there is no schema {name!r}")
+        if having is not None and ("table", having) not in [one[:2] for one in self.list_objects(database, found)]:
+            raise UsageError(f"schema {name!r} has no table {having!r}")
+        return found
 
     def create_schema(self, name: str, *, into: str) -> None:
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(into)}.{quote_identifier(name)}")
@@ -364,18 +366,27 @@ class DuckContainer(DuckRelations):
         former: Sequence[tuple[str, str]] = (),
     ) -> Iterator[None]:
         into, schema = place
-        with self.in_transaction():
+        with self._replacing(schema):
             self.create_schema(schema, into=into)
             for kind, name in sorted(former, reverse=True):  # views before their tables
-                self.connection.run(f"DROP {kind} {render_sql(table(name, into, schema))}")
-            other = [f"{kind} {name!r}" for kind, name, _ in self.list_objects(into, schema)]
-            if other:
-                raise UsageError(f"there is {other[0]}")
+                self._drop_object(kind, name, place)
+            for kind, name, _ in self.list_objects(into, schema):
+                raise UsageError(f"there is {kind} {name!r}")
             for name in tables:
-                rows = render_sql(all_rows(table(name, database)))
-                self.connection.run(f"CREATE TABLE {render_sql(table(name, into, schema))} AS {rows}")
+                self._copy_table(table(name, database), place)
             self.define_views(views, into=into, schema=schema)
             yield
+
+    def _replacing(self, schema: str) -> AbstractContextManager[None]:  # noqa: ARG002 (a server locks it)
+        """Make all changes inside in a schema, or none of them."""
+        return self.in_transaction()
+
+    def _drop_object(self, kind: str, name: str, place: tuple[str, str]) -> None:
+        self.connection.run(f"DROP {kind} {render_sql(table(name, *place))}")
+
+    def _copy_table(self, rows: exp.Table, place: tuple[str, str]) -> None:
+        """Copy a table into a schema of another database."""
+        self.create_table(rows.name, all_rows(rows), into=place[0], schema=place[1])
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
         rows = self.rows(fill("duckdb/listed", {"database": exp.Literal.string(database)}))
@@ -395,7 +406,7 @@ class DuckContainer(DuckRelations):
         return VERSION
 
 
-STAGE, COPY = "server", "copy"  # the databases of such a session: what was read again, and the file of a copy
+STAGE = "server"  # the database of such a session for what was read again
 
 
 class RemoteSchemas(DuckContainer, ABC):
@@ -430,6 +441,10 @@ class RemoteSchemas(DuckContainer, ABC):
     def state_view(self, schema: str, view: ViewDefinition) -> str:
         """Return the definition of a view as it is written down there."""
 
+    def at_one_moment(self) -> AbstractContextManager[None]:
+        """Read everything inside as it is now, where the database can do so."""
+        return nullcontext()
+
     def list_schemas(self, database: str) -> list[str]:
         return self.name_schemas() if database == STAGE else super().list_schemas(database)
 
@@ -438,40 +453,27 @@ class RemoteSchemas(DuckContainer, ABC):
             return super().list_objects(database, schema)
         return sorted(self.describe_schema(schema))
 
-    def store_rows(self, batches: pa.RecordBatchReader, columns: Sequence[Field], to: exp.Table) -> None:
-        """Store rows as a table, in these types."""
-        self.register_arrow("fetched", batches)
-        values = [
-            alias_as(exp.cast(column(one.name), exp.DataType.build(one.type, dialect=DIALECT)), one.name)
-            for one in columns
-        ]
-        typed = render_sql(exp.select(*values).from_(temp_table("fetched")))
-        self.connection.run(f"CREATE TABLE {render_sql(to)} AS {typed}")
-        self.drop("fetched")
-
-    def copy_release(self, schema: str, having: str, read: ReadContents) -> Objects:
+    def copy_release(self, database: str, schema: str, having: str, read: ReadContents, into: str) -> Objects:
         """Copy the stated tables of a schema, and its views where they are the stated ones; return all of its objects.
 
         Those that were copied have the definitions of the copy.
         """
-        schema, objects = self.require_table(STAGE, schema, having)
-        present = {(kind, name): text for kind, name, text in objects}
+        present = {(kind, name): text for kind, name, text in self.list_objects(database, schema)}
         columns = self.list_columns(schema, having)
         if not all(one.is_published for one in columns):
             raise UsageError(f"table {having!r} has a column of another type")
-        self.create_schema(schema, into=COPY)
-        self.fetch_table(schema, having, columns, into=COPY)
-        tables, views = read(self, (COPY, schema))
+        self.fetch_table(schema, having, columns, into=into)
+        tables, views = read(self, (into, schema))
         for name in [name for name in tables if name != having and ("table", name) in present]:
             stated = [Field(*one) for one in tables[name]]
             strange = {one.name for one in self.list_columns(schema, name)} - {one.name for one in stated}
             present |= {("column", f"{name}.{one}"): "" for one in strange}
-            self.fetch_table(schema, name, stated, into=COPY)
+            self.fetch_table(schema, name, stated, into=into)
         if all(("table", name) in present for name in tables):  # which the views read
             text = {("view", one.name): self.state_view(schema, one) for one in views if self.has_views}
             same = [one for one in views if present.get(("view", one.name)) == text.get(("view", one.name))]
-            self.define_views(same, into=COPY, schema=schema)
-        made = self.list_objects(COPY, schema)
+            self.define_views(same, into=into, schema=schema)
+        made = self.list_objects(into, schema)
         copied = {(kind, name): text for kind, name, text in made if kind != "comment" or not self.has_views}
         return sorted((*one, text) for one, text in (present | {one: copied[one] for one in copied}).items())
 
@@ -482,19 +484,33 @@ class CopiedSchemas(ABC):
     label, counts = "memory", False
 
     def __init__(self) -> None:
-        self._copies: dict[str, tuple[Path, list[tuple[str, str, str]]]] = {}
+        self._copies: dict[str, tuple[Path, Objects]] = {}
 
-    def copy_schema(self, name: str, having: str, read: ReadContents) -> tuple[Path, list[tuple[str, str, str]]]:
+    def copy_schema(self, name: str, having: str, read: ReadContents) -> tuple[Path, Objects]:
         if name not in self._copies:
             folder = Folder(ROOM, Path(tempfile.gettempdir()), masked=False)
             weakref.finalize(self, folder.remove)
-            file = folder.path / "copy.duckdb"
-            self._copies[name] = file, self._copy_tables(name, having, read, file)
+            file, copy = folder.path / "copy.duckdb", unique_name("copy")
+            with self.open_for_writing() as (db, database):
+                db.attach(file, copy, read_only=False)
+                with db.at_one_moment():
+                    schema = db.require_schema(database, name, having)
+                    db.create_schema(schema, into=copy)
+                    self._copies[name] = file, db.copy_release(database, schema, having, read, copy)
+                db.detach(copy)
         return self._copies[name]
 
     @abstractmethod
-    def _copy_tables(self, schema: str, having: str, read: ReadContents, file: Path) -> list[tuple[str, str, str]]:
-        """Copy a schema into a new file; return all of its objects."""
+    def open_for_writing(self) -> AbstractContextManager[tuple[Any, str]]:
+        """As of ``Sink``; the session copies releases as well (``at_one_moment``, ``copy_release``)."""
+
+
+NUMBERS = itertools.count(1)
+
+
+def unique_name(what: str) -> str:
+    """Return a name for a database beside those of a caller, which no other session in this process takes."""
+    return f"{PREFIX}{what}_{next(NUMBERS)}"
 
 
 def log_of(path: Path) -> Path:
@@ -602,7 +618,7 @@ class DuckLockedSession(DuckContainer):
         return render_sql(qualify_tables(query, self._home))
 
     def describe_select(self, sql: str) -> list[Field]:
-        return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {one_select(sql)}")]
+        return self._describe_sql(one_select(sql))
 
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
         database, schema, name = (["memory", "main"][: max(0, 3 - len(names))] + list(names))[-3:]

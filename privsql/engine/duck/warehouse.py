@@ -17,19 +17,31 @@ from sqlglot.errors import SqlglotError
 from privsql import system
 from privsql.engine.database import FRAME, POSTGRES, SPARK
 from privsql.engine.duck.connection import Connection, name_file_in_errors, one_select, translate_duck_errors
-from privsql.engine.duck.container import CopiedSchemas, DuckContainer, quote_identifier, reader_call
+from privsql.engine.duck.container import CopiedSchemas, DuckContainer, quote_identifier, reader_call, unique_name
 from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach_server, scan_call, scan_texts, type_columns
 from privsql.engine.files import redact_secrets, sniff_kind, temporary_folder
-from privsql.engine.sqlfiles import DIALECT, PREFIX, alias_as, all_rows, column, fill, render_sql, table, temp_table
+from privsql.engine.sqlfiles import (
+    DIALECT,
+    PREFIX,
+    Field,
+    all_rows,
+    cast_as,
+    column,
+    fill,
+    render_sql,
+    table,
+    temp_table,
+)
 from privsql.engine.sqlfiles import one_select as one_select_of
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
-    from privsql.engine.database import OpenDatabase, Origin, ReadContents, Scan
+    from privsql.engine.database import Origin, ReadContents, Scan
+    from privsql.engine.duck.container import Objects
     from privsql.engine.postgres import PostgresSource
-    from privsql.engine.sqlfiles import Field
 
 HOME = "warehouse"  # the publisher's database, once it is mounted
 TEXTS = "texts"  # the rows of files in which no column has a type
@@ -66,7 +78,7 @@ class DuckSession(DuckContainer):
             self._server = _open_server(origin)
             return
         if origin.opened is not None:
-            self._fetch_opened(name, origin, origin.opened)
+            self._fetch_opened(name, origin, cast("DuckOpenDatabase", origin.opened))
             return
         self._open_source(origin)
         with name_file_in_errors(_source_label(origin), query=bool(origin.query)):
@@ -82,7 +94,7 @@ class DuckSession(DuckContainer):
         if self._server is not None:
             self.create_table(name, self._fetch_query(self._server.with_source(query), all_rows(temp_table(SOURCE))))
         elif self._sqlite is not None:
-            self._fetch_sqlite(name, one_select_of(query, SQLITE))
+            self.store_rows(name, self._sqlite.stream_rows(one_select_of(query, SQLITE)))
         else:
             super().create_from_sql(name, query)
 
@@ -131,11 +143,9 @@ class DuckSession(DuckContainer):
     def _mount_sqlite(self, name: str, file: SQLiteFile, origin: Origin) -> None:
         query = one_select_of(origin.query, SQLITE) if origin.query else file.table_query(origin.relation or "")
         if origin.types is None:
-            self._fetch_sqlite(name, query)
+            self.store_rows(name, file.stream_rows(query))
             return
-        self.register_arrow("fetched", file.stream_rows(query, as_text=True))
-        self.create_table(TEXTS, all_rows(temp_table("fetched")))
-        self.drop("fetched")
+        self.store_rows(TEXTS, file.stream_rows(query, as_text=True))
         self.create_view(name, self._in_types(temp_table(TEXTS), origin).this)
 
     def _open_database(self, path: Path) -> None:
@@ -148,21 +158,10 @@ class DuckSession(DuckContainer):
         self.attach(path, HOME, read_only=True)
         self._neighbours = HOME
 
-    def _fetch_sqlite(self, name: str, query: str) -> None:
-        """Store the rows of a query of a SQLite file as a temporary table."""
-        if self._sqlite is not None:
-            self.register_arrow("fetched", self._sqlite.stream_rows(query))
-            self.create_table(name, all_rows(temp_table("fetched")))
-            self.drop("fetched")
-
-    def _fetch_opened(self, name: str, origin: Origin, opened: OpenDatabase) -> None:
+    def _fetch_opened(self, name: str, origin: Origin, opened: DuckOpenDatabase) -> None:
         """Store the rows of a table or query of a database that the caller has open, in their types there."""
         with name_file_in_errors(_source_label(origin)), opened.stream_rows(origin) as (rows, columns):
-            self.register_arrow("fetched", rows)
-            values = (exp.cast(column(one.name), exp.DataType.build(one.type, dialect=DIALECT)) for one in columns)
-            named = [alias_as(value, one.name) for value, one in zip(values, columns, strict=True)]
-            self.create_table(name, exp.select(*named).from_(temp_table("fetched")), title="Reading the source")
-        self.drop("fetched")
+            self.store_rows(name, rows, columns, title="Reading the source")
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
         """Return collations by column from the text of a table, as no type names them.
@@ -294,21 +293,16 @@ def _is_source(one: exp.Table) -> bool:
 
 def _cast_field(field: Field) -> exp.Expr:
     """Return a column in its type on the server; a sum of whole numbers has no width."""
-    value: exp.Expr = column(field.name)
-    kind = "HUGEINT" if field.type == "numeric" else field.type
-    if field.is_published or kind != field.type:
-        value = exp.cast(value, exp.DataType.build(kind, dialect=DIALECT))
-    return alias_as(value, field.name)
+    wanted = Field(field.name, "HUGEINT") if field.type == "numeric" else field
+    known = field.is_published or wanted != field
+    return cast_as(column(field.name), wanted) if known else column(field.name)
 
 
 # Open databases -------------------------------------------------------------------------------------------------------
-# ``OpenDatabase`` of ``privsql.engine.database``: one that a caller has open, such as a notebook's or dbt's.
+# ``ReleaseDatabase`` of ``privsql.engine.database``: one that a caller has open, such as a notebook's or dbt's.
 #
 # Statements run on a connection of privsql's own to the caller's instance, whose current database is an empty one in
 # memory: no macro that somebody stored stands in for a function of DuckDB's. No global setting is changed.
-
-
-NUMBERS = itertools.count(1)
 
 
 class DuckBorrowed(DuckContainer):
@@ -322,6 +316,17 @@ class DuckBorrowed(DuckContainer):
         self._home_database = unique_name("home")
         self.create_database(self._home_database)
         self.connection.run(f"USE {quote_identifier(self._home_database)}")
+
+    def at_one_moment(self) -> AbstractContextManager[None]:
+        """Read everything inside as it is now."""
+        return self.in_transaction()
+
+    def copy_release(self, database: str, schema: str, having: str, read: ReadContents, into: str) -> Objects:  # noqa: ARG002
+        """Copy the tables of a schema of the caller's; return all of its objects."""
+        objects = self.list_objects(database, schema)
+        for name in [name for kind, name, _ in objects if kind == "table"]:
+            self._copy_table(table(name, database, schema), (into, schema))
+        return objects
 
     def close(self) -> None:
         names = (*self._attached.values(), self._home_database)
@@ -347,22 +352,9 @@ class DuckOpenDatabase(CopiedSchemas):
         with DuckBorrowed(self._caller) as db:
             yield db, self._name
 
-    def _copy_tables(self, schema: str, having: str, read: ReadContents, file: Path) -> list[tuple[str, str, str]]:  # noqa: ARG002
-        with DuckBorrowed(self._caller) as db:
-            into = unique_name("copy")
-            db.attach(file, into, read_only=False)
-            with db.in_transaction():  # in which nothing changes meanwhile
-                found, objects = db.require_table(self._name, schema, having)
-                db.create_schema(found, into=into)
-                for kind, name, _ in objects:
-                    if kind == "table":
-                        rows = render_sql(all_rows(table(name, self._name, found)))
-                        db.connection.run(f"CREATE TABLE {render_sql(table(name, into, found))} AS {rows}")
-            db.detach(into)
-        return objects
-
     @contextmanager
     def stream_rows(self, origin: Origin) -> Iterator[tuple[pa.RecordBatchReader, list[Field]]]:
+        """Yield the rows of a table or query, and its columns; what Arrow has no type for is text."""
         rows = one_select(origin.query) if origin.query else render_sql(all_rows(_parse_name(origin.relation)))
         with DuckBorrowed(self._caller) as db:
             db.connection.run(f"USE {quote_identifier(self._name)}.{quote_identifier(self._schema)}")
@@ -398,13 +390,7 @@ def find_open_database(caller: object, file: Path | None = None) -> DuckOpenData
     return DuckOpenDatabase(caller, current, Path(path) if path else None, schema)
 
 
-def unique_name(what: str) -> str:
-    """Return a name for a database beside those of a caller, which no other session in this process takes."""
-    return f"{PREFIX}{what}_{next(NUMBERS)}"
-
-
 def _send_column(field: Field) -> exp.Expr:
     """Return a column as it is sent by Arrow: as text unless both sides have the same type for it."""
-    value = column(field.name)
     has_type = field.is_published and "UUID" not in field.type
-    return value if has_type else alias_as(exp.cast(value, "VARCHAR"), field.name)
+    return column(field.name) if has_type else cast_as(column(field.name), Field(field.name, "VARCHAR"))

@@ -12,7 +12,7 @@ import pytest
 
 from privsql.answers.accuracy import EvaluationContext, Workload
 from privsql.cli.printing import print_evaluation
-from privsql.engine.database import Options, SilentReporter
+from privsql.engine.database import Options, Reporter
 from privsql.engine.open import open_engine
 from privsql.errors import UsageError
 from privsql.mechanisms.contingency.domains import QuestionClasses, evaluate_answers
@@ -92,7 +92,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
                 answer,
                 truth,
                 db.run_select,
-                SilentReporter(),
+                Reporter(),
             )
             return EvaluationContext(*shape), asked
 

@@ -15,7 +15,7 @@ import pytest
 import privsql
 from privsql.answers.accuracy import Workload
 from privsql.dp_random import SeededNoise
-from privsql.engine.database import SilentReporter
+from privsql.engine.database import Reporter
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp.diffpart import Baskets, grow_tree, leaf_values
 from privsql.mechanisms.setvalued.checks import make_rule
@@ -146,7 +146,7 @@ class Known:
 def found_items(estimates: Sequence[float | None]) -> dict[str, Any]:
     true = held([[code] for code in range(60) for _ in range(60 - code)], 60)  # item 0 has 60 records, 59 has one
     given: Any = SimpleNamespace(
-        report=SilentReporter(), confidence=0.95, workload=Workload(), records=SimpleNamespace(records=1830)
+        report=Reporter(), confidence=0.95, workload=Workload(), records=SimpleNamespace(records=1830)
     )
     sets: Any = Known(estimates)
     return top_items(given, sets, true, "reconstructed")
