@@ -21,6 +21,7 @@ from privsql.answers.results import as_described, split_items, split_union
 from privsql.answers.rewriting import MOST_VALUES
 from privsql.calls import as_confidence, as_paths
 from privsql.engine import sqlfiles
+from privsql.engine.database import ViewDefinition
 from privsql.engine.files import PACKED, fold_name, kind_of, private
 from privsql.engine.open import open_locked, open_release_tables, open_scratch, unique_name
 from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
@@ -566,6 +567,27 @@ def refuse_target(release: Target, to: Path) -> None:
 #
 # It is made, and passes its checks, in a file of its own in a draft's folder. The copy is compared with that file
 # before the transaction ends.
+
+
+TRIED = ViewDefinition("privsql_tried", exp.select("1"), "")
+
+
+class _TriedError(Exception):
+    """Undoes what was only tried."""
+
+
+def require_rights(target: Target) -> None:
+    """Raise where nothing can be made in a schema of a server, or of a database that a caller has open."""
+    schema = target.schema or MAIN
+    try:
+        with target.sink.open_for_writing() as (db, database):
+            place = database, db.find_schema(database, schema) or schema
+            with db.replace_tables(ORIGINAL, place, (), [TRIED]):
+                raise _TriedError
+    except _TriedError:
+        pass
+    except UsageError as error:
+        raise UsageError(f"{target}: {error}; nothing written") from error
 
 
 class SchemaDraft(Draft):

@@ -40,6 +40,7 @@ from privsql.releases.opened import (
     inspect,
     open_release,
     replay_target_wal,
+    require_rights,
 )
 from privsql.releases.statements import (
     ReleaseSummary,
@@ -443,6 +444,8 @@ def _require_writable(spec: Spec, *, replace: bool) -> None:
         )
         raise UsageError(f"{target} {what}; give another target")
     if not is_occupied(target):
+        if target.opened is not None and target.catalog is None:
+            require_rights(target)
         return
     if not replace:
         raise UsageError(f"{target} exists; give replace=True to publish over it")

@@ -293,6 +293,14 @@ def test_what_is_allowed_there(ward: Path, server: PostgresServer, schema: str) 
             pytest.raises(UsageError, match="permission denied for database"),
         ):
             draft.commit(ward / "ill.duckdb")
+        how: dict[str, Any] = {"sensitive": "nowhere", "quasi_identifiers": ["age"], "threshold": 0.5}
+        how |= {"ledger_off": True, "schema": "another"}
+        with pytest.raises(UsageError, match="permission denied for database"):  # before the source is read
+            privsql.publish(ward / "people.parquet", to=address("reader"), **how)
+        server.run_statement("CREATE SCHEMA another")
+        with pytest.raises(UsageError, match="permission denied for schema"):
+            privsql.publish(ward / "people.parquet", to=address("reader"), **how)
+        server.run_statement("DROP SCHEMA another")
         server.run_statement("ALTER ROLE reader SET default_transaction_read_only = on")
         assert privsql.query(f"{address('reader')}::{schema}", QUESTION).rows == expected
         server.run_statement(f"ALTER TABLE {named}.qit ENABLE ROW LEVEL SECURITY")
