@@ -262,9 +262,6 @@ class Container(OrderedRelations, Protocol):
         ``schema``: what lies in that one alone, by names without it.
         """
 
-    def list_schemas(self, database: str) -> list[str]:
-        """Return the schemas of an attached database but its first, main."""
-
     def find_schema(self, database: str, name: str) -> str | None:
         """Return the schema of an attached database that the engine takes ``name`` for; None if there is none."""
 

@@ -328,6 +328,7 @@ class DuckContainer(DuckRelations):
         return [one for one in entries if one[:2] != ("schema", schema)]
 
     def list_schemas(self, database: str) -> list[str]:
+        """Return the schemas of an attached database but its first, main."""
         return [name for kind, name, _, _ in self._fetch_objects(database) if kind == "schema"]
 
     def _fetch_objects(self, database: str) -> list[tuple[Any, ...]]:
