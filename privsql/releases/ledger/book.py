@@ -372,9 +372,10 @@ def get_secret(path: Path) -> Key:
     key = key_of(path)
     if key.exists():
         return key_file(key)
-    with open_scratch() as db, open_for_reading(db, path) as book:
-        if book.events:
-            raise EngineError(f"ledger {path}: its key {key} is missing; put it back")
+    if path.exists():
+        with open_scratch() as db, open_for_reading(db, path) as book:
+            if book.events:
+                raise EngineError(f"ledger {path}: its key {key} is missing; put it back")
     with lock_ledger(path, alone=True):
         return key_file(key)
 
