@@ -155,6 +155,21 @@ def test_round_robin_is_that_of_the_paper() -> None:
     assert sorted(found) == sorted(expected.values())
 
 
+def test_figure_1_is_dealt_by_round_robin() -> None:
+    """Example 4.20: the buckets as the figure prints them; it begins with bucket 1, so bucket 0 is its last."""
+    problem = make(
+        [1] * 8 + [6] * 4 + [9] * 2, [Fraction(9, 100)] * 8 + [Fraction(29, 100)] * 4 + [Fraction(41, 100)] * 2
+    )
+    parts = np.array([[0, 1]] * 8 + [[5, 1]] * 4 + [[8, 1]] * 2)
+    plan = Plan("setting", Setting.from_counts({4: 9, 14: 1}), parts)
+    bids = draw_bids(plan, "round-robin", seed_key(1).random_generator("x"))
+    table = composition(bids, problem.counts.tolist(), 10)
+    found = [[value + 1 for value in np.repeat(np.arange(14), table[:, g]).tolist()] for g in range(10)]
+    of_four = [[9, 10, 12, 13], [9, 11, 12, 14], *[[9, 11, 13, 14]] * 3, [10, 11, 13, 14], *[[10, 12, 13, 14]] * 3]
+    assert sorted(found[:9]) == of_four
+    assert found[9] == list(range(1, 15))
+
+
 def test_largest_first_gives_anatomy_distinct_values() -> None:
     """Each bucket of anatomy's own composition holds l or l + 1 different values, once each."""
     problem = make([40, 39, 30, 20, 11, 7, 5, 1], [Fraction(1, 3)] * 8, 2)

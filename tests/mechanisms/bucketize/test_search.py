@@ -256,6 +256,23 @@ def test_example_420_has_a_least_loss_of_216() -> None:
     assert (plan.loss, plan.lower_bound, plan.gap, plan.proof) == (216, 216, 0.0, "certificate")
 
 
+def test_definition_39_reaches_from_no_error_to_one_bucket() -> None:
+    """MSE is 0 where every record is a bucket, and n - 1 for a single bucket; losses of parts add up."""
+    assert Setting.from_counts({1: 50}).loss == 0
+    assert Fraction(Setting.from_counts({50: 1}).loss, 50 - 1) == 50 - 1
+    assert SETTING_420.loss == Setting.from_counts({4: 9}).loss + Setting.from_counts({14: 1}).loss
+
+
+@each("diversity", [2, 3, 4])
+def test_section_6_one_threshold_for_all_gives_buckets_of_l_and_of_l_plus_one(diversity: int) -> None:
+    """Each value is at most once in a bucket, so a bucket of ST has as many values as records."""
+    problem = make([9, 8, 7, 6, 5, 4, 3], (Fraction(1, diversity),) * 7)
+    best = optimal.best_two_size(problem)
+    assert best is not None
+    assert set(best.sizes) <= {diversity, diversity + 1}
+    assert set(problem.capacity_for(best.sizes).ravel().tolist()) == {1}
+
+
 # A setting that the publisher states
 
 

@@ -360,6 +360,34 @@ def test_the_bound_is_that_of_the_published_parameters(counts: tuple[int, ...], 
         assert found.bound == pytest.approx(stated, rel=1e-9)
 
 
+def test_theorem_2_the_error_bound_holds_with_its_confidence() -> None:
+    """|f - f*|/n exceeds the bound for at most 5 % of 4,000 instances of Equation 1."""
+    problem = make([1_000 * count for count in EXAMPLE], "1/3", "2/3")
+    table = make_subtable(problem, problem.counts)
+    n, m, gamma = problem.records, table.size, float(table.gamma)
+    bound = partition.find_partition(problem, "up").bound
+    assert bound == pytest.approx(2 * sqrt(log(2 / 0.05) / n) * (m / (gamma - 1) + 1))
+    draw, stay = np.random.default_rng(1), gamma / (m - 1 + gamma)
+    for count in problem.counts.tolist():
+        observed = draw.binomial(count, stay, 4_000) + draw.binomial(n - count, stay / gamma, 4_000)
+        errors = np.abs(((m - 1 + gamma) * observed - n) / (gamma - 1) - count) / n
+        assert np.mean(errors > bound) <= 0.05
+
+
+@pytest.mark.slow
+@given(problems())
+def test_theorems_3_and_5_sub_tables_stay_as_balanced_as_the_table(problem: PartitionProblem) -> None:
+    """rho1_j <= 1/theta where all values are protected, else kappa/(theta - kappa), kappa = 1/(1 - 1/theta')."""
+    inner = problem.counts[problem.protected]
+    theta, outer = problem.records // int(inner.max()), int(inner.sum()) // int(inner.max())
+    assume(outer > 1)
+    kappa = Fraction(1) if problem.protected.all() else 1 / (1 - Fraction(1, outer))
+    assume(theta > kappa)
+    most = 1 / Fraction(theta) if problem.protected.all() else kappa / (theta - kappa)
+    found = partition.check_partition(problem, partition.find_partition(problem, "pp-paper"))
+    assert all(one.rho1 <= most for one in found)
+
+
 # Balancing ---
 
 

@@ -192,6 +192,8 @@ def test_every_path_of_a_tree_spends_what_it_may(records: list[set[int]], fan_ou
     for row in range(1, len(tree)):
         totals[row] = totals[int(tree.parent[row])] + tree.budgets[tree.spent[row]]
     assert all(totals[row] == Fraction(7, 10) for row in np.flatnonzero(tree.leaf).tolist())
+    for row, parent in enumerate(tree.parent[1:].tolist(), 1):  # more specific parts spend no less (Appendix F.2)
+        assert parent == 0 or tree.budgets[tree.spent[row]] >= tree.budgets[tree.spent[parent]]
 
 
 def test_a_budget_that_was_tampered_with_is_found() -> None:
