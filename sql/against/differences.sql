@@ -1,5 +1,5 @@
 -- check: Definition 5 on what is published. Rows: pairs of groups whose difference or intersection is not fine.
---   columns   kind, a, b, records, values, low, high
+--   columns   breach, earlier_group, later_group, records, values, low, high
 --   reads     __pairs__(a, b), __first_st__, __second_st__(bid, s0, count)
 --   holes     __value__: s0;  __k__;  __narrow__: whether high - low < e
 --   source    thesis, Definition 5; multiset differences of the sensitive values
@@ -18,7 +18,7 @@ WITH held AS (
   UNION ALL
   SELECT 'intersection' AS kind, a, b, value, least(own, other) AS n FROM held WHERE least(own, other) > 0
 )
-SELECT kind, a, b, records, "values", low, high
+SELECT kind AS breach, a AS earlier_group, b AS later_group, records, "values", low, high
 FROM (
   SELECT kind, a, b, sum(n) AS records, count(*) AS "values", min(value) AS low, max(value) AS high
   FROM pieces

@@ -1,5 +1,5 @@
 -- check: what is left of a group when all groups of an earlier release that it holds are taken away. Rows: what is not fine.
---   columns   b, taken (groups), records, values, low, high
+--   columns   later_group, taken (groups), records, values, low, high
 --   reads     __shared__ (sql/against/shared.sql), __first_st__, __second_st__(bid, s0, count)
 --   holes     __value__: s0;  __k__;  __narrow__: whether high - low < e
 WITH inside AS (
@@ -13,7 +13,7 @@ WITH inside AS (
   ) AS sides
   GROUP BY b, value
 )
-SELECT left_over.b, t.taken, left_over.records, left_over."values", left_over.low, left_over.high
+SELECT left_over.b AS later_group, t.taken, left_over.records, left_over."values", left_over.low, left_over.high
 FROM (
   SELECT b, sum(n) AS records, count(*) AS "values", min(value) AS low, max(value) AS high
   FROM held

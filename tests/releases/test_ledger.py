@@ -61,10 +61,10 @@ def test_planted_breaches_of_reapplying_to_the_last_release_are_found(grown: Cal
     assert groups_of(office.made[2])[:2] == [(80, 81, 82), (83, 84, 85)]
     verify = ["verify", office.made[2], "--against", *office.made[:2], "--json"]
     seen = failed(run(*verify))
-    assert any("earlier minus later, a=0, b=0" in row for found in seen.values() for row in found)
+    assert any("breach=earlier minus later, earlier_group=0, later_group=0" in row for found in seen.values() for row in found)
     named = failed(run(*verify, "--source", office.spec()))
     assert (
-        "a=0, b=0, records=1, values=1, low=82, high=82, id=1"
+        "earlier_group=0, later_group=0, records=1, values=1, low=82, high=82, id=1"
         in named["records of releases 1 and 3: no breach by intersection"]
     )
     assert any("id=10" in row for row in named["records of releases 1 and 3: no breach by later minus earlier"])
@@ -87,7 +87,7 @@ def test_exact_is_safe_in_pairs_and_not_in_every_combination(tmp_path: Path) -> 
         "records=1, values=1, low=5, high=5, id=7"
     ]
     remains = next(rows for name, rows in wrong.items() if "taking away" in name)
-    assert remains == ["b=0, taken=2, records=1, values=1, low=5, high=5"]
+    assert remains == ["later_group=0, taken=2, records=1, values=1, low=5, high=5"]
     assert len(wrong) == 2
 
 

@@ -246,6 +246,6 @@ def attack_together(releases: ReleaseSeries) -> list[Finding]:
             attacked=len(checks),
             unit="ways to combine",
             leaks=bool(failed),
-            notes=tuple(f"{check.violations} breaches; {check.name}" for check in failed),
+            notes=tuple(check.name.replace("no breach", f"{check.violations} breaches") for check in failed),
         )
     ]
