@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from altair import Chart, HConcatChart, LayerChart
+    from altair import Chart, HConcatChart, LayerChart, VConcatChart
 
 
 class PlottedScore(Protocol):
@@ -49,7 +49,9 @@ ESTIMATORS = {  # by name their labels
 COLOURS = dict(zip(ESTIMATORS.values(), (BLUE, INKS["third"], BLUE, ORANGE), strict=True))
 PROMISES = {"promised to resist": BLUE, "not promised": ORANGE}
 RESOLUTION = 150  # dots per inch
-NARROW, HALF, WHOLE, HEIGHT, ROW = 270, 400, 560, 300, 22  # pixels: of a page's chart, of a file's, of a row of bars
+PADDING = {"left": 20, "right": 20, "top": 5, "bottom": 5}  # of a file: its reader's letters may be wider than ours
+NARROW, HALF, WIDE, WHOLE = 270, 400, 480, 560  # pixels: of a page's chart, and of charts in a file
+HEIGHT, ROW = 300, 22  # pixels: of a chart, of a row of bars
 LABEL, FEW, LOW = 24, 60, 16  # characters of a label, values that have a bar each, and pixels of a row of many
 DENSE = 20  # values from which on rows are lower
 PERCENT = ".3~%"
@@ -73,7 +75,7 @@ def save_picture(draw: Callable[[Content], Any], content: Content, to: Path | No
 def draw_picture(draw: Callable[[Content], Any], content: Content) -> Any:
     """Return the chart, which a notebook shows and whose ``save`` writes it; ``EngineError`` without altair."""
     PICTURES.require_installed()
-    return style_chart(draw(content))
+    return style_chart(draw(content), 12).properties(padding=PADDING)
 
 
 def style_chart(chart: Any, size: int = 10) -> Any:
@@ -82,7 +84,8 @@ def style_chart(chart: Any, size: int = 10) -> Any:
     chart = chart.configure_view(stroke=None).configure_title(color=text, subtitleColor=quiet)
     letters = {"titleColor": text, "labelFontSize": size, "titleFontSize": size + 1}
     lines = {"grid": False, "domainColor": GREY, "tickColor": GREY, "gridColor": line}
-    return chart.configure_axis(labelColor=quiet, **lines, **letters).configure_legend(labelColor=text, **letters)
+    axes = chart.configure_axis(labelColor=quiet, **lines, **letters)
+    return axes.configure_legend(labelColor=text, columnPadding=2 * size, **letters)
 
 
 # Charts of measurements -----------------------------------------------------------------------------------------------
@@ -161,14 +164,17 @@ def chart_estimates(pairs: Sequence[Pair], width: int = NARROW + 40) -> LayerCha
     return line + rules + dots.encode(x, alt.Y("estimate:Q", axis=axis, **side), colour)
 
 
-def draw_attacks(attacked: Any) -> HConcatChart:
+def draw_attacks(attacked: Any) -> VConcatChart:
     """Draw how sure adversaries are of their best guess, and certainty by known records; ``attacked``: has findings."""
     alt = load_altair()
     findings = [one for one in attacked.findings if one.mean is not None and one.unit != "columns"]
-    title = alt.Title("What adversaries believe", subtitle="bar: mean; line: highest; circle: right; dashed: guessing")
+    means = "bar: on average; line: at most; circle: how often it is right; dashed: the most common value"
+    title = alt.Title("How sure an attacker is of a person's value", subtitle=means, anchor="start")
     points = next((one.curve for one in attacked.findings if one.curve), ())
-    charts = chart_adversaries(findings, HALF).properties(title=title), _draw_corruption(points)
-    return alt.hconcat(*charts).resolve_scale(color="independent")
+    charts = [chart_adversaries(findings, WIDE).properties(title=title)]
+    if points:
+        charts.append(_draw_corruption(points))
+    return alt.vconcat(*charts).resolve_scale(color="independent")
 
 
 def chart_adversaries(findings: Sequence[Any], width: int = 220) -> LayerChart:
@@ -179,18 +185,19 @@ def chart_adversaries(findings: Sequence[Any], width: int = 220) -> LayerChart:
             "adversary": label,
             "promise": "promised to resist" if one.promised else "not promised",
             "mean": one.mean,
-            "highest": one.highest or 0,
+            "highest": one.highest,
             "right": one.right,
         }
         for label, one in zip(distinct_labels([one.adversary for one in findings], 30), findings, strict=True)
     ]
     base = make_chart(data, width, {"step": ROW})
     y = alt.Y("adversary:N", sort=[one["adversary"] for one in data], title=None).axis(labelLimit=0)
-    axis = {"title": "probability of the best guess", "axis": alt.Axis(format="%", tickCount=5)}
+    axis = {"title": "how sure of its best guess", "axis": alt.Axis(format="%", tickCount=5)}
     whole = alt.Scale(domain=[0, 1])
     colour = alt.Color("promise:N", title=None).scale(**make_palette(PROMISES)).legend(orient="top", labelLimit=0)
     layers = base.mark_bar().encode(alt.X("mean:Q", scale=whole, **axis), y, colour)
-    layers += base.mark_tick(color=BLACK, thickness=2).encode(alt.X("highest:Q", **axis), y)
+    ends = base.mark_tick(color=BLACK, thickness=2).encode(alt.X("highest:Q", **axis), y)
+    layers += ends.transform_filter("isValid(datum.highest)")
     if any(one["right"] is not None for one in data):
         points = base.mark_point(color=BLACK, fill=INKS["ground"], opacity=1, size=40)
         layers += points.encode(alt.X("right:Q", **axis), y).transform_filter("isValid(datum.right)")
@@ -204,13 +211,14 @@ def chart_adversaries(findings: Sequence[Any], width: int = 220) -> LayerChart:
 def _draw_corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
     """Draw how sure an adversary is who knows others in a bucket, in theory and as it was measured."""
     alt = load_altair()
-    base = make_chart(points, HALF * 2 // 3).properties(title="Corruption")
-    base = base.encode(alt.X("known:Q", title="records known in a bucket").axis(tickMinStep=1))
-    side = "probability of the best guess"
+    title = alt.Title("Corruption: an attacker who knows other people's values", anchor="start")
+    base = make_chart(points, WIDE, HEIGHT // 2).properties(title=title)
+    base = base.encode(alt.X("known:Q", title="other records of the bucket that are known").axis(tickMinStep=1))
+    side: dict[str, Any] = {"title": "how sure", "axis": alt.Axis(format="%", tickCount=5)}
     colour = alt.Color("name:N", title=None).legend(orient="bottom")
     colour = colour.scale(**make_palette({"theory": ORANGE, "measured": BLUE}))
-    line = base.mark_line().encode(alt.Y("theory:Q", title=side), colour).transform_calculate(name="'theory'")
-    dots = base.mark_circle().encode(alt.Y("measured:Q", title=side), colour).transform_calculate(name="'measured'")
+    line = base.mark_line().encode(alt.Y("theory:Q", **side), colour).transform_calculate(name="'theory'")
+    dots = base.mark_circle().encode(alt.Y("measured:Q", **side), colour).transform_calculate(name="'measured'")
     return line + dots
 
 

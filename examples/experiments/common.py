@@ -63,7 +63,6 @@ class Axes:
     x_scale: str = "linear"
     y_scale: str = "linear"
     mark: str = "line"
-    columns: int = 2  # panels in a row
     percent: bool = False  # whether y is a share, shown in per cent
     bound: str = ""  # what low and high are, where they are drawn
     dashed: tuple[str, ...] = ()  # series whose lines are broken

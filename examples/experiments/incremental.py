@@ -145,7 +145,7 @@ def growing(bench: Bench) -> list[pa.Table]:
     "together, and fewer: 30, 42 and 91.",
     parameters=OVER,
     data=("acs_occ",),
-    axes=Axes("release", "sum, mean or number", columns=3),
+    axes=Axes("release", "sum, mean or number"),
     over={"algorithm": ALGORITHMS},
     small={"algorithm": (ANEW, "nested")},
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ import pyarrow.parquet as pq
 from experiments import PAPERS, common, pictures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from experiments.common import Experiment
 
+SIZE = re.compile(r"^(.*), ([\d,]+ records.*)$", re.MULTILINE)  # what results say of a table: its name and its size
 FEW = 60  # rows of a table that a page shows
 TAKES = "python examples/experiments/run.py"
 
@@ -65,7 +67,7 @@ def closing(paper: str) -> list[str]:
 def texts(one: Experiment, rows: list[dict[str, Any]], settings: Mapping[str, Any]) -> Iterator[str]:
     """The paragraphs of a section."""
     stand_in = f" ({pictures.STAND_IN})" if any(row["stand_in"] for row in rows) else ""
-    said = "; ".join(dict.fromkeys(row["data"] for row in rows if row["data"]))
+    said = _join_data(row["data"] for row in rows if row["data"])
     yield f"**The paper.** {one.says}"
     yield f"**Here.** {one.differs}"
     yield f"![{one.title}: {one.axes.y} by {one.axes.x}]({one.name}.svg)"
@@ -73,6 +75,14 @@ def texts(one: Experiment, rows: list[dict[str, Any]], settings: Mapping[str, An
     limits = ", ".join(f"{settings[name]:,} {name}" for name in ("queries", "runs") if name in settings)
     about += [one.parameters, *([f"Measured with at most {limits} of these"] if limits and one.counted else [])]
     yield ". ".join([*about, f"`{TAKES} {one.name} --data FOLDER`"])
+
+
+def _join_data(said: Iterable[str]) -> str:
+    """The tables of an experiment, each of them named once, with its numbers of records."""
+    sizes: dict[str, list[str]] = {}
+    for name, size in SIZE.findall("\n".join(said).replace("; ", "\n")):
+        sizes.setdefault(name, []).append(size)
+    return "; ".join(f"{name}, {', '.join(dict.fromkeys(of))}" for name, of in sizes.items())
 
 
 def _table(one: Experiment, rows: list[dict[str, Any]]) -> list[str]:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from experiments.common import Experiment
 
 COLOURS = ["#1f6f8b", "#d98c5f", "#6a9a3b", "#8a5aa8", "#b0413e", "#5f6b7a", "#c2a02b", "#3b7dd8"]
-WIDTH, HEIGHT, RESOLUTION = 300, 220, 110
+WIDTH, HEIGHT, RESOLUTION = 270, 200, 110
+LETTERS = 12  # pixels; a page shows two panels beside each other without making them smaller
+PADDING = {"left": 15, "right": 45, "top": 5, "bottom": 5}  # a reader's letters may be wider than ours
 SCALES = {"linear": {"type": "linear"}, "log": {"type": "log"}, "log2": {"type": "log", "base": 2}}
 STAND_IN = "generated data in place of the paper's"
 
@@ -38,8 +40,13 @@ def drawn(one: Experiment, rows: list[dict[str, Any]]) -> Any:
     panels = list(dict.fromkeys(row["panel"] for row in shown))
     charts = [_panel(one, [row for row in shown if row["panel"] == panel], series, panel) for panel in panels]
     title = alt.Title(f"{', '.join(one.places)}: {one.title}", subtitle=subtitle(one, rows), anchor="start")
-    both = alt.concat(*charts, columns=one.axes.columns, align="all").resolve_scale(color="shared")
-    return both.properties(title=title).configure_view(stroke=None).configure_axis(gridOpacity=0.4)
+    both = alt.concat(*charts, columns=2, align="all").resolve_scale(color="shared")
+    both = both.properties(title=title, padding=PADDING).configure_view(stroke=None)
+    letters = {"labelFontSize": LETTERS, "titleFontSize": LETTERS}
+    both = both.configure_axis(gridOpacity=0.4, **letters)
+    both = both.configure_title(fontSize=LETTERS + 1, subtitleFontSize=LETTERS)
+    legend = {"orient": "bottom", "direction": "vertical", "columns": 2, "columnPadding": 30, "labelLimit": 0}
+    return both.configure_legend(**legend, **letters)
 
 
 def subtitle(one: Experiment, rows: list[dict[str, Any]]) -> list[str]:
@@ -62,11 +69,14 @@ def _panel(one: Experiment, rows: list[dict[str, Any]], series: list[str], panel
     if len(series) == 1:
         colour = colour.legend(None)
     base = alt.Chart(alt.InlineData(values=rows), width=WIDTH, height=HEIGHT)
-    base = base.properties(title=alt.Title(panel, anchor="start", fontSize=11)) if panel else base
+    base = base.properties(title=alt.Title(panel, anchor="start", fontSize=LETTERS)) if panel else base
     x = _across(axes, rows)
 
+    logarithmic = axes.y_scale == "log"
+    whole = {} if logarithmic else {"zero": axes.mark == "bar" or axes.percent}
+
     def up(field: str) -> Any:
-        shape = alt.Y(f"{field}:Q", title=axes.y).scale(**_scale(axes.y_scale), zero=axes.mark == "bar" or axes.percent)
+        shape = alt.Y(f"{field}:Q", title=axes.y).scale(**_scale(axes.y_scale), **whole)
         return shape.axis(format="%") if axes.percent else shape
 
     ours = base.transform_filter("isValid(datum.y)")
@@ -81,7 +91,8 @@ def _panel(one: Experiment, rows: list[dict[str, Any]], series: list[str], panel
             alt.FieldOneOfPredicate("series", list(axes.dashed)), alt.value([2, 6]), alt.value([1, 0])
         )
         offset = {**offset, "strokeDash": broken}
-    layers = [marks[axes.mark]().encode(x, up("y"), colour, **offset)]
+    foot = {"y2": alt.Y2Datum(1)} if axes.mark == "bar" and logarithmic else {}
+    layers = [marks[axes.mark]().encode(x, up("y"), colour, **offset, **foot)]
     if any(row["low"] is not None for row in rows):
         bounds = base.transform_filter("isValid(datum.low)").mark_rule(opacity=0.6)
         layers.append(bounds.encode(x, up("low"), alt.Y2("high"), colour, **offset))
@@ -102,7 +113,8 @@ def _across(axes: Any, rows: list[dict[str, Any]]) -> Any:
         names = list(dict.fromkeys(row["label"] or f"{row['x']:g}" for row in sorted(rows, key=lambda row: row["x"])))
         for row in rows:
             row["label"] = row["label"] or f"{row['x']:g}"
-        return alt.X("label:N", sort=names, title=axes.x).axis(labelAngle=0 if len(names) < 9 else -60)
+        flat = sum(map(len, names)) * LETTERS * 0.6 < WIDTH
+        return alt.X("label:N", sort=names, title=axes.x).axis(labelAngle=0 if flat else -30)
     values = sorted({row["x"] for row in rows})
     found = alt.X("x:Q", title=axes.x).scale(**_scale(axes.x_scale), nice=False, zero=False, padding=8)
     few = {"values": values, "format": ",~r", "labelSeparation": 4, "labelOverlap": "greedy"}

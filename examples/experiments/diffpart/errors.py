@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     "made of MSNBC, two of the stand-in.",
     parameters=f"Fan-out 10; {QUERY}, of random items, lengths uniform up to a share of max |t|",
     data=TABLES,
-    axes=Axes("longest query, of max |t|", ERROR, columns=4, y_scale="log"),
+    axes=Axes("longest query, of max |t|", ERROR, y_scale="log"),
     over={"table": TABLES, "epsilon": EPSILONS, "way": (*WAYS, CLIPPED)},
     small={"table": ("msnbc",), "epsilon": (1.0,)},
     counted=True,

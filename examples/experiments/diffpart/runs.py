@@ -14,7 +14,6 @@ from experiments.diffpart.settings import ENDS, RECORDS, TABLES, UNIVERSES
 from experiments.itemsets import (
     COLUMNS,
     NAMES,
-    SUM,
     WAYS,
     bits,
     frequent,
@@ -77,7 +76,7 @@ def seconds(bench: Bench, table: str, size: int) -> Iterator[Point]:
     parameters="Fan-out 10; `privsql.itemsets(release, top=K)`; one run. As many true ones are missing as others are "
     "listed, where K are listed",
     data=TABLES,
-    axes=Axes("K", "utility, or number of sets", columns=3),
+    axes=Axes("K", "utility, or number of sets"),
     over={"table": TABLES, "epsilon": ENDS, "way": ("DiffPart", "views")},
     small={"table": ("msnbc",), "epsilon": (1.0,)},
     table=False,
@@ -86,16 +85,16 @@ def top(bench: Bench, table: str, epsilon: float, way: str) -> Iterator[Point]:
     """Utility, false positives and false drops."""
     found = bench.table(table)
     made = published(bench, found, table, {"epsilon": epsilon, **WAYS[way]})
-    name, estimator = (SUM, "baseline") if way == "DiffPart" else (way, "reconstructed")
+    estimator = "baseline" if way == "DiffPart" else "reconstructed"
     for number in (20, 40, 60, 80, 100):
         true = frequent(read(found.path, COLUMNS[table]), number)
         listed = privsql.itemsets(made, top=number, estimator=estimator)
         ours = {frozenset(type(next(iter(next(iter(true)))))(one) for one in items): count for items, count in listed}
         kept = [1 - min(1, abs(count - ours.get(items, 0)) / count) for items, count in true.items()]
         budget = f"B = {epsilon:g}"
-        yield Point(budget, number, float(np.mean(kept)), f"{NAMES[table]}, {name}: utility")
-        yield Point(budget, number, len(ours.keys() - true.keys()), f"{NAMES[table]}, {name}: false positives")
-        yield Point(budget, number, len(true.keys() - ours.keys()), f"{NAMES[table]}, {name}: false drops")
+        yield Point(budget, number, float(np.mean(kept)), f"{NAMES[table]}, {way}: utility")
+        yield Point(budget, number, len(ours.keys() - true.keys()), f"{NAMES[table]}, {way}: false positives")
+        yield Point(budget, number, len(true.keys() - ours.keys()), f"{NAMES[table]}, {way}: false drops")
 
 
 DELTA = 0.05

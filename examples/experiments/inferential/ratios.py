@@ -67,7 +67,6 @@ def noisy_ratios(bench: Bench, epsilon: str) -> Any:
         "records that meet the condition, x",
         "E[Y/X] in shares of y/x",
         x_scale="log",
-        columns=3,
         bound="lines: two standard deviations of Y/X",
     ),
     over={"epsilon": ("0.01", "0.1", "1")},

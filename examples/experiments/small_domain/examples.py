@@ -81,7 +81,7 @@ GROUPS = {
     differs="The same groups.",
     parameters="`plan`, `partition` of its facts",
     data=(),
-    axes=Axes("sensitive value x", "records in a group", x_scale="names", mark="bar", columns=1),
+    axes=Axes("sensitive value x", "records in a group", x_scale="names", mark="bar"),
     over={"rho1": ("1/3", "1/4")},
     paper={
         (WORKED[rho1], f"g{at}", float(value)): float(number)

@@ -93,7 +93,7 @@ def retention(bench: Bench, table: str, level: int, way: str) -> Iterator[Point]
     "the paper's bound.",
     parameters="rho1 = 1/13, rho2 = 1/6; plain means over sub-tables",
     data=OCC,
-    axes=Axes("records", "number, or mean", x_scale="names", mark="bar", columns=4),
+    axes=Axes("records", "number, or mean", x_scale="names", mark="bar"),
     over={"table": OCC, "records": SIZES, "way": ("PP-paper", "PP, bound", "PP")},
     small={"records": (100_000,)},
     paper={
@@ -101,8 +101,8 @@ def retention(bench: Bench, table: str, level: int, way: str) -> Iterator[Point]
         for what, values in {
             "initial groups": (17, 18, 19, 20, 20),
             "sub-tables": (15, 8, 10, 11, 12),
-            "mean values of a sub-table": (15.0, 20.9, 17.3, 17.0, 18.4),
-            "mean gamma of a sub-table": (2.6, 2.7, 2.6, 2.6, 2.8),
+            "mean m_j": (15.0, 20.9, 17.3, 17.0, 18.4),
+            "mean gamma_j": (2.6, 2.7, 2.6, 2.6, 2.8),
         }.items()
         for size, value in zip(SIZES, values, strict=True)
     },
@@ -114,8 +114,8 @@ def partition(bench: Bench, table: str, records: int, way: str) -> Iterator[Poin
     found = {
         "initial groups": facts["groups"],
         "sub-tables": len(parts),
-        "mean values of a sub-table": np.mean([part["values"] for part in parts]),
-        "mean gamma of a sub-table": np.mean([float(Fraction(part["gamma"])) for part in parts]),
+        "mean m_j": np.mean([part["values"] for part in parts]),
+        "mean gamma_j": np.mean([float(Fraction(part["gamma"])) for part in parts]),
     }
     for what, value in found.items():
         yield Point(way, records, float(value), f"{what}, {PANELS[table]}")
