@@ -38,7 +38,7 @@ ReleaseFile = Annotated[
     ),
 ]
 Memory = Annotated[
-    str | None, typer.Option("--memory-limit", help="Memory for the engine, such as 2GB; the rest is spilled to disk.")
+    str | None, typer.Option("--memory-limit", help="Memory of the engine, such as 2GB; then it uses disks.")
 ]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of the engine.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print all details as well.")]
@@ -241,6 +241,7 @@ FLAGS_KEY = "privsql.flags"  # where a context holds the values of flags
 METAVARS = {"names": "COLUMN,..", "pairs": "COLUMN=VALUE", "one": "VALUE"}
 PANELS = {"source": "Source and columns", "columns": "Source and columns", "release": "Release", "ledger": "Ledger"}
 TYPES: dict[str, Any] = {"switch": bool | None, "pairs": list[str] | None}
+MECHANISM, OF_KIND = "Mechanism", "Mechanism, --kind "  # titles
 ALL_KEY = "privsql.all"  # where a context holds that the help lists every option
 COMMON = {  # by ``--help``; the others by ``--help-all``
     "table", "query", "id", "person", "persons", "quasi_identifiers", "sensitive", "items", "categories", "bins",
@@ -263,12 +264,17 @@ class SpecCommand(TyperCommand):
         return [*self._model_options(), *options, *_make_params(_take_help), help_option]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """List the options by section of a specification; the common ones, or all of them."""
+        """List the options by section of a specification: all by mechanism, or the common ones in fewer lines."""
         titled: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        rare = set() if ctx.meta.get(ALL_KEY) else {option.name for option in self._model_options()} - COMMON
+        whole = ctx.meta.get(ALL_KEY)
+        rare = set() if whole else {option.name for option in self._model_options()} - COMMON
         for param in [one for one in self.get_params(ctx) if one.name not in rare]:
             title = "Arguments" if param.param_type_name == "argument" else param.rich_help_panel or "Options"
-            titled.setdefault(title, []).append(param.get_help_record(ctx))
+            name, text = param.get_help_record(ctx)
+            if not whole and title.startswith(OF_KIND):
+                kinds, title = title.removeprefix(OF_KIND), MECHANISM
+                text = text if text.startswith(f"{kinds.split()[0]}: ") else f"{kinds}: {text[0].lower()}{text[1:]}"
+            titled.setdefault(title, []).append((name, text))
         for title, records in titled.items():
             with formatter.section(title):
                 formatter.write_dl(records)
@@ -342,4 +348,4 @@ def _panel_title(flag: Flag, kinds: tuple[str, ...]) -> str:
     """Return the title under which ``--help`` lists a flag."""
     if flag.section != "mechanism":
         return PANELS[flag.section]
-    return "Mechanism" if len(flag.fields) == len(kinds) else f"Mechanism, --kind {' or '.join(flag.fields)}"
+    return MECHANISM if len(flag.fields) == len(kinds) else f"{OF_KIND}{' or '.join(flag.fields)}"

@@ -55,7 +55,7 @@ def publish(
     source: SpecOrSource,
     options: Options,
     key_file: Annotated[
-        Path | None, typer.Option(help="File with a secret key to repeat this release; made (mode 0600) if missing.")
+        Path | None, typer.Option(help="File of a key that repeats the release; made if missing.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="For tests only: a public seed; the release says so.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing release.")] = False,
@@ -65,9 +65,7 @@ def publish(
     allow_composition: Annotated[
         bool, typer.Option("--allow-composition", help="Publish the same people again; no guarantee covers both.")
     ] = False,
-    fit: Annotated[
-        bool, typer.Option("--fit", help="Fit a model and store it in the release: more precise answers for all.")
-    ] = False,
+    fit: Annotated[bool, typer.Option("--fit", help="Store a fitted model: more precise answers for all.")] = False,
     verbose: Verbose = False,
 ) -> CommandOutcome:
     """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
@@ -118,7 +116,7 @@ def plan(
         typer.Option(help="Write the ids of records that were deleted or changed since the last release; mode 0600."),
     ] = None,
 ) -> CommandOutcome:
-    """Predict a release: buckets, loss and its certified lower bound, beliefs. Nothing is published."""
+    """Predict a release, and write nothing. Shows buckets, how sure attackers can be, how precise answers will be."""
     spec = read_specification(ctx, source)
     if changed is not None and (algorithms or curve):
         raise UsageError("--changed can't be combined with --algorithms or --curve")
@@ -162,7 +160,7 @@ def init(
         Path | None, typer.Option(help="Write the specification to this file; its paths are relative to that folder.")
     ] = None,
 ) -> CommandOutcome:
-    """Look at a source and propose a specification on stdout: roles, domain sizes, a feasible threshold."""
+    """Propose a specification for a source. Shows roles, sizes of domains and a feasible threshold, with reasons."""
     if output is not None and output.exists():
         raise UsageError(f"{output} exists; remove it, or choose another path")
     base = output.absolute().parent if output is not None else None
@@ -176,7 +174,7 @@ def init(
 
 @register_command(epilog="privsql schema > spec.schema.json")
 def schema() -> CommandOutcome:
-    """Print the JSON Schema of a specification, for editors; it is JSON with and without --json."""
+    """Print the JSON Schema of a specification, for editors. It is JSON with and without --json."""
     text = api.schema()
     return CommandOutcome(lambda: json.loads(text), lambda: print(text, end=""))
 
@@ -211,7 +209,7 @@ def query(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Json = False,
 ) -> CommandOutcome:
-    """Answer a query with estimates and intervals. A query that is not supported is refused, with the reason."""
+    """Answer a query with estimates and intervals. A query that is not supported fails with the reason."""
     if as_json and as_csv:
         raise UsageError("give --json or --csv, not both")
     with api.open(release, attach or ()) as opened:
@@ -236,7 +234,7 @@ def run_tests(
     record: Annotated[bool, typer.Option("--record", help="Write the answers into the files.")] = False,
     attach: Attached = None,
 ) -> CommandOutcome:
-    """Compare answers of a release with expected ones in files; exit code 1 if one differs."""
+    """Compare answers of a release with expected ones in files. Exit code 1 if one differs."""
     tested = api.test(release, files, record=record, attach=attach or ())
     return CommandOutcome(tested.as_json, lambda: printing.print_line("\n".join(tested.lines)), 0 if tested else 1)
 
@@ -253,9 +251,9 @@ def fit(
         Path | None, typer.Option("--from", help="Load such a file instead of fitting.", show_default=False)
     ] = None,
 ) -> CommandOutcome:
-    """Fit a model to a release: answers become about twice as precise.
+    """Fit a model to a release, for more precise answers.
 
-    It is stored in your cache, where query, serve, evaluate and report find it.
+    It lies in your cache, where query, serve, evaluate and report find it. Errors are about half as large with it.
     """
     fitted = api.fit(release, to=to, rows=rows, parameters=parameters, options=options)
     return CommandOutcome(fitted.as_json, lambda: printing.print_fit(fitted))
@@ -279,7 +277,7 @@ def itemsets(
         Path | None, typer.Option(help="Also write synthetic (record, item) rows to this Parquet file.")
     ] = None,
 ) -> CommandOutcome:
-    """Return the most frequent item sets of a set-valued release, with their estimated numbers of records."""
+    """List the most frequent item sets of a release. Shows their estimated numbers of records."""
     frequent = api.itemsets(release, top=top, estimator=estimator)
     if synthetic is not None:
         api.synthesize(release, synthetic)
@@ -291,7 +289,7 @@ def itemsets(
 def synthesize(
     release: ReleaseFile, to: Annotated[Path, typer.Argument(metavar="TO", help="Parquet file to write.")]
 ) -> CommandOutcome:
-    """Write synthetic records whose counts are near the estimates of a differentially private release."""
+    """Write synthetic records that give about the same counts. The release must be differentially private."""
     number = api.synthesize(release, to)
     line = f"wrote {number:,} rows to {to}"
     return CommandOutcome(lambda: {"file": str(to), "rows": number}, lambda: printing.print_line(line))
@@ -411,7 +409,7 @@ def evaluate(
     plot: Plot = None,
     as_json: Json = False,
 ) -> CommandOutcome:
-    """Compare a release's answers with its source: error and coverage, by size of the true answer and by question."""
+    """Compare a release's answers with its source. Shows errors and coverage by size of the answer or by question."""
     _require_json(points, as_json)
     drawn: dict[str, Any] = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed}
     chosen: dict[str, Any] = {"ways": ways, "true_answers": _read_range(true_answers), "estimators": estimators}
@@ -446,7 +444,7 @@ def compare(
     plot: Plot = None,
     as_json: Json = False,
 ) -> CommandOutcome:
-    """Publish a table in several ways, into a temporary folder, and measure each with the same queries."""
+    """Publish a table in several ways, and compare the answers. The releases lie in a temporary folder."""
     _require_json(points, as_json)
     drawn: dict[str, Any] = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed}
     chosen: dict[str, Any] = {"true_answers": _read_range(true_answers), "estimators": estimators, "grid": grid or None}
@@ -484,7 +482,7 @@ def attack(
     key_file: KeyFile = None,
     plot: Plot = None,
 ) -> CommandOutcome:
-    """Measure what adversaries could learn from a release. Exit code 1 if one breaks what the mechanism promises."""
+    """Measure what adversaries could learn from a release. Exit code 1 if one breaks a promise of the mechanism."""
     settings: dict[str, Any] = {"seed": seed, "within": within, "key_file": key_file, "options": options}
     attacked = api.attack(release, load_source(source) if source else None, against=against or (), **settings)
     pictures.save_picture(pictures.draw_attacks, attacked, plot)
@@ -508,7 +506,7 @@ def infer(
     ] = None,
     plot: Plot = None,
 ) -> CommandOutcome:
-    """Show what two differentially private counts reveal of the people who meet a condition."""
+    """Compute what two differentially private counts reveal. They are of the people who meet a condition."""
     inference = api.infer(api.load(source), condition, sensitive, epsilon=epsilon, seed=seed, options=options)
     pictures.save_picture(pictures.draw_inference, inference, plot)
     return CommandOutcome(inference.as_json, lambda: printing.print_inference(inference))
@@ -560,10 +558,10 @@ def verify(
     ] = None,
     verbose: Verbose = False,
 ) -> CommandOutcome:
-    """Check a release independently: from its file alone, and against the source if a specification names it.
+    """Check a release from its file alone, or against its source.
 
-    With --against, check also what it and other releases of the same people reveal together, and with --source of
-    which records.
+    With --against, it also checks what this and other releases of the same people reveal together. With --source as
+    well, it says of which records.
     """
     if more and not against:
         raise UsageError(f"{_label_place(more[0])}: verify takes one release; list others after --against")
@@ -584,7 +582,7 @@ def _label_place(release: str) -> str:
 
 ledgers = typer.Typer(
     cls=LedgerGroup,
-    help="List releases in the publisher's private ledger, what they guarantee together, and budgets.",
+    help="List or change the publisher's private ledger of releases.",
     rich_markup_mode=None,
     epilog="Examples:\n\n    privsql ledger spec.toml\n\n    privsql ledger show 3\n\n"
     "    privsql ledger withdraw trial.duckdb\n\n"
@@ -603,7 +601,7 @@ def ledger(
     ] = None,
     database: Place = None,
 ) -> CommandOutcome:
-    """List the releases of a source and what they guarantee together (the default)."""
+    """List releases and what they guarantee together (default)."""
     listing = api.ledger(api.load(spec) if spec else None, database=database)
     return CommandOutcome(listing.as_json, lambda: printing.print_ledger(listing))
 
@@ -612,7 +610,7 @@ def ledger(
 def show(
     number: Annotated[int, typer.Argument(metavar="N", help="Number of a release in the list.")], database: Place = None
 ) -> CommandOutcome:
-    """Show the ledger's entry of one release."""
+    """Show all that the ledger holds of one release."""
     entry = api.ledger(database=database).find_release(number)
     return CommandOutcome(entry.as_json, lambda: printing.print_entry(entry))
 
@@ -636,7 +634,7 @@ def cap(
     epsilon: Annotated[str, typer.Argument(metavar="EPSILON", help="The new cap, a decimal or a fraction.")],
     database: Place = None,
 ) -> CommandOutcome:
-    """Set the most that all differentially private releases of a source may spend together, and record it."""
+    """Cap the privacy budget of a source, and record it."""
     source_spec = api.load(spec)
     listing = api.cap(source_spec, epsilon, database=database)
     least = source_spec.ledger.epsilon if source_spec.ledger is not None else None
@@ -667,7 +665,7 @@ def report(
     ] = None,
     key_file: KeyFile = None,
 ) -> CommandOutcome:
-    """Write a page on a release: what it promises, who could learn what, how good its answers are, how to query it.
+    """Write a page on a release, for its receiver or a reviewer.
 
     From the release alone the page may be handed out with it. With --source it is internal. Exit code 1 if a check does
     not hold or an adversary breaks a promise; the page says so, too.

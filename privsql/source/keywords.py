@@ -95,12 +95,16 @@ class Flag:
     @property
     def help(self) -> str:
         """Return the description, the possible values and the default, by mechanism where these differ."""
-        texts = {kind: _describe_values(field) for kind, field in self.fields.items()}
         if self.key == KIND:
-            texts = {KIND: f"The mechanism: {', '.join(self.fields)}. [default: {DEFAULT}]"}
-        elif len(set(texts.values())) > 1:
-            texts = {"": "; ".join(f"{kind}: {text.removesuffix('.')}" for kind, text in texts.items())}
-        return " ".join(filter(None, (self._first_field.description, *dict.fromkeys(texts.values()))))
+            return f"The mechanism: {', '.join(self.fields)}. [default: {DEFAULT}]"
+        kinds: dict[str, list[str]] = {}
+        for kind, field in self.fields.items():
+            kinds.setdefault(_describe_field(field), []).append(kind)
+        if len(kinds) == 1:
+            return next(iter(kinds))
+        return "; ".join(
+            f"{', '.join(of)}: {text[0].lower()}{text[1:].removesuffix('.')}" for text, of in kinds.items()
+        )
 
     @property
     def _first_field(self) -> FieldInfo:
@@ -354,13 +358,14 @@ def _list_choices(field: FieldInfo) -> list[str]:
     return [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
 
 
-def _describe_values(field: FieldInfo) -> str:
-    """Return the values that a key may have, if they can be listed, and its default."""
+def _describe_field(field: FieldInfo) -> str:
+    """Return what a key means, the values that it may have, if they can be listed, and its default."""
+    text, _, default = (field.description or "").removesuffix("]").partition("[default: ")
     choices = _list_choices(field)
-    listed = ", ".join(choices) + "." if choices and choices[0] not in (field.description or "") else ""
-    plain = isinstance(field.default, str | int | float | Fraction) and field.default is not False
-    plain &= "[default" not in (field.description or "")
-    return " ".join(filter(None, (listed, f"[default: {field.default}]" if plain else "")))
+    listed = ", ".join(choices) + "." if choices and choices[0] not in text else ""
+    if not default and isinstance(field.default, str | int | float | Fraction) and field.default is not False:
+        default = str(field.default)
+    return " ".join(filter(None, (text.strip(), listed, default and f"[default: {default}]")))
 
 
 # Keywords in Python ---------------------------------------------------------------------------------------------------

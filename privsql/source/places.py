@@ -531,10 +531,10 @@ class Source(SpecPart):
         "not compare them with ids of anything else.",
         min_length=1,
     )
-    person: str | None = optional_key("Column that names persons, who may have several records.")
+    person: str | None = optional_key("Column of persons, who may have several records.")
     persons: Literal["refuse", "one", "some", "count"] | None = optional_key(
-        "Persons with several records: refuse them, take one record of each, or some (at most mechanism.max_records), "
-        "or count all (bounds then hold per record). [default: refuse]"
+        "Persons with several records: refuse them, publish one record of each, or some (at most max_records), or "
+        "count all (bounds then hold per record). [default: refuse]"
     )
     name: str | None = optional_key(
         "Name of the source in the ledger. [default: its path, with its tables]", min_length=1

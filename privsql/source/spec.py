@@ -102,10 +102,10 @@ class Columns(SpecPart):
     """
 
     quasi_identifiers: tuple[str, ...] = Field(
-        default=(), validate_default=False, description="Quasi-identifiers: columns that an attacker may know."
+        default=(), validate_default=False, description="Quasi-identifiers: columns an attacker may know."
     )
     sensitive: tuple[str, ...] = Field(
-        default=(), validate_default=False, description="Sensitive column; several form one compound attribute."
+        default=(), validate_default=False, description="Sensitive column, or several as one compound."
     )
     items: str | None = optional_key("Item sets: the column with lists of items.")
     record: str | None = optional_key("Item sets with a row per item: the column of the record.")
@@ -236,7 +236,7 @@ Destination = Annotated[
 class ReleaseSection(SpecPart):
     """The release's name (that of its view) and target, and what its report says of it in the publisher's words."""
 
-    name: str | None = optional_key("Name of the release; its views are called NAME_weighted and the like.")
+    name: str | None = optional_key("Name of the release; its views begin with it.")
     to: Destination | None = optional_key(
         "File or folder to write the release to; with a schema also a Postgres database, postgresql://user@host/database."
     )

@@ -24,7 +24,7 @@ class Planning(TypedDict, total=False):
     spark: Value
     """A table of Spark, in place of a file."""
     reader: Literal["parquet", "csv", "delta", "iceberg"]
-    """File format of the source. [default: by the ending] parquet, csv, delta, iceberg."""
+    """File format of the source. parquet, csv, delta, iceberg. [default: by the ending]"""
     options: Options | Value | None
     """Options of a CSV file: { encoding = 'latin-1' }."""
     union_by_name: bool
@@ -44,19 +44,19 @@ class Planning(TypedDict, total=False):
     them with ids of anything else.
     """
     person: str
-    """Column that names persons, who may have several records."""
+    """Column of persons, who may have several records."""
     persons: Literal["refuse", "one", "some", "count"]
-    """Persons with several records: refuse them, take one record of each, or some (at most mechanism.max_records), or
-    count all (bounds then hold per record). [default: refuse]
+    """Persons with several records: refuse them, publish one record of each, or some (at most max_records), or count
+    all (bounds then hold per record). [default: refuse]
     """
     source_name: str
     """Name of the source in the ledger. [default: its path, with its tables]"""
     quasi_identifiers: Names
-    """Quasi-identifiers: columns that an attacker may know."""
+    """Quasi-identifiers: columns an attacker may know."""
     qi: Names
     """Short for quasi_identifiers."""
     sensitive: Names
-    """Sensitive column; several form one compound attribute."""
+    """Sensitive column, or several as one compound."""
     items: str
     """Item sets: the column with lists of items."""
     record: str
@@ -76,7 +76,7 @@ class Planning(TypedDict, total=False):
     categorical: bool
     """Sensitive numbers are codes of categories, however many there are."""
     name: str
-    """Name of the release; its views are called NAME_weighted and the like."""
+    """Name of the release; its views begin with it."""
     to: PathLike
     """File or folder to write the release to; with a schema also a Postgres database, postgresql://user@host/database."""
     schema: str
@@ -128,13 +128,15 @@ class Planning(TypedDict, total=False):
         "basic",
         "marginals",
     ]
-    """Choice of the algorithm. [default of bucketize: informative for thresholds with f, else optimal] bucketize:
-    anatomy, one-size, two-size, multi-size, optimal, informative, setting; randomize: up, pp, pp-paper, tables.
-    [default: pp]; permute: nested, exact, reapply-last, reapply-all. [default: nested]; setvalued: views, diffpart,
-    basic. [default: views]; contingency: marginals, diffpart. [default: marginals]
+    """bucketize: anatomy, one-size, two-size, multi-size, optimal, informative, setting. [default: informative for
+    thresholds with f, else optimal]; randomize: up, pp, pp-paper, tables. [default: pp]; permute: nested, exact,
+    reapply-last, reapply-all. [default: nested]; setvalued: views, diffpart, basic. [default: views]; contingency:
+    marginals, diffpart. [default: marginals]
     """
     threshold: Value | Number
-    """Highest allowed belief in a value: a constant, or linear in its frequency f: '8*f + 0.02'."""
+    """bucketize: highest allowed belief in a value: a constant, or linear in its frequency f: '8*f + 0.02'; randomize:
+    with tables: the same; needs frequencies
+    """
     components: Mapping[str, Value]
     """Thresholds of single columns of a compound sensitive attribute."""
     groups: Mapping[str, Value]
@@ -146,7 +148,7 @@ class Planning(TypedDict, total=False):
     setting: str
     """Buckets to validate and publish, number x size: '9x4, 1x14'."""
     layout: Literal["blocks", "round-robin", "largest-first", "lumps"]
-    """How values are distributed over buckets. [default: blocks]"""
+    """How values are distributed over buckets. blocks, round-robin, largest-first, lumps. [default: blocks]"""
     excess: Literal["refuse", "suppress"]
     """Values too frequent for the threshold: refuse, or leave some records out. [default: refuse]"""
     absence: Literal["observable", "unobservable"]
@@ -162,33 +164,36 @@ class Planning(TypedDict, total=False):
     allow_certain: bool
     """Publish values that are certain (belief 1), although no threshold is 1."""
     max_learning: Number
-    """Highest allowed mean belief of the learning attacker."""
+    """Highest mean belief of the learning attacker."""
     rho1: Number
-    """Frequency up to which values are protected."""
+    """Values of at most this frequency are protected."""
     rho2: Number
-    """Highest allowed belief in a protected value."""
+    """Highest belief in a protected value."""
     epsilon: Number
-    """Privacy budget; with tables, odds of a value change by at most e^epsilon."""
+    """randomize: with tables: budget; the odds of a person's value change by at most e^epsilon; setvalued,
+    contingency: budget: one record changes a probability at most by the factor e^epsilon
+    """
     values: Names
     """With tables: the public list of sensitive values; all else counts as 'other'."""
     frequencies: Mapping[str, Number]
     """With tables: declared shares of values; never compared with the records."""
     delta: Number
-    """One minus the confidence of the error bound. randomize: [default: 1/20]; setvalued: [default: 0]; contingency:
-    [default: 0]
+    """randomize: one minus the confidence of the error bound. [default: 1/20]; setvalued, contingency: 0: pure
+    differential privacy. Above: (epsilon, delta) by zero-concentrated privacy, with discrete Gaussian noise. Choose
+    it far below 1/records, such as 1e-9. [default: 0]
     """
     objective: Literal["error", "bound"]
     """Measure that the partition minimises. error, bound. [default: error]"""
     gamma_from: Literal["rho1"]
     """With up: compute gamma from rho1, not from the largest protected frequency."""
     k: int
-    """Smallest number of different sensitive values in a group."""
+    """Fewest different values in a group."""
     e: Number
-    """Smallest range of a group: in the column's unit, or an interval such as '30 days'."""
+    """Smallest range of a group: 5000, or '30 days'."""
     max_records: int
     """Most records of a person (source.person), which share the budget: noise grows in proportion. [default: 1]"""
     universe: Value
-    """Possible items: a list, { query = 'SELECT ..' }, or data."""
+    """Possible items: a list, { query = .. } or data."""
     fan_out: int
     """Children of a node of the taxonomy. [default: 10]"""
     c1: Number
@@ -196,15 +201,19 @@ class Planning(TypedDict, total=False):
     c2: Number
     """Factor of the paper's threshold of other parts; with c1."""
     tau: Number
-    """With diffpart: expected empty parts that pass. setvalued: [default: 4]; contingency: [default: 1/10]"""
+    """setvalued: with diffpart: expected empty parts that pass. [default: 4]; contingency: with diffpart: expected
+    empty parts that pass. [default: 1/10]
+    """
     tau_sets: Number
     """With diffpart: expected empty item sets that pass. [default: 36]"""
     workload: Sequence[Sequence[str]]
-    """Item sets that matter most: [['a', 'b'], ['c']]; public."""
+    """setvalued: item sets that matter most: [['a', 'b'], ['c']]; public; contingency: columns whose joint table
+    should be precise: [['sex', 'job', 'age'], ..]
+    """
     allow_empty: bool
     """Publish even if most is noise: uninformative tables, or a tree with more pruned than kept."""
     domains: Mapping[str, Value]
-    """Possible values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."""
+    """Possible values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. } or data."""
     measures: Names
     """Columns in bins whose SUM and AVG are measured; values are clamped to the ends of the bins."""
     pairs: Literal["auto", "all", "chosen"]

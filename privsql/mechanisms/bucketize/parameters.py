@@ -210,7 +210,7 @@ class Bucketize(Parameters):
     kind: Literal["bucketize"] = "bucketize"
     algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal", "informative", "setting"] = Field(
         default="optimal",
-        description="Choice of the algorithm. [default of bucketize: informative for thresholds with f, else optimal]",
+        description="[default: informative for thresholds with f, else optimal]",
     )
     threshold: Threshold = Field(
         description="Highest allowed belief in a value: a constant, or linear in its frequency f: '8*f + 0.02'."
@@ -247,7 +247,7 @@ class Bucketize(Parameters):
         default=False, description="Publish values that are certain (belief 1), although no threshold is 1."
     )
     max_learning: float | None = Field(
-        default=None, gt=0, le=1, description="Highest allowed mean belief of the learning attacker."
+        default=None, gt=0, le=1, description="Highest mean belief of the learning attacker."
     )
 
     @property

@@ -227,13 +227,11 @@ class Contingency(Parameters):
 
     kind: Literal["contingency"] = "contingency"
     algorithm: Literal["marginals", "diffpart"] = "marginals"
-    epsilon: Epsilon = Field(
-        description="Privacy budget: one record changes a probability at most by the factor e^epsilon."
-    )
+    epsilon: Epsilon = Field(description="Budget: one record changes a probability at most by the factor e^epsilon.")
     delta: Delta = Field(default=Fraction(0), description=DELTA)
     max_records: MaxRecords = Field(default=1, description=MAX_RECORDS)
     domains: dict[str, Values] = Field(
-        description="Possible values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. }, or data."
+        description="Possible values of a column: a list, { query = .. }, { taxonomy = .. }, { bins = .. } or data."
     )
     workload: tuple[tuple[str, ...], ...] = Field(
         default=(), description="Columns whose joint table should be precise: [['sex', 'job', 'age'], ..]."
@@ -247,7 +245,7 @@ class Contingency(Parameters):
         default="auto", description="Measured pairs of columns: all, or those that others predict worst."
     )
     max_cells: int = Field(default=2_000_000, ge=1, description="With marginals: most cells of all tables.")
-    fan_out: int = Field(default=10, ge=2, description="With diffpart: children of a node.")
+    fan_out: int = Field(default=10, ge=2, description="Children of a node of the taxonomy.")
     choice: Share = Field(default=Fraction(1, 4), description="With diffpart: share of budget for choosing columns.")
     score: Literal["max", "gini", "gain"] = Field(
         default="max", description="With diffpart: score of columns: largest count, Gini index, gain."

@@ -77,8 +77,8 @@ class Permute(Parameters):
 
     kind: Literal["permute"] = "permute"
     algorithm: Algorithm = "nested"
-    k: int = Field(ge=1, strict=True, description="Smallest number of different sensitive values in a group.")
-    e: Range = Field(description="Smallest range of a group: in the column's unit, or an interval such as '30 days'.")
+    k: int = Field(ge=1, strict=True, description="Fewest different values in a group.")
+    e: Range = Field(description="Smallest range of a group: 5000, or '30 days'.")
 
 
 MOST_GROUPS = 1000  # of a plan

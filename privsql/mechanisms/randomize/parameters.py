@@ -53,10 +53,10 @@ class Randomize(Parameters):
 
     kind: Literal["randomize"] = "randomize"
     algorithm: Literal["up", "pp", "pp-paper", "tables"] = "pp"
-    rho1: Share | None = Field(default=None, description="Frequency up to which values are protected.")
-    rho2: Share | None = Field(default=None, description="Highest allowed belief in a protected value.")
+    rho1: Share | None = Field(default=None, description="Values of at most this frequency are protected.")
+    rho2: Share | None = Field(default=None, description="Highest belief in a protected value.")
     epsilon: Epsilon | None = Field(
-        default=None, description="Privacy budget; with tables, odds of a value change by at most e^epsilon."
+        default=None, description="With tables: budget; the odds of a person's value change by at most e^epsilon."
     )
     values: tuple[str, ...] = Field(
         default=(),
@@ -68,9 +68,7 @@ class Randomize(Parameters):
         exclude_if=_is_empty,
         description="With tables: declared shares of values; never compared with the records.",
     )
-    threshold: Rule | None = Field(
-        default=None, description="With tables: highest allowed belief in a value of frequency f; needs frequencies."
-    )
+    threshold: Rule | None = Field(default=None, description="With tables: the same; needs frequencies.")
     delta: Share = Field(default=Fraction(1, 20), description="One minus the confidence of the error bound.")
     objective: Literal["error", "bound"] = Field(default="error", description="Measure that the partition minimises.")
     gamma_from: Literal["rho1"] | None = Field(

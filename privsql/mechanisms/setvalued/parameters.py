@@ -148,12 +148,10 @@ class SetValued(Parameters):
 
     kind: Literal["setvalued"] = "setvalued"
     algorithm: Literal["views", "diffpart", "basic"] = "views"
-    epsilon: Epsilon = Field(
-        description="Privacy budget: one record changes a probability at most by the factor e^epsilon."
-    )
+    epsilon: Epsilon = Field(description="Budget: one record changes a probability at most by the factor e^epsilon.")
     delta: Delta = Field(default=Fraction(0), description=DELTA)
     max_records: MaxRecords = Field(default=1, description=MAX_RECORDS)
-    universe: Universe = Field(description="Possible items: a list, { query = 'SELECT ..' }, or data.")
+    universe: Universe = Field(description="Possible items: a list, { query = .. } or data.")
     fan_out: int = Field(default=10, ge=2, le=LARGEST_FAN_OUT, description="Children of a node of the taxonomy.")
     c1: Positive | None = Field(default=None, description="Factor of the paper's threshold of item sets; with c2.")
     c2: Positive | None = Field(default=None, description="Factor of the paper's threshold of other parts; with c1.")
