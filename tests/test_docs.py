@@ -26,6 +26,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 SETUP = ["sh examples/quickstart.sh", "sh tests/run.sh"]
 WALK = [
     "publish",
+    "databases",
     "several",
     "randomize",
     "numbers",

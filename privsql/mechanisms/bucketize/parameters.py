@@ -426,15 +426,13 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
         return self.left_out
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return buckets, loss and its bound, what gets through, beliefs and fakes."""
-        through = self.channel.as_json().items() if self.channel else ()
-        values = ", ".join(f"{name} {value:.3g}" for name, value in through)
+        """Return buckets, loss and its bound, beliefs and fakes."""
+        above = f"this one is {self.gap:.2%} above" if self.gap else "this one has it"
         return [
             ("buckets", ", ".join(f"{number:,} x {size}" for size, number in self.sizes) + "  (number x size)"),
-            ("loss", f"{self.loss:,}  (MSE {self.mse:.4g})"),
-            ("lower bound", f"{self.lower_bound:,}  (gap {self.gap:.2%})"),
+            ("loss", f"{self.loss:,}  (mean squared error {self.mse:.4g})"),
+            ("least loss", f"{self.lower_bound:,} or more for any setting; {above}"),
             *([("layout", self.layout)] if self.layout else []),
-            *([("channel", f"{values}  (singular values: the share of a difference that shows)")] if values else []),
             *self._describe_beliefs(),
             *self._list_remarks(),
             *(self._describe_fakes() if self.fake_values else []),
@@ -454,7 +452,7 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
         return [
             ("highest belief", ", ".join([*by_column, *combined])),
             *self._describe_bounded(highest.bounded),
-            ("certain", f"{certain.certain:,} records; {certain.above_half:,} above 1/2"),
+            ("certain", f"the value of {certain.certain:,} records; more than 1/2 sure for {certain.above_half:,}"),
             *([("mean belief", f"{mean:.3f}  (in the true value, over all records)")] if mean is not None else []),
         ]
 

@@ -442,24 +442,21 @@ def predict_thresholds(
 QUESTIONS = [(f"error_{count}_at_{share}", count, share) for share, count in product((0.01, 0.05), (100, 500, 2000))]
 MEASURES = (
     AlternativeMeasure("loss", "loss", ",.0f"),
-    AlternativeMeasure("information", "information used, tr M / sum f'", ".2f", lowest=False),
-    AlternativeMeasure("second", "channel, second singular value", ".3f", lowest=False),
-    AlternativeMeasure("median", "channel, median", ".3f", lowest=False),
-    AlternativeMeasure("smallest", "channel, smallest", ".3f", lowest=False),
-    AlternativeMeasure("highest_belief", "highest belief, at most"),
-    AlternativeMeasure("mean_belief", "mean belief"),
+    AlternativeMeasure("information", "share used of what thresholds allow", ".0%", lowest=False),
+    AlternativeMeasure("highest_belief", "highest belief", ".1%"),
+    AlternativeMeasure("mean_belief", "mean belief", ".1%"),
     *(
-        AlternativeMeasure(key, f"error of a count of {count:,} in {share:.0%}", ".1%")
+        AlternativeMeasure(key, f"error of a count of {count:,} in {share:.0%} of the records", ".1%")
         for key, count, share in QUESTIONS
     ),
 )
 
 
 def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alternatives:
-    """All of them for the specification ``params``, whose layout and search hold for its own algorithm alone.
+    """Return all of them for the specification ``params``, whose layout and search hold for its own algorithm alone.
 
-    ``tr M / sum f'``: how much of the beliefs that thresholds allow is used (``find_informative``); errors are what
-    ``relative_error`` expects of a question that selects a share of the records.
+    ``information``, tr M / sum f': how much of the beliefs that thresholds allow is used (``find_informative``). Errors
+    are what ``relative_error`` expects of a question that selects a share of the records.
     """
     names = (*ALGORITHMS, *(["setting"] if params.setting is not None else []))
     previews = ReleasePreviews(db, source)

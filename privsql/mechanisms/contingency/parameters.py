@@ -125,7 +125,8 @@ class CellTreePlan(Facts):
 
     def describe(self) -> list[tuple[str, str]]:
         """Return the values and the first expansion."""
-        first = f"choice {self.first_choice}, counts {self.first_budget} of at most {self.expansions}"
+        spent = f"spends {self.first_choice} to choose a column and {self.first_budget} to count"
+        first = f"{spent}, is one of at most {self.expansions}"
         return [_describe_values(self), ("first expansion", first)]
 
 

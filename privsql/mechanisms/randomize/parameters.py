@@ -201,10 +201,12 @@ class RandomizeFacts(Facts):
 
     def describe(self) -> list[tuple[str, str]]:
         """Return sub-tables, retention and bound beside those of the whole table."""
+        least = ", the smallest error bound of all unions" if self.optimal else ""
+        united = f"{self.subtables}, united from {self.groups} initial groups{least}"
         return [
-            ("sub-tables", f"{self.subtables} of {self.groups} groups{', the best possible' if self.optimal else ''}"),
-            ("retention", f"{self.retention:.1%}  (whole table {self.retention_up:.1%})"),
-            ("error bound", f"{self.bound:.4g}  (whole table {self.bound_up:.4g})"),
+            ("sub-tables", united if self.groups > 1 else "1, the whole table"),
+            ("retention", f"{self.retention:.1%}  (of the whole table as one: {self.retention_up:.1%})"),
+            ("error bound", f"{self.bound:.4g}  (of the whole table as one: {self.bound_up:.4g})"),
         ]
 
 

@@ -42,7 +42,9 @@ class ItemSetTreePlan(Facts):
 
     def describe(self) -> list[tuple[str, str]]:
         """Return the taxonomy and the first expansion."""
-        first = f"budget {self.first_budget}, of at most {self.inner_nodes:,}; threshold {self.first_threshold:,}"
+        first = (
+            f"spends {self.first_budget}, is one of at most {self.inner_nodes:,}, prunes below {self.first_threshold:,}"
+        )
         return [_describe_taxonomy(self), ("first expansion", first)]
 
 
