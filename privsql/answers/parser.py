@@ -220,8 +220,7 @@ class _StatementReader:
             if isinstance(node, exp.Column):
                 where = "; use WHERE" if clause == "HAVING" else ""
                 raise UsageError(
-                    f"{clause} {as_written(root)}: column {node.name!r} must stand in GROUP BY, or in COUNT or "
-                    f"SUM{where}"
+                    f"{clause} {as_written(root)}: column {node.name!r} must be in GROUP BY, or in COUNT or SUM{where}"
                 )
             return node
 
@@ -247,7 +246,7 @@ class _StatementReader:
         total: exp.Expr | None = None
         for item in node.expressions:
             if item.unnest() not in self._groups:
-                raise UsageError(f"{as_written(node)}: {as_written(item)} must stand in GROUP BY")
+                raise UsageError(f"{as_written(node)}: {as_written(item)} must be in GROUP BY")
             bit = column(f"k_{self._groups[item.unnest()]}")
             doubled = exp.Mul(this=exp.paren(total), expression=TWO) if total is not None else None
             total = bit if doubled is None else exp.Add(this=doubled, expression=bit)

@@ -504,7 +504,7 @@ def _stream_folder(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatch
 # A publisher's source in Spark, and the tables of a release as Spark writes them: folders of Parquet, in order.
 
 FETCHED = 5_000_000  # records in one message to the driver: at 200 bytes the 1 GB that Spark allows by default
-COPIED = "they are copied to this machine for this"
+COPIED = "this copies them to one machine"
 UNSEEN = "its workers do not see the release's folder, so the rows pass this machine's memory"
 PLAIN = "UTF8_BINARY"  # the collation of bytes
 FIRST = "part-00000.parquet"

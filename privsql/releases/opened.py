@@ -416,7 +416,7 @@ class Release:
             }
             twice = self._db.rows(sqlfiles.fill("query/duplicates", holes))
             if twice:
-                raise UsageError(f"JOIN {lookup.alias}: the key {twice[0][:-1]} stands in {twice[0][-1]} rows of it")
+                raise UsageError(f"JOIN {lookup.alias}: it has {twice[0][-1]} rows with the key {twice[0][:-1]}")
 
     def __repr__(self) -> str:
         return f"<Release {str(self.path)!r}: {self.manifest.name}, {self.manifest.mechanism}>"

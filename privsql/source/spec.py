@@ -350,7 +350,9 @@ class Spec(SpecPart):
         if self.source.person is not None and fold_name(self.source.person) in map(fold_name, self.columns.names):
             raise ValueError("source.person: the column that names persons is never published; give it no other role")
         if self.source.person is not None and self.columns.item is not None:
-            raise ValueError("source.person: rows of an item each are of the record that columns.record names")
+            raise ValueError(
+                "source.person can't be combined with columns.item: the rows are items of a record, not records"
+            )
         if private and "refuse" in self.columns.nulls.values():
             raise ValueError(
                 "columns.nulls: a refusal because of NULL would reveal one record of a differentially private release; "
@@ -361,12 +363,12 @@ class Spec(SpecPart):
         there = self.source.traits
         if there.assigns and self.source.id is not None and isinstance(composition, GroupComposition):
             raise ValueError(
-                "source.id: DuckDB alone follows records from release to release; for a release of what lies in "
-                f"{there.title} leave out id, or name persons"
+                "source.id: only DuckDB can follow records from release to release, and the source lies in "
+                f"{there.title}; leave out id, or name persons"
             )
         if there.assigns and self.release.order == "stream":
             raise ValueError(
-                f"release.order: what lies in {there.title} has no order that a stream could follow; take portable"
+                f"release.order = 'stream' needs a source that DuckDB reads, not {there.title}; say 'portable'"
             )
         return self
 
@@ -375,18 +377,18 @@ class Spec(SpecPart):
         several = self.record_limit > 1
         if several and (self.source.person is None or self.source.persons != "some"):
             raise ValueError(
-                f"mechanism.max_records = {self.record_limit}: it is of persons; name their column as source.person, "
-                "and say persons = 'some'"
+                f"mechanism.max_records = {self.record_limit} limits the records of a person; name the column of "
+                "persons as source.person, and say persons = 'some'"
             )
         if self.source.persons == "some" and not several:
             raise ValueError(
-                "source.persons = 'some' needs mechanism.max_records above 1, of a private mechanism; it says how "
-                "many records of each person are taken"
+                "source.persons = 'some' needs a differentially private mechanism, with mechanism.max_records of 2 or "
+                "more: so many records of each person are taken"
             )
         if presence and self.source.person is not None and not self.source.chooses_records:
             raise ValueError(
-                "source.persons: a differentially private release takes one record of each person, and does not refuse "
-                "what one record changes; say persons = 'one', or 'some' with mechanism.max_records"
+                "source.persons: a differentially private release can't refuse a table because of one record; say "
+                "persons = 'one', or 'some' with mechanism.max_records"
             )
 
     @property

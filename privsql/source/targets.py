@@ -235,7 +235,7 @@ def refuse_address(place: object, what: str) -> None:
     """Raise ``UsageError`` for an address, which would be taken for a file of that name; it may hold a password."""
     text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
     if isinstance(text, str) and ADDRESS.match(text):
-        raise UsageError(f"{what}: an address ({text.partition(':')[0]}://..) holds no release here; {PLACES}")
+        raise UsageError(f"{what}: privsql can't keep a release at {text.partition(':')[0]}://; {PLACES}")
 
 
 def require_file_name(place: Any) -> Any:

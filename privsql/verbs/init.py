@@ -231,7 +231,7 @@ def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Propos
     roles = (
         ""
         if "categories" in chosen.columns
-        else " Check the roles: what could be known of a person is a quasi-identifier."
+        else " Check the roles: a column that an attacker may know is a quasi-identifier."
     )
     head = (first + roles, "", *chosen.remarks) if chosen.remarks else (first,)
     for line in (*head, *proposed.remarks):

@@ -81,7 +81,7 @@ def test_text_keys_that_are_one_number_to_the_engine(both: Beside) -> None:
         > engine.execute(sql.split(" JOIN", maxsplit=1)[0] + " WHERE job = 'd1'").fetchall()
     )
     for estimator in ("baseline", "best"):
-        with pytest.raises(api.PrivsqlError, match=r"the key \(10,\) stands in 2 rows of it"):
+        with pytest.raises(api.PrivsqlError, match=r"it has 2 rows with the key \(10,\)"):
             release.query(sql, estimator=estimator)
 
 

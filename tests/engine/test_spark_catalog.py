@@ -108,7 +108,7 @@ def test_questions_and_limits(
         monkeypatch.setattr(f"privsql.engine.spark_release.{limit}", 1000)
     assert privsql.query(schema, QUESTION, connection=session).rows == expected
     for refused in (privsql.attack, privsql.verify, privsql.report):
-        with pytest.raises(EngineError, match="qit has 1,200 rows, and they are copied to this machine for this"):
+        with pytest.raises(EngineError, match="qit has 1,200 rows, and this copies them to one machine"):
             refused(schema, people, connection=session)
     with pytest.raises(UsageError, match="exists; give replace=True"):
         privsql.publish(people, connection=session, schema=schema, **how)
@@ -353,7 +353,7 @@ def test_a_folder_at_an_address(session: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(PrivsqlError, match=why) as refusal:
             privsql.publish(people, to=place, **how)
         assert len(str(refusal.value).splitlines()) == 1
-    with pytest.raises(UsageError, match="only Spark writes there"):
+    with pytest.raises(UsageError, match="only Spark writes to this address"):
         privsql.publish(tmp_path / "people.parquet", to=f"file://{tmp_path}/r", **how)
     done = privsql.publish(people, to=f"file://{tmp_path}/r", **how)
     assert str(done.target) == f"file://{tmp_path}/r"

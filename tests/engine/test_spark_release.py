@@ -270,7 +270,7 @@ def test_what_one_machine_does_not_take_is_an_error_first(tmp_path: Path, monkey
     monkeypatch.setattr(spark, "ONE_MACHINE", 1000)
     verbs = [(verb, tmp_path / "r", "--source", spec) for verb in ("verify", "attack", "evaluate")]
     for arguments in (*verbs, ("publish", private)):
-        refused(run(*arguments), 4, "has 1,200 rows, and they are copied to this machine for this, which works for")
+        refused(run(*arguments), 4, "has 1,200 rows, and this copies them to one machine, which works for")
 
 
 def test_workers_that_do_not_see_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

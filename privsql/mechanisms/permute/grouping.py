@@ -229,7 +229,7 @@ def on_axis(values: pa.Array, column_scale: Scale, e: Extent) -> tuple[list[int]
     array = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
     if not np.isfinite(array).all():
         name = column_scale.field.name
-        raise UsageError(f"column {name!r} holds NaN or infinity, which have no place on an axis; leave them out")
+        raise UsageError(f"column {name!r} holds NaN or infinity, which have no distance; leave them out")
     units, least = as_integers(array, e.amount)
     return units, least, _unit_of_doubles(array, units)
 
@@ -241,9 +241,7 @@ def _as_steps(values: pa.Array, column_scale: Scale) -> list[int]:
         units: list[int] = array.to_pylist()
         infinity = 2 ** (array.type.bit_width - 1) - 1  # as the engine writes it
         if units and (units[0] <= -infinity or units[-1] >= infinity):
-            raise UsageError(
-                f"column {column_scale.field.name!r} holds infinity, which has no place on an axis; leave it out"
-            )
+            raise UsageError(f"column {column_scale.field.name!r} holds infinity, which has no distance; leave it out")
         return units
     if INTEGERS.fullmatch(column_scale.field.type):
         return [int(value) for value in values.to_pylist()]

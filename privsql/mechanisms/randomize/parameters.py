@@ -110,8 +110,8 @@ class Randomize(Parameters):
         if self.spent_epsilon < SMALLEST_EPSILON:
             name, f = max(self.declared_shares.items(), key=lambda one: one[1], default=("", Fraction(0)))
             raise ValueError(
-                f"threshold {self.threshold} leaves no epsilon: {name!r} has a frequency of {float(f):g}, and belief "
-                "in it may not grow; buckets can keep a threshold near the largest frequency"
+                f"threshold {self.threshold} is too close to {float(f):g}, the frequency of {name!r}, for any epsilon; "
+                "raise it, or use bucketize, which can keep such a threshold"
             )
 
     def _require_odds(self) -> None:

@@ -150,8 +150,8 @@ def require_names(spec: Spec) -> None:
     """Raise ``UsageError`` for a cap on what the publisher spends on people whom nothing names."""
     if spec.source.id is None and spec.source.person is None:
         raise UsageError(
-            "a budget needs source.id or source.person: by its name alone a source can't be capped, for a copy under "
-            "another name, with a record less, would have a budget of its own"
+            "a budget needs source.id or source.person: otherwise a copy of the source, with another name and one "
+            "record less, would get a budget of its own"
         )
 
 
@@ -196,8 +196,8 @@ class BudgetPublication(RecordedPublication):
             if others and not self.request.allow:
                 last, why = others[-1], self.verdicts[others[-1].number].why
                 raise GuaranteeError(
-                    f"these records are in {last.label} already, under another name ({why}), and share its budget; "
-                    f"it is source.name = {join_names(last.source)!r}"
+                    f"{last.label} holds these records already, under another name ({why}), and they share its budget; "
+                    f"say source.name = {join_names(last.source)!r}"
                 )
             allowed = [f"{ALLOWED}these records are in {one.label} of {join_names(one.source)}" for one in others]
             self._spend_epsilon(book, [*allowed, *crossing], allowed=bool(others))
@@ -432,8 +432,8 @@ class GroupPublication(RecordedPublication):
         verdict = self.verdicts[last.number]
         if not same:
             return (
-                f"these records are in {last.label} already, under another name ({verdict.why}); it is "
-                f"source.name = {join_names(last.source)!r}, and no guarantee covers both"
+                f"{last.label} holds these records already, under another name ({verdict.why}): "
+                f"source.name = {join_names(last.source)!r}; no guarantee covers both"
             )
         if self._chains and self.subjects.named and self._is_of_records_after(same):
             return f"{last.label} has one record of each person, and without source.person this one may have more"
@@ -531,8 +531,8 @@ def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
         return None
     if ledger != path:
         raise UsageError(
-            f"releases of {join_names(names)} are recorded in {ledger}; set ledger.database, "
-            f"ledger_database=.. or {VARIABLE} to it"
+            f"releases of {join_names(names)} are recorded in {ledger}; name that ledger by ledger.database, "
+            f"ledger_database=.. or {VARIABLE}"
         )
     if is_default_writable() and path != default_path():
         with open_for_reading(db, default_path()) as book:
