@@ -119,8 +119,8 @@ def _describe_relation(address: str, tables: Sequence[str], query: str | None) -
 
 
 LEARNERS = (
-    "Could somebody learn from the release, or know other people's values? Then see algorithm = 'tables' in 'Choosing",
-    "a mechanism'; its list of values is public knowledge, which init does not read from the records.",
+    "If an attacker may train a model on the release, or know other people's values, consider algorithm = 'tables'",
+    "(see 'Choosing a mechanism'). It needs a public list of values, which init does not read from the records.",
 )
 
 

@@ -67,7 +67,7 @@ def test_the_algorithm_that_tells_more_is_proposed_with_what_it_costs(
     """And the one with the least loss where that tells enough."""
     text, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))
     assert spec["mechanism"]["algorithm"] == "informative"
-    assert "'informative' makes counts more precise: it leaves" in text
+    assert "'informative' makes counts more precise: " in text
     assert highest(tmp_path, text) <= 0.5
     monkeypatch.setattr("privsql.mechanisms.bucketize.preview.CLEARLY", 0.01)
     text, spec = proposed(tmp_path, SKEWED.format(share=300, other="'v' || (i % 9)"))

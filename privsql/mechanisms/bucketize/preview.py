@@ -559,8 +559,8 @@ def _choose_algorithm(previews: ReleasePreviews, rule: dict[str, Any]) -> tuple[
     if less > CLEARLY * left:
         return default, ()
     return default, (
-        f"{default!r} makes counts more precise: it leaves {less:.0%} of their uncertainty, 'optimal' {left:.0%}.",
-        f"Beliefs get closer to thresholds: their mean is {more:.3f}, with 'optimal' {belief:.3f}.",
+        f"{default!r} makes counts more precise: {less:.0%} of their uncertainty stays, with 'optimal' {left:.0%}.",
+        f"In return attackers get closer to the thresholds: mean belief {more:.1%}, with 'optimal' {belief:.1%}.",
         "privsql plan --algorithms compares all algorithms.",
     )
 
