@@ -23,17 +23,21 @@ if TYPE_CHECKING:
     from experiments.bench import Bench
 
 OPENING = """\
-The chapter defines what two releases of a growing table may give away, and works one table out over three releases;
-it measures nothing. Its figures come first, then a table of salaries that grows over twenty releases: incomes of the
-American Community Survey of 2015 (California), which arrive in random order.
+This page is for readers of the thesis. It repeats each of its figures, and measures what the thesis leaves open.
+
+The chapter defines what two releases of a growing table may give away. It works out one table over three releases and
+measures nothing. Its figures come first. Then a table of incomes grows over twenty releases (American Community Survey
+of 2015, California; records arrive in random order).
 
 *Anew* groups the whole table each time as if nothing had been published before (Zhang et al., ICDE 2007).
 *Reapply-last* is the chapter's naive algorithm against the last release, *reapply-all* against all of them. *Exact*
-finds what reapply-all finds, in a sweep; *nested*, privsql's default, unites groups of the last release and new
-records that are fine alone. A piece is what is left of a group without one of another release, or what both share; a
-breach is a piece that is not empty and not (k,e)-anonymous. Who knows of everybody which group is his in every
-release knows more than single pieces: records that no release tells apart make an atom, and whatever is subtracted
-and intersected is a union of atoms."""
+finds what reapply-all finds, in a sweep. *Nested*, privsql's default, unites groups of the last release, and new
+records if these are (k,e)-anonymous alone.
+
+A *piece* is what is left of a group without one of another release, or what both share. A *breach* is a piece that is
+not empty and not (k,e)-anonymous. An attacker who knows everybody's group in every release knows more than single
+pieces. An *atom* is a set of records that no release tells apart. All that can be subtracted and intersected is a
+union of atoms."""
 NOT_HERE = {
     "Figures 3.1 to 3.3": "the table of the example, its groups and their shuffle: release 0 of the first experiment",
     "Figure 3.8": "brute force over all 2^n groupings: a reference of the tests (`tests/mechanisms/permute`)",

@@ -103,9 +103,9 @@ def at_sixty(bench: Bench, found: Table, table: str, mechanism: dict[str, object
     places=("Figure 5",),
     title="error by fan-out",
     says="Stable: a smaller fan-out leaves each partitioning less budget, but has more levels to prune empty ones at.",
-    differs="Less stable on MSNBC: 13, 6 and 13 % at B = 0.5, 10, 4 and 10 % at 1.25, best at the paper's 10. A "
-    "fan-out of 20 is more than its 17 items: one level, at which nothing is pruned before the sets themselves. On the "
-    "stand-in for STM the error is 2.1 to 2.4 % whatever fan-out and budget are.",
+    differs="Less stable on MSNBC: 13, 6 and 13 % for fan-outs of 4, 10 and 20 at B = 0.5, and 10, 4 and 10 % at 1.25. "
+    "A fan-out of 20 is more than its 17 items: there is one level, and nothing is pruned above the sets themselves. "
+    "On the generated table for STM the error is 2.1 to 2.4 %, whatever fan-out and budget are.",
     parameters=f"Queries of up to 60 % of max |t|; {QUERY}",
     data=TABLES,
     axes=Axes("fan-out", ERROR),
@@ -149,9 +149,9 @@ def by_records(bench: Bench, on: tuple[str, float], size: int) -> Iterator[Point
     places=("Figure 6",),
     title="error by number of items",
     says="The error falls with fewer items, as more records share a partition, and then depends less on the budget.",
-    differs="The sum goes the other way, from 8 to 10 %: over few stations more of the random queries hold on a card "
-    "at all, and what was pruned is missing from each; over many nearly all true answers are 0, as those of "
-    "the release. The budget takes off 1 point.",
+    differs="Here the error rises with fewer items, from 8 to 10 %. Over few stations more of the random queries hold "
+    "on a card at all, and each misses what was pruned. Over many stations nearly all true answers are 0, and so are "
+    "those of the release. A larger budget lowers the error by at most 1 point.",
     parameters=f"Fan-out 10, 800,000 generated cards over so many stations; queries of 1 to 10 random items; {QUERY}",
     data=("stm",),
     axes=Axes("items |I|", ERROR),

@@ -7,15 +7,17 @@ from experiments.inferential import buckets, counts, durations, ratios  # in the
 __all__ = ["NOT_HERE", "OPENING", "buckets", "counts", "durations", "ratios"]
 
 OPENING = """\
-The paper measures on two tables that were drawn from a census of the United States, OCC and EDU, of up to 500,000
-records; neither is to be had. Two tables of the American Community Survey of 2015 (California) stand beside them: the
-same columns, with more birthplaces, occupation in 50 classes and education in 14; EDU has no occupation. Their
-frequencies are less skewed, so two generated tables whose frequencies have the paper's range, 0.18 % to 7.5 % and
-0.44 % to 27.3 %, stand beside them: every record of those is invented, and nothing is learnt of people from them.
+This page is for readers of the paper. It repeats each of its figures.
 
-Errors of counts are those of the paper's formula (`--estimator baseline`), of the *linear* estimator, by which privsql
-answers at first, and of the *model*, by which it answers after `privsql fit`. They are sums over the weights of each
-estimator. privsql answers two queries of each kind in SQL as well, and the run stops if these differ."""
+The paper measures on two tables drawn from a census of the United States, OCC and EDU, of up to 500,000 records. They
+are not available. We take two tables of the American Community Survey of 2015 (California) in their place. They have
+the same columns, with more birthplaces, 50 classes of occupation and 14 of education; EDU has no occupation. Their
+frequencies are less skewed than the paper's. So we also generate two tables whose frequencies have the paper's range,
+0.18 % to 7.5 % and 0.44 % to 27.3 %. Every record of these is invented.
+
+Errors of counts are those of three estimators: the paper's formula (`--estimator baseline`), the *linear* estimator,
+privsql's default, and the *model* that `privsql fit` makes. Answers are sums over the weights of an estimator. For two
+queries of each kind the run compares them with privsql's answers in SQL, and stops if they differ."""
 NOT_HERE = {
     "Table 1": "an example of four records, that a conditional probability is disclosed; Theorem 2 is measured instead",
     "Table 2": "its two buckets",
