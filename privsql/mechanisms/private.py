@@ -207,13 +207,13 @@ NOT_PLANNED = contract.refuse_comparison(
     "what its algorithms tell depends on the noise that is drawn, not on a plan; compare with privsql compare"
 )
 NOISE = (
-    "Records were counted, and random noise was added to every count. What was published is made of these noisy counts "
-    "alone: no record of the source is in it."
+    "Records were counted, and random noise was added to every count. The release is made of these noisy counts alone. "
+    "It holds no record of the source."
 )
 BOUND = (
-    "Whatever somebody knows of all other {unit}s, one {unit} more or less changes the probability of everything that "
-    "is published by a factor of at most e^epsilon, with epsilon = {epsilon}, which is {factor:.3g}. Who thought it as "
-    "likely as not that the {unit} is in the table believes so with at most {most:.1%} afterwards."
+    "One {unit} more or less changes the probability of any release by a factor of at most e^epsilon, whatever an "
+    "attacker knows of all other {unit}s. Here epsilon = {epsilon}, and the factor is {factor:.3g}. An attacker who "
+    "gives even odds that the {unit} is in the table becomes at most {most:.1%} sure."
 )
 SHARED = (
     " A secret key chose at most {records} records of each person, whatever they hold. Noise is scaled by {records}: "
@@ -223,9 +223,9 @@ UNLESS = (
     " That may fail with a probability of {delta:g} at most (delta). The noise is discrete Gaussian: the release is "
     "zero-concentrated differentially private with rho = {rho:.6g}."
 )
-MANY_RECORDS = "For a person with several records: that many times epsilon, unless one record of each person was taken."
+MANY_RECORDS = "A person with several records has that many times epsilon, unless one record of each was taken."
 NOT = (
-    "What is true of people in general is published, and it also says something about each person.",
+    "The release shows what is true of people in general, and that says something about each person.",
     "The epsilons of several releases of the same records add up.",
     "The names of columns, and of values where these were taken from the records, are not protected by the noise.",
 )

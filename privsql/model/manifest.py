@@ -564,10 +564,10 @@ class CheckedRelease(Generic[P, F]):
 # What a reader who knows nothing of a mechanism is told of a release: sentences, and what it is made of.
 
 LEARNT = (
-    "Against people who learn from the whole release how its columns go with the sensitive value, and apply that to "
-    "one person: a kind of person in whom a value is frequent is believed to have it, as from any statistics."
+    "An attacker can learn from the whole release how its columns go with the sensitive value, and apply that to one "
+    "person, as with any statistics."
 )
-SEVERAL = "Against people who combine several releases about the same persons."
+SEVERAL = "An attacker can combine several releases of the same people."
 
 
 @dataclass(frozen=True)

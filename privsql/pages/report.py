@@ -120,7 +120,7 @@ def _draw_bounds(bounds: Sequence[VerifiedBound], published: int | None) -> str:
         return ""
     caption = f"Orange: the bound; blue: the highest probability that the release leads to{which}."
     room = min(bound - reached for _, bound, reached, _ in known)
-    used = "some value uses its bound up" if room <= 1e-12 else f"the nearest stays {100 * room:.2g} points below it"
+    used = "some value reaches its bound" if room <= 1e-12 else f"the nearest stays {100 * room:.2g} points below it"
     return draw_figure(
         plot.chart_bounds(known), "bounds", "Bounds, and the highest values", caption, f"Of these, {used}."
     )
@@ -177,8 +177,8 @@ def _draw_adversaries(all_findings: Sequence[Finding], *, known: bool) -> str:
         return ""
     circle = "; circle: how many best guesses are right"
     circle = circle if known and any(one.right is not None for one in findings) else ""
-    dotted = "; dashed: by guessing alone" if any(one.baseline for one in findings) else ""
-    caption = f"Bar: how sure on average; stroke: of the record that is surest{circle}{dotted}."
+    dotted = "; dashed: guessing the most common value" if any(one.baseline for one in findings) else ""
+    caption = f"Bar: how sure on average; line: for the record of which it is surest{circle}{dotted}."
     surest = max(findings, key=lambda one: one.mean or 0)
     name = printable_text(surest.adversary, 60)
     more = f"The surest on average is \u201c{name}\u201d, with {format_share(surest.mean)}."
@@ -247,7 +247,7 @@ def _draw_errors(compared: TruthComparison) -> str:
     for row in rows:
         lines.setdefault(row["name"], []).append((row["low"], row["error"]))
     same = len(lines) > 1 and len({tuple(line) for line in lines.values()}) == 1
-    more = "All estimators give the same, so that one line is seen." if same else ""
+    more = "All estimators give the same answers, so there is one line." if same else ""
     chart = plot.chart_errors(rows, plot.ERROR)
     return draw_figure(chart, "errors", "Error by size of the true answer", caption, more)
 
@@ -328,7 +328,7 @@ def assess_risks(manifest: Manifest, learnt: VerifiedFacts) -> RiskAssessment:
         ["replicability", _as_sentence(replicable)],
         ["data source availability", _as_sentence(available)],
         ["distinguishability", _as_sentence(unique)],
-        ["risk to assess", _as_sentence(f"{promise}; {attacker}. Whether this is very small, the expert says")],
+        ["risk to assess", _as_sentence(f"{promise}; {attacker}. The expert decides whether this is very small")],
     ]
     retained = (f"Accepted by the promise: {promise}", f"Beyond the promise: {attacker}", f"Other releases: {others}")
     return RiskAssessment(tuple(european), tuple(hipaa), tuple(f"{one}." for one in retained))

@@ -80,7 +80,7 @@ def test_choose_ask_read_and_download(
         assert page.get_by_text(
             "How many records with age from 30 to 59; disease flu, for each value of sex."
         ).is_visible()
-        sql = page.get_by_label("This is what is asked").input_value()
+        sql = page.get_by_label("You can change the SQL").input_value()
         told = succeeded("query", releases / "bucketize.duckdb", sql, "--json").json
         rows = page.locator("#answer tbody tr")
         assert rows.count() >= len(told["rows"]) == 2
@@ -108,12 +108,12 @@ def test_the_estimator_is_chosen_and_stays(chromium: Browser, address: str, rele
         assert page.get_by_text("low and high are certain").is_visible()
         assert "--estimator baseline" in page.get_by_label("in a shell").text_content()
         page.locator("#sql-title").click()
-        page.get_by_label("This is what is asked").fill(
+        page.get_by_label("You can change the SQL").fill(
             "SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY 1"
         )
         browser.followed(page.get_by_role("button", name="Ask this SQL"))
         assert "estimator=baseline" in page.url
-        sql = page.get_by_label("This is what is asked").input_value()
+        sql = page.get_by_label("You can change the SQL").input_value()
         told = succeeded("query", releases / "bucketize.duckdb", sql, "--estimator", "baseline", "--json").json
         assert f"{told['rows'][0]['high']:,}" in page.locator("#answer tbody tr").first.inner_text()
 
@@ -172,11 +172,11 @@ def test_the_keyboard_is_enough(chromium: Browser, address: str) -> None:
 def test_what_is_refused_says_why_and_keeps_the_question(chromium: Browser, address: str) -> None:
     with at(chromium, address + "bucketize") as (page, _):
         page.locator("#sql-title").click()
-        page.get_by_label("This is what is asked").fill("SELECT disease FROM people WHERE sex = '<b>'")
+        page.get_by_label("You can change the SQL").fill("SELECT disease FROM people WHERE sex = '<b>'")
         browser.followed(page.get_by_role("button", name="Ask this SQL"))
         assert page.get_by_text("records can't be listed").is_visible()
         assert (
-            page.get_by_label("This is what is asked").input_value() == "SELECT disease FROM people WHERE sex = '<b>'"
+            page.get_by_label("You can change the SQL").input_value() == "SELECT disease FROM people WHERE sex = '<b>'"
         )
         page.get_by_text("age", exact=True).first.click()
         page.get_by_label("age from").fill("old")

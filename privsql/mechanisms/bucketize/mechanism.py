@@ -56,19 +56,19 @@ METHOD = (
     "record has which value: every order within the bucket is equally likely."
 )
 BOUND = (
-    "An attacker who knows everyone in the table, everything published of them and how the release was made can "
-    "believe no value of anyone with a probability above the bound of that value."
+    "An attacker who knows everyone in the table, everything published of them and how the release was made can be "
+    "at most as sure of a value of anyone as the bound of that value says."
 )
-KNOWN = "Against people who know the sensitive values of others in the same bucket."
-PRESENT = "It does not hide who is in the table."
+KNOWN = "An attacker who knows sensitive values of others in the same bucket can exclude these."
+PRESENT = "The release does not hide who is in the table."
 
 
 def explain_guarantee(params: Bucketize) -> ReleasePromises:
     """F'-privacy, in sentences."""
     absent = ("The bounds are for those who are in the release; who was left out is assumed to be unknown.",)
-    groups = ("Where a group of values has a bound of its own, it holds for the sum of the beliefs in them.",)
-    fakes = (f"Every bucket lists {params.fake_values} values besides that nobody in it has, not marked as such.",)
-    one_by_one = "For beliefs in one of several values together: they add up, but for groups with bounds of their own."
+    groups = ("If a group of values has a bound of its own, that bounds the belief that a person has any of them.",)
+    fakes = (f"Every bucket also lists {params.fake_values} values that nobody in it has, and does not mark them.",)
+    one_by_one = "The belief in one of several values can be the sum of their bounds, except in groups with a bound."
     promised = (
         METHOD,
         BOUND,

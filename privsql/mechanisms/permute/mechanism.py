@@ -260,15 +260,15 @@ MADE = (
     "who is in a group and which values the group has, not who has which."
 )
 SEVERAL = (
-    "Against people who combine several releases about the same persons, but for releases of a growing table that were "
-    "made with the earlier ones in view: privsql verify --against compares these."
+    "An attacker can combine several releases of the same people, unless each was made with the earlier ones of a "
+    "growing table in view: privsql verify --against compares these."
 )
 NOT = (
-    "A bound on the belief in a single value: a value that most of a group have is believed of each of them.",
-    "Against people who know the values of others in the group.",
+    "The belief in one value has no bound: what most records of a group have is likely for each of them.",
+    "An attacker who knows the values of others in the group can exclude these.",
     LEARNT,
     SEVERAL,
-    "It does not hide who is in the table and in which group. The group shows roughly which value a person has.",
+    "The release shows who is in the table and in which group. The group shows roughly which value a person has.",
 )
 
 

@@ -232,15 +232,15 @@ class RandomizeAnswers(answer.Answers):
 
 MADE = (
     "Records are put into sub-tables. Every record keeps its sensitive value with a known probability, and otherwise "
-    "shows one drawn at random from its sub-table: whatever a record shows can be denied."
+    "shows one drawn at random from its sub-table. So everyone can deny the value that is published."
 )
 NOT = (
-    "Of values that are too frequent to be protected.",
-    "Against people who know the sensitive values of nearly all others of a sub-table, or how many have each.",
+    "Values that are too frequent to be protected have no bound.",
+    "An attacker who knows the values of nearly all others of a sub-table, or how many have each, learns more.",
     LEARNT,
-    "For beliefs in one of several values together.",
+    "The belief in one of several values together has no bound.",
     SEVERAL,
-    "That somebody is in the table at all, and in which sub-table, is not hidden.",
+    "The release does not hide who is in the table, and in which sub-table.",
 )
 
 

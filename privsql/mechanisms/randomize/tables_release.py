@@ -589,15 +589,15 @@ def attack_together(series: ReleaseSeries) -> list[Finding]:
 # The mechanism --------------------------------------------------------------------------------------------------------
 
 MADE = (
-    "Quasi-identifiers are published as they are. Of the sensitive values there are tables of counts, by one or two "
-    "quasi-identifiers, with random noise on every count; all else that is published of values follows from these."
+    "Quasi-identifiers are published as they are. Sensitive values are counted by one or two quasi-identifiers, with "
+    "random noise on every count. All else that is published of values follows from these counts."
 )
 NOT = (
     LEARNT,
-    "That somebody is in the table, with which quasi-identifiers: it is published.",
-    "Against people whose knowledge ties several persons' values together, as that two of them are the same.",
-    "For a person with several records: that many times epsilon. For several releases epsilons add up.",
-    "Together with a release of the same people that states exact frequencies or puts values into groups.",
+    "The release shows who is in the table, with which quasi-identifiers.",
+    "An attacker whose knowledge ties people's values together, such as that two of them are the same, learns more.",
+    "A person with several records has that many times epsilon. The epsilons of several releases add up.",
+    "Nothing is promised beside a release of the same people with exact frequencies, or with values in groups.",
 )
 
 
