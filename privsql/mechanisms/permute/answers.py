@@ -132,7 +132,7 @@ def fewest_records(held: ChosenValues, met: MatchingRecords) -> Ints:
 
 
 def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """SUM."""
+    """Return SUM over each set of records, with its standard error and certain bounds."""
     share = met.n / held.sizes[met.group]
     sums = np.diff(held.running_sums[held.first_rows])
     zero = np.full(met.sets, np.searchsorted(held.values, 0.0))
@@ -418,13 +418,13 @@ class GroupDifference:
 
     @staticmethod
     def from_differences(near: Floats, far: Floats) -> GroupDifference:
-        """By v_1 and v_2."""
+        """Return both parts by v_1 (``near``) and v_2 (``far``), the variances between groups one and two apart."""
         wandered = np.maximum(far - near, 0)
         return GroupDifference(np.maximum(near - 2 / 3 * wandered, 0) / 2, wandered / 3)
 
 
 def unlike(held: Contents, met: Floats) -> GroupDifference:
-    """How unlike the values of a group are, of sets that have ``met`` (R, B) records in every group."""
+    """Return how the share of a set differs between the values of a group; ``met`` (R, B): its records by group."""
 
     def squared_differences(sizes: Sizes, here: Floats, there: Floats) -> Differences:
         one, other = sizes
@@ -488,7 +488,7 @@ def sharing_variances(held: Contents, met: Floats, functionals: Floats) -> tuple
 
 
 def amount_variances(held: Contents, met: Floats, functionals: Floats, added: AmountMoments) -> Floats:
-    """Of the sums of what is ``added`` up, less its mean, over these records (R, F)."""
+    """Return the variances (R, F) of sums over these records of what is ``added`` up, less its mean."""
     variance = added.second / np.maximum(met.sum(axis=1), 1)
     difference, v = unlike_amounts(held, met, added.deviations, variance), variance[:, None]
     rough, smooth = (part[:, None] * v * met**2 for part in (difference.rough, difference.smooth))

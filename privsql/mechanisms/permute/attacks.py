@@ -178,7 +178,7 @@ class PermutedView(AttackView):
         return float(np.isin(self.record_parts, self.unfine_groups).mean())
 
     def blocks(self) -> Iterator[Block]:
-        """Records of one group beside its distinct values; prior c_g(x)/|g|."""
+        """Yield each group as a block: its records, its different values, and the priors c_g(x)/|g|."""
         held = self.group_contents
         order = np.argsort(self.record_parts, kind="stable")
         counts = np.bincount(self.record_parts, minlength=held.groups)

@@ -350,7 +350,7 @@ def allowed_windows(history: GroupingHistory) -> Windows:
 
 
 def _lower_cap(cap: Ints, release_bounds: list[LeftEndBounds]) -> Ints:
-    """``cap`` below every forbidden interval that it lies in."""
+    """Lower each ``cap`` that lies in a forbidden interval to the place before that interval; in place."""
     changed = True
     while changed:
         changed = False
@@ -387,7 +387,7 @@ def _allowed_pieces(cap: Ints, release_bounds: list[LeftEndBounds]) -> tuple[Int
 
 
 def _by_level(level: Ints, release_bounds: list[LeftEndBounds], ends: Ints, first: Ints, last: Ints) -> Windows:
-    """The pieces split by the level of the left ends; those without any are left out."""
+    """Split pieces by the level of their left ends; leave out pieces without any left end."""
     result = []
     for number in np.unique(level).tolist():
         counted = np.concatenate(([0], np.cumsum(level == number)))

@@ -138,7 +138,7 @@ class PermuteAnswers(answer.Answers):
 
     @cached_property
     def channel(self) -> Channel | None:
-        """A question is seen as how many records of every group meet it; None where that is too large to be told."""
+        """Return the channel from groups to counts; None for a release that is too large for it."""
         return group_channel(self.group_contents) if self.group_contents.is_small else None
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:

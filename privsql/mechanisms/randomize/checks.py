@@ -123,7 +123,7 @@ def _fit_counts(public: PublicParameters, truth: Floats, totals: Floats) -> Floa
 
 
 def _difference_covariance(public: PublicParameters, counts: Floats, expected: Floats) -> Floats:
-    """Cov d (m, m)."""
+    """Return the covariance (m, m) of the differences d between published and expected counts."""
     m = len(public.protected)
     total = np.zeros((m, m))
     for j in range(len(public.records)):

@@ -60,7 +60,7 @@ class PartitionProblem:
 
     @property
     def records(self) -> int:
-        """N."""
+        """Return the number of records, N."""
         return int(self.counts.sum())
 
     @cached_property
@@ -319,7 +319,7 @@ def _least_bound(problem: PartitionProblem, groups: Ints, known: list[Labels]) -
 
 
 def partition_bound(problem: PartitionProblem, groups: Ints, labels: Labels) -> float:
-    """sum_j (|T_j|/n) eps_j."""
+    """Return the error bound of a partition, sum_j (|T_j|/n) eps_j."""
     return float(problem.part_bounds(unite_groups(groups, labels)).sum())
 
 

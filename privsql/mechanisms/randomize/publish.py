@@ -59,7 +59,7 @@ def draw_moves(parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> M
 
 
 def draw_steps(subtable: SubTable, records: int, noise: Shuffler) -> Ints:
-    """Places (records,) in 0..m_j-1 by which values move."""
+    """Draw by how many places (0..m_j-1) the value of each record moves (records,)."""
     stay, other = subtable.gamma.numerator, subtable.gamma.denominator
     choice = noise.integers(0, subtable.weight, records)
     return np.where(choice < stay, 0, 1 + (choice - stay) // other)
