@@ -157,7 +157,7 @@ class RankAssignment:
         return fill("portable/dealt", holes)
 
     def read_numbers(self, assigned: exp.Query) -> NDArray[np.int64]:
-        """The number of every record in canonical order (n,), -1 where it is left out; of records with names."""
+        """Return the number of every named record in canonical order (n,); -1 for records that are left out."""
         numbered = self._db.arrow(assigned)
         every = np.full(self._source.records, -1, dtype=np.int64)
         every[numbered["pos"].to_numpy()] = numbered["number"].to_numpy()
@@ -394,7 +394,7 @@ class PrivateAnswers(answer.Answers):
 
     @property
     def channel(self) -> None:
-        """There is none."""
+        """Return None: no sensitive value is published record by record."""
 
 
 def make_membership_finding(params: Mapping[str, Any], exponents: Sequence[float], unit: str) -> Finding:

@@ -359,7 +359,7 @@ class QuestionColumn:
     records: np.ndarray[Any, np.dtype[np.int64]]
 
     def equals(self, value: object) -> exp.Expr:
-        """Having one value."""
+        """Return the condition that the column has one value."""
         return make_equality(column(self.field.name), value, self.field.type)
 
     @cached_property

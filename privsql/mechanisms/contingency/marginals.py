@@ -147,7 +147,7 @@ class Rule:
         return [one for one in combinations(range(len(self.sizes)), 2) if one not in self.workload_cliques]
 
     def count_cells(self, clique: Clique) -> int:
-        """Of its table."""
+        """Return the number of cells of a clique's table."""
         return prod(self.sizes[i] for i in clique)
 
     def first_table(self) -> list[Due]:
@@ -534,7 +534,7 @@ def _has_little_noise(domains: list[ProposedDomain], records: int) -> bool:
 
 
 def _drop_until_useful(domains: list[ProposedDomain], records: int) -> list[ProposedDomain]:
-    """The columns that remain, one at least: those with most values, the last ones first, go until it is enough."""
+    """Drop columns, those with most values first, until noise is small; at least one column remains."""
     remaining = list(domains)
     while len(remaining) > 1 and not _has_little_noise(remaining, records):
         remaining.remove(max(reversed(remaining), key=lambda one: one.number))

@@ -148,7 +148,7 @@ def _of_values(low: Fraction, high: Fraction, cuts: Iterable[Cut], spacing: Frac
 
 
 def _of_length(low: Fraction, high: Fraction, cuts: Iterable[Cut]) -> list[tuple[str, float]]:
-    """Parts by their length, each with a value in its middle, and the numbers at the cuts."""
+    """Return the parts between cuts, each as its middle and its share of the length, and the numbers at the cuts."""
     numbers = sorted({value for value, last in cuts if value > low or last})
     bounds = sorted({low, *numbers, high})
     rest = 1 - LITTLE * len(numbers)

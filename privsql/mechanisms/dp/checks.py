@@ -218,7 +218,7 @@ def wrong_tree_facts(
 
 
 def wrong_paths(_: CheckedRelease[Any, Any], tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> list[str]:
-    """Rows of ``find_violations``."""
+    """Return the rows of a tree that break its rules, one line each."""
     return [f"part {row} {what}" for row, what in find_violations(tree, taxonomy, rule)]
 
 

@@ -216,7 +216,7 @@ class TreeRule:
         return taxonomy.inner if self.holds_sets else taxonomy.height
 
     def count_branches(self, degree: int) -> int:
-        """How many sub-partitions a node of so many children has; the root's branch 0 aside."""
+        """Return how many sub-partitions a node with so many children has, without the root's branch 0."""
         return 2**degree - 1 if self.holds_sets else degree
 
     def least_size(self, spent: Fraction, branches: int, height: int, *, leaf: bool) -> int:

@@ -143,7 +143,7 @@ def read_taxonomy(rows: pa.Table) -> Taxonomy:
 
 
 def as_integers(column: pa.ChunkedArray, missing: int) -> Ints:
-    """A column of integers, ``missing`` where it is NULL."""
+    """Return a column as integers, ``missing`` where it is NULL."""
     result: Ints = column.fill_null(missing).to_numpy().astype(np.int64)
     return result
 

@@ -165,7 +165,7 @@ class TablePrior:
         return BelievedTable(expected, np.zeros_like(expected), doubt)
 
     def posterior_table(self, observed: ObservedTable) -> BelievedTable:
-        """The posterior of a table."""
+        """Return the posterior of a table's cells."""
         far, spread = (
             (observed.table - observed.expected).reshape(-1),
             self.cell_variance(observed.expected).reshape(-1),

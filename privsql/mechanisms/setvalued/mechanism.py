@@ -276,7 +276,7 @@ class ItemSetTreeAnswers(TreeAnswers):
         return self.make_estimate((), part[met], sets.weights[met].astype(np.int64), confidence)
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:  # noqa: ARG002
-        """The answer: one row."""
+        """Return the answer, one row."""
         rows = self._db.arrow(self._matching_query(query))
         part, count = (as_integers(rows[name], -1) for name in ("part", "count"))
         return [self.make_estimate((), part, count, confidence)]

@@ -329,7 +329,7 @@ def _score_classes(
     truth: dict[Asked, float],
     estimator: str,
 ) -> dict[str, Score]:
-    """By class; equal questions are asked once."""
+    """Return the scores by class of question; equal questions are asked once."""
     answers: dict[Asked, Estimate] = {}
     scores = {name: Score() for name in questions}
     write_question = containment_sql(context, sets)

@@ -63,7 +63,7 @@ class ConditionPart:
     unmet: bool | None
 
     def is_met_in(self, present: Mapping[int, Flags], patterns: int) -> Flags:
-        """In which patterns it is met; ``present``: by code, in which patterns an item is."""
+        """Return the patterns that meet the condition; ``present``: by code, the patterns that hold the item."""
         result = np.full(patterns, self.all and bool(self.codes))
         for code in sorted(self.codes):
             result = result & present[code] if self.all else result | present[code]
@@ -89,7 +89,7 @@ class ItemCondition:
         return tuple(sorted(frozenset[int]().union(*(part.codes for part in self.parts))))
 
     def patterns_met(self, db: Relations, codes: Sequence[int], length: Ints | None = None) -> Flags:
-        """Where it is true, over all patterns of the items ``codes`` in row-major order (2^k,).
+        """Return which patterns of the items ``codes`` meet the condition (2^k,), in row-major order.
 
         ``length``: how many items the records of each pattern have, where it ``counts`` them.
         """
@@ -205,7 +205,7 @@ class ViewAnswers(private.PrivateAnswers):
         return fill("setvalued/counted", {"marginals": table("privsql_marginals")}), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer: one row; ``UsageError`` for what was not measured."""
+        """Return the answer, one row; ``UsageError`` for what was not measured."""
         whole = all_of([*query.filters["qi"], *query.filters["sa"]])
         condition = read_condition(self._db, whole, table("privsql_universe"))
         if not condition.counts:
