@@ -343,7 +343,7 @@ def _is_number(item: exp.Expr | None) -> TypeGuard[exp.Literal]:
 
 
 def _of_weighed(node: exp.Expr, weighed: Weighed, register: Callable[..., exp.Expr]) -> exp.Expr:
-    """SUM or AVG of it by counts: k times those that meet the condition, of all; NULL where there is nobody."""
+    """Return SUM or AVG of k where a condition holds, else 0, by counts; NULL where there is nobody."""
     condition, weight, every_record = weighed
     # IS NOT NULL, in connectives: both sides of a release may be in it
     known = [] if every_record else [exp.or_(condition, exp.not_(condition))]

@@ -279,7 +279,7 @@ def _reconstruct_sets(
 def _fit_totals(
     question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats, parts: CountBounds
 ) -> CountBounds:
-    """Counts by quasi-identifiers that sum to the answer of the same question without these groups.
+    """Fit counts by quasi-identifiers, so that they sum to the answer of the same question without groups.
 
     Counts can't be negative, so those of small sets are too large together; the difference is taken from all in
     proportion to their errors, and how far a count moves adds to its error.

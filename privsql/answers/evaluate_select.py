@@ -71,7 +71,7 @@ class AggregateEstimate:
 
     @property
     def is_exact(self) -> bool:
-        """Return whether it is the true answer."""
+        """Return whether the figure is the true answer."""
         return self.std_error == 0 and are_equal(self.low, self.high)
 
     @property
@@ -354,7 +354,7 @@ def _lets_no_null_through(query: CountQuery, name: str) -> bool:
 
 
 def _refuses_null(part: exp.Expr, name: str) -> bool:
-    """Return whether a condition is a comparison of a column itself, which is never true of NULL."""
+    """Return whether a condition compares the column itself, and so is never true of NULL."""
     part = part.unnest()
     if isinstance(part, exp.Not) and isinstance(part.this.unnest(), exp.Is):
         inner = part.this.unnest()

@@ -265,7 +265,7 @@ class TaughtPrior:
 
     @cached_property
     def learned_form(self) -> CovarianceForm:
-        """K."""
+        """Return the covariances of values in the prior, K, as the channel sees them."""
         return CovarianceForm(self.channel, self.learnt.covariance)
 
     def reconstruct(self, observation: Observation, functionals: Floats, columns: Iterable[str]) -> Posterior:

@@ -155,7 +155,7 @@ def unwrap_order(expression: exp.Expr | None) -> exp.Expr | None:
 
 
 def _as_text(item: exp.Column) -> bool:
-    """Return whether it is a record's own that is compared with constants."""
+    """Return whether a condition compares a record's own value with constants, which is done as text."""
     node = item.find_ancestor(*PREDICATES)
     if node is None or item.find_ancestor(exp.Where) is None:
         return False

@@ -95,7 +95,7 @@ DETERMINED = 0.9  # share of records whose value a column gives away
 
 
 def attack_by_identifiers(scene: AttackView) -> list[Finding]:
-    """Columns that are unique, or nearly so. No row ids leave: that is promised of every release."""
+    """Return a finding on columns that are unique, or nearly so; a release promises that no row ids leave."""
     unique_shares = {
         f.name: _unique_share(level) for f, level in zip(scene.roles.quasi_identifiers, scene.levels, strict=True)
     }
@@ -184,7 +184,7 @@ INTERSECTION_KNOWS = (
 
 
 def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
-    """The belief in the best guess for everyone whose quasi-identifiers are unique in both releases.
+    """Return beliefs in the best guess about everyone whose quasi-identifiers are unique in both releases.
 
     Each of them lists the values of its groups in ``st``.
     """

@@ -125,7 +125,7 @@ class Finding:
 
     @property
     def gain(self) -> float | None:
-        """How many times likelier the best guess is right than one from the overall frequencies."""
+        """Return how many times likelier the best guess is right than a guess from the overall frequencies."""
         return self.mean / self.baseline if self.mean is not None and self.baseline else None
 
     @property

@@ -140,7 +140,7 @@ class Inference:
 
     @property
     def ratio(self) -> float:
-        """y/x."""
+        """Return y/x."""
         return self.y / self.x
 
     @property
@@ -387,7 +387,7 @@ def attack_by_learning(scene: AttackView, columns: list[Association]) -> list[Fi
 def learn_beliefs(
     scene: AttackView, columns: list[Association], strength: float = 1.0, tally: Tally | None = None
 ) -> list[Association]:
-    """One round: the posteriors under ``columns``, counted into ``tally``, or else the counts that they add up to."""
+    """Update beliefs in one round: count posteriors into ``tally``, or return the counts that they sum to."""
     logs = [strength * ratio for ratio in log_ratios(columns, scene.shares)]
     counts = [np.zeros(one.counts.size) for one in columns]
     for block in scene.blocks():

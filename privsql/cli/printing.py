@@ -270,7 +270,7 @@ def write_csv(file: IO[str], answer: Answer) -> None:
 
 
 def print_itemsets(itemsets: Sequence[tuple[list[str], float]]) -> None:
-    """Item sets with their supports."""
+    """Print item sets with their supports."""
     rows = make_table("items", right=["records"])
     for items, support in itemsets:
         add_row(rows, ", ".join(items), support)

@@ -549,7 +549,7 @@ class Roles:
         return [column(key, table) for key in self.sa_keys]
 
     def qi_out(self, table: str | None = None) -> list[exp.Expr]:
-        """Return q0 AS "age", .."""
+        """Return the quasi-identifiers under their names outside: q0 AS "age", .."""
         return [alias_as(column(k, table), f.name) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
     def sa_out(self, table: str | None = None) -> list[exp.Expr]:

@@ -294,7 +294,7 @@ class CheckResult:
         return self.violations == 0
 
     def as_json(self) -> dict[str, Any]:
-        """name, ok, violations, a few offending rows if there are any, and what was compared where that is said."""
+        """Return name, ok, violations, and if stated a few offending rows and what was compared."""
         details: dict[str, Any] = {"offending": list(self.offending)} if self.offending else {}
         details |= {"compared": self.compared} if self.compared else {}
         return {"name": self.name, "ok": self.ok, "violations": self.violations, **details}
@@ -315,7 +315,7 @@ class VerifiedBound:
     belief: bool = True
 
     def as_json(self) -> dict[str, Any]:
-        """value, bound, found, and records where they are stated."""
+        """Return value, bound, found, and records if they are stated."""
         stated = {} if self.records is None else {"records": self.records}
         return {"value": self.value, "bound": self.bound, "found": self.found, **stated}
 
@@ -578,7 +578,7 @@ class ReleasePromises:
     not_promised: tuple[str, ...]
 
     def as_json(self) -> dict[str, list[str]]:
-        """promised, not_promised."""
+        """Return what is promised and what is not."""
         return {"promised": list(self.promised), "not_promised": list(self.not_promised)}
 
 
@@ -598,7 +598,7 @@ class Structure:
     more: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """title, said, rows by the names of the head, and how many are left out."""
+        """Return title, said, rows by the names of the head, and how many rows are left out."""
         rows = [dict(zip(self.head, row, strict=True)) for row in self.rows]
         return {"title": self.title, "said": self.said, "rows": rows, "more": self.more}
 

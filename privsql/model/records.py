@@ -290,7 +290,7 @@ class Profile:
         return self.filled > 1 and self.different == self.filled
 
     def lift_over(self, sensitive: Profile) -> float:
-        """The part of the errors of who guesses the commonest sensitive value that knowing this column takes away."""
+        """Return which share of wrong guesses of the commonest sensitive value knowing this column avoids."""
         base = sensitive.most / max(1, sensitive.records)
         return (self.clear - base) / (1 - base) if base < 1 else 0.0
 

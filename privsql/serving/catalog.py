@@ -90,7 +90,7 @@ class Catalog:
         return not isinstance(name.this, exp.Identifier) or _relation_name(name) in self.relations
 
     def _translate(self, tree: exp.Expr, settings: Mapping[str, str]) -> exp.Expr:
-        """Return a query in the engine's words."""
+        """Return a query as the engine understands it: names and functions of Postgres are replaced."""
         for one in list(tree.find_all(exp.Table, exp.Unnest)):
             alias = one.args.get("alias")
             if alias is not None and not alias.columns and not isinstance(one.this, exp.Identifier):

@@ -145,7 +145,7 @@ class Target:
 
     @property
     def is_schema(self) -> bool:
-        """Return whether it is a schema; ``schema`` of a folder with an address is that."""
+        """Return whether the target is a schema of a database; a folder with an address is none."""
         return self.schema is not None and not isinstance(self.address, FolderAddress)
 
     @property

@@ -208,7 +208,7 @@ def _refuse_repeated(names: Sequence[str]) -> None:
 
 
 def _select_all(call: str, rows: int | None = None) -> str:
-    """Return the rows that a call yields, or the first of them."""
+    """Return SQL for the rows that a call yields, or for the first of them."""
     query = all_rows(sqlglot.parse_one(call, into=exp.Table, dialect=DIALECT))
     return render_sql(query if rows is None else query.limit(rows))
 
@@ -526,7 +526,7 @@ class SQLiteFile:
 
 
 def _as_text(value: Any) -> str | None:
-    """The text of a value of SQLite; bytes are none."""
+    """Return a value of SQLite as text; None for NULL and for bytes."""
     return None if value is None or isinstance(value, bytes) else str(value)
 
 

@@ -126,7 +126,7 @@ class LedgerRequest:
         return composition.unit if isinstance(composition, BudgetComposition) else None
 
     def is_of(self, source: Iterable[str]) -> bool:
-        """Return whether it is of a source."""
+        """Return whether the release was made from a source."""
         return is_same_source(self.source, tuple(source))
 
 
@@ -228,7 +228,7 @@ class LedgerEntry(LedgerRequest):
 
     @property
     def label(self) -> str:
-        """For messages."""
+        """Return what messages call the release: its number, name and mechanism."""
         return f"release {self.number} ({self.name}, {self.mechanism})"
 
 
