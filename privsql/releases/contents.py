@@ -360,7 +360,7 @@ def _is_cut_text(db: Container, read: Holes, column: str, text: bytes) -> bool:
 HOLDS = "holds the stated tables and no other table, view or metadata"
 FOLDER_HOLDS = "the folder holds the files of the stated tables and no others"
 ORDERS = "orders name just the labels that it holds"
-WITHIN = "its numbers refer to what it holds"
+WITHIN = "codes and numbers refer to rows of the release"
 ITEM = "item"  # a column of items, which are the publisher's
 STATED = "stated"  # the database in memory in which the engine writes down what a manifest states
 REMEMBERED = 64  # definitions

@@ -289,7 +289,10 @@ def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:
     stated, is_ = "a schema", "a whole file or folder"
     if target.is_schema:
         stated, is_ = is_, stated
-    return run_checks(None, [Check("it lies where it says", lambda: [f"it says that it is {stated}, and is {is_}"])])
+    return run_checks(
+        None,
+        [Check("it lies in the kind of place that it states", lambda: [f"it says that it is {stated}, and is {is_}"])],
+    )
 
 
 def _recompute_facts(release: AttachedRelease, results: list[CheckResult]) -> MeasuredFacts | None:
@@ -297,7 +300,9 @@ def _recompute_facts(release: AttachedRelease, results: list[CheckResult]) -> Me
     if not all(result.ok for result in results):
         return None
     measured = measure_facts(release)
-    compared = Check("what the tables tell is as stated", lambda: measured.list_differences(release.manifest))
+    compared = Check(
+        "the manifest states what follows from the tables", lambda: measured.list_differences(release.manifest)
+    )
     results += run_checks(None, [compared])
     return measured
 

@@ -111,7 +111,7 @@ class Randomize(Parameters):
             name, f = max(self.declared_shares.items(), key=lambda one: one[1], default=("", Fraction(0)))
             raise ValueError(
                 f"threshold {self.threshold} is too close to {float(f):g}, the frequency of {name!r}, for any epsilon; "
-                "raise it, or use bucketize, which can keep such a threshold"
+                "raise it, or publish buckets, which can keep such a threshold"
             )
 
     def _require_odds(self) -> None:

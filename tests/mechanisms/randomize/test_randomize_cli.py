@@ -646,7 +646,10 @@ ALONE: dict[str, tuple[Any, str]] = {
     "no sub-tables": ("DELETE FROM privsql_subtables", HELD),
     "a sub-table twice": ("INSERT INTO privsql_subtables FROM privsql_subtables WHERE sub_table = 0", "lie in order"),
     "another number of a cell": ("UPDATE privsql_domains SET cell = 99 WHERE cell = 0", "cells are numbered"),
-    "a cell of a large number": ("UPDATE privsql_domains SET cell = 1000000 WHERE cell = 0", "refer to what it holds"),
+    "a cell of a large number": (
+        "UPDATE privsql_domains SET cell = 1000000 WHERE cell = 0",
+        "refer to rows of the release",
+    ),
     "a negative cell": ("UPDATE privsql_domains SET cell = -1 WHERE cell = 0", "cells are numbered"),
     "a cell without a number": ("UPDATE privsql_domains SET cell = NULL WHERE cell = 0", "cells are numbered"),
     "a code that is none": ("UPDATE privsql_domains SET code = 999 WHERE cell = 0", LISTED),
