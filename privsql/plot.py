@@ -50,8 +50,7 @@ COLOURS = dict(zip(ESTIMATORS.values(), (BLUE, INKS["third"], BLUE, ORANGE), str
 PROMISES = {"promised to resist": BLUE, "not promised": ORANGE}
 RESOLUTION = 150  # dots per inch
 PADDING = {"left": 20, "right": 20, "top": 5, "bottom": 5}  # of a file: its reader's letters may be wider than ours
-NARROW, HALF, WIDE, WHOLE = 270, 400, 480, 560  # pixels: of a page's chart, and of charts in a file
-HEIGHT, ROW = 300, 22  # pixels: of a chart, of a row of bars
+NARROW, HALF, WIDE, WHOLE, HEIGHT, ROW = 270, 400, 480, 560, 300, 22  # pixels: widths, a height, a row of bars
 LABEL, FEW, LOW = 24, 60, 16  # characters of a label, values that have a bar each, and pixels of a row of many
 DENSE = 20  # values from which on rows are lower
 PERCENT = ".3~%"
@@ -81,7 +80,7 @@ def draw_picture(draw: Callable[[Content], Any], content: Content) -> Any:
 def style_chart(chart: Any, size: int = 10) -> Any:
     """Return a chart in the colours of all, without a frame; ``size``: of its letters, in pixels."""
     text, quiet, line = INKS["text"], INKS["quiet"], INKS["line"]
-    chart = chart.configure_view(stroke=None).configure_title(color=text, subtitleColor=quiet)
+    chart = chart.configure_view(stroke=None).configure_title(color=text, subtitleColor=quiet, anchor="start")
     letters = {"titleColor": text, "labelFontSize": size, "titleFontSize": size + 1}
     lines = {"grid": False, "domainColor": GREY, "tickColor": GREY, "gridColor": line}
     axes = chart.configure_axis(labelColor=quiet, **lines, **letters)
@@ -169,11 +168,9 @@ def draw_attacks(attacked: Any) -> VConcatChart:
     alt = load_altair()
     findings = [one for one in attacked.findings if one.mean is not None and one.unit != "columns"]
     means = "bar: on average; line: at most; circle: how often it is right; dashed: the most common value"
-    title = alt.Title("How sure an attacker is of a person's value", subtitle=means, anchor="start")
-    points = next((one.curve for one in attacked.findings if one.curve), ())
-    charts = [chart_adversaries(findings, WIDE).properties(title=title)]
-    if points:
-        charts.append(_draw_corruption(points))
+    title = alt.Title("How sure an attacker is of a person's value", subtitle=means)
+    curves = [one.curve for one in attacked.findings if one.curve]
+    charts = chart_adversaries(findings, WIDE).properties(title=title), *map(_draw_corruption, curves[:1])
     return alt.vconcat(*charts).resolve_scale(color="independent")
 
 
@@ -193,9 +190,8 @@ def chart_adversaries(findings: Sequence[Any], width: int = 220) -> LayerChart:
     base = make_chart(data, width, {"step": ROW})
     y = alt.Y("adversary:N", sort=[one["adversary"] for one in data], title=None).axis(labelLimit=0)
     axis = {"title": "how sure of its best guess", "axis": alt.Axis(format="%", tickCount=5)}
-    whole = alt.Scale(domain=[0, 1])
     colour = alt.Color("promise:N", title=None).scale(**make_palette(PROMISES)).legend(orient="top", labelLimit=0)
-    layers = base.mark_bar().encode(alt.X("mean:Q", scale=whole, **axis), y, colour)
+    layers = base.mark_bar().encode(alt.X("mean:Q", scale=alt.Scale(domain=[0, 1]), **axis), y, colour)
     ends = base.mark_tick(color=BLACK, thickness=2).encode(alt.X("highest:Q", **axis), y)
     layers += ends.transform_filter("isValid(datum.highest)")
     if any(one["right"] is not None for one in data):
@@ -211,12 +207,11 @@ def chart_adversaries(findings: Sequence[Any], width: int = 220) -> LayerChart:
 def _draw_corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
     """Draw how sure an adversary is who knows others in a bucket, in theory and as it was measured."""
     alt = load_altair()
-    title = alt.Title("Corruption: an attacker who knows other people's values", anchor="start")
-    base = make_chart(points, WIDE, HEIGHT // 2).properties(title=title)
+    base = make_chart(points, WIDE, HEIGHT // 2).properties(title="Corruption: an attacker who knows other values")
     base = base.encode(alt.X("known:Q", title="other records of the bucket that are known").axis(tickMinStep=1))
     side: dict[str, Any] = {"title": "how sure", "axis": alt.Axis(format="%", tickCount=5)}
-    colour = alt.Color("name:N", title=None).legend(orient="bottom")
-    colour = colour.scale(**make_palette({"theory": ORANGE, "measured": BLUE}))
+    palette = make_palette({"theory": ORANGE, "measured": BLUE})
+    colour = alt.Color("name:N", title=None).legend(orient="bottom").scale(**palette)
     line = base.mark_line().encode(alt.Y("theory:Q", **side), colour).transform_calculate(name="'theory'")
     dots = base.mark_circle().encode(alt.Y("measured:Q", **side), colour).transform_calculate(name="'measured'")
     return line + dots

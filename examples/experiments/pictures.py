@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from experiments.slim import slim
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 COLOURS = ["#1f6f8b", "#d98c5f", "#6a9a3b", "#8a5aa8", "#b0413e", "#5f6b7a", "#c2a02b", "#3b7dd8"]
 WIDTH, HEIGHT, RESOLUTION = 270, 200, 110
 LETTERS = 12  # pixels; a page shows two panels beside each other without making them smaller
+LONGEST = 45  # characters of a line of a title, above one panel
 PADDING = {"left": 15, "right": 45, "top": 5, "bottom": 5}  # a reader's letters may be wider than ours
 SCALES = {"linear": {"type": "linear"}, "log": {"type": "log"}, "log2": {"type": "log", "base": 2}}
 STAND_IN = "generated data in place of the paper's"
@@ -39,7 +41,8 @@ def drawn(one: Experiment, rows: list[dict[str, Any]]) -> Any:
     series = list(dict.fromkeys(row["series"] for row in rows))
     panels = list(dict.fromkeys(row["panel"] for row in shown))
     charts = [_panel(one, [row for row in shown if row["panel"] == panel], series, panel) for panel in panels]
-    title = alt.Title(f"{', '.join(one.places)}: {one.title}", subtitle=subtitle(one, rows), anchor="start")
+    told = wrap(f"{', '.join(one.places)}: {one.title}", LONGEST * min(2, len(charts)))
+    title = alt.Title(told, subtitle=subtitle(one, rows), anchor="start")
     both = alt.concat(*charts, columns=2, align="all").resolve_scale(color="shared")
     both = both.properties(title=title, padding=PADDING).configure_view(stroke=None)
     letters = {"labelFontSize": LETTERS, "titleFontSize": LETTERS}
