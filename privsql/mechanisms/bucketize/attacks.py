@@ -46,7 +46,7 @@ class BucketAttackView(AttackView):
 
     @property
     def fake_count(self) -> int:
-        """Sigma."""
+        """Return how many listed values of the buckets are fake (the papers' sigma)."""
         return int(self.given.manifest.parameters.get("fake_values", 0))
 
     def excess_share(self) -> float:

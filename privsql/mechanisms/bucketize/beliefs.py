@@ -198,7 +198,7 @@ class SensitiveValues:
         return sum(self.counts[i] for i in members)
 
     def find_column(self, name: str, where: str) -> SensitiveColumn:
-        """A column by its name; ``UsageError`` if it is not sensitive."""
+        """Return a sensitive column by its name; ``UsageError`` if it is not sensitive."""
         sensitive = next((part for part in self.columns if fold_name(part.name) == fold_name(name)), None)
         if sensitive is None:
             known = ", ".join(part.name for part in self.columns)
@@ -508,7 +508,7 @@ class Entries:
 
 
 def scale_chances(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Floats:
-    """``chances`` (E,) with their odds times a factor for each row and each kind, such that they sum to what is given.
+    """Scale the odds of ``chances`` (E,) by a factor for each row and each kind, until sums are as given.
 
     They lie near that already. One kind after the other, then one row after the other, is brought to its mean odds,
     until all sums are within ``NEAR``, or after ``ROUNDS``.

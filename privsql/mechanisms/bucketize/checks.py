@@ -358,7 +358,7 @@ def _wrong_estimator(release: BucketRelease) -> list[str]:
 
 
 def _bucket_by_bucket(setting: Sequence[tuple[int, int]], qit: exp.Table) -> exp.Query:
-    """Rows of QIT in another bucket than the setting, which ST has, has there."""
+    """Return the query for rows of QIT that lie in another bucket than the setting puts them in."""
     bid, case, bucket, place = column("bid", "r"), exp.Case(), 0, 0
     for size, buckets in sorted(setting):
         within = exp.Mul(

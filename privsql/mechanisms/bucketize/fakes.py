@@ -226,7 +226,7 @@ def _spanning_tree(entries: Entries, integers: Ints) -> list[tuple[int, int, Int
 
 
 def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
-    """Which entries are chosen (E,): each with its chance, and in every row and of every kind what the chances sum to.
+    """Choose entries (E,), each with its chance; each row and each kind gets as many as its chances sum to.
 
     The order of a row's entries, whatever it is, decides who is paired with whom: give them in random order.
     """
@@ -243,7 +243,7 @@ def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
 
 
 def _draw_rises(one: Ints, two: Ints, number: int, noise: Shuffler) -> Flags:
-    """For pairs of kinds, which of the two rises (True: the first), such that every kind rises as often as it falls."""
+    """Draw for pairs of kinds which one rises (True: the first); every kind rises as often as it falls."""
     turned = one > two
     keys = np.where(turned, two * number + one, one * number + two)
     order = noise.permutation(len(keys))
@@ -437,7 +437,7 @@ class ExchangedFakes:
 
 
 def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, noise: Shuffler) -> ExchangedFakes:
-    """Fakes ``codes`` in buckets ``bids`` (N,), exchanged until none is among ``excluded`` (e, 2), or nothing helps.
+    """Exchange fakes ``codes`` among buckets ``bids`` (N,) until none is among ``excluded`` (e, 2), or nothing helps.
 
     In every sweep one excluded fake of each bucket that has any is matched with a fake of another bucket, at random;
     the two are exchanged if neither bucket lists the other's, and fewer of them are excluded after than before, or as

@@ -43,7 +43,7 @@ class FlowNetwork:
     sink: int
 
     def find_maximum_flow(self, capacity: Ints, bits: int = BITS) -> tuple[Ints, Flags]:
-        """The flow on every arc (E,), and the nodes that more could reach from the source: a smallest cut."""
+        """Return the flow on every arc (E,), and the nodes on the source's side of a smallest cut."""
         flow = np.zeros_like(capacity)
         ends = (capacity[self.tails == self.source].sum(), capacity[self.heads == self.sink].sum())
         left = int(min(ends))  # no more than that can still be sent
@@ -342,7 +342,7 @@ def allocate_values(problem: BucketProblem, setting: Setting) -> Flow:
 
 
 def send_records(supply: Ints, limits: Ints, demand: Ints, sets: tuple[GroupTree, Ints] | None = None) -> Flow:
-    """``transport_records``, or where there is a tree of bounded sets (N, k) the same through that."""
+    """Send records to sizes as ``transport_records`` does; ``sets``: a tree of sets of values, and bounds (N, k)."""
     if sets is None:
         return transport_records(supply, limits, demand)
     allocation, blocked = tree_transport(sets[0], supply, limits, sets[1], demand)

@@ -94,7 +94,7 @@ class MarginSums:
     most: Ints
 
     def add_up(self, y: Ints) -> Ints:
-        """The sums of y (k,); exact, as they are far below 2^53."""
+        """Return the sums of y (k,) over its sets; exact, as they are far below 2^53."""
         return np.bincount(self.place, y, minlength=len(self.least)).astype(np.int64)
 
 
@@ -406,7 +406,7 @@ def _infeasible_slices(sums: dict[str, MarginSums], low: Ints, high: Ints) -> tu
 
 
 def _maximum_flow(first: MarginSums, second: MarginSums, room: Ints) -> int:
-    """The most of what is due that can go from the first sums to the second ones."""
+    """Return how much of what is due can go from the first sums to the second ones, at most."""
     starts, ends = len(first.least), len(second.least)
     source, sink = starts + ends, starts + ends + 1
     tails = np.concatenate((np.full(starts, source), first.place, starts + np.arange(ends)))

@@ -95,7 +95,7 @@ class BucketRuns:
 
     @property
     def most_meetings(self) -> int:
-        """No fewer than ``count_meetings`` has rows: pairs of values in runs, and of all values."""
+        """Return an upper bound of the rows of ``count_meetings``: pairs of values in runs, or pairs of all values."""
         kinds = [np.bincount(one.entries[0]) for one in self.classes]
         return sum(min(int((k * (k + 1)).sum()), self.values * (self.values + 1)) // 2 for k in kinds)
 
@@ -283,7 +283,7 @@ class Pieces:
         return within
 
     def make_segments(self) -> Segments:
-        """The buckets of the ranks of every value, where something else puts records in uniformly random order.
+        """Return the bucket of every rank of each value, for records that others put in uniformly random order.
 
         Pieces are cut where they begin again at their first bucket.
         """
@@ -297,7 +297,7 @@ class Pieces:
         return Segments(self.code[piece], lo, np.minimum(ends, self.hi[piece]), number, step=1)
 
     def list_runs(self, setting: Setting) -> BucketRuns:
-        """From the ends of arcs: a piece fills its buckets some whole times, and an arc of them once more."""
+        """Return runs of buckets by the ends of arcs: a piece fills its buckets some whole times, an arc once more."""
         if len(self.code) == self.counts.sum():  # a piece for each record
             return runs_from_entries(self.start + self.shift % self.width, self.code, self.values, setting.items)
         full_turns, arc = np.divmod(self.hi - self.lo, self.width)
@@ -475,7 +475,7 @@ def _shuffle_blocks(wide: Ints, noise: Shuffler) -> Ints:
 
 
 def _draw_shares(records: Ints, most: Ints, size: int, wide: list[int], noise: Shuffler) -> Iterator[tuple[Ints, Ints]]:
-    """Of every block in turn, which values it gets, and how many records of each."""
+    """Yield for every block in turn the values that it gets, and how many records of each."""
     left, rest = records.copy(), sum(wide)
     for width in wide:
         share = _fill_block(left, most, (size, width, rest), noise)

@@ -255,7 +255,7 @@ class BucketProblem:
         return np.array(keys, dtype=np.intp)
 
     def capacity_for(self, sizes: Sequence[int]) -> Ints:
-        """F for the given sizes (m, len(sizes)), usable or not."""
+        """Return how many records of each value a bucket of each size may hold, F (m, len(sizes))."""
         return floor_thresholds(self.thresholds, np.array(sizes, dtype=np.int64))
 
 

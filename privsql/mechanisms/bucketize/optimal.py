@@ -428,7 +428,7 @@ def find_frontier(problem: BucketProblem) -> tuple[Ints, Ints]:
 
 
 def fill_caps(problem: BucketProblem) -> Ints:
-    """For each size (K,) the largest b with sum_i min(F_iS b, o_i) >= S b (the fill constraint FC).
+    """Return for each size (K,) the largest b with sum_i min(F_iS b, o_i) >= S b (the fill constraint FC).
 
     Newton's method from the right on a concave, piecewise linear function: exact, monotone, few steps.
     """
@@ -575,7 +575,7 @@ def _restrain_thresholds(problem: BucketProblem) -> BucketProblem:
 
 
 def _list_candidates(problem: BucketProblem) -> list[Setting]:
-    """Buckets as equal as can be, whose sizes can be filled; those that are to be tried first come first."""
+    """Return settings with bucket sizes as equal as can be that records can fill; the most promising come first."""
     n, usable = problem.records, problem.sizes
     held = dict(zip(usable.tolist(), problem.capacity.sum(axis=0).tolist(), strict=True))
     each = (

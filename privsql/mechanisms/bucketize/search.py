@@ -395,7 +395,7 @@ class PlannedAssignment:
 
 
 def imply_beliefs(assignment: PlannedAssignment, columns: Mapping[str, Sequence[str]]) -> BeliefFacts:
-    """``columns``: of each single sensitive column the text of every value (m,)."""
+    """Return what a plan makes anybody believe; ``columns``: the texts of the values (m,) by sensitive column."""
     sizes, buckets = (np.array(part) for part in (assignment.plan.setting.sizes, assignment.plan.setting.buckets))
     by_column: dict[str, ColumnBeliefs] = {}
     for name, texts in columns.items():
