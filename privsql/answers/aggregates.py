@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 # SELECTs taken apart --------------------------------------------------------------------------------------------------
 # A SELECT as count questions, one for each aggregate function, and expressions over their answers.
 #
-# Groups are named g_0, g_1, .. and aggregate functions a_0, a_1, ..; outputs, HAVING and ORDER BY are expressions over
-# these names.
+# Groups are named g_0, g_1, .., aggregate functions a_0, a_1, .. and window functions a_1000, ..; outputs, HAVING and
+# ORDER BY are expressions over these names.
+
+WINDOWS = 1_000  # the number of the first window function
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class Statement:
     order: tuple[exp.Ordered, ...] = ()
     limit: int | None = None
     offset: int | None = None
-    windows: tuple[exp.Window, ...] = ()  # over groups and aggregates; the k-th is named like aggregate len(calls) + k
+    windows: tuple[exp.Window, ...] = ()  # over groups and aggregates
     qualify: exp.Expr | None = None
     unique: tuple[exp.Expr, ...] | None = None  # of rows with equal values of these the first remains
     previews: bool = False  # outputs are columns of records, of which none is counted

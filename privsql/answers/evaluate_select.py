@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.answers.aggregates import EXACT_ONLY, AggregateCall, Scope, Statement, is_number
+from privsql.answers.aggregates import EXACT_ONLY, WINDOWS, AggregateCall, Scope, Statement, is_number
 from privsql.answers.names import sides_of
 from privsql.answers.question import COMPARISONS, COUNTS, CountQuery, Measure, as_text, exact_statement, shorten_sql
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, any_of, is_null, table
@@ -445,10 +445,10 @@ class SelectEvaluation:
     confidence: float
 
     @cached_property
-    def calls(self) -> tuple[AggregateCall, ...]:
-        """Return the aggregate functions, and behind them the window functions over their answers."""
-        windows = (AggregateCall(Measure("window"), None, one.sql(DIALECT)) for one in self.statement.windows)
-        return (*self.statement.calls, *windows)
+    def calls(self) -> dict[int, AggregateCall]:
+        """Return the aggregate functions, and the window functions over their answers, by number."""
+        windows = [AggregateCall(Measure("window"), None, one.sql(DIALECT)) for one in self.statement.windows]
+        return {**dict(enumerate(self.statement.calls)), **dict(enumerate(windows, WINDOWS))}
 
     @cached_property
     def typed_scope(self) -> Scope:
@@ -502,21 +502,21 @@ class GroupedBy:
         return [one.as_question(self.scope) for one in self.asking.statement.calls]
 
     @cached_property
-    def columns(self) -> list[AggregateColumn]:
-        """Return the column of each aggregate function."""
-        put = list(zip(self.asking.statement.calls, self.questions, strict=True))
-        exact_places = [i for i, (_, question) in enumerate(put) if self.asking.answers.holds_exactly(question)]
-        read = self._read_exact([put[i] for i in exact_places]) if exact_places else []
-        exact = dict(zip(exact_places, read, strict=True))
-        return [exact.get(i) or self._estimate_column(*one) for i, one in enumerate(put)]
+    def columns(self) -> dict[int, AggregateColumn]:
+        """Return the column of each aggregate function, by its number."""
+        put = dict(enumerate(zip(self.asking.statement.calls, self.questions, strict=True)))
+        exact = {i: pair for i, pair in put.items() if self.asking.answers.holds_exactly(pair[1])}
+        read = dict(zip(exact, self._read_exact(list(exact.values())) if exact else (), strict=True))
+        return {i: read.get(i) or self._estimate_column(*pair) for i, pair in put.items()}
 
     @cached_property
     def _records_column(self) -> AggregateColumn:
         """Return the number of records by group, or else another figure of all of them."""
-        plain = [i for i, one in enumerate(self.asking.statement.calls) if one.among is None]
-        whole = [i for i in plain if self.asking.statement.calls[i].measure.kind == "count"]
-        if whole or plain:
-            return self.columns[(whole or plain)[0]]
+        plain = [
+            (one.measure.kind != "count", i) for i, one in enumerate(self.asking.statement.calls) if one.among is None
+        ]
+        if plain:
+            return self.columns[min(plain)[1]]
         question = EVERYONE.as_question(self.scope)
         is_exact = self.asking.answers.holds_exactly(question)
         return self._read_exact([(EVERYONE, question)])[0] if is_exact else self._estimate_column(EVERYONE, question)
@@ -571,20 +571,21 @@ class GroupedBy:
         elif any(row.is_fixed for row in rows):
             least = self.least_records(one)
             rows = [replace(row, least=least.get(row.group, 0)) if row.is_fixed else row for row in rows]
-        if question.measure.kind != "sum" or all(row.is_fixed for row in rows):  # else a column would hold two types
-            rows = [self._as_decimal(question.measure, row) for row in rows]
+        scale = self._find_scale(question.measure, rows)
+        if scale is not None:
+            figures = [[None if one is None else as_decimal(one, scale) for one in (row.estimate, row.low, row.high)]
+                       for row in rows]  # fmt: skip
+            rows = [replace(row, estimate=middle, low=low, high=high)
+                    for row, (middle, low, high) in zip(rows, figures, strict=True)]  # fmt: skip
         return self._bound_column(question, rows, {row.group: row.estimate for row in rows})
 
-    def _as_decimal(self, measure: Measure, row: Estimate) -> Estimate:
-        """Return a row with decimals for a DECIMAL column: MIN, MAX, and sums that are certain."""
-        roles = self.asking.manifest.roles
+    def _find_scale(self, measure: Measure, rows: list[Estimate]) -> int | None:
+        """Return the decimals of a DECIMAL column's MIN, MAX, and sums that are all certain; None for other figures."""
+        roles, kind = self.asking.manifest.roles, measure.kind
+        if kind not in ("min", "max") and (kind != "sum" or not all(row.is_fixed for row in rows)):
+            return None  # a column would hold two types
         types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
-        scale = decimal_scale(types.get(measure.column or "", ""))
-        if scale is None or measure.kind not in ("min", "max", "sum"):
-            return row
-        figures = (row.estimate, row.low, row.high)
-        middle, low, high = (None if one is None else as_decimal(one, scale) for one in figures)
-        return replace(row, estimate=middle, low=low, high=high)
+        return decimal_scale(types.get(measure.column or "", ""))
 
     def least_records(self, one: AggregateCall) -> dict[Key, Number]:
         """Return the records by group that an aggregate function is certainly of; none where any may be missing."""
@@ -607,8 +608,8 @@ class GroupedBy:
 
     def find_estimate(self, number: int, key: Key) -> Estimate:
         """Return the figures of an aggregate function for a group."""
-        nothing = self.asking.calls[number].measure.empty_figures
-        return self.columns[number].estimates.get(key) or Estimate(key, *nothing)
+        known = self.columns[number].estimates.get(key)
+        return known or Estimate(key, *self.asking.calls[number].measure.empty_figures)
 
     def aggregate_estimate(self, number: int, key: Key) -> AggregateEstimate:
         """Return the figures of an aggregate function for arithmetic."""

@@ -27,7 +27,7 @@ from privsql.engine.sqlfiles import DIALECT, column
 from privsql.errors import UsageError, suggest_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from privsql.answers.question import Side
 
@@ -222,15 +222,6 @@ def refuse_others(node: exp.Expr, known: set[str]) -> None:
             raise UsageError(f"{WRITTEN.get(clause, clause.strip('_').upper())} is not supported; {instead}")
 
 
-def from_last(select: exp.Select) -> exp.Select:
-    """FROM t JOIN .. SELECT .. as SELECT .. FROM t JOIN .., where the joins are the query's and not the table's."""
-    clause = select.args.get("from_")
-    if clause and isinstance(clause.this, exp.Table) and clause.this.args.get("joins"):
-        select.set("joins", [*clause.this.args["joins"], *(select.args.get("joins") or [])])
-        clause.this.set("joins", None)
-    return select
-
-
 # The clauses of a count query ---
 
 
@@ -241,7 +232,7 @@ def check_clauses(select: exp.Select, place: str = "") -> None:
         select.args.get("order"),
         [(name, select.args.get(name)) for name in ("where", "having", "qualify")],
     )
-    parts = [("SELECT", item.unalias()) for item in select.expressions]
+    parts = [("SELECT", item.unalias()) for item in select.expressions if not is_star(item)]
     parts += [(name.upper(), clause.this) for name, clause in clauses if clause is not None]
     parts += [("GROUP BY", item) for item in group_items(select)]
     for item in order.expressions if order else ():
@@ -267,15 +258,20 @@ def group_items(select: exp.Select) -> Iterator[exp.Expr]:
             yield item
 
 
-def find_aggregates(root: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the outermost aggregate functions in an expression, each with its FILTER."""
-    rest = [root]
+def find_outermost(roots: Iterable[exp.Expr], matches: Callable[[exp.Expr], bool]) -> Iterator[exp.Expr]:
+    """Yield the parts of expressions that match and are in no other that does, in their order."""
+    rest = list(roots)[::-1]
     while rest:
         node = rest.pop()
-        if isinstance(node, (exp.Filter, *AGGREGATES)):
+        if matches(node):
             yield node
         else:
             rest += list(node.iter_expressions())[::-1]
+
+
+def find_aggregates(*roots: exp.Expr) -> list[exp.Expr]:
+    """Return the outermost aggregate functions in expressions, each with its FILTER."""
+    return list(find_outermost(roots, lambda node: isinstance(node, (exp.Filter, *AGGREGATES))))
 
 
 def has_aggregates(select: exp.Select) -> bool:
@@ -491,7 +487,7 @@ class NameResolver:
                 named[fold_name(item.alias)] = item.this
                 plain = {name: one for name, one in named.items() if name not in tables}
         outputs = [item.unalias() for item in tree.expressions]
-        rows = {name: item for name, item in plain.items() if not list(find_aggregates(item))}
+        rows = {name: item for name, item in plain.items() if not find_aggregates(item)}
         self._bind_names(tree.args.get("where"), ClauseAliases(rows))
         self._bind_items(tree.args.get("group"), outputs, ClauseAliases(rows))
         self._bind_having(tree, plain, grouped)
@@ -520,7 +516,7 @@ class NameResolver:
         for item in list(clause.iter_expressions()) if clause is not None else ():
             place = output_position(item, len(outputs))
             if place is not None:
-                if list(find_aggregates(outputs[place])) and not isinstance(clause, exp.Ordered):
+                if find_aggregates(outputs[place]) and not isinstance(clause, exp.Ordered):
                     raise UsageError(f"GROUP BY {as_written(item)}: {as_written(outputs[place])} is not a group")
                 item.replace(outputs[place].copy())
             elif isinstance(item, exp.GroupingSets | exp.Rollup | exp.Cube | exp.Tuple):

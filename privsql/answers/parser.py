@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from sqlglot import exp
 
-from privsql.answers.aggregates import AggregateCall, Aggregates, Output, Scope, Statement
+from privsql.answers.aggregates import WINDOWS, AggregateCall, Aggregates, Output, Scope, Statement
 from privsql.answers.names import (
     JoinedTables,
     find_aggregates,
@@ -75,7 +74,7 @@ def parse_query(
     (['"age" > 30'], ['"job" = 1'])
     """
     with refuse_bad_text(sql):
-        tree, joined = QueryReader(release, roles, lookups).read_query(parse_select(sql), {})
+        tree, joined = QueryReader(release, roles, lookups).read_query(parse_select(sql))
         forget_positions(tree)
         return _StatementReader(tree, joined, roles, measures).read_statement()
 
@@ -101,8 +100,6 @@ class _StatementReader:
         order, unique = tuple(self._read_order(outputs)), self._read_unique(outputs)
         qualify = self._tree.args.get("qualify")
         chosen = self._over_answer(qualify.this, "QUALIFY") if qualify else None
-        number = partial(_number_windows, first=len(self._aggregates.asked))
-        outputs = tuple(replace(one, expression=number(one.expression)) for one in outputs)
         groups, limits = tuple(self._make_group(one) for one in self._groups), read_limits(self._tree)
         statement = Statement(
             Scope(groups, where.this if where else None, self._lookups, self._sides),
@@ -110,12 +107,12 @@ class _StatementReader:
             tuple(self._aggregates.asked),
             outputs,
             over,
-            tuple(_number_windows(one, len(self._aggregates.asked)) for one in order),
+            order,
             limits["limit"],
             limits["offset"],
             windows=tuple(self._windows),
-            qualify=number(chosen) if chosen is not None else None,
-            unique=None if unique is None else tuple(map(number, unique)),
+            qualify=chosen,
+            unique=unique,
         )
         if len(statement.calls) > MOST_ASKED or len(statement.calls) * len(statement.sets) > MOST_TOGETHER:
             raise UsageError(
@@ -161,7 +158,7 @@ class _StatementReader:
         items = clause.expressions
         if clause.args.get("all"):
             items = [item.unalias() for item in self._tree.expressions]
-            items = [item for item in items if not list(find_aggregates(item))]
+            items = [item for item in items if not find_aggregates(item)]
             items = [item for item in items if any(item.find_all(exp.Column))] or items
         sets: Sets = [()]
         for item in items:
@@ -239,7 +236,7 @@ class _StatementReader:
             part.replace(self._over_answer(part, clause))
         if window not in self._windows:
             self._windows.append(window)
-        return column(f"w_{self._windows.index(window)}")
+        return column(f"a_{WINDOWS + self._windows.index(window)}")
 
     def _name_grouping(self, node: exp.Expr) -> exp.Expr:
         """Return GROUPING(..) as a number of which each bit says whether a row is over all values of a group."""
@@ -282,14 +279,6 @@ def _list_window_parts(child: exp.Expr) -> list[exp.Expr]:
     if isinstance(child, exp.Order):
         return [item.this for item in child.expressions]
     return list(child.iter_expressions()) if isinstance(child, WINDOWED) else [child]
-
-
-def _number_windows(root: Tree, first: int) -> Tree:
-    """Return an expression whose windows are named behind the aggregate functions."""
-    for item in root.find_all(exp.Column):
-        if item.name.startswith("w_"):
-            item.set("this", exp.to_identifier(f"a_{first + int(item.name[2:])}", quoted=True))
-    return root
 
 
 def _list_sets(item: exp.Expr) -> Sets:
@@ -344,7 +333,7 @@ def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
     with refuse_bad_text(sql):
         name = roles.sensitive[0].name
         reader = QueryReader(release, roles, None, lambda select: _check_item_clauses(select, name))
-        tree, _ = reader.read_query(parse_select(sql), {})
+        tree, _ = reader.read_query(parse_select(sql))
         limits = read_limits(tree)
         for item in list(tree.find_all(exp.Column)):
             item.replace(column(ITEMS))
@@ -358,7 +347,7 @@ def _check_item_clauses(select: exp.Select, name: str) -> None:
             raise UsageError(f"{clause.strip('_').upper()} is not supported; a query over items has {ALLOWED}")
     where = select.args.get("where")
     conditions = [where.this] if where else []
-    for node in [node for item in select.expressions for node in find_aggregates(item)]:
+    for node in find_aggregates(*select.expressions):
         if not is_count(node.this if isinstance(node, exp.Filter) else node):
             raise UsageError(f"{shorten_sql(node)}: {ONLY}")
         conditions += [node.expression.this] if isinstance(node, exp.Filter) else []

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.answers import evaluate_select
-from privsql.answers.aggregates import Output, is_number, list_aggregate_numbers
+from privsql.answers.aggregates import WINDOWS, Output, is_number, list_aggregate_numbers
 from privsql.answers.answer import WEAKEST, Answer, Figure
 from privsql.answers.names import sides_of
 from privsql.answers.question import MONOTONE, Group, as_text, list_items
@@ -117,16 +117,17 @@ class AnswerBuilder:
             self._check_output(output)
         self._sets = [asking.group_by(chosen) for chosen in asking.statement.sets]
         self._listed = [(one, key) for one in self._sets for key in one.group_keys]
+        self._types = self._type_columns()
         if asking.statement.windows:
             self._add_windows()
+            self._types = self._type_columns()
 
     def _check_output(self, output: Output) -> None:
         """Raise ``UsageError`` for arithmetic of estimates that has no known error."""
         estimated = [
             i
             for i in output.aggregate_numbers
-            if i >= len(self._asking.statement.calls)
-            or not self._asking.answers.holds_exactly(self._asking.grouped_questions[i])
+            if i >= WINDOWS or not self._asking.answers.holds_exactly(self._asking.grouped_questions[i])
         ]
         if estimated and output.single_aggregate is None:
             evaluate_select.check_arithmetic(output.expression, output.written)
@@ -176,8 +177,8 @@ class AnswerBuilder:
             if not output.aggregate_numbers or output.bound:
                 types.append(kind)
             elif is_number(kind):
-                calls, number = self._asking.statement.calls, output.single_aggregate
-                extreme = number is not None and number < len(calls) and calls[number].measure.kind in EXTREMES
+                number = output.single_aggregate
+                extreme = number is not None and self._asking.calls[number].measure.kind in EXTREMES
                 exact = kind.startswith(WIDE) or (extreme and kind.endswith("BIGINT"))
                 types += ["DECIMAL" if exact else "DOUBLE"] * len(FIGURES)
             else:
@@ -234,7 +235,7 @@ class AnswerBuilder:
             return _as_whole(cell) if self._fields[k].type.endswith("INT") else cell
         column, one = by.columns[output.single_aggregate], by.find_estimate(output.single_aggregate, key)
         null = not column.kind and not one.is_of_some
-        if is_number(self._column_types[f"a_{output.single_aggregate}"]):
+        if is_number(self._types[f"a_{output.single_aggregate}"]):
             figures = (one.estimate, one.std_error, one.low, one.high)
         else:
             low, high = (value if end is not None else None for end in (one.low, one.high))
@@ -271,7 +272,7 @@ class AnswerBuilder:
         data: dict[str, Any] = {"rank": pa.array(range(len(self._listed)), pa.int64())}
         data |= {name: _as_array(values) for name, values in self._list_columns()}
         self._asking.db.register_arrow("found", pa.table(data))
-        items = [alias_as(exp.cast(column(name), _build_type(kind)), name) for name, kind in self._column_types.items()]
+        items = [alias_as(exp.cast(column(name), _build_type(kind)), name) for name, kind in self._types.items()]
         yield exp.select(column("rank"), *items).from_(temp_table("found")).subquery("found")
         self._asking.db.drop("found")
 
@@ -289,13 +290,13 @@ class AnswerBuilder:
             query = exp.select(column("rank"), *outputs).from_(inner)
             query = query.where(statement.having) if statement.having is not None else query
             fields, rows = self._asking.db.list_fields(query), self._asking.db.rows(query)
-        for k, (window, low, _) in enumerate(readings):
-            self._place_window(window, [(row[0], *row[3 * k + 1 : 3 * k + 4]) for row in rows], fields[3 * k + 1].type,
-                               bounded=not isinstance(low, exp.Null))  # fmt: skip
+        for k, (_, low, _) in enumerate(readings):
+            found = [(row[0], *row[3 * k + 1 : 3 * k + 4]) for row in rows]
+            self._place_window(k, found, fields[3 * k + 1].type, bounded=not isinstance(low, exp.Null))
 
-    def _place_window(self, window: exp.Window, rows: Rows, kind: str, *, bounded: bool) -> None:
-        """Add the column of a window function; ``rows``: of each rank its value, low and high."""
-        used = list_aggregate_numbers(window)
+    def _place_window(self, k: int, rows: Rows, kind: str, *, bounded: bool) -> None:
+        """Add the column of the k-th window function; ``rows``: of each rank its value, low and high."""
+        used = list_aggregate_numbers(self._asking.statement.windows[k])
         columns = [one.columns[i] for one in self._sets for i in used]
         sure = all(one.existence_rests_on == "exact" for one in self._sets)
         sure = sure and not any(one.may_be_empty(key) for one, key in self._listed)
@@ -312,8 +313,8 @@ class AnswerBuilder:
                     values[key] = value
                     estimates[key] = exact_estimate(key, value) if exact else Estimate(key, value, None, low, high)
             touching = max((column.touching for column in columns), default=0)
-            column_ = evaluate_select.AggregateColumn(values, estimates, if_any, touching, kind if exact else "")
-            one.columns.append(column_)
+            placed = evaluate_select.AggregateColumn(values, estimates, if_any, touching, kind if exact else "")
+            one.columns[WINDOWS + k] = placed
 
     def _select_output(self, k: int) -> exp.Expr:
         expression = self._outputs[k].expression.copy()
@@ -322,15 +323,14 @@ class AnswerBuilder:
     def _output_type(self, k: int) -> str:
         """Return the engine's type of an output; figures that are numbers are doubles."""
         number = self._outputs[k].single_aggregate
-        return self._fields[k].type if number is None else self._column_types[f"a_{number}"]
+        return self._fields[k].type if number is None else self._types[f"a_{number}"]
 
-    @property
-    def _column_types(self) -> dict[str, str]:
-        """Types of groups and aggregate functions; what is estimated is a double."""
+    def _type_columns(self) -> dict[str, str]:
+        """Return the types of groups and aggregate functions; what is estimated is a double."""
         groups = self._asking.typed_scope.groups
         types = {f"g_{i}": group.type for i, group in enumerate(groups)}
         types |= {f"k_{i}": "BIGINT" for i in range(len(groups))}
-        for i in range(len(self._sets[0].columns)):
+        for i in self._sets[0].columns:
             kinds = {one.columns[i].kind for one in self._sets}
             types[f"a_{i}"] = kinds.pop() if len(kinds) == 1 and "" not in kinds else "DOUBLE"
             types |= {f"{end}_{i}": "DOUBLE" for end in "lhs"} if is_number(types[f"a_{i}"]) else {}
@@ -348,10 +348,10 @@ class AnswerBuilder:
             at = [(places[id(one)].get(g), key) for one, key in self._listed]
             columns.append((f"g_{g}", [None if place is None else key[place] for place, key in at]))
             columns.append((f"k_{g}", [int(place is None) for place, _ in at]))
-        for i, call in enumerate(self._asking.calls[: len(self._sets[0].columns)]):
-            nothing = call.measure.empty_figures[0]
+        for i in self._sets[0].columns:
+            nothing = self._asking.calls[i].measure.empty_figures[0]
             columns.append((f"a_{i}", [one.columns[i].values.get(key, nothing) for one, key in self._listed]))
-            if f"l_{i}" in self._column_types:
+            if f"l_{i}" in self._types:
                 found = [one.find_estimate(i, key) for one, key in self._listed]
                 columns += [(f"l_{i}", [_as_double(one.low) for one in found]),
                             (f"h_{i}", [_as_double(one.high) for one in found]),
@@ -462,7 +462,7 @@ def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: An
         return Cell((float(value), *ends), rests, rests, null)
     if fixed and not certain:  # whatever the counts are, if only there is somebody
         calls = by.asking.statement.calls
-        sure_of = {i: by.least_records(calls[i]).get(key, 0) if i < len(calls) else 0 for i in parts}
+        sure_of = {i: by.least_records(calls[i]).get(key, 0) if i < WINDOWS else 0 for i in parts}
         parts = {i: replace(one, low=float(sure_of[i]), high=None) for i, one in parts.items()}
     if_any: RestsOn = "exact" if fixed else "certain"
     if evaluate_select.may_be_null(output.expression, parts):
@@ -498,9 +498,10 @@ def _build_type(kind: str) -> exp.DataType:
 
 def _as_array(values: list[Any]) -> pa.Array:
     """Values of one column as an Arrow array; integers beyond 64 bits as decimals."""
-    if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
-        values = [None if value is None else Decimal(value) for value in values]
-    return pa.array(values)
+    try:
+        return pa.array(values)
+    except (OverflowError, pa.ArrowInvalid):
+        return pa.array([None if value is None else Decimal(value) for value in values])
 
 
 def _read_moments(kind: str, values: list[Any]) -> list[Any]:

@@ -119,7 +119,7 @@ def _merge_filters(outer: exp.Select, inner: exp.Select, *, windows: bool) -> No
 def _sum_results(outer: exp.Select, inner: exp.Select, results: Mapping[str, exp.Expr]) -> bool:
     """Turn sums of counts and sums into those of fewer groups, in place, where a query asks for no others."""
     parts = [*outer.expressions, *(outer.args[key] for key in ("having", "order") if outer.args.get(key))]
-    calls = [node for part in parts for node in find_aggregates(part)]
+    calls = find_aggregates(*parts)
     group = inner.args.get("group")
     plain = group is not None and not group.find(*SETS) and not group.args.get("all")
     beyond = any(inner.args.get(key) for key in ("having", "qualify", "distinct", "order"))
@@ -133,7 +133,7 @@ def _sum_results(outer: exp.Select, inner: exp.Select, results: Mapping[str, exp
     if not all(isinstance(one, exp.Sum | exp.Count) and not one.find(exp.Distinct) for one in inside):
         return False
     where = outer.args.get("where")
-    if where is not None and any(list(find_aggregates(results[one.name])) for one in where.find_all(exp.Column)):
+    if where is not None and any(find_aggregates(results[one.name]) for one in where.find_all(exp.Column)):
         return False
     for node, one in zip(calls, inside, strict=True):
         total: exp.Expr = one.copy() if one is not None else node
@@ -149,7 +149,7 @@ def _spread_aggregates(outer: exp.Select) -> None:
     """Turn aggregate functions over a result into window functions, in place; one row of each group remains."""
     group, having = outer.args.get("group"), outer.args.get("having")
     parts = [*outer.expressions, *(outer.args[key] for key in ("having", "order") if outer.args.get(key))]
-    calls = [node for part in parts for node in find_aggregates(part) if not node.find_ancestor(exp.Window)]
+    calls = [node for node in find_aggregates(*parts) if not node.find_ancestor(exp.Window)]
     if not calls and group is None:
         return
     keys = list(group.expressions) if group is not None else []

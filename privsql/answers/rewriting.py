@@ -24,22 +24,19 @@ from privsql.answers.names import (
     QueryTable,
     check_clauses,
     find_aggregates,
-    from_last,
-    group_items,
+    find_outermost,
     is_column_equality,
-    is_star,
-    read_limits,
     refuse_others,
     split_conjuncts,
 )
-from privsql.answers.question import Lookup, as_written, check_kinds, in_order, list_items, shorten_sql
+from privsql.answers.question import Lookup, as_written, in_order, list_items, shorten_sql
 from privsql.answers.results import merge_outer
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import DIALECT, Roles, column
+from privsql.engine.sqlfiles import DIALECT, Roles, column, list_nodes
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from privsql.answers.question import Side
 
@@ -48,7 +45,7 @@ MOST_VALUES = 10_000  # that a subquery may give
 PARTS = ("expressions", "where", "group", "having", "qualify", "order")
 BEYOND_ROWS = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "sample")
 LOOKUP_CLAUSES = {"expressions", "from_", "where", "distinct", "group", "having", "order", "limit"}
-Queries = dict[str, tuple[exp.Select, Any]]  # what WITH has named: a query, and those that it may read itself
+MOST_NODES = 20_000  # of the queries that WITH names, once they are written out
 
 
 @dataclass
@@ -63,21 +60,22 @@ class QueryReader:
     lookups: Lookups | None
     check: Callable[[exp.Select], None] = check_clauses
 
-    def read_query(self, select: exp.Select, known: Queries) -> tuple[exp.Select, JoinedTables]:
-        """Return a query with its names resolved, and what it joins; ``UsageError`` for what is not supported.
+    def read_query(self, select: exp.Select) -> tuple[exp.Select, JoinedTables]:
+        """Return a query with its names resolved, and what it joins; ``UsageError`` for what is not supported."""
+        write_out_queries(select)
+        return self._read_query(select)
 
-        ``known``: what WITH named outside of it.
-        """
-        known = self._open_query(select, known)
-        inner = _find_counts(select, known)
+    def _read_query(self, select: exp.Select) -> tuple[exp.Select, JoinedTables]:
+        self._answer_subqueries(select)
+        inner = _find_counts(select)
         if inner is not None:
-            tree, joined = self.read_query(inner[0].copy(), inner[1])
+            tree, joined = self._read_query(inner)
             return merge_outer(select, tree), joined
         names, first = self._start_names(), select.find(exp.Table)
-        if first is not None and not self._reads_release(select, known):
+        if first is not None and not self._reads_release(select):
             written = ".".join(part.name for part in first.parts)
             raise UsageError(f"there is no table {written!r} here; count with COUNT(*) FROM {self.release}")
-        self._read_rows(select, known, names)
+        self._read_rows(select, names)
         if not names.joined.reads_release:
             raise UsageError(f"the query must read FROM {self.release}; FROM {self.release} JOIN .. ON .. works")
         where = names.joined.take_keys(select.args["where"].this if select.args.get("where") else None)
@@ -93,44 +91,35 @@ class QueryReader:
         sides |= dict.fromkeys((field.name for field in self.roles.sensitive), "sa")
         return NameResolver(JoinedTables(sides))
 
-    def _open_query(self, select: exp.Select, known: Queries) -> Queries:
-        """Take off WITH, and put constants in place of subqueries in expressions; return the queries by name."""
-        known = _name_queries(select, known)
-        from_last(select)
-        self._fold_scalars(select, known)
-        self._answer_subqueries(select, known)
-        return known
-
     # Tables ---
 
-    def _read_rows(self, select: exp.Select, known: Queries, names: NameResolver) -> None:
+    def _read_rows(self, select: exp.Select, names: NameResolver) -> None:
         """Resolve the names of a query over rows, whose tables are added to ``names``."""
         refuse_others(select, CLAUSES)
         for join in list(select.args.get("joins") or ()):
-            inner = _find_query(join.this, known)
-            if inner is not None and not _passes_rows(*inner):
-                self._join_answered(select, join, *inner)
+            if isinstance(join.this, exp.Subquery) and not _passes_rows(join.this.this):
+                self._join_answered(select, join, join.this.this)
         sources = _list_sources(select)
         if not isinstance(sources[0] if sources else None, exp.From):
             raise UsageError(f"the query must read FROM {self.release}; count with COUNT(*) FROM {self.release}")
         for source in sources:
             names.refuse_alias(source.this.alias_or_name)
             if source.args.get("side") == "LEFT":
-                self._join_unmatched(source, known, names)
+                self._join_unmatched(source, names)
             else:
-                added = self._find_source(source, known, names.joined)
+                added = self._find_source(source, names.joined)
                 names.joined.conditions += names.add_table(added, source)
         names.expand_stars(select)
         _group_distinct(select)
         self.check(select)
         names.resolve_names(select)
 
-    def _find_source(self, source: exp.Expr, known: Queries, joined: JoinedTables) -> QueryTable:
+    def _find_source(self, source: exp.Expr, joined: JoinedTables) -> QueryTable:
         """Return a table in FROM or JOIN: a query over rows, the release, or a table of the analyst's own."""
-        target, inner, works = source.this, _find_query(source.this, known), f"count with COUNT(*) FROM {self.release}"
+        target, works = source.this, f"count with COUNT(*) FROM {self.release}"
         _check_join(source)
-        if inner is not None:
-            return self._derive_table(target, *inner, joined)
+        if isinstance(target, exp.Subquery) and isinstance(target.this, exp.Select):
+            return self._derive_table(target, target.this, joined)
         if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
             raise UsageError(f"{shorten_sql(target)} is not supported in FROM; {works}")
         refuse_others(target, {"this", "alias", "db", "catalog"})
@@ -146,25 +135,25 @@ class QueryReader:
         table, names = self.lookups.find_table(called)
         return joined.add_lookup(Lookup(table, called, target.alias_or_name, (), names))
 
-    def _derive_table(self, target: exp.Expr, query: exp.Select, known: Queries, joined: JoinedTables) -> QueryTable:
+    def _derive_table(self, target: exp.Subquery, select: exp.Select, joined: JoinedTables) -> QueryTable:
         """Return a query over rows as a table of the query around it, for which its conditions hold as well."""
-        if target.args.get("alias") is not None and target.alias_column_names:
+        if target.alias_column_names:
             raise UsageError("renaming columns in FROM is not supported; write AS behind each column inside")
-        select = query.copy()
-        self._read_rows(select, self._open_query(select, known), NameResolver(joined, is_derived=True))
+        self._answer_subqueries(select)
+        self._read_rows(select, NameResolver(joined, is_derived=True))
         if select.args.get("where") is not None:
             joined.conditions.append(select.args["where"].this)
         columns = {item.alias_or_name or item.output_name: item.unalias() for item in select.expressions}
         return QueryTable(target.alias_or_name, columns, target.alias_or_name or "the subquery")
 
-    def _join_unmatched(self, join: exp.Expr, known: Queries, names: NameResolver) -> None:
+    def _join_unmatched(self, join: exp.Expr, names: NameResolver) -> None:
         """Add a table that is joined on its keys alone, and keep the records that it has no row for."""
         joined, alias = names.joined, join.this.alias_or_name
         if not joined.reads_release:
             written = f"{names.tables[0].alias} LEFT JOIN {self.release}"
             raise UsageError(f"{written} is not supported; write FROM {self.release} first")
         before = len(joined.lookups), len(joined.conditions)
-        added = self._find_source(join, known, joined)
+        added = self._find_source(join, joined)
         plain = all(isinstance(one, exp.Column) for one in added.columns.values())
         if (len(joined.lookups) - 1, len(joined.conditions)) != before or not plain:
             raise UsageError(f"JOIN {alias}: such a subquery is not supported; join the table and use WHERE")
@@ -178,11 +167,10 @@ class QueryReader:
             return False
         return fold_name(table.db) in ("", *MAIN_SCHEMAS)
 
-    def _reads_release(self, query: exp.Expr, known: Queries) -> bool:
-        """Return whether a query reads the release, or a query that WITH names."""
-        return any(self._is_release(one) or fold_name(one.name) in known for one in query.find_all(exp.Table))
+    def _reads_release(self, query: exp.Expr) -> bool:
+        return any(map(self._is_release, query.find_all(exp.Table)))
 
-    def _join_answered(self, select: exp.Select, join: exp.Join, inner: exp.Select, known: Queries) -> None:
+    def _join_answered(self, select: exp.Select, join: exp.Join, inner: exp.Select) -> None:
         """Put the rows of an answered query in WHERE, which is joined on its groups: the largest ones, for tools."""
         on, alias = join.args.get("on"), join.this.alias_or_name
         parts = list(split_conjuncts(on)) if on is not None else []
@@ -193,7 +181,7 @@ class QueryReader:
             raise UsageError(
                 f"JOIN {alias}: a join with a count query is not supported; run the two queries separately"
             )
-        rows, keys = self._answer(inner, known), []
+        (rows, _), keys = self._read_subquery(inner), list[tuple[exp.Expr, int]]()
         for part in parts:
             sides = [part.this, part.expression]
             theirs = [s for s in sides if isinstance(s, exp.Column) and fold_name(s.name) in names
@@ -210,20 +198,21 @@ class QueryReader:
 
     # Subqueries in expressions ---
 
-    def _answer_subqueries(self, select: exp.Select, known: Queries) -> None:
-        """Put constants in place of subqueries in expressions."""
+    def _answer_subqueries(self, select: exp.Select) -> None:
+        """Put constants in place of subqueries in expressions, or FILTER."""
+        self._fold_scalars(select)
         for clause in PARTS:
             for node in _find_subqueries(select.args.get(clause)):
                 if isinstance(node, exp.Exists):
-                    node.replace(self._answer_exists(node, known))
+                    node.replace(self._answer_exists(node))
                 elif isinstance(node, exp.In):
-                    rows = self._rows_of(node.args["query"].unnest(), known)
+                    rows, _ = self._read_subquery(node.args["query"].unnest())
                     values = list(dict.fromkeys(row[0] for row in rows))
                     node.replace(_is_among(node.this.copy(), values))
-                else:
-                    node.replace(self._answer_scalar(node, known))
+                elif isinstance(node, exp.Subquery):
+                    node.replace(self._answer_scalar(node))
 
-    def _fold_scalars(self, select: exp.Select, known: Queries) -> None:
+    def _fold_scalars(self, select: exp.Select) -> None:
         """Turn subqueries that are aggregates of the release into FILTER, in a query that has no groups."""
         clause, where = select.args.get("from_"), select.args.get("where")
         found = [node for node in _find_subqueries(select.expressions) if isinstance(node, exp.Subquery)]
@@ -233,14 +222,14 @@ class QueryReader:
             return
         if clause is not None and (not self._is_release(clause.this) or _find_subqueries(where)):
             return
-        calls = [node for item in select.expressions for node in find_aggregates(item)]
+        calls = find_aggregates(*select.expressions)
         if clause is not None and all(node.find_ancestor(exp.Subquery) for node in calls):
             return  # one row of each record
-        folded = [self._fold_scalar(node, known) for node in found]
+        folded = [self._fold_scalar(node) for node in found]
         if None in folded:
             return
         if where is not None:
-            for node in [one for item in select.expressions for one in find_aggregates(item)]:
+            for node in find_aggregates(*select.expressions):
                 if not node.find_ancestor(exp.Subquery):
                     node.replace(_filtered(node, where.this))
             select.set("where", None)
@@ -249,17 +238,16 @@ class QueryReader:
         if clause is None:
             select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier(self.release, quoted=True))))
 
-    def _fold_scalar(self, node: exp.Subquery, known: Queries) -> exp.Expr | None:
+    def _fold_scalar(self, node: exp.Subquery) -> exp.Expr | None:
         """Return a subquery of one aggregate of the release with its condition in FILTER; None for any other."""
         inner, names = node.this.copy(), self._start_names()
         others = [key for key, value in inner.args.items() if value and key not in ("expressions", "from_", "where")]
-        if others or not isinstance(inner, exp.Select) or not self._reads_release(inner, known):
+        if others or not isinstance(inner, exp.Select) or not self._reads_release(inner) or _find_counts(inner):
             return None
-        if _find_counts(inner, known) is not None:
-            return None
-        self._read_rows(inner, self._open_query(inner, known), names)
+        self._answer_subqueries(inner)
+        self._read_rows(inner, names)
         root, where = exp.paren(inner.expressions[0].unalias()), inner.args.get("where")
-        calls = list(find_aggregates(root))
+        calls = find_aggregates(root)
         if len(inner.expressions) != 1 or names.joined.lookups or not calls or root.find(exp.Window):
             return None
         conditions = [*names.joined.conditions, *([where.this] if where is not None else [])]
@@ -267,50 +255,32 @@ class QueryReader:
             one.replace(_filtered(one, exp.and_(*conditions)))
         return root
 
-    def _rows_of(self, query: exp.Expr, known: Queries) -> list[tuple[Any, ...]]:
-        """Return the rows of a subquery: of the analyst's own tables, or of the release."""
+    def _read_subquery(self, query: exp.Expr) -> tuple[list[tuple[Any, ...]], bool]:
+        """Return the rows of a subquery, and whether they are exact: of the analyst's own tables, or of the release.
+
+        Those of the release have no errors and bounds: as HAVING and LIMIT go by estimates.
+        """
         if not isinstance(query, exp.Select):
             raise UsageError(f"{shorten_sql(query)} is not supported; write one SELECT in the subquery")
-        tables = list(query.find_all(exp.Table))
-        if not tables or self._reads_release(query, known):
-            return self._answer(query, known)
-        for clause, value in query.args.items():
-            if value and clause not in LOOKUP_CLAUSES:
-                raise UsageError(f"{shorten_sql(query)}: such a subquery is not supported; read one table of your own")
-        sources = _list_sources(query)
-        plain = len(sources) == 1 and isinstance(sources[0].this, exp.Table) and len(tables) == 1
-        if not plain or not isinstance(tables[0].this, exp.Identifier):
-            raise UsageError(f"{shorten_sql(query)}: such a subquery is not supported; read one table of your own")
-        read_limits(query)
-        parts = [item.unalias() for item in query.expressions if not is_star(item)]
-        parts += [query.args[one].this for one in ("where", "having") if query.args.get(one)]
-        parts += [item.this for item in (query.args["order"].expressions if query.args.get("order") else ())]
-        for part in (*parts, *group_items(query)):
-            check_kinds("subquery", part, aggregates=True)
-        if self.lookups is None:
-            raise UsageError(f"there is no table {tables[0].name!r} here; attach the file that has it")
-        return self._limited(self.lookups.read_rows(query.copy()), query)
-
-    def _answer(self, query: exp.Select, known: Queries) -> list[tuple[Any, ...]]:
-        """Return the rows of a query to the release, without errors and bounds: as HAVING and LIMIT go by estimates."""
-        return self._limited(self._ask(query, known)[0], query)
-
-    def _ask(self, query: exp.Select, known: Queries) -> tuple[list[tuple[Any, ...]], bool]:
         if self.lookups is None:
             raise UsageError(f"{shorten_sql(query)}: a subquery is not supported here; run it alone")
-        return self.lookups.answer_query(_with_queries(query, known))
-
-    @staticmethod
-    def _limited(rows: list[tuple[Any, ...]], query: exp.Select) -> list[tuple[Any, ...]]:
+        tables, sources = list(query.find_all(exp.Table)), _list_sources(query)
+        if not tables or self._reads_release(query):
+            rows, exact = self.lookups.answer_query(query)
+        else:
+            plain = len(sources) == 1 and sources[0].this is tables[0] and isinstance(tables[0].this, exp.Identifier)
+            if len(tables) > 1 or not plain or any(query.args[one] for one in query.args.keys() - LOOKUP_CLAUSES):
+                alone = "such a subquery is not supported; read one table of your own"
+                raise UsageError(f"{shorten_sql(query)}: {alone}")
+            check_clauses(query, " in a subquery")
+            rows, exact = self.lookups.read_rows(query.copy()), True
         if len(rows) > MOST_VALUES:
             raise UsageError(f"{shorten_sql(query)} has more than {MOST_VALUES:,} rows; join the table in place of it")
-        return rows
+        return rows, exact
 
-    def _answer_scalar(self, node: exp.Subquery, known: Queries) -> exp.Expr:
+    def _answer_scalar(self, node: exp.Subquery) -> exp.Expr:
         """Return the constant that a subquery of one row and column is, if the release holds it exactly."""
-        inner = node.this
-        reads = isinstance(inner, exp.Select) and self._reads_release(inner, known)
-        rows, exact = self._ask(inner, known) if reads else (self._rows_of(inner, known), True)
+        rows, exact = self._read_subquery(node.this)
         if not exact:
             raise UsageError(
                 f"{shorten_sql(node)} is an estimate and can't be used as a constant; write an aggregate with FILTER"
@@ -319,14 +289,14 @@ class QueryReader:
             raise UsageError(f"{shorten_sql(node)} has {len(rows)} rows; a subquery here must give one value")
         return as_constant(rows[0][0])
 
-    def _answer_exists(self, node: exp.Exists, known: Queries) -> exp.Expr:
+    def _answer_exists(self, node: exp.Exists) -> exp.Expr:
         """Return EXISTS over a table of the analyst's own as membership of the column that it is compared with."""
         inner, where = node.this, node.this.args.get("where") if isinstance(node.this, exp.Select) else None
         sources = _list_sources(inner) if isinstance(inner, exp.Select) else []
         if len(sources) != 1 or self._is_release(sources[0].this) or where is None:
             form = "write it over one table of your own, whose column equals one outside"
             raise UsageError(f"{shorten_sql(node)} is not supported; {form}")
-        lookup = self._find_source(exp.Join(this=sources[0].this.copy()), {}, JoinedTables({}))
+        lookup = self._find_source(exp.Join(this=sources[0].this.copy()), JoinedTables({}))
         keys, rest = [], []
         for part in split_conjuncts(where.this):
             columns = list(part.find_all(exp.Column))
@@ -344,34 +314,46 @@ class QueryReader:
         ours, theirs = keys[0]
         query = exp.Select(expressions=[theirs.copy()], from_=inner.args["from_"].copy(), distinct=exp.Distinct())
         query = query.where(*(part.copy() for part in rest), exp.Is(this=theirs.copy(), expression=exp.null()).not_())
-        values = [row[0] for row in self._rows_of(query, known)]
+        values = [row[0] for row in self._read_subquery(query)[0]]
         return exp.Coalesce(this=exp.paren(_is_among(ours.copy(), values)), expressions=[exp.false()])
 
 
 # Parts of a query -----------------------------------------------------------------------------------------------------
 
 
-def _name_queries(select: exp.Select, known: Queries) -> Queries:
-    """Return the queries that WITH names, each with those that it may read itself, and take WITH off."""
-    queries, clause = dict(known), select.args.get("with_")
-    for one in clause.expressions if isinstance(clause, exp.With) else ():
-        recursive = isinstance(one.parent, exp.With) and one.parent.args.get("recursive")
-        if recursive or not isinstance(one.this, exp.Select) or one.args["alias"].columns:
-            raise UsageError("WITH: only a SELECT works, neither recursive nor with a list of column names")
-        queries[fold_name(one.alias)] = (one.this, dict(queries))
-    select.set("with_", None)
-    return queries
+def write_out_queries(tree: exp.Select) -> None:
+    """Put the queries that WITH names in place of their names; ``UsageError`` for those that are too large together."""
+    for select in list(tree.find_all(exp.Select))[::-1]:  # the innermost first
+        _put_joins(select)
+        clause, queries = select.args.get("with_") or exp.With(expressions=[]), dict[str, exp.Select]()
+        for one in clause.expressions:
+            if clause.args.get("recursive") or not isinstance(one.this, exp.Select) or one.args["alias"].columns:
+                raise UsageError("WITH: only a SELECT works, neither recursive nor with a list of column names")
+            _replace_tables(one.this, queries)
+            queries[fold_name(one.alias)] = one.this
+        select.set("with_", None)
+        _replace_tables(select, queries)
 
 
-def _with_queries(query: exp.Select, known: Queries) -> exp.Select:
-    """Return a copy of a query with the queries by name that it may read."""
-    query = query.copy()
-    own = query.args.get("with_")
-    named = [(name, one) for name, (one, _) in known.items()]
-    if named:
-        added = [exp.CTE(this=one.copy(), alias=exp.TableAlias(this=exp.to_identifier(name))) for name, one in named]
-        query.set("with_", exp.With(expressions=[*added, *(own.expressions if own else [])]))
-    return query
+def _put_joins(select: exp.Select) -> None:
+    """FROM t JOIN .. SELECT .. as SELECT .. FROM t JOIN .., where the joins are the query's and not the table's."""
+    table = select.args["from_"].this if select.args.get("from_") is not None else None
+    if isinstance(table, exp.Table) and table.args.get("joins"):
+        select.set("joins", [*table.args["joins"], *(select.args.get("joins") or [])])
+        table.set("joins", None)
+
+
+def _replace_tables(root: exp.Expr, queries: Mapping[str, exp.Select]) -> None:
+    """Put queries in place of the tables of their names."""
+    size = 0
+    for table in list(root.find_all(exp.Table)) if queries else ():
+        query = queries.get(fold_name(table.name)) if isinstance(table.this, exp.Identifier) and not table.db else None
+        if query is not None:
+            size += len(list_nodes(query))
+            if size > MOST_NODES:
+                raise UsageError("the query is too large once its subqueries are written out; split it")
+            alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
+            table.replace(exp.Subquery(this=query.copy(), alias=alias))
 
 
 def _add_condition(select: exp.Select, condition: exp.Expr) -> None:
@@ -380,7 +362,7 @@ def _add_condition(select: exp.Select, condition: exp.Expr) -> None:
     select.set("where", exp.Where(this=exp.and_(condition, *([where.this] if where else []))))
 
 
-def _list_sources(select: exp.Select) -> list[exp.Expr]:
+def _list_sources(select: exp.Expr) -> list[exp.Expr]:
     """Return FROM and the joins of a query, the table of each under ``this``."""
     clause = select.args.get("from_")
     return [*([clause] if clause is not None else []), *(select.args.get("joins") or [])]
@@ -409,32 +391,21 @@ def _explain_join(select: exp.Expr | None, alias: str) -> UsageError:
     return UsageError(f"JOIN {alias}: ON or USING with quasi-identifiers is needed")
 
 
-def _find_counts(select: exp.Select, known: Queries) -> tuple[exp.Select, Queries] | None:
-    """Return the count query that a query reads, with those that it may read itself; None where it reads rows."""
-    clause = select.args.get("from_")
-    inner = _find_query(clause.this, known) if clause is not None else None
-    return None if inner is None or _passes_rows(*inner) else inner
+def _find_counts(select: exp.Select) -> exp.Select | None:
+    """Return the count query that a query reads; None where it reads rows."""
+    source = select.args["from_"].this if select.args.get("from_") is not None else None
+    inner = source.this if isinstance(source, exp.Subquery) else None
+    return inner if isinstance(inner, exp.Select) and not _passes_rows(inner) else None
 
 
-def _find_query(source: exp.Expr, known: Queries) -> tuple[exp.Select, Queries] | None:
-    """Return the query that a source is, with those that it may read."""
-    if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select):
-        return source.this, known
-    if isinstance(source, exp.Table) and not source.db and isinstance(source.this, exp.Identifier):
-        return known.get(fold_name(source.name))
-    return None
-
-
-def _passes_rows(select: exp.Select, known: Queries) -> bool:
+def _passes_rows(select: exp.Expr) -> bool:
     """Return whether a query passes rows on, neither grouped nor limited."""
-    if any(select.args.get(clause) for clause in BEYOND_ROWS):
+    sources = _list_sources(select)
+    if not sources or any(select.args.get(clause) for clause in BEYOND_ROWS):
         return False
     if any(True for item in select.expressions for _ in item.find_all(exp.AggFunc, exp.Window)):
         return False
-    sources = _list_sources(select)
-    queries = _name_queries(select.copy(), known)
-    inner = _find_query(sources[0].this, queries) if sources else None
-    return bool(sources) and (inner is None or _passes_rows(*inner))
+    return not isinstance(sources[0].this, exp.Subquery) or _passes_rows(sources[0].this.this)
 
 
 def _group_distinct(select: exp.Select) -> None:
@@ -442,7 +413,7 @@ def _group_distinct(select: exp.Select) -> None:
     clause = select.args.get("distinct")
     if clause is None or clause.args.get("on") or select.args.get("group"):
         return
-    if not any(list(find_aggregates(item)) for item in select.expressions):
+    if not find_aggregates(*select.expressions):
         select.set("distinct", None)
         items = [item.unalias() for item in select.expressions]
         varying = [item.copy() for item in dict.fromkeys(items) if any(item.find_all(exp.Column))]
@@ -451,26 +422,19 @@ def _group_distinct(select: exp.Select) -> None:
 
 def _columns_of(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Column]:
     """Return the columns of a clause, but for those of subqueries."""
-    found, rest = [], list_items(clause)
-    while rest:
-        node = rest.pop()
-        if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
-            found.append(node)
-        elif not isinstance(node, exp.Query):
-            rest += list(node.iter_expressions())
-    return found
+    outermost = find_outermost(list_items(clause), lambda node: isinstance(node, exp.Column | exp.Query))
+    return [one for one in outermost if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star)]
 
 
-def _find_subqueries(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Exists | exp.In | exp.Subquery]:
+def _find_subqueries(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Expr]:
     """Return EXISTS, IN and scalar subqueries of a clause, the outermost of each."""
-    found, rest = [], list_items(clause)
-    while rest:
-        node = rest.pop()
-        if isinstance(node, exp.Exists | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query")):
-            found.append(node)
-        else:
-            rest += list(node.iter_expressions())
-    return found
+
+    def is_subquery(node: exp.Expr) -> bool:
+        return isinstance(node, exp.Exists | exp.Subquery) or (
+            isinstance(node, exp.In) and bool(node.args.get("query"))
+        )
+
+    return list(find_outermost(list_items(clause), is_subquery))
 
 
 def _filtered(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
