@@ -318,9 +318,6 @@ def measure_learning(view: ReleaseView) -> Finding | None:
 # is real (|g| - q)/(|g| - q + sigma). A value listed c times may keep all c: c/(|g| - q + sigma) is then the worst
 # case.
 
-CORRUPTION = "corruption"
-CORRUPTION_KNOWS = "the sensitive value of one other record in the person's bucket, from elsewhere"
-
 
 def real(size: int, known: int, fakes: int) -> float:
     """Probability that a value left on the list is real: (|g| - q)/(|g| - q + sigma).
@@ -340,9 +337,6 @@ def attack_by_corruption(scene: BucketAttackView) -> list[Finding]:
     notes = (f"{last:.1%} sure on average where all others are known",)
     return [
         Finding(
-            CORRUPTION,
-            CORRUPTION_KNOWS,
-            promised=False,
             attacked=len(tops),
             mean=float(tops.mean()),
             highest=float(tops.max()),
@@ -437,7 +431,10 @@ def _curve_point(scene: BucketAttackView, known: int) -> dict[str, float]:
 
 
 CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
-    CORRUPTION, CORRUPTION_KNOWS, promised=False, attack=lambda learnt: attack_by_corruption(learnt.scene)
+    "corruption",
+    "the sensitive value of one other record in the person's bucket, from elsewhere",
+    promised=False,
+    attack=lambda learnt: attack_by_corruption(learnt.scene),
 )
 
 
@@ -445,9 +442,6 @@ CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 # Homogeneity: a bucket whose listed values are all, or nearly all, the same tells the value of everyone in it.
 #
 # Machanavajjhala et al. 2006 (l-diversity). Looked for bucket by bucket and in integers; a bound f' < 1 rules it out.
-
-HOMOGENEITY = "homogeneity"
-HOMOGENEITY_KNOWS = "the person's quasi-identifiers; looks for buckets in which one value stands alone or dominates"
 
 
 def attack_by_homogeneity(scene: BucketAttackView) -> list[Finding]:
@@ -458,9 +452,6 @@ def attack_by_homogeneity(scene: BucketAttackView) -> list[Finding]:
     over = len(scene.broken_buckets)
     return [
         Finding(
-            HOMOGENEITY,
-            HOMOGENEITY_KNOWS,
-            promised=True,
             attacked=len(listed),
             unit="buckets",
             mean=float(certainty.mean()),
@@ -476,7 +467,10 @@ def attack_by_homogeneity(scene: BucketAttackView) -> list[Finding]:
 
 
 HOMOGENEITY_ADVERSARY: Adversary[BucketAttackView] = Adversary(
-    HOMOGENEITY, HOMOGENEITY_KNOWS, promised=True, attack=lambda learnt: attack_by_homogeneity(learnt.scene)
+    "homogeneity",
+    "the person's quasi-identifiers; looks for buckets in which one value stands alone or dominates",
+    promised=True,
+    attack=lambda learnt: attack_by_homogeneity(learnt.scene),
 )
 LEARNING_ADVERSARY: Adversary[BucketAttackView] = Adversary(
     suite.LEARNING, suite.LEARNING_KNOWS, promised=False, attack=attack_by_model
