@@ -497,8 +497,9 @@ class CopiedSchemas(ABC):
                 with db.at_one_moment():
                     schema = db.require_schema(database, name, having)
                     db.create_schema(schema, into=copy)
-                    self._copies[name] = file, db.copy_release(database, schema, having, read, copy)
+                    objects = db.copy_release(database, schema, having, read, copy)
                 db.detach(copy)
+            self._copies[name] = file, objects
         return self._copies[name]
 
     @abstractmethod
