@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from functools import lru_cache
+from functools import lru_cache, reduce
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -342,6 +342,11 @@ def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
 def all_rows(source: exp.Table) -> exp.Select:
     """Every row of a table."""
     return exp.select(exp.Star()).from_(source)
+
+
+def union_all(queries: Sequence[exp.Query]) -> exp.Query:
+    """The rows of queries, one after the other."""
+    return reduce(lambda whole, part: exp.union(whole, part, distinct=False, copy=False), queries)
 
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:

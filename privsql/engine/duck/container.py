@@ -35,6 +35,7 @@ from privsql.engine.sqlfiles import (
     render_sql,
     table,
     temp_table,
+    union_all,
 )
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
@@ -289,11 +290,9 @@ class DuckContainer(DuckRelations):
             wrong.append(f"{size:,} bytes, of which {length:,} are its headers and blocks")
         if any(page.strip(b"\0") for page in pages):
             wrong.append("bytes behind the entries of its headers")
-        for kind, schema, table_name, _ in self.list_relations(name):
-            if kind == "table":
-                deleted = int(self.connection.rows(_deleted_query(table_name, name, schema))[0][0])
-                wrong += [f"{deleted:,} deleted rows of {table_name!r}"] if deleted else []
-        return wrong
+        tables = [(schema, one) for kind, schema, one, _ in self.list_relations(name) if kind == "table"]
+        counted = self.connection.rows(_deleted_query(name, *tables)) if tables else []
+        return wrong + [f"{deleted:,} deleted rows of {one!r}" for one, deleted in counted if deleted]
 
     def detach(self, name: str) -> None:
         self.connection.run(f"CHECKPOINT {quote_identifier(name)}")
@@ -561,10 +560,14 @@ def _objects_query(database: str, *, functions: bool) -> str:
 
 
 @lru_cache(maxsize=256)
-def _deleted_query(name: str, database: str, schema: str) -> str:
-    """Return the statement that counts rows of a stored table that are deleted and still lie in the file."""
-    stored = table(name, database, schema)
-    return render_sql(fill("duckdb/deleted", {"table": stored, "called": exp.Literal.string(render_sql(stored))}))
+def _deleted_query(database: str, *tables: tuple[str, str]) -> str:
+    """Return the statement that counts the rows of stored tables, (schema, name), that are deleted and still there."""
+    queries = []
+    for schema, name in tables:
+        stored = table(name, database, schema)
+        texts = {"called": exp.Literal.string(render_sql(stored)), "name": exp.Literal.string(name)}
+        queries.append(fill("duckdb/deleted", {"table": stored, **texts}))
+    return render_sql(union_all(queries))
 
 
 # Locked ---------------------------------------------------------------------------------------------------------------

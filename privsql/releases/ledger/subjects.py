@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlglot import exp
@@ -20,6 +19,7 @@ from privsql.engine.sqlfiles import (
     fill,
     normal_name,
     temp_table,
+    union_all,
 )
 from privsql.model.packing import BATCH, SECRET, keyed_digest, query_hashes, secret_word
 from privsql.releases.ledger.book import (
@@ -136,7 +136,7 @@ class SubjectNames:
             holes: Holes = {"traces": traces, "kind": exp.Literal.string(kind), "name": _name_of(kind)}
             hashed.append(fill("ledger/hashed_names", holes | {"hash": self._hash_name()}))
         if hashed:
-            self._db.create_table(HASHED_NAMES, _union_all([one.subquery(copy=False) for one in hashed]))
+            self._db.create_table(HASHED_NAMES, union_all([one.subquery(copy=False) for one in hashed]))
         self._db.drop(SECRET)
 
     def _hash_name(self) -> exp.Expr:
@@ -251,7 +251,7 @@ class SubjectNames:
         texts = {field: comparable_text(column(f"v{field}"), kind) for field, (_, kind) in columns.items()}
         texts[RECORD] = concat_texts([text.copy() for text in texts.values()])
         self._db.register_arrow(SECRET, secret_word(self._key))
-        self._db.create_table(relation, _union_all([self._query_marks(kind, *one) for one in texts.items()]))
+        self._db.create_table(relation, union_all([self._query_marks(kind, *one) for one in texts.items()]))
         self._db.drop(SECRET, "sampled")
 
     def _query_marks(self, kind: Kind, field: int, text: exp.Expr) -> exp.Query:
@@ -440,8 +440,3 @@ class Subjects:
             here = sketch.summarize_below(entry.rows.limit)
             common[entry.number] = CommonRecords(here, rows_there, *met.get(entry.number, ()))
         return common
-
-
-def _union_all(queries: Sequence[exp.Query]) -> exp.Query:
-    """Return the rows of queries, one after the other."""
-    return reduce(lambda whole, part: exp.union(whole, part, distinct=False, copy=False), queries)
