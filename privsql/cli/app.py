@@ -334,11 +334,11 @@ def _take_help(
 
 
 def _make_parameter(flag: Flag, kinds: tuple[str, ...]) -> Parameter:
-    spelled = flag.spellings
+    spelled = flag.spelling
     if flag.form == "switch":
-        spelled = tuple(f"{name}/--no-{name.removeprefix('--')}" for name in spelled)
+        spelled = f"{spelled}/--no-{spelled.removeprefix('--')}"
     option = typer.Option(
-        *spelled, help=flag.help, metavar=METAVARS.get(flag.form), rich_help_panel=_panel_title(flag, kinds)
+        spelled, help=flag.help, metavar=METAVARS.get(flag.form), rich_help_panel=_panel_title(flag, kinds)
     )
     kind = TYPES.get(flag.form, str | None)
     return Parameter(flag.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])

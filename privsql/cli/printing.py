@@ -41,12 +41,7 @@ STYLES = {"promised": "green", "beyond the promise": "yellow"}  # of a summary's
 WIDE = 140  # columns of a table that is written to a file
 CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\t"), ord("\n")}
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
-KEYWORDS = (  # that errors of Python mark: replace=True, to=..
-    "allow_certain", "allow_composition", "allow_empty", "allow_host", "categorical", "certificate", "changed",
-    "database", "key_file", "ledger_database", "open", "postgres", "query", "repeat", "replace", "sensitive", "table",
-    "to",
-)  # fmt: skip
-KEYWORD = re.compile(rf"\b({'|'.join(KEYWORDS)})=(?:True\b|\.\.)")
+KEYWORD = re.compile(r"\b(\w+)=(?:True\b|\.\.)")  # of Python, as errors name it: replace=True, to=..
 
 
 def escape_controls(text: object) -> str:

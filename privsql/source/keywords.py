@@ -20,23 +20,11 @@ from privsql.engine.files import WILD, find_files, redact_secrets, url_scheme
 from privsql.errors import EngineError, UsageError, suggest_file
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
-from privsql.source.places import Csv, Source, as_frame, is_table
-from privsql.source.spec import (
-    Columns,
-    Ledger,
-    ReleaseSection,
-    Spec,
-    as_source_table,
-    bind_connection,
-    build,
-    load,
-    redirect_spec,
-)
+from privsql.source.places import Csv, Frame, as_frame, is_table
+from privsql.source.spec import SECTIONS, Ledger, Spec, as_source_table, bind_connection, build, load, redirect_spec
 from privsql.source.targets import MEMORY, Address, open_database, require_file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
@@ -48,15 +36,9 @@ if TYPE_CHECKING:
 # A flag has the name of its key; flags of ``[ledger]`` begin with ``ledger``. The value of a flag is text, unless the
 # key takes a number or a table: such a value is read as TOML (``0.02`` exactly, ``{ default = 0.1, HIV = 0.05 }``).
 
-SECTIONS: dict[str, type[BaseModel]] = {
-    "source": Source,
-    "columns": Columns,
-    "release": ReleaseSection,
-    "ledger": Ledger,
-}
 BY_ARGUMENT = {("source", key) for key in ("database", "file", *SERVERS, FRAME)}  # no flags
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
-SPELLED = {"quasi_identifiers": ("--qi",)}  # others: as the key is
+SPELLED = {"quasi_identifiers": "--qi"}  # others: as the key is
 TAKEN = (
     "source", "seed", "key_file", "replace", "repeat", "allow_composition", "fit", "verbose", "memory_limit", "threads",
     "json", "help",
@@ -75,14 +57,9 @@ class Flag:
     fields: dict[str, FieldInfo]  # by kind; of the other sections: by the section
 
     @property
-    def spellings(self) -> tuple[str, ...]:
+    def spelling(self) -> str:
         """Return how the command line spells it."""
-        return SPELLED.get(self.name, ("--" + self.name.replace("_", "-"),))
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Return the mechanisms that have this key; none for a key of another section."""
-        return tuple(self.fields) if self.section == "mechanism" and self.key != KIND else ()
+        return SPELLED.get(self.name, "--" + self.name.replace("_", "-"))
 
     @property
     def form(self) -> Literal["switch", "names", "pairs", "one"]:
@@ -110,9 +87,9 @@ class Flag:
     def _first_field(self) -> FieldInfo:
         return next(iter(self.fields.values()))
 
-    def parse_value(self, raw: Any, kind: str) -> Any:
-        """Return the value that a specification would hold."""
-        annotation = self.fields.get(kind, self._first_field).annotation
+    def parse_value(self, raw: Any) -> Any:
+        """Return the keyword's value for what stands on a command line."""
+        annotation = self._first_field.annotation
         if self.form == "names":
             return [name.strip() for name in raw.split(",") if name.strip()]
         if self.form == "pairs":
@@ -128,8 +105,17 @@ def list_flags() -> dict[str, Flag]:
 
 @cache
 def _collect_flags(kinds: tuple[str, ...]) -> dict[str, Flag]:
+    keys: dict[tuple[str, str], dict[str, FieldInfo]] = {
+        (section, field.alias or key): {section: field}
+        for section, model in SECTIONS.items()
+        for key, field in model.model_fields.items()
+        if (section, key) not in BY_ARGUMENT
+    }
+    for kind in kinds:
+        for key, field in get_parameters(kind).model_fields.items():
+            keys.setdefault((MECHANISM, key), {})[kind] = field
     flags: dict[str, Flag] = {}
-    for section, key, fields in _iterate_keys(kinds):
+    for (section, key), fields in keys.items():
         prefixed = section == "ledger" or (section, key) == SOURCE_NAME or key in (*flags, *TAKEN)
         name = f"{section}_{key}" if prefixed else key
         flags[name] = Flag(section, key, name, fields)
@@ -141,49 +127,20 @@ def list_keywords() -> set[str]:
     return {*list_flags(), MECHANISM, SHORT}
 
 
-def _iterate_keys(kinds: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, FieldInfo]]]:
-    """Yield the keys of a specification by section; those of ``[mechanism]`` with the mechanisms that have them."""
-    for section, model in SECTIONS.items():
-        for key, field in model.model_fields.items():
-            if (section, key) not in BY_ARGUMENT:
-                yield section, field.alias or key, {section: field}
-    keys: dict[str, dict[str, FieldInfo]] = {}
-    for kind in kinds:
-        for key, field in get_parameters(kind).model_fields.items():
-            keys.setdefault(key, {})[kind] = field
-    yield from (("mechanism", key, fields) for key, fields in keys.items())
-
-
-@dataclass(frozen=True)
-class InputStyle:
-    """The command line's or Python's way to write a specification.
-
-    ``spell``: how messages name a flag; ``read``: the value that a specification would hold.
-    """
-
-    spell: Callable[[Flag], str]
-    read: Callable[[Flag, Any, str], Any]
-    file: str
-
-
-TYPED = InputStyle(lambda flag: flag.spellings[0], Flag.parse_value, "a specification file")
-
-
-def spec_from_flags(source: Path | str, flags: Mapping[str, Any], way: InputStyle = TYPED) -> Spec:
+def spec_from_flags(source: Path | str, flags: Mapping[str, Any]) -> Spec:
     """Return the specification in a TOML file with what flags override, or that of another source by flags alone.
 
-    Raises ``UsageError`` for flags that are missing, or do not go with a file or the kind of the mechanism.
+    Raises ``UsageError`` as ``as_spec`` does; ``spell_as_flags`` turns its message into words of the command line.
     """
-    name = os.fspath(source)
-    if name.lower().endswith(".toml"):
-        return adjust_spec(load(name), flags, way)
-    return build(as_plain_spec(name, redact_secrets(name), flags, way))
+    present = {name: value for name, value in flags.items() if value not in (None, [], ())}
+    return as_spec(source, {name: list_flags()[name].parse_value(value) for name, value in present.items()})
 
 
 KEY = re.compile(r"\b(source|columns|release|mechanism|ledger)(?:: (?=bins|levels|others))?\.?([a-z_0-9]+)(\.[\w.]+)?")
 SETTINGS = (  # values in TOML beside a flag
     (re.compile(r"\bkind = '(\w+)'"), r"--kind \1"),
     (re.compile(r"\bcategorical = true"), "--categorical"),
+    (re.compile(r"--quasi-identifiers\b"), "--qi"),
     (re.compile(r"\bset nulls\.(\w+) to '(\w+)'"), r"give --nulls \1=\2"),
     (re.compile(r"(--[\w-]+) = '([^']*)'"), r"\1 \2"),
 )
@@ -195,7 +152,7 @@ def spell_as_flags(message: str) -> str:
     >>> spell_as_flags("specification: mechanism.kind: 'x' is not one; choose source.persons = 'one'")
     "--kind: 'x' is not one; choose --persons one"
     """
-    flags = {(flag.section, flag.key): flag.spellings[0] for flag in list_flags().values()}
+    flags = {(flag.section, flag.key): flag.spelling for flag in list_flags().values()}
 
     def spell(match: re.Match[str]) -> str:
         flag = flags.get((match[1], match[2]))
@@ -207,26 +164,26 @@ def spell_as_flags(message: str) -> str:
     return text
 
 
-def adjust_spec(spec: Spec, overrides: Mapping[str, Any], way: InputStyle) -> Spec:
+def adjust_spec(spec: Spec, overrides: Mapping[str, Any]) -> Spec:
     """Return a specification with other values for some keys, validated as a whole.
 
     Keys of ``[source]`` can't be overridden. Another kind of mechanism starts without parameters.
     """
-    present = _drop_absent(overrides)
-    wrong = next((name for name in present if list_flags()[name].section == "source"), None)
-    if wrong is not None:
-        raise UsageError(
-            f"{way.spell(list_flags()[wrong])} can't be combined with {way.file}, which names its source; set it there"
-        )
-    changes = _collect_changes(spec, present, way)
-    to, form, schema = (changes["release"].pop(key, None) for key in ("to", "format", "schema"))
+    changes = _sort_by_section(overrides, overrides.get(KIND, spec.mechanism.kind))
+    if "source" in changes:
+        wrong = next(name for name in overrides if list_flags()[name].section == "source")
+        raise UsageError(f"{wrong}=.. can't be combined with a specification, which names its source; set it there")
+    to, form, schema = (changes.get("release", {}).pop(key, None) for key in ("to", "format", "schema"))
     stated: dict[str, Any] = {"columns": spec.columns, "release": spec.release, "ledger": spec.ledger or Ledger()}
-    if "database" in changes["ledger"] and stated["ledger"].off:
-        raise UsageError(f"{way.spell(list_flags()['ledger_database'])}: the specification says ledger.off")
-    if changes["ledger"].get("off"):
+    ledger = changes.get("ledger", {})
+    if "database" in ledger:
+        if stated["ledger"].off:
+            raise UsageError("ledger_database=..: the specification says ledger.off")
+        ledger["database"] = as_path(ledger["database"])
+    if ledger.get("off"):
         stated["ledger"] = Ledger()
-    if changes["mechanism"].get(KIND, spec.mechanism.kind) == spec.mechanism.kind:
-        stated["mechanism"] = spec.mechanism
+    if changes.get(MECHANISM, {}).get(KIND, spec.mechanism.kind) == spec.mechanism.kind:
+        stated[MECHANISM] = spec.mechanism
     parts = {
         section: (_dump_stated(stated[section]) if section in stated else {}) | as_exact_data(new)
         for section, new in changes.items()
@@ -237,17 +194,16 @@ def adjust_spec(spec: Spec, overrides: Mapping[str, Any], way: InputStyle) -> Sp
     return redirect_spec(changed, place if isinstance(place, Address | None) else as_path(place), form, schema)
 
 
-def _collect_changes(spec: Spec, present: Mapping[str, Any], way: InputStyle) -> dict[str, dict[str, Any]]:
-    """Return the keys that flags give, by section; ``UsageError`` for one that the mechanism does not have."""
-    kind = present.get(KIND, spec.mechanism.kind)
-    changes: dict[str, dict[str, Any]] = {section: {} for section in ("columns", "release", "mechanism", "ledger")}
-    for name, value in present.items():
+def _sort_by_section(keywords: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    """Return keywords as keys by section; ``UsageError`` for one that a kind of mechanism does not have."""
+    sections: dict[str, dict[str, Any]] = {}
+    for name, value in keywords.items():
         flag = list_flags()[name]
-        if flag.kinds and kind in PACKAGES and kind not in flag.kinds:
-            raise UsageError(f"{way.spell(flag)} is of {', '.join(flag.kinds)}, not of {kind}")
-        read = as_path(value) if (flag.section, flag.key) == ("ledger", "database") else way.read(flag, value, kind)
-        changes[flag.section][flag.key] = read
-    return changes
+        if flag.section == MECHANISM and kind not in flag.fields and kind in PACKAGES:
+            raise UsageError(f"{name}=.. can't be combined with kind = {kind!r}; it needs {', '.join(flag.fields)}")
+        single = flag.form == "names" and isinstance(value, str)
+        sections.setdefault(flag.section, {})[flag.key] = [value] if single else value
+    return sections
 
 
 def _dump_stated(part: BaseModel) -> dict[str, Any]:
@@ -257,39 +213,31 @@ def _dump_stated(part: BaseModel) -> dict[str, Any]:
     return stated | ({"to": to} if isinstance(to, Address) else {})  # with its password
 
 
-def as_plain_spec(source: object, called: str, keywords: Mapping[str, Any], way: InputStyle) -> dict[str, Any]:
-    """Return the plain data of a specification for a source, which messages call ``called``."""
-    present = _drop_absent(keywords)
-    kind = present.get(KIND) or _imply_kind(present.get(ALGORITHM), way)
-    raw: dict[str, Any] = {"columns": {}, "mechanism": {} if kind == DEFAULT else {KIND: kind}}
-    for name, value in present.items():
-        flag = list_flags()[name]
-        if flag.section == "mechanism" and kind not in flag.fields and kind in PACKAGES:
-            spelled = way.spell(list_flags()[KIND])
-            raise UsageError(
-                f"{way.spell(flag)} can't be combined with {spelled} {kind}; it needs {', '.join(flag.fields)}"
-            )
-        raw.setdefault(flag.section, {})[flag.key] = way.read(flag, value, kind)
-    where = {"file": source} if present.get("reader") and isinstance(source, str) else as_source_table(source)
-    raw["source"] = {**where, **raw.get("source", {})} if isinstance(where, dict) else where
-    _require_table(raw["source"], called, way)
-    _require_complete(called, raw, kind, way)
-    return raw
+def _spec_of_source(source: str | Frame | dict[str, Any], called: str, keywords: Mapping[str, Any]) -> Spec:
+    """Return the specification of a source, which messages call ``called``, by keywords alone."""
+    kind = keywords.get(KIND) or _imply_kind(keywords.get(ALGORITHM))
+    sections: dict[str, dict[str, Any]] = {"columns": {}, MECHANISM: {}, **_sort_by_section(keywords, kind)}
+    if kind != DEFAULT:
+        sections[MECHANISM][KIND] = kind
+    where = {"file": source} if keywords.get("reader") and isinstance(source, str) else as_source_table(source)
+    sections["source"] = where | sections.get("source", {})
+    _require_table(sections["source"], called)
+    _require_complete(called, sections, kind)
+    return build(sections, origin="specification" if isinstance(source, str) else called)
 
 
-def _imply_kind(algorithm: object, way: InputStyle) -> str:
+def _imply_kind(algorithm: object) -> str:
     """Return the mechanism that alone has an algorithm; ``UsageError`` if several others than the default have it."""
     fields = list_flags()[ALGORITHM].fields
     having = [kind for kind, field in fields.items() if algorithm in _list_choices(field)]
     if len(having) > 1 and DEFAULT not in having:
-        spelled = way.spell(list_flags()[KIND])
-        raise UsageError(f"{algorithm} is an algorithm of {' and '.join(having)}; choose one with {spelled}")
+        raise UsageError(f"{algorithm} is an algorithm of {' and '.join(having)}; choose one with kind=..")
     return having[0] if len(having) == 1 else DEFAULT
 
 
-def _refuse_missing(source: object, called: str) -> None:
+def _refuse_missing(source: Mapping[str, Any], called: str) -> None:
     """Raise ``EngineError`` for a missing file, or a pattern without a match; an address is looked up later."""
-    path = (source.get("file") or source.get("database")) if isinstance(source, dict) else None
+    path = source.get("file") or source.get("database")
     if not isinstance(path, str) or url_scheme(path):
         return
     place = at_home(Path(path))
@@ -299,37 +247,31 @@ def _refuse_missing(source: object, called: str) -> None:
         raise EngineError(f"{called}: no such file{suggest_file(place)}")
 
 
-def _require_table(source: object, called: str, way: InputStyle) -> None:
+def _require_table(source: Mapping[str, Any], called: str) -> None:
     """Raise ``UsageError`` with the tables of a database if none is named; ``EngineError`` if it is none."""
-    if not isinstance(source, dict) or "database" not in source or {"table", "query"} & set(source):
+    if "database" not in source or {"table", "query"} & set(source):
         return
     from privsql.engine.open import list_tables  # noqa: PLC0415 (who reads a specification does not wait for an engine)
 
     names = ", ".join(list_tables(as_path(source["database"]))) or "no table"
-    raise UsageError(f"{called} holds {names}; choose one with {way.spell(list_flags()['table'])}, or give a query")
+    raise UsageError(f"{called} holds {names}; choose one with table=.., or give a query")
 
 
-def _drop_absent(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords without None and empty lists."""
-    empty = {name for name, value in keywords.items() if isinstance(value, list | tuple) and not value}
-    return {name: value for name, value in keywords.items() if value is not None and name not in empty}
-
-
-def _require_complete(called: str, raw: dict[str, Any], kind: str, way: InputStyle) -> None:
-    """Raise ``UsageError`` if a flag is missing without which nothing can be published."""
+def _require_complete(called: str, sections: Mapping[str, Mapping[str, Any]], kind: str) -> None:
+    """Raise ``UsageError`` if a keyword is missing without which nothing can be published."""
     if kind not in PACKAGES:
         return  # refused as such, later; so are columns of another shape
-    stated = set(raw["columns"]) - {"nulls", "bins", "levels", "others", "categorical"}
+    stated = set(sections["columns"]) - {"nulls", "bins", "levels", "others", "categorical"}
     columns = NEEDED[type(get_mechanism(kind).shape)]
     needed = [("columns", key) for key in columns if not stated or stated & set(columns)]
-    needed += [("mechanism", key) for key, field in get_parameters(kind).model_fields.items() if field.is_required()]
+    needed += [(MECHANISM, key) for key, field in get_parameters(kind).model_fields.items() if field.is_required()]
     by_place = {(flag.section, flag.key): flag for flag in list_flags().values()}
     for flag in (by_place[one] for one in needed):
-        value = raw[flag.section].get(flag.key)
+        value = sections[flag.section].get(flag.key)
         if value is None or (isinstance(value, str | list | tuple) and not value):
-            _refuse_missing(raw["source"], called)
-            hint = f"; 'privsql init {called}' proposes a specification" if way is TYPED else ""
-            raise UsageError(f"{called} is not a specification (.toml), so {way.spell(flag)} is needed{hint}")
+            _refuse_missing(sections["source"], called)
+            hint = "" if FRAME in sections["source"] else f"; 'privsql init {called}' proposes a specification"
+            raise UsageError(f"{called} is not a specification (.toml), so {flag.name}=.. is needed{hint}")
 
 
 def _parse_text(text: str, annotation: Any) -> Any:
@@ -381,14 +323,7 @@ class ArrowStream(Protocol):
 
 SpecLike = PathLike | Mapping[str, Any] | Spec | ArrowStream
 SHORT, LONG = "qi", "quasi_identifiers"  # two names of one keyword
-MECHANISM = "mechanism"  # a keyword: a kind, an algorithm, or the table of that name
-
-
-def _plain_value(flag: Flag, value: Any, kind: str) -> Any:  # noqa: ARG001 (a way to read has three)
-    return [value] if flag.form == "names" and isinstance(value, str) else value
-
-
-PYTHON = InputStyle(lambda flag: flag.name, _plain_value, "a specification")
+MECHANISM = "mechanism"  # a section, and a keyword: a kind, an algorithm, or the table of that name
 
 
 def as_spec(
@@ -404,18 +339,18 @@ def as_spec(
     are a source, and ``keywords`` say the rest; without a source it is a table or a query of the open ``connection``.
     Raises ``UsageError`` for keywords that are unknown, missing or of another mechanism.
     """
-    flags = _normalize_keywords(keywords or {}, verb)
-    return bind_connection(_build_spec(source, flags, verb, connection), connection)
-
-
-def _build_spec(source: SpecLike | None, flags: dict[str, Any], verb: str, connection: object | None) -> Spec:
+    known = _normalize_keywords(keywords or {}, verb)
     if source is None:
-        return _spec_of_connection(flags, verb, connection)
-    if isinstance(source, Spec | Mapping):
-        return adjust_spec(source if isinstance(source, Spec) else build(source), flags, PYTHON)
-    if isinstance(source, str | os.PathLike):
-        return spec_from_flags(os.fspath(source), flags, PYTHON)
-    return build(as_plain_spec(as_frame(source), "the table", flags, PYTHON), origin="the table")
+        spec = _spec_of_connection(known, verb, connection)
+    elif isinstance(source, Spec | Mapping):
+        spec = adjust_spec(source if isinstance(source, Spec) else build(source), known)
+    elif not isinstance(source, str | os.PathLike):
+        spec = _spec_of_source(as_frame(source), "the table", known)
+    elif (name := os.fspath(source)).lower().endswith(".toml"):
+        spec = adjust_spec(load(name), known)
+    else:
+        spec = _spec_of_source(name, redact_secrets(name), known)
+    return bind_connection(spec, connection)
 
 
 def _spec_of_connection(flags: dict[str, Any], verb: str, connection: object | None) -> Spec:
@@ -424,10 +359,10 @@ def _spec_of_connection(flags: dict[str, Any], verb: str, connection: object | N
         raise UsageError(f"{verb} needs a source: a specification, a file, a table, or table or query of a connection")
     if is_spark_session(connection):
         there = {name: flags.pop(name) for name in ("table", "query") if name in flags}
-        return build(as_plain_spec({SPARK: there}, "the session", flags, PYTHON), origin="the session")
+        return _spec_of_source({SPARK: there}, "the session", flags)
     opened = open_database(connection)
     source = {"database": os.fspath(opened.file) if opened and opened.file else MEMORY}
-    spec = build(as_plain_spec(source, "the connection", flags, PYTHON), origin="the connection")
+    spec = _spec_of_source(source, "the connection", flags)
     return spec.model_copy(update={"source": spec.source.with_open_database(opened)})
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import (
+    BaseModel,
     BeforeValidator,
     Field,
     InstanceOf,
@@ -287,6 +288,14 @@ class Ledger(SpecPart):
         return self
 
 
+SECTIONS: dict[str, type[SpecPart]] = {
+    "source": Source,
+    "columns": Columns,
+    "release": ReleaseSection,
+    "ledger": Ledger,
+}  # beside that of the mechanism, which has a model by kind
+
+
 class Spec(SpecPart):
     """A specification: everything that a publication depends on, except its key."""
 
@@ -532,10 +541,10 @@ def _first_error(error: ValidationError) -> str:
 
 def _list_keys(place: tuple[int | str, ...]) -> set[str]:
     """Return the keys that a specification may have beside a wrong one."""
-    sections: dict[str, Any] = {"source": Source, "columns": Columns, "release": ReleaseSection, "ledger": Ledger}
     if len(place) < 2:
         return set(Spec.model_fields)
-    models = [sections[str(place[0])]] if place[0] in sections else [get_parameters(kind) for kind in PACKAGES]
+    section = SECTIONS.get(str(place[0]))
+    models: list[type[BaseModel]] = [section] if section else [get_parameters(kind) for kind in PACKAGES]
     return {field.alias or name for model in models for name, field in model.model_fields.items()}
 
 
@@ -661,7 +670,7 @@ def _read_hierarchy(path: Path, key: str) -> dict[str, str]:
     return groups
 
 
-def as_source_table(value: object) -> object:
+def as_source_table(value: object) -> Any:
     """Return the section ``[source]`` for a table in Python or the path of a file; anything else as it is.
 
     >>> as_source_table("people.parquet")

@@ -30,8 +30,8 @@ def test_flags_override_keys_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"query": "SELECT 1"}, "--query can't be combined with a specification file, which names its source"),
-        ({"rho1": "0.2"}, "--rho1 is of randomize"),
+        ({"query": "SELECT 1"}, "query=.. can't be combined with a specification, which names its source"),
+        ({"rho1": "0.2"}, "rho1=.. can't be combined with kind = 'bucketize'; it needs randomize"),
         ({"algorithm": "nothing"}, "nothing"),
         ({"kind": "setvalued"}, "mechanism"),
         ({"sensitive": "age"}, "age"),

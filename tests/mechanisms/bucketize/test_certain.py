@@ -101,4 +101,4 @@ def test_ordinary_releases_and_proposals_need_no_flag(tmp_path: Path) -> None:
 
 def test_the_flag_goes_with_mechanisms_that_have_it(tmp_path: Path) -> None:
     file = spec(tmp_path, 'kind = "permute"\nk = 2\ne = 1', columns='quasi_identifiers = ["sex"]\nsensitive = "age"')
-    refused(run("publish", file, "--allow-certain"), 2, "--allow-certain is of bucketize")
+    refused(run("publish", file, "--allow-certain"), 2, "--allow-certain can't be combined with")
