@@ -531,17 +531,22 @@ class CheckedRelease(Generic[P, F]):
         return compare_rows(self.roles.sa_columns(), source, (self.view("st"), weight), fewer=fewer)
 
     def compare_people(
-        self, source: Records, view: str, *, fewer: bool = False
+        self, source: Records, view: str, *, fewer: bool = False, number: str = "0"
     ) -> Callable[..., list[str] | exp.Query]:
-        """Return what compares quasi-identifiers of a table in the same way: equal as integers, else by a query."""
+        """Return what compares quasi-identifiers of a table in the same way: equal as integers, else by a query.
+
+        ``number``: a column of the table with which another check reads them, too.
+        """
         columns = self.roles.qi_columns()
-        named = exp.select(*columns, exp.Literal.number(0)).from_(self.view(view))
+        rows = [exp.select(*columns, one).from_(self.view(view)) for one in dict.fromkeys((number, "0"))]
 
         def find_differences(_: object) -> list[str] | exp.Query:
-            pairs = source.packed.pair_rows(self.db, named) if source.packed is not None else None
-            if source.packed is not None and pairs is not None:
-                room = np.uint64(source.packed.room)
-                if np.array_equal(pairs >> room, source.packed.pair_values() >> room):
+            packed = source.packed
+            read = (packed.pair_rows(self.db, one) for one in rows if packed is not None)
+            pairs = next((one for one in read if one is not None), None)
+            if packed is not None and pairs is not None:
+                room = np.uint64(packed.room)
+                if np.array_equal(pairs >> room, packed.pairs >> room):
                     return []
             source.sort_records()
             return compare_rows(columns, (temp_table("records"), ONE), (self.view(view), ONE), fewer=fewer)

@@ -408,7 +408,8 @@ class PackedRecords:
         """Return the bits for a number beside a record's quasi-identifiers."""
         return min(BITS - self.columns[-1].shift, NUMBER)
 
-    def pair_values(self) -> Hashes:
+    @cached_property
+    def pairs(self) -> Hashes:
         """Return (n,) ascending: the records' quasi-identifiers, and right of them the ranks of their values."""
         high = self.columns[-1].shift
         pairs = (self.words & np.uint64(2**high - 1)) << np.uint64(self.room)
@@ -416,8 +417,22 @@ class PackedRecords:
         pairs.sort()
         return pairs
 
+    @cached_property
+    def _paired(self) -> dict[str, Hashes | None]:
+        """Return what ``pair_rows`` has found, by the text of its query."""
+        return {}
+
     def pair_rows(self, db: Relations, rows: exp.Query) -> Hashes | None:
-        """Return rows (q0.., number) in the same way; None where no record has a value, or a number does not fit."""
+        """Return rows (q0.., number) as ``pairs``; None where no record has a value, or a number does not fit.
+
+        The rows of a query are read once, since several checks compare the same.
+        """
+        text = rows.sql()
+        if text not in self._paired:
+            self._paired[text] = self._read_pairs(db, rows)
+        return self._paired[text]
+
+    def _read_pairs(self, db: Relations, rows: exp.Query) -> Hashes | None:
         parts = []
         with db.stream_batches(rows, BATCH) as batches:
             for batch in batches:

@@ -79,7 +79,7 @@ def test_rows_with_a_number_become_integers_beside_those_of_the_records(records:
     coded = exp.select(*names, column("code")).from_(records.coded_records(ordered=False).subquery("r"))
     pairs = packed.pair_rows(db, coded)
     assert pairs is not None
-    assert pairs.tolist() == packed.pair_values().tolist()
+    assert pairs.tolist() == packed.pairs.tolist()
     first, second, n = packing.count_pairs(pairs, packed.room)
     expected = Counter(zip((pairs >> np.uint64(packed.room)).tolist(), (pairs % 2**packed.room).tolist(), strict=True))
     assert dict(zip(zip(first.tolist(), second.tolist(), strict=True), n.tolist(), strict=True)) == expected

@@ -417,7 +417,7 @@ def source_checks(release: BucketRelease, source: Records, params: Bucketize) ->
         *release.list_checks(checks),
         *(_check_fake_values(release, source, params) if params.fake_values else []),
         *release.list_checks(
-            {"quasi-identifiers are the source's": release.compare_people(source, "qit", fewer=fewer)}
+            {"quasi-identifiers are the source's": release.compare_people(source, "qit", fewer=fewer, number="bid")}
         ),
         _joint_check(release, source, params),
     ]

@@ -205,7 +205,7 @@ def _read_parts(release: Release, source: Records) -> Iterator[tuple[MarginRows,
     if source.packed is None or lying is None:
         yield _count_in_sql(release, source)
         return
-    own, room = source.packed.pair_values(), source.packed.room
+    own, room = source.packed.pairs, source.packed.room
     ends = np.unique(own[AT_ONCE::AT_ONCE] >> np.uint64(room)) << np.uint64(room)
     for pairs, placed in zip(*(np.split(one, np.searchsorted(one, ends)) for one in (own, lying)), strict=True):
         (q, code, n), (p, bid, m) = (count_pairs(one, room) for one in (pairs, placed))
