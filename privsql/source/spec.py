@@ -42,18 +42,7 @@ from privsql.mechanisms.contract import (
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.model.parameters import WORDS, Bins, NullPolicy, Order, Parameters, Positive, Wording
 from privsql.source.places import WHEREVER, Source, SpecPart, is_table, join_base, optional_key
-from privsql.source.targets import (
-    Address,
-    FolderAddress,
-    SchemaName,
-    ServerAddress,
-    Target,
-    open_database,
-    require_file_name,
-    target_at,
-    target_at_folder,
-    target_in,
-)
+from privsql.source.targets import Address, SchemaName, Target, open_database, require_file_name, target_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -409,9 +398,10 @@ class Spec(SpecPart):
     def _require_file_for_schema(self) -> Spec:
         if self.release.schema_ is not None and self.format != "duckdb":
             raise ValueError(f"release.schema: a release in {self.format} has none; leave out one of schema and format")
-        if isinstance(self.release.to, FolderAddress) and self.release.schema_ is not None:
+        to = self.release.to
+        if isinstance(to, Address) and to.is_folder and self.release.schema_ is not None:
             raise ValueError("release.schema: a folder has none")
-        if self.release.schema_ is None and isinstance(self.release.to, ServerAddress):
+        if isinstance(to, Address) and not to.is_folder and self.release.schema_ is None:
             raise ValueError("release.schema: a release in a Postgres database is a schema of it; name one")
         return self
 
@@ -447,11 +437,10 @@ class Spec(SpecPart):
         opened, to = self.release.opened, self.release.to
         if opened is not None and self.release.schema_ is not None:
             return target_in(opened, self.release.schema_)
-        if isinstance(to, ServerAddress):
-            return target_at(to, self.release.schema_ or "")
-        if isinstance(to, FolderAddress):
+        if isinstance(to, Address):
             frame = self.source.frame
-            return target_at_folder(to, frame.table.sparkSession if frame is not None and frame.in_spark else None)
+            session = frame.table.sparkSession if frame is not None and frame.in_spark else None
+            return to.make_target(self.release.schema_, session)
         file = to if isinstance(to, Path) else Path(f"{self.name}_release{ending}")
         return Target(file, self.release.schema_)
 

@@ -51,52 +51,53 @@ def _require_schema_name(name: str) -> str:
 SchemaName = Annotated[str, AfterValidator(_require_schema_name)]
 
 
+@dataclass(frozen=True)
 class Address:
-    """The address of a place that is no file of this machine's."""
+    """The address of a Postgres database, or of a folder that a file system of Spark's reaches.
 
+    ``label`` names the place; only ``secret`` has the password.
+    """
 
-class ServerAddress(Address):
-    """The address of a Postgres database. Its text names the place; only ``secret`` has the password."""
+    label: str
+    secret: str = field(repr=False)
+    is_folder: bool = False
 
-    def __init__(self, text: str) -> None:
-        """Raise ``UsageError`` for what is no address."""
-        self.secret = COLLAPSED.sub(r"\1://", text)
+    @classmethod
+    def parse(cls, text: str) -> Address | None:
+        """Return the address that a text is, None for any other text; ``UsageError`` for a broken one.
+
+        >>> str(Address.parse("postgres://me:word@host/db?sslmode=require")), Address.parse("people.duckdb")
+        ('postgresql://me@host/db', None)
+        """
+        if FOLDER.match(text):
+            scheme, _, rest = text.partition(":")
+            label = f"{scheme.lower()}:{'//' if scheme.lower() == 'file' else '/'}/{rest.strip('/')}"
+            return cls(label, label, is_folder=True)
+        if not SERVER.match(text):
+            return None
+        secret = COLLAPSED.sub(r"\1://", text)
         try:
-            parts = urlsplit(self.secret)
+            parts = urlsplit(secret)
         except ValueError as error:
             raise UsageError("the address of a Postgres database is no URL; quote its parts") from error
         login, at, host = parts.netloc.rpartition("@")
         query = urlencode([one for one in parse_qsl(parts.query) if one[0] in PUBLIC_PARTS], safe="/:")
-        self._label = f"postgresql://{login.partition(':')[0]}{at}{host}{parts.path}{query and '?'}{query}"
+        return cls(f"postgresql://{login.partition(':')[0]}{at}{host}{parts.path}{query and '?'}{query}", secret)
 
     def __str__(self) -> str:
-        return self._label
+        return self.label
 
-    def __repr__(self) -> str:
-        return f"<ServerAddress {self._label}>"
+    def make_target(self, schema: str | None, session: object | None) -> Target:
+        """Return the schema of the database, of which nothing is asked, or the folder.
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ServerAddress) and self.secret == other.secret
+        ``session``: of Spark, None for one of this machine's own.
+        """
+        from privsql.engine.open import find_folder, find_server_database  # noqa: PLC0415 (an engine)
 
-    def __hash__(self) -> int:
-        return hash(self.secret)
-
-
-class FolderAddress(Address):
-    """The address of a folder of Parquet, which a file system of Spark's reaches."""
-
-    def __init__(self, text: str) -> None:
-        scheme, _, rest = text.partition(":")
-        self._text = f"{scheme.lower()}:{'//' if scheme.lower() == 'file' else '/'}/{rest.strip('/')}"
-
-    def __str__(self) -> str:
-        return self._text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FolderAddress) and str(self) == str(other)
-
-    def __hash__(self) -> int:
-        return hash(self._text)
+        place: ReleaseDatabase = (
+            find_folder(self.label, session) if self.is_folder else find_server_database(self.secret, self.label)
+        )
+        return Target(Path(self.label), self.label if self.is_folder else schema, place, self)
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Target:
     @property
     def path(self) -> Path:
         """Return the path that ``parse`` reads."""
-        if self.schema is None or isinstance(self.address, FolderAddress):
+        if not self.is_schema:
             return self.file
         return self.file.with_name(f"{self.file.name}{MARK}{self.schema}")
 
@@ -146,7 +147,7 @@ class Target:
     @property
     def is_schema(self) -> bool:
         """Return whether the target is a schema of a database; a folder with an address is none."""
-        return self.schema is not None and not isinstance(self.address, FolderAddress)
+        return self.schema is not None and not (self.address is not None and self.address.is_folder)
 
     @property
     def catalog(self) -> CountingDatabase | None:
@@ -154,7 +155,7 @@ class Target:
         return cast("CountingDatabase", self.opened) if self.opened is not None and self.opened.counts else None
 
     def __str__(self) -> str:
-        if isinstance(self.address, ServerAddress):
+        if self.address is not None and self.is_schema:
             return f"{self.address}{MARK}{self.schema}"
         return str(self.address or self.path)
 
@@ -173,18 +174,23 @@ def as_target(release: PathLike, connection: object | None = None) -> Target:
     target = getattr(release, "target", None)
     if isinstance(target, Target):
         return target if target.opened is None else replace(target, opened=target.opened.renew())  # as it is now
-    text = os.fspath(release) if isinstance(release, str | os.PathLike) else ""
-    if isinstance(text, str) and SERVER.match(text):
-        address, mark, schema = text.rpartition(MARK)
-        if not mark or set("/@]") & set(schema):  # what such a part is of an address
+    text = _text_of(release)
+    place, mark, schema = text.rpartition(MARK) if SERVER.match(text) else (text, "", "")
+    address = Address.parse(place or text)
+    if address is not None:
+        if not address.is_folder and (not mark or set("/@]") & set(schema)):  # what such a part is of an address
             raise UsageError("release: write the schema behind the address: postgresql://HOST/DATABASE::SCHEMA")
-        return target_at(ServerAddress(address), schema)
-    if isinstance(text, str) and FOLDER.match(text):
-        return target_at_folder(FolderAddress(text), connection)
+        return address.make_target(schema, connection)
     if connection is not None:
         return _find_in_connection(release, connection)
     refuse_address(release, "release")
     return Target.parse(as_path(release, "release"))
+
+
+def _text_of(place: object) -> str:
+    """Return the text of a path; nothing for what is none."""
+    text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
+    return text if isinstance(text, str) else ""
 
 
 def as_targets(
@@ -217,38 +223,25 @@ def target_in(opened: ReleaseDatabase, schema: str) -> Target:
     return Target(opened.file or Path(opened.label), schema, opened)
 
 
-def target_at(address: ServerAddress, schema: str) -> Target:
-    """Return the schema of a server's database; nothing is asked of the server."""
-    from privsql.engine.open import find_server_database  # noqa: PLC0415 (who reads a specification does not wait)
-
-    return Target(Path(str(address)), schema, find_server_database(address.secret, str(address)), address)
-
-
-def target_at_folder(address: FolderAddress, session: object | None) -> Target:
-    """Return a folder by its address; ``session``: of Spark, None for one of this machine's own."""
-    from privsql.engine.open import find_folder  # noqa: PLC0415 (who reads a specification does not wait)
-
-    return Target(Path(str(address)), str(address), find_folder(str(address), session), address)
-
-
 def refuse_address(place: object, what: str) -> None:
     """Raise ``UsageError`` for an address, which would be taken for a file of that name; it may hold a password."""
-    text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
-    if isinstance(text, str) and ADDRESS.match(text):
+    text = _text_of(place)
+    if ADDRESS.match(text):
         raise UsageError(f"{what}: privsql can't keep a release at {text.partition(':')[0]}://; {PLACES}")
 
 
 def require_file_name(place: Any) -> Any:
-    """Return where a release is to be written, the address of a Postgres database as such.
+    """Return where a release is to be written, an ``Address`` as such.
 
     ``UsageError`` for any other address, and for what is written as a table.
     """
-    text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
-    if isinstance(text, str) and (SERVER.match(text) or FOLDER.match(text)):
-        return ServerAddress(text) if SERVER.match(text) else FolderAddress(text)
+    text = _text_of(place)
+    address = Address.parse(text)
+    if address is not None:
+        return address
     refuse_address(place, "release.to")
-    is_named = isinstance(text, str) and TABLE_NAME.fullmatch(text) is not None
-    if is_named and Path(text).suffix.lower() not in (*DATABASES, ".parquet") and not os.path.lexists(text):
+    named = TABLE_NAME.fullmatch(text) and Path(text).suffix.lower() not in (*DATABASES, ".parquet")
+    if named and not os.path.lexists(text):
         raise UsageError(
             f"release.to: {text!r} is written as a table; {PLACES}. For a file of this name give its whole path"
         )

@@ -19,7 +19,7 @@ from privsql import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import is_occupied
 from privsql.releases.opened import SchemaDraft
-from privsql.source.targets import ServerAddress, Target, as_target
+from privsql.source.targets import Address, Target, as_target
 from support import postgres
 from support.commands import MANIFEST, ROLES, refused, run, specification, succeeded
 from support.drafts import commit_at_once
@@ -200,7 +200,7 @@ def test_a_specification_keeps_its_address(ward: Path, tmp_path: Path, schema: s
     read = privsql.load(spec)
     changed = privsql.publish(spec, seed=1, ledger_off=True, contact="me").spec
     for one in (read, changed):
-        assert isinstance(one.release.to, ServerAddress)
+        assert isinstance(one.release.to, Address)
         assert one.release.to.secret == address()
         assert SECRET not in repr(one) + one.model_dump_json() + str(one.target)
     assert privsql.verify(at(schema), spec).ok
