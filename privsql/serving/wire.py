@@ -20,7 +20,7 @@ from privsql.errors import PrivsqlError
 from privsql.keyed_random import random_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 # Messages -------------------------------------------------------------------------------------------------------------
 
@@ -163,6 +163,11 @@ def find_type(kind: str) -> tuple[WireType, bool]:
 
 EPOCH = dt.datetime(2000, 1, 1)  # noqa: DTZ001 (the protocol's, of a type without a zone)
 MICROSECOND = dt.timedelta(microseconds=1)
+CLOCKS: dict[str, Any] = {"date": dt.date, "time": dt.time, "timestamp": dt.datetime, "timestamptz": dt.datetime}
+NUMBERS = {  # the forms of types that are numbers in binary, as of ``struct``
+    "int2": "h", "int4": "i", "int8": "q", "oid": "I", "float4": "f", "float8": "d", "date": "i", "time": "q",
+    "timestamp": "q", "timestamptz": "q",
+}  # fmt: skip
 
 
 def encode_value(value: Any, kind: WireType, form: int, *, is_list: bool = False) -> bytes | None:
@@ -172,7 +177,7 @@ def encode_value(value: Any, kind: WireType, form: int, *, is_list: bool = False
     try:
         if form == TEXT:
             return (_list_text(value) if isinstance(value, list | tuple) else _as_text(value, kind)).encode()
-        return _list_binary(value, kind) if is_list else _WRITERS.get(kind.name, _text_bytes)(value)
+        return _list_binary(value, kind) if is_list else _write_binary(value, kind)
     except (ValueError, TypeError, AttributeError, ArithmeticError, struct.error) as error:
         raise SessionError(
             f"{str(value)[:60]!r} is not a valid {kind.label} in binary; use the text format", "22P03"
@@ -215,23 +220,27 @@ def pack_value(value: bytes | None) -> bytes:
     return b"\xff\xff\xff\xff" if value is None else struct.pack("!i", len(value)) + value
 
 
-def _text_bytes(value: Any) -> bytes:
+def _write_binary(value: Any, kind: WireType) -> bytes:
+    if kind.name in NUMBERS:
+        return struct.pack(f"!{NUMBERS[kind.name]}", _as_number(value, kind.name))
+    if kind.name == "numeric":
+        return _numeric_bytes(value)
+    if kind.name == "uuid":
+        return bytes.fromhex(str(value).replace("-", ""))
+    if kind.name in ("bool", "bytea"):
+        return bytes([bool(value)]) if kind.name == "bool" else bytes(value)
     return _as_text(value, TYPES["text"]).encode()
 
 
-def _moment_number(value: Any) -> int:
-    moment = dt.datetime.fromisoformat(value) if isinstance(value, str) else value
-    return int(((moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment) - EPOCH) / MICROSECOND)
-
-
-def _time_number(value: Any) -> int:
-    moment = dt.time.fromisoformat(value) if isinstance(value, str) else value
-    seconds = moment.hour * 3_600 + moment.minute * 60 + moment.second
-    return int(seconds) * 1_000_000 + int(moment.microsecond)
-
-
-def _date_number(value: Any) -> int:
-    return int((dt.date.fromisoformat(value) if isinstance(value, str) else value).toordinal()) - EPOCH.toordinal()
+def _as_number(value: Any, name: str) -> int | float:
+    """Return a number, of a moment the days or microseconds since ``EPOCH``."""
+    if name not in CLOCKS:
+        return float(value) if name.startswith("float") else int(value)
+    moment = CLOCKS[name].fromisoformat(value) if isinstance(value, str) else value
+    if name == "date":
+        return int(moment.toordinal()) - EPOCH.toordinal()
+    moment = dt.datetime.combine(EPOCH, moment) if name == "time" else moment
+    return int(((moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment) - EPOCH) // MICROSECOND)
 
 
 def _numeric_bytes(value: Any) -> bytes:
@@ -249,23 +258,6 @@ def _numeric_bytes(value: Any) -> bytes:
     sign = 0x4000 if number < 0 else 0
     return struct.pack(f"!hhHH{len(groups)}h", len(groups), weight if groups else 0, sign, scale, *groups)
 
-
-_WRITERS: Mapping[str, Callable[[Any], bytes]] = {
-    "bool": lambda value: bytes([bool(value)]),
-    "bytea": bytes,
-    "int2": lambda value: struct.pack("!h", int(value)),
-    "int4": lambda value: struct.pack("!i", int(value)),
-    "int8": lambda value: struct.pack("!q", int(value)),
-    "oid": lambda value: struct.pack("!I", int(value)),
-    "float4": lambda value: struct.pack("!f", float(value)),
-    "float8": lambda value: struct.pack("!d", float(value)),
-    "numeric": _numeric_bytes,
-    "date": lambda value: struct.pack("!i", _date_number(value)),
-    "time": lambda value: struct.pack("!q", _time_number(value)),
-    "timestamp": lambda value: struct.pack("!q", _moment_number(value)),
-    "timestamptz": lambda value: struct.pack("!q", _moment_number(value)),
-    "uuid": lambda value: bytes.fromhex(str(value).replace("-", "")),
-}
 
 # Values <- client ---
 
@@ -330,25 +322,26 @@ def _read_list(value: bytes, kind: WireType) -> list[str | None]:
         raise ValueError(str(error)) from error
 
 
-def _read_binary(value: bytes, kind: WireType) -> str:  # noqa: PLR0911 (a line for each type)
-    numbers = {"int2": "h", "int4": "i", "int8": "q", "oid": "I", "float4": "f", "float8": "d", "date": "i"}
-    form = numbers.get(kind.name, "q" if kind.name in CASTS and kind.name != "uuid" else "")
+def _read_binary(value: bytes, kind: WireType) -> str:
+    if kind.name in NUMBERS:
+        return _number_text(struct.unpack(f"!{NUMBERS[kind.name]}", value)[0], kind.name)
     if kind.name == "bool":
         return str(value[:1] != b"\0").lower()
-    if kind.name == "numeric":
-        return _read_numeric(value)
-    if not form:
-        if kind.name in ("bytea", "interval"):
-            raise ValueError(kind.name)
-        return value.hex() if kind.name == "uuid" else decode_text(value)
-    number: Any = struct.unpack(f"!{form}", value)[0]
-    if kind.name == "date":
+    if kind.name in ("bytea", "interval"):
+        raise ValueError(kind.name)
+    return (
+        _read_numeric(value) if kind.name == "numeric" else value.hex() if kind.name == "uuid" else decode_text(value)
+    )
+
+
+def _number_text(number: Any, name: str) -> str:
+    """Return what ``_as_number`` has made of a value as text."""
+    if name not in CLOCKS:
+        return repr(number)
+    if name == "date":
         return str(EPOCH.date() + dt.timedelta(days=number))
-    if kind.name == "time":
-        return str((EPOCH + number * MICROSECOND).time())
-    if kind.name in CASTS:
-        return str(EPOCH + number * MICROSECOND) + ("+00" if kind.name == "timestamptz" else "")
-    return repr(number)
+    moment = EPOCH + number * MICROSECOND
+    return str(moment.time()) if name == "time" else f"{moment}{'+00' * (name == 'timestamptz')}"
 
 
 def _read_numeric(value: bytes) -> str:
