@@ -450,6 +450,14 @@ class PackedRecords:
         pairs.sort()
         return pairs
 
+    def sample_rows(self, most: int) -> pa.Table:
+        """Return at most so many records (q0.., code), spread evenly over their order: always the same ones."""
+        words = self.words[:: max(1, -(-len(self.words) // most))]
+        *quasi, sensitive = self.columns
+        ranks = [extract_bits(words, one.shift, 2**one.bits) for one in quasi]
+        named = {f"q{i}": one.values.take(pa.array(at)) for i, (one, at) in enumerate(zip(quasi, ranks, strict=True))}
+        return pa.table(named | {"code": words >> np.uint64(sensitive.shift)})
+
     def stream_groups(
         self, groups: NDArray[np.int32], codes: NDArray[np.int32] | None = None, values: pa.Table | None = None
     ) -> pa.RecordBatchReader | None:

@@ -225,15 +225,17 @@ class LabelledRecords:
 
     @staticmethod
     def read(db: Relations, source: Records) -> LabelledRecords:
-        """Read at most ``READ`` records, spread evenly."""
-        counts = np.array(source.counts, dtype=np.int64)
-        step, number = -(-int(counts.sum()) // READ), 0
-        parts = []
-        with db.stream_batches(source.coded_records(ordered=False), BATCH) as coded:
-            for batch in coded:
-                parts.append(pa.table(batch).take(np.arange(-number % step, len(batch), step)))
-                number += len(batch)
-        rows, roles = pa.concat_tables(parts).combine_chunks(), source.roles
+        """Read at most ``READ`` records, spread evenly; the same ones each time where records are integers."""
+        counts, roles = np.array(source.counts, dtype=np.int64), source.roles
+        if source.packed is not None:
+            rows = source.packed.sample_rows(READ)
+        else:
+            step, number, parts = -(-int(counts.sum()) // READ), 0, []
+            with db.stream_batches(source.coded_records(ordered=False), BATCH) as coded:
+                for batch in coded:
+                    parts.append(pa.table(batch).take(np.arange(-number % step, len(batch), step)))
+                    number += len(batch)
+            rows = pa.concat_tables(parts).combine_chunks()
         fields = zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
         columns = {field.name: code_column(rows[key], field) for field, key in fields}
         return LabelledRecords(columns, rows["code"].to_numpy().astype(np.int64), counts)
