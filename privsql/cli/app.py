@@ -166,8 +166,10 @@ KeyFile = Annotated[
 ]
 
 
-def load_source(path: Path) -> Spec | Path:
+def load_source(path: Path | None) -> Any:
     """Return the specification that ``--source`` names, or the path of files, which have no specification."""
+    if path is None:
+        return None
     from privsql import load  # noqa: PLC0415 (the models of all mechanisms)
     from privsql.engine.files import is_files  # noqa: PLC0415
 

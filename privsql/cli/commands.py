@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import privsql as api
 from privsql import plot as pictures
-from privsql.calls import as_range
 from privsql.cli import printing
 from privsql.cli.app import (
     CommandOutcome,
@@ -33,9 +32,6 @@ from privsql.engine.database import Options
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.registry import PACKAGES
 from privsql.system import PICTURES
-
-if TYPE_CHECKING:
-    from privsql.keyed_random import Key
 
 # Publishing -----------------------------------------------------------------------------------------------------------
 # ``publish``, ``plan``, ``init`` and ``schema``: from a table to a specification, and on to a release.
@@ -69,20 +65,10 @@ def publish(
     verbose: Verbose = False,
 ) -> CommandOutcome:
     """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
-    spec, key = read_specification(ctx, source), _release_key(key_file, seed)
-    done = api.publish(
-        spec, key=key, replace=replace, repeat=repeat, allow_composition=allow_composition, fit=fit, options=options
-    )
+    how: dict[str, Any] = {"key_file": key_file, "seed": seed, "replace": replace, "repeat": repeat, "fit": fit}
+    spec = read_specification(ctx, source)
+    done = api.publish(spec, allow_composition=allow_composition, **how, options=options)
     return CommandOutcome(done.as_json, lambda: printing.print_release(done, verbose=verbose), warnings=done.warnings)
-
-
-def _release_key(file: Path | None, seed: int | None) -> Key | None:
-    """Return the key of a release, if its publisher names one."""
-    from privsql import keyed_random  # noqa: PLC0415 (takes long to import)
-
-    if file and seed is not None:
-        raise UsageError("give --key-file or --seed, not both")
-    return keyed_random.key_file(file) if file else keyed_random.seed_key(seed) if seed is not None else None
 
 
 def _require_picture_ending(to: Path | None) -> Path | None:
@@ -185,6 +171,11 @@ def schema() -> CommandOutcome:
 Attached = Annotated[
     list[Path] | None, typer.Option(help="A DuckDB, Parquet or CSV file whose tables may be joined; repeatable.")
 ]
+SourceOption = typer.Option(
+    "--source", metavar="SPEC.toml|FILE", help="The source: its specification, or its file alone."
+)
+TrueSource = Annotated[Path, SourceOption]
+OptionalSource = Annotated[Path | None, SourceOption]
 
 
 @register_command(
@@ -376,18 +367,6 @@ Estimators = Annotated[
 Points = Annotated[
     bool, typer.Option("--points", help="With --json: every question with its true answer and each estimator's.")
 ]
-TrueSource = Annotated[
-    Path, typer.Option("--source", metavar="SPEC.toml|FILE", help="The source: its specification, or its file alone.")
-]
-
-
-def _read_range(true_answers: str | None) -> tuple[float | None, float | None] | None:
-    return None if true_answers is None else as_range(true_answers, "--true-answers")
-
-
-def _require_json(points: bool, as_json: bool) -> None:
-    if points and not as_json:
-        raise UsageError("--points needs --json")
 
 
 @register_command(epilog="privsql evaluate occ_release.duckdb --source spec.toml --plot error.png")
@@ -410,9 +389,10 @@ def evaluate(
     as_json: Json = False,
 ) -> CommandOutcome:
     """Compare a release's answers with its source. Shows errors and coverage by size of the answer or by question."""
-    _require_json(points, as_json)
+    if points and not as_json:
+        raise UsageError("--points needs --json")
     drawn: dict[str, Any] = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed}
-    chosen: dict[str, Any] = {"ways": ways, "true_answers": _read_range(true_answers), "estimators": estimators}
+    chosen: dict[str, Any] = {"ways": ways, "true_answers": true_answers, "estimators": estimators}
     how: dict[str, Any] = {"confidence": confidence, "key_file": key_file, "options": options}
     evaluated = api.evaluate(release, load_source(source), workload, **drawn, **chosen, **how)
     pictures.save_picture(pictures.draw_evaluation, evaluated.scores, plot)
@@ -445,9 +425,10 @@ def compare(
     as_json: Json = False,
 ) -> CommandOutcome:
     """Publish a table in several ways, and compare the answers. The releases lie in a temporary folder."""
-    _require_json(points, as_json)
+    if points and not as_json:
+        raise UsageError("--points needs --json")
     drawn: dict[str, Any] = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed}
-    chosen: dict[str, Any] = {"true_answers": _read_range(true_answers), "estimators": estimators, "grid": grid or None}
+    chosen: dict[str, Any] = {"true_answers": true_answers, "estimators": estimators, "grid": grid or None}
     named_specs = [(path.stem, api.load(path)) for path in specs]
     comparison = api.compare(
         named_specs, workload, **drawn, **chosen, confidence=confidence, key_file=key_file, options=options
@@ -464,14 +445,7 @@ def compare(
 def attack(
     release: ReleaseFile,
     options: Options,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--source",
-            metavar="SPEC.toml|FILE",
-            help="The source, by its specification or its file alone: compare beliefs with the truth.",
-        ),
-    ] = None,
+    source: OptionalSource = None,
     against: Annotated[
         list[str] | None, typer.Option(metavar="RELEASE", help="Another release of the same people; repeatable.")
     ] = None,
@@ -482,9 +456,12 @@ def attack(
     key_file: KeyFile = None,
     plot: Plot = None,
 ) -> CommandOutcome:
-    """Measure what adversaries could learn from a release. Exit code 1 if one breaks a promise of the mechanism."""
+    """Measure what adversaries could learn from a release. With --source, compare their beliefs with the truth.
+
+    Exit code 1 if one breaks a promise of the mechanism.
+    """
     settings: dict[str, Any] = {"seed": seed, "within": within, "key_file": key_file, "options": options}
-    attacked = api.attack(release, load_source(source) if source else None, against=against or (), **settings)
+    attacked = api.attack(release, load_source(source), against=against or (), **settings)
     pictures.save_picture(pictures.draw_attacks, attacked, plot)
     summary = api.summarize(release, findings=attacked.findings, options=options) if attacked.ok else None
     return CommandOutcome(
@@ -536,12 +513,7 @@ def verify(
     more: Annotated[
         list[str] | None, typer.Argument(metavar="[RELEASE]...", help="More releases for --against.")
     ] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--source", metavar="SPEC.toml|FILE", help="Check against the source: its specification, or its file alone."
-        ),
-    ] = None,
+    source: OptionalSource = None,
     against: Annotated[
         list[str] | None, typer.Option(metavar="RELEASE...", help="Earlier releases of the same people.")
     ] = None,
@@ -566,7 +538,7 @@ def verify(
     if more and not against:
         raise UsageError(f"{_label_place(more[0])}: verify takes one release; list others after --against")
     keys: dict[str, Any] = {"database": database, "key_file": key_file, "copy_to": copy_to, "options": options}
-    spec = load_source(source) if source else None
+    spec = load_source(source)
     outcome = api.verify(release, spec, against=[*(against or ()), *(more or ())], **keys)
     code = 0 if outcome.ok else 1
     place = _label_place(release)
@@ -655,14 +627,7 @@ def report(
     release: ReleaseFile,
     to: Annotated[Path, typer.Option(metavar="PAGE.html", help="The page to write; an existing one is replaced.")],
     options: Options,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--source",
-            metavar="SPEC.toml|FILE",
-            help="The source, by its specification or its file alone: an internal page, with true counts.",
-        ),
-    ] = None,
+    source: OptionalSource = None,
     key_file: KeyFile = None,
 ) -> CommandOutcome:
     """Write a page on a release, for its receiver or a reviewer.
@@ -670,7 +635,7 @@ def report(
     From the release alone the page may be handed out with it. With --source it is internal. Exit code 1 if a check does
     not hold or an adversary breaks a promise; the page says so, too.
     """
-    outcome = api.report(release, load_source(source) if source else None, to=to, key_file=key_file, options=options)
+    outcome = api.report(release, load_source(source), to=to, key_file=key_file, options=options)
     return CommandOutcome(
         lambda: {"page": str(to), **outcome.as_json()},
         lambda: printing.print_report_outcome(to, outcome),

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 #
 # A pattern or a folder is looked up once, when the source is mounted: files that come later do not count.
 
+DATABASES = (".db", ".duckdb", ".ddb", ".sqlite", ".sqlite3")  # endings
 FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}  # by the ending; else a database
+DELIMITERS = ",;\t|"  # of a CSV file, as long as nobody states another one
 PACKED = (".gz", ".zst")  # what a CSV file's ending may have after it
 REMOTE = {  # by the beginning of an address the extension of DuckDB that reads it
     **dict.fromkeys(("s3", "s3a", "s3n", "gs", "gcs", "r2", "http", "https", "hf"), "httpfs"),

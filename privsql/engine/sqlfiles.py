@@ -288,6 +288,25 @@ def render_sql(tree: exp.Expr) -> str:
     return tree.sql(dialect=DIALECT, pretty=True, comments=False, copy=False)
 
 
+def plain_sql(query: exp.Expr, *, pretty: bool = False) -> str:
+    """Return DuckDB SQL for people: names that need no quotes have none.
+
+    >>> plain_sql(exp.select(column("age"), column("if"), column("Age")))
+    'SELECT age, "if", "Age"'
+    """
+    query = query.copy()
+    for one in query.find_all(exp.Identifier):
+        one.set("quoted", not _is_plain(one.name))
+    return query.sql(dialect=DIALECT, pretty=pretty)
+
+
+@lru_cache(maxsize=1024)
+def _is_plain(name: str) -> bool:
+    """Return whether a name is one word in small letters that has no other meaning."""
+    tokens = sqlglot.tokenize(name, dialect=DIALECT) if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else []
+    return len(tokens) == 1 and tokens[0].token_type == sqlglot.TokenType.VAR and name != "if"  # taken for a call
+
+
 # Small builders for hole fillings ---
 
 

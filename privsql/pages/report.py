@@ -379,39 +379,29 @@ def write_page(report: Report, target: Path) -> None:
 
 def render_report(report: Report) -> str:
     """Return the page as text; ``EngineError`` where what makes it is not installed."""
-    manifest = report.manifest
+    manifest, learnt = report.manifest, report.learnt
+    title = "INTERNAL, shows true counts" if report.internal else "Report on a release"
+    title = f"{'' if report.verified else 'NOT VERIFIED: '}{title}: {printable_text(manifest.name, rendering.SHORT)}"
     parameters = [(rendering.shorten_text(name), _as_text(value)) for name, value in manifest.parameters.items()]
     return rendering.render_page(
         "report.html",
         report=report,
         manifest=manifest,
-        title=_page_title(report),
-        failed=[one for one in report.checks if not one.ok],
-        failed_rows=[(one.name, printable_text("; ".join(one.offending), WIDE)) for one in report.checks if not one.ok],
+        title=title,
+        failed=[(one.name, printable_text("; ".join(one.offending), WIDE)) for one in report.checks if not one.ok],
         checks=[
             (printable_text(one.name, WIDE), "yes" if one.ok else f"NO ({one.violations:,})") for one in report.checks
         ],
         parameters=parameters[:MOST_TABLE_ROWS],
         files=[(rendering.shorten_text(name), digest) for name, digest in report.digests.items()][:MOST_TABLE_ROWS],
-        lines=[(name, printable_text(str(value), WIDE)) for name, value in _manifest_lines(report)],
-        learnt=report.learnt,
-        shown=None if report.learnt is None else shape_contents(report.learnt, manifest.published),
-        risks=None if report.learnt is None else assess_risks(manifest, report.learnt),
+        lines=[(name, printable_text(str(value), WIDE)) for name, value in (learnt.lines if learnt else ())],
+        learnt=learnt,
+        shown=shape_contents(learnt, manifest.published) if learnt else None,
+        risks=assess_risks(manifest, learnt) if learnt else None,
         headline=next((one.compared for one in report.checks if one.compared), "").split("; ", 1)
         if report.internal
         else (),
     )
-
-
-def _page_title(report: Report) -> str:
-    kind = "INTERNAL, shows true counts" if report.internal else "Report on a release"
-    failed = "" if report.verified else "NOT VERIFIED: "
-    return f"{failed}{kind}: {printable_text(report.manifest.name, rendering.SHORT)}"
-
-
-def _manifest_lines(report: Report) -> list[tuple[str, object]]:
-    """Return the facts of the manifest, without its parameters, which have a table of their own."""
-    return [one for one in report.learnt.lines if one[0] != "parameters"] if report.learnt else []
 
 
 def _as_text(value: object) -> str:

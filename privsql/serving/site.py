@@ -14,8 +14,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import sqlglot
-from sqlglot import TokenType, exp
+from sqlglot import exp
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -23,7 +22,7 @@ from starlette.routing import Route
 
 from privsql import markup
 from privsql.answers.answer import BASELINE, BEST, Answer
-from privsql.engine.sqlfiles import DIALECT, FLOATS
+from privsql.engine.sqlfiles import DIALECT, FLOATS, column, is_null, plain_sql, table
 from privsql.errors import InfeasibleError, LateError, PrivsqlError, UsageError
 from privsql.markup import distinct_labels, printable_text
 from privsql.pages.rendering import draw_svg, read_stylesheet, render_page, style_source
@@ -210,7 +209,7 @@ class ReleasePage:
 
     def _answer_facts(self, served: ReleasePool, answer: Answer) -> dict[str, Any]:
         asked = self.question
-        sql = asked.sql or query_text(build_statement(asked, served.form), lines=False)
+        sql = asked.sql or plain_sql(build_statement(asked, served.form))
         return {
             "rows": answer.as_table(ROWS),
             "headline": make_headline(answer),
@@ -233,7 +232,7 @@ def make_refusal(query: bytes, served: ReleasePool, error: PrivsqlError) -> Rele
 
 def write_sql(question: FormQuestion, served: ReleasePool) -> str:
     """Return the SQL of a question; ``UsageError`` for a value that its column can't have."""
-    return question.sql or query_text(build_statement(question, served.form))
+    return question.sql or plain_sql(build_statement(question, served.form), pretty=True)
 
 
 def release_address(served: ReleasePool, path: str, pairs: Pairs) -> str:
@@ -450,8 +449,6 @@ def _escape_formulas(cells: Sequence[object]) -> list[object]:
 # The SQL of a question, which ``privsql query`` answers as well.
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,4})?")
-PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-CALLS = {"if"}  # words that the parser takes for calls, which are no keywords
 ENDLESS = {"nan", "inf", "-inf"}
 AGGREGATES: dict[str, type[exp.AggFunc]] = {"avg": exp.Avg, "sum": exp.Sum}
 MOMENTS: dict[str, Callable[[str], object]] = {"DATE": date.fromisoformat, "TIME": time.fromisoformat}
@@ -460,9 +457,9 @@ TRUTHS = {"true": exp.true, "false": exp.false}
 
 def build_statement(question: FormQuestion, form: ReleaseForm) -> exp.Select:
     """Return the query of a question that was chosen; ``UsageError`` for a value that its column can't have."""
-    groups = [_quote_column(form.columns[number].name) for number in question.groups]
+    groups = [column(form.columns[number].name) for number in question.groups]
     outputs = exp.select(*groups, _measure_expression(question.measure, form))
-    query = outputs.from_(exp.Table(this=_quote_identifier(form.name)))
+    query = outputs.from_(table(form.name))
     if form.items is not None:
         conditions = _item_conditions(question, form)
     else:
@@ -474,38 +471,21 @@ def build_statement(question: FormQuestion, form: ReleaseForm) -> exp.Select:
     return query
 
 
-def query_text(query: exp.Select, *, lines: bool = True) -> str:
-    """Return a query as it is shown, or (without ``lines``) on one line, for a shell."""
-    return query.sql(dialect=DIALECT, pretty=lines, comments=False)
-
-
-def _quote_column(name: str) -> exp.Column:
-    """Return a column, quoted where it has to be."""
-    return exp.column(_quote_identifier(name))
-
-
-def _quote_identifier(name: str) -> exp.Identifier:
-    """Return a name, quoted unless it is one word without another meaning."""
-    tokens = sqlglot.tokenize(name, dialect=DIALECT) if PLAIN.fullmatch(name) else []
-    plain = len(tokens) == 1 and tokens[0].token_type == TokenType.VAR and name.lower() not in CALLS
-    return exp.to_identifier(name, quoted=not plain)
-
-
 def _measure_expression(key: str, form: ReleaseForm) -> exp.Expr:
     if key == COUNT:
         return exp.Count(this=exp.Star())
     kind, _, number = key.partition(".")
-    return AGGREGATES[kind](this=_quote_column(form.find_column(number).name))
+    return AGGREGATES[kind](this=column(form.find_column(number).name))
 
 
 # Conditions ---
 
 
-def _condition_on(column: FormColumn, condition: ColumnCondition) -> exp.Expr:
-    name = _quote_column(column.name)
-    null = exp.Is(this=name.copy(), expression=exp.null())
-    values = [_value_literal(one, column) for one in condition.values]
-    met = _equals_any(name, values) or _within_range(name, column, condition)
+def _condition_on(form_column: FormColumn, condition: ColumnCondition) -> exp.Expr:
+    name = column(form_column.name)
+    values = [_value_literal(one, form_column) for one in condition.values]
+    met = _equals_any(name, values) if values else _within_range(name, form_column, condition)
+    null = is_null(name.copy())
     if met is None:
         return null if condition.nulls == "only" else exp.not_(null)
     if condition.nulls == "too":
@@ -513,28 +493,26 @@ def _condition_on(column: FormColumn, condition: ColumnCondition) -> exp.Expr:
     return exp.and_(met, exp.not_(null)) if condition.nulls == "not" else met
 
 
-def _equals_any(name: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
-    if not values:
-        return None
-    return exp.EQ(this=name.copy(), expression=values[0]) if len(values) == 1 else name.copy().isin(*values)
+def _equals_any(name: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr:
+    return name.copy().eq(values[0]) if len(values) == 1 else name.copy().isin(*values)
 
 
-def _within_range(name: exp.Expr, column: FormColumn, condition: ColumnCondition) -> exp.Expr | None:
+def _within_range(name: exp.Expr, form_column: FormColumn, condition: ColumnCondition) -> exp.Expr | None:
     """Return the condition of a range with both ends; a day of a column of timestamps has all of its hours."""
-    low, high = (_value_literal(end, column) if end else None for end in (condition.low, condition.high))
-    after = _day_after(condition.high) if column.type.startswith("TIMESTAMP") else None
-    if low is not None and high is not None and _is_turned(condition.low, after or condition.high, column):
-        raise UsageError(f"{column.name}: the range {condition.low} to {condition.high} is empty; swap its ends")
+    low, high = (_value_literal(end, form_column) if end else None for end in (condition.low, condition.high))
+    after = _day_after(condition.high) if form_column.type.startswith("TIMESTAMP") else None
+    if low is not None and high is not None and _is_turned(condition.low, after or condition.high, form_column):
+        raise UsageError(f"{form_column.name}: the range {condition.low} to {condition.high} is empty; swap its ends")
     if after is None:
         return _between_ends(name, low, high)
-    before = exp.LT(this=name.copy(), expression=_value_literal(after, column))
+    before = exp.LT(this=name.copy(), expression=_value_literal(after, form_column))
     return before if low is None else exp.and_(exp.GTE(this=name, expression=low), before)
 
 
-def _is_turned(low: str, high: str, column: FormColumn) -> bool:
+def _is_turned(low: str, high: str, form_column: FormColumn) -> bool:
     """Return True for a range that ends before it begins, which would be answered by an exact 0."""
     value: Callable[[str], Any] = (
-        Decimal if column.kind == "number" else MOMENTS.get(column.type, datetime.fromisoformat)
+        Decimal if form_column.kind == "number" else MOMENTS.get(form_column.type, datetime.fromisoformat)
     )
     try:
         return bool(value(low) > value(high))
@@ -559,8 +537,7 @@ def _between_ends(name: exp.Expr, low: exp.Expr | None, high: exp.Expr | None) -
 
 
 def _item_conditions(question: FormQuestion, form: ReleaseForm) -> list[exp.Expr]:
-    (column,) = form.columns
-    name = _quote_column(column.name)
+    name = column(form.columns[0].name)
 
     def has(function: str, chosen: tuple[str, ...]) -> exp.Expr:
         if len(chosen) == 1:
@@ -568,19 +545,18 @@ def _item_conditions(question: FormQuestion, form: ReleaseForm) -> list[exp.Expr
         listed = exp.Array(expressions=[_item_literal(one, form) for one in chosen])
         return exp.Anonymous(this=function, expressions=[name.copy(), listed])
 
-    conditions = [has("list_has_all", question.items["all"])] if question.items.get("all") else []
-    conditions += [has("list_has_any", question.items["any"])] if question.items.get("any") else []
-    conditions += [exp.not_(has("list_has_any", question.items["none"]))] if question.items.get("none") else []
+    functions = {"all": "list_has_all", "any": "list_has_any", "none": "list_has_any"}
+    held = {key: has(functions[key], chosen) for key, chosen in question.items.items() if chosen}
+    conditions = [exp.not_(one) if key == "none" else one for key, one in held.items()]
     ends = (_length_literal(end) if end else None for end in (question.length.low, question.length.high))
     length = _between_ends(exp.Anonymous(this="len", expressions=[name.copy()]), *ends)
     return conditions + ([length] if length is not None else [])
 
 
 def _item_literal(value: str, form: ReleaseForm) -> exp.Expr:
-    (column,) = form.columns
     if value not in (form.items or ()):
-        raise UsageError(f"{column.name}: there is no item {value!r}")
-    return _value_literal(value, column)
+        raise UsageError(f"{form.columns[0].name}: there is no item {value!r}")
+    return _value_literal(value, form.columns[0])
 
 
 def _length_literal(value: str) -> exp.Expr:
@@ -592,32 +568,27 @@ def _length_literal(value: str) -> exp.Expr:
 # Values ---
 
 
-def _value_literal(value: str, column: FormColumn) -> exp.Expr:
+def _value_literal(value: str, form_column: FormColumn) -> exp.Expr:
     """Return a value as SQL has it; ``UsageError`` if the column can't have it."""
-    if column.type == "VARCHAR":
+    if form_column.type == "VARCHAR":
         return exp.Literal.string(value)
     value = value.strip()
-    if column.kind == "truth" and value.lower() in TRUTHS:
+    if form_column.kind == "truth" and value.lower() in TRUTHS:
         return TRUTHS[value.lower()]()
-    if column.kind == "number" and NUMBER.fullmatch(value):
+    if form_column.kind == "number" and NUMBER.fullmatch(value):
         return exp.Neg(this=exp.Literal.number(value[1:])) if value[0] == "-" else exp.Literal.number(value.lstrip("+"))
-    of_type = exp.cast(exp.Literal.string(value), exp.DataType.build(column.type, dialect=DIALECT))
-    if column.kind == "number" and column.type in FLOATS and value in ENDLESS:
+    of_type = exp.cast(exp.Literal.string(value), exp.DataType.build(form_column.type, dialect=DIALECT))
+    if form_column.kind == "number" and form_column.type in FLOATS and value in ENDLESS:
         return of_type
-    if column.kind in ("moment", "other") and _is_moment(value, column):
-        return of_type
-    raise UsageError(f"{column.name}: {value!r} is not a {_describe_kind(column)}")
+    if form_column.kind == "other" or (form_column.kind == "moment" and _is_moment(value, form_column)):
+        return of_type  # of another type the engine knows
+    kind = {"number": "number", "moment": "date or time", "truth": "truth value"}[form_column.kind]
+    raise UsageError(f"{form_column.name}: {value!r} is not a {kind}")
 
 
-def _is_moment(value: str, column: FormColumn) -> bool:
-    if column.kind == "other":
-        return True  # the engine knows
+def _is_moment(value: str, form_column: FormColumn) -> bool:
     try:
-        MOMENTS.get(column.type, datetime.fromisoformat)(value)
+        MOMENTS.get(form_column.type, datetime.fromisoformat)(value)
     except ValueError:
-        return value in column.values
+        return value in form_column.values
     return True
-
-
-def _describe_kind(column: FormColumn) -> str:
-    return {"number": "number", "moment": "date or time", "truth": "truth value"}.get(column.kind, column.type)

@@ -21,7 +21,7 @@ from privsql.errors import EngineError, UsageError, suggest_file
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.source.places import Csv, Frame, as_frame, is_table
-from privsql.source.spec import SECTIONS, Ledger, Spec, as_source_table, bind_connection, build, load, redirect_spec
+from privsql.source.spec import SECTIONS, Ledger, Spec, as_source_table, bind_connection, build, load
 from privsql.source.targets import MEMORY, Address, open_database, require_file_name
 
 if TYPE_CHECKING:
@@ -173,9 +173,8 @@ def adjust_spec(spec: Spec, overrides: Mapping[str, Any]) -> Spec:
     if "source" in changes:
         wrong = next(name for name in overrides if list_flags()[name].section == "source")
         raise UsageError(f"{wrong}=.. can't be combined with a specification, which names its source; set it there")
-    to, form, schema = (changes.get("release", {}).pop(key, None) for key in ("to", "format", "schema"))
     stated: dict[str, Any] = {"columns": spec.columns, "release": spec.release, "ledger": spec.ledger or Ledger()}
-    ledger = changes.get("ledger", {})
+    ledger, release = changes.get("ledger", {}), changes.get("release", {})
     if "database" in ledger:
         if stated["ledger"].off:
             raise UsageError("ledger_database=..: the specification says ledger.off")
@@ -184,14 +183,19 @@ def adjust_spec(spec: Spec, overrides: Mapping[str, Any]) -> Spec:
         stated["ledger"] = Ledger()
     if changes.get(MECHANISM, {}).get(KIND, spec.mechanism.kind) == spec.mechanism.kind:
         stated[MECHANISM] = spec.mechanism
+    if to := release.pop("to", None):
+        place = require_file_name(to)
+        release["to"] = place if isinstance(place, Address) else as_path(place)
+    elif release.get("format", spec.format) != spec.format and isinstance(spec.release.to, Path):
+        release["to"] = spec.release.to.with_suffix("" if release["format"] == "parquet" else ".duckdb")
     parts = {
         section: (_dump_stated(stated[section]) if section in stated else {}) | as_exact_data(new)
         for section, new in changes.items()
-        if new
     }
-    changed = Spec.model_validate(dict(spec) | parts) if parts else spec
-    place = require_file_name(to) if to else None
-    return redirect_spec(changed, place if isinstance(place, Address | None) else as_path(place), form, schema)
+    if not parts:
+        return spec
+    changed = Spec.model_validate(dict(spec) | parts)
+    return changed.model_copy(update={"release": spec.release.model_copy(update=dict(changed.release))})
 
 
 def _sort_by_section(keywords: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:

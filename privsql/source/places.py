@@ -27,7 +27,6 @@ from privsql.engine import files
 from privsql.engine.database import FRAME, HERE, SERVERS, SPARK, TRAITS, EngineTraits, Origin, ReleaseDatabase, Scan
 from privsql.engine.files import fold_name, temporary_folder
 from privsql.errors import UsageError
-from privsql.source.targets import DATABASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -384,8 +383,10 @@ def _normalize_column(column: Any) -> Any:
     kind = column.type
     if pa.types.is_float16(kind):
         return column.cast(pa.float32())
-    if pa.types.is_dictionary(kind) and not _is_text(kind.value_type):
-        column = column.cast(kind.value_type)
+    if pa.types.is_dictionary(kind):
+        inner = kind.value_type
+        is_text = pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner)
+        column = column if is_text else column.cast(inner)
     if pa.types.is_null(column.type):
         return column.cast(pa.string())
     exact = _to_microseconds(column.type)
@@ -402,12 +403,6 @@ def _to_microseconds(kind: pa.DataType) -> pa.DataType | None:
     if pa.types.is_time(kind):
         return pa.time64("us")
     return pa.timestamp("us", "UTC" if kind.tz else None) if pa.types.is_timestamp(kind) else None
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    from pyarrow import types  # noqa: PLC0415
-
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _is_readable(kind: pa.DataType) -> bool:
@@ -465,32 +460,17 @@ class Relation(SpecPart):
             raise ValueError("give either table or query")
         return self
 
-    @property
-    def address(self) -> str | None:
-        """Return the address of the engine; it may hold a password."""
-        return None
-
 
 class Spark(Relation):
     """A table, view or query of Spark."""
 
     remote: str | None = optional_key("Address of Spark Connect. [default: Spark on this machine]")
 
-    @property
-    def address(self) -> str | None:
-        """Return the address of Spark Connect; None for Spark on this machine."""
-        return self.remote
-
 
 class ServerRelation(Relation):
     """A table, view or query of a server, or of a catalogue."""
 
     uri: SecretStr = Field(description="Address, such as postgresql://user@host/database; never written anywhere.")
-
-    @property
-    def address(self) -> str | None:
-        """Return the address with its password."""
-        return self.uri.get_secret_value()
 
 
 class Source(SpecPart):
@@ -609,7 +589,10 @@ class Source(SpecPart):
             if start and start not in files.REMOTE:
                 raise ValueError(f"{label}: {start}:// is not supported; use {', '.join(files.REMOTE)}")
             if self.reader is None and files.kind_of(name) is None:
-                raise ValueError(f"{Path(label).name}: {_explain_ending(label)}")
+                why = f"the ending must be one of {ENDINGS}; or say reader = 'csv' or 'parquet'"
+                if Path(label).suffix.lower() in files.DATABASES:
+                    why = "is a database by its ending; give database = .., with a table"
+                raise ValueError(f"{Path(label).name}: {why}")
         kinds = dict.fromkeys(self.reader or files.kind_of(name) for name in self.files)
         if len(kinds) > 1:
             raise ValueError(f"files of one source are of one kind, not {' and '.join(map(str, kinds))}")
@@ -662,7 +645,7 @@ class Source(SpecPart):
         return files.default_release_name(self.files[0]) if self.files else self.path.stem or "release"
 
     @property
-    def external_relation(self) -> Relation | None:
+    def external_relation(self) -> Spark | ServerRelation | None:
         """Return the relation of another engine; None for files and tables in Python."""
         return self.spark or self.postgres or self.mysql or self.ducklake
 
@@ -671,7 +654,8 @@ class Source(SpecPart):
         """Return where the records lie, for an engine."""
         there = self.external_relation
         if there is not None:
-            return Origin(self.kind, None, there.table, there.query, there.address)
+            address = there.uri.get_secret_value() if isinstance(there, ServerRelation) else there.remote
+            return Origin(self.kind, None, there.table, there.query, address)
         if self.frame is not None:
             return Origin(self.kind, None, None, self.query, data=self.frame.table)
         if self.database is not None:
@@ -691,10 +675,3 @@ class Source(SpecPart):
 def join_base(base: Path, path: Path) -> Path:
     """Return a path of a specification, taken from the specification's folder; ``~`` is the home folder."""
     return base / at_home(path)
-
-
-def _explain_ending(name: str) -> str:
-    """Return what to do with a file of an unknown ending."""
-    if Path(name).suffix.lower() in DATABASES:
-        return "is a database by its ending; give database = .., with a table"
-    return f"the ending must be one of {ENDINGS}; or say reader = 'csv' or 'parquet'"

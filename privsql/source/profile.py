@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
@@ -16,8 +16,7 @@ from privsql.mechanisms.contract import ItemSetShape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism
 from privsql.model.parameters import Bins
 from privsql.model.records import Profile
-from privsql.source.spec import missing_column_error
-from privsql.source.table import is_publishable
+from privsql.source.table import Named, find_column, index_names, is_publishable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +49,6 @@ POSTAL, POSTAL_WIDTH = (
     100,
 )  # codes of five digits
 FEWEST = 10  # values of a column that names persons; a subject with fewer is one that is taught
-Named = TypeVar("Named", Field, Profile)
 MOST_VALUES = 3200  # values of a sensitive column beyond which it is no category
 CLEAR = 0.9  # share of records whose value who knows a column guesses right, from which on it gives the value away,
 LIFTS = 0.5  # if that takes away this part of the errors of who does not know it (Goodman and Kruskal's lambda)
@@ -167,7 +165,8 @@ def refuse_uncategorical(
     values, records = size
     names = ", ".join(repr(field.name) for field in different)
     if values == records > FEW_RECORDS:
-        numbers = f"kind = {_find_numeric_kind()!r} publishes numbers, or " if _all_numbers(different) else ""
+        all_numbers = all(field.is_number for field in different)
+        numbers = f"kind = {_find_numeric_kind()!r} publishes numbers, or " if all_numbers else ""
         raise UsageError(
             f"sensitive column {names}: each of the {records:,} records has a different value, so values are not "
             f"categories; {numbers}take another column, or make the values coarser in source.query"
@@ -190,10 +189,6 @@ def _find_numeric_kind() -> str:
     return next(kind for kind, shape in shapes.items() if isinstance(shape, TableShape) and shape.numeric)
 
 
-def _all_numbers(fields: Iterable[Field]) -> bool:
-    return all(field.is_number for field in fields)
-
-
 def choose_roles(
     db: Warehouse, source: exp.Table, kind: str | None, wanted: tuple[str | None, bool], report: Reporter
 ) -> ChosenRoles:
@@ -208,7 +203,7 @@ def choose_roles(
     fields, shape, (name, categorical) = db.list_fields(source), mechanism.shape, wanted
     look = _ColumnProfiler(db, source, report)
     if isinstance(shape, ItemSetShape):
-        person = _find_person(look.profile_columns(_person_fields(fields)))
+        person = _find_person(look.profile_columns([f for f in fields if is_publishable(f) and _names_person(f.name)]))
         return replace(_choose_list(fields, name), person=person, kind=mechanism.kind)
     remarks = [f"left out: {f.name} is {f.type}, which can't be published" for f in fields if not is_publishable(f)]
     profiles = look.profile_columns([field for field in fields if is_publishable(field)])
@@ -218,7 +213,9 @@ def choose_roles(
         )
     if isinstance(shape, TableShape):
         sensitive = _choose_sensitive(profiles, name, numeric=shape.numeric)
-        if kind is None and _is_amount(shape, sensitive) and not categorical:
+        number = Field(sensitive.name, sensitive.type).is_number and not sensitive.is_unique
+        many = shape.most_numbers is not None and sensitive.different > shape.most_numbers
+        if kind is None and number and many and not categorical:
             mechanism = get_mechanism(_find_numeric_kind())
             remarks.append(
                 f"{sensitive.name} has {sensitive.different:,} different numbers: {mechanism.kind} publishes them as "
@@ -231,13 +228,6 @@ def choose_roles(
         coded = {"categorical": True} if categorical else {}
         return replace(chosen, columns=chosen.columns | coded, kind=mechanism.kind)
     return replace(_choose_categories(profiles), person=_find_person(profiles), kind=mechanism.kind)
-
-
-def _is_amount(shape: TableShape, sensitive: Profile) -> bool:
-    """Return whether a sensitive column has more numbers than the shape takes for categories, and not all unique."""
-    is_number = Field(sensitive.name, sensitive.type).is_number
-    many = shape.most_numbers is not None and sensitive.different > shape.most_numbers
-    return is_number and many and not sensitive.is_unique
 
 
 def _choose_table_roles(
@@ -351,11 +341,6 @@ def is_identifying_name(name: str) -> bool:
     return bool(IDENTIFYING.search(words) or PERSONS.search(words))
 
 
-def _person_fields(fields: Iterable[Field]) -> list[Field]:
-    """Return the columns that name persons, by their own names."""
-    return [field for field in fields if is_publishable(field) and _names_person(field.name)]
-
-
 def _names_person(name: str) -> bool:
     words = BETWEEN.sub("_", name)
     return bool(PERSON.search(words) or PERSONS.search(words))
@@ -384,10 +369,7 @@ def _warn_several(profiles: Iterable[Profile], person: str | None) -> list[str]:
 def _choose_sensitive(profiles: list[Profile], wanted: str | None, *, numeric: bool) -> Profile:
     """Return the wanted column, or the one with the most telling name; ``numeric``: a number or point in time."""
     if wanted is not None:
-        profile = next((p for p in profiles if fold_name(p.name) == fold_name(wanted)), None)
-        if profile is None:
-            raise missing_column_error(wanted, (p.name for p in profiles))
-        return profile
+        return find_column(index_names(profiles), wanted)
     if numeric:
         candidates = [
             p for p in profiles if Field(p.name, p.type).is_number and p.different > 1 and not _has_identifying_name(p)

@@ -1,47 +1,66 @@
-"""Prepare the records that a specification asks for, and name their source where releases are written down."""
+"""Prepare the records that a specification asks for: mounted, with roles, chosen by person, and counted."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from sqlglot import exp
 
-from privsql.engine import files
-from privsql.engine.files import fold_name
+from privsql.engine.files import fold_name, label_value
 from privsql.engine.sqlfiles import (
     DIALECT,
     Field,
     Holes,
     Roles,
     alias_as,
+    all_of,
+    any_of,
     canonical_value,
     column,
-    comparable_text,
     fill,
     infer_type,
     is_null,
+    read_listed,
     temp_table,
 )
-from privsql.errors import EngineError, UsageError
+from privsql.errors import UsageError
 from privsql.keyed_random import system_key
 from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, TableShape
-from privsql.model.packing import SECRET, keyed_digest, place_hashes, scatter_bits, secret_word
+from privsql.model.packing import (
+    SECRET,
+    keyed_digest,
+    place_hashes,
+    scatter_bits,
+    secret_word,
+    source_changed_error,
+)
 from privsql.model.parameters import Universe
-from privsql.model.records import History, Persons
-from privsql.model.records import create_universe as records_listed
-from privsql.source import table
+from privsql.model.records import History, Persons, create_universe
 from privsql.source.profile import refuse_uncategorical
-from privsql.source.spec import missing_column_error
-from privsql.source.table import AS_TEXT, PersonChoice, prepare_table, read_as
-from privsql.source.targets import MEMORY
+from privsql.source.table import (
+    AS_TEXT,
+    Coarse,
+    PersonChoice,
+    Reading,
+    TableRecords,
+    coarsen_column,
+    count_persons,
+    find_column,
+    index_names,
+    is_publishable,
+    labels_of,
+    mount_persons,
+    name_people,
+    name_records,
+    read_as,
+    reduce_persons,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.engine.database import FindTypes, Relations, Warehouse
     from privsql.keyed_random import Key
@@ -49,8 +68,139 @@ if TYPE_CHECKING:
     from privsql.model.records import HashedRecords, Records
     from privsql.source.places import Source
     from privsql.source.spec import Columns, Spec
-    from privsql.source.table import TableRecords
-    from privsql.source.targets import Target
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+# From the publisher's source to counted records: roles, NULL policy, persons, bins, domain.
+
+
+def prepare_table(
+    db: Warehouse,
+    source: Source,
+    columns: Columns,
+    choice: PersonChoice | None = None,
+    types: FindTypes | None = None,
+    listed: tuple[tuple[str, ...], str] | None = None,
+) -> TableRecords:
+    """Mount the source, apply the NULL policy and count the sensitive values.
+
+    ``choice``: which record of each person is taken (None: by a fresh key); ``types``: as of ``mount_persons``.
+    Raises ``UsageError`` for columns or NULL that can't be published, ``EngineError`` for files that can't be read.
+    """
+    mounted = mount_persons(db, source, types)
+    _refuse_calendar(source, columns)
+    roles, sources, coarse = _resolve_roles(db, columns, mounted, listed)
+    suppressed = [name for name in sources if columns.null_policy(name) == "suppress"]
+    keep = all_of([exp.not_(is_null(sources[name].copy())) for name in suppressed])
+    reading = Reading(
+        _name_columns(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
+        _name_columns(sources, [f.name for f in roles.sensitive], roles.sa_keys),
+        keep,
+    )
+    choice = choice or PersonChoice.from_key(system_key(), "")
+    if columns.categories and source.person is not None:  # nothing about persons may be counted or refused
+        persons: Persons | None = Persons.choose(choice.limit, choice.reference)
+    else:
+        persons = count_persons(db, source, mounted, keep, choice)
+    if persons is not None and persons.taken is not None:
+        fields = (*roles.quasi_identifiers, *roles.sensitive)
+        reduce_persons(db, source, mounted, [(sources[one.name], one.type) for one in fields], keep, choice)
+        name_people(db, source, reading)
+    source_records, remaining = _count_records(db, columns, roles, keep)
+    for one in coarse:
+        _refuse_misfits(db, one, keep)
+    holes: Holes = {"source": temp_table("source"), "sa": reading.sa, "keep": keep}
+    holes |= {"keys": roles.sa_columns(), "sa_order": roles.sa_columns()}
+    db.create_table("domain", fill("core/domain", holes), title="Counting the sensitive values")
+    labels = [exp.cast(item, "VARCHAR") for item in roles.sa_columns()]
+    rows = db.rows(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": labels}))
+    if sum(int(row[-1]) for row in rows) != remaining:
+        raise source_changed_error()
+    return TableRecords(
+        db,
+        roles,
+        tuple(label_value(row[:-1]) for row in rows),
+        tuple(int(row[-1]) for row in rows),
+        source_records,
+        source_records - remaining,
+        reading,
+        persons=persons,
+    )
+
+
+def _refuse_calendar(source: Source, columns: Columns) -> None:
+    """``UsageError`` for months and prefixes of a source that another engine counts: engines differ in them."""
+    name = next((name for name, bins in columns.bins.items() if bins.unit or bins.prefix), None)
+    if name is not None and source.traits.counts:
+        raise UsageError(
+            f"columns.bins: column {name!r}: {columns.bins[name]} need DuckDB, and the source lies in "
+            f"{source.kind}; make them in its query"
+        )
+
+
+def _resolve_roles(
+    db: Warehouse, columns: Columns, mounted: exp.Table, listed: tuple[tuple[str, ...], str] | None
+) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
+    """The fields by role under their true names, how each is read from ``source``, and those that are coarser there."""
+    available = index_names(db.list_fields(mounted))
+    reading: dict[str, exp.Expr] = {}
+    misfits: list[Coarse] = []
+
+    def resolve(name: str) -> Field:
+        field = find_column(available, name)
+        if not is_publishable(field):
+            raise UsageError(f"column {name!r} has type {field.type}, which can't be published; {field.suggest_cast()}")
+        kind = read_as(field.type)
+        reading[field.name] = canonical_value(column(field.name), kind)
+        one, value = Field(field.name, kind), reading[field.name]
+        coarse = coarsen_column(one, columns, value)
+        if listed is not None and fold_name(name) in map(fold_name, columns.sensitive):
+            coarse = Coarse(one.name, read_listed(one, value, listed))
+        if coarse is not None:
+            reading[field.name] = coarse.value
+            misfits.append(coarse)
+        return one
+
+    quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
+    sensitive = tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))
+    types = {one.name: available[fold_name(one.name)].type for one in (*quasi, *sensitive)}
+    coarse = {one.name for one in misfits}
+    orders = {name: labels_of(kind) for name, kind in types.items() if kind.startswith("ENUM(") and name not in coarse}
+    return Roles(quasi, sensitive, orders), reading, misfits
+
+
+def _name_columns(reading: dict[str, exp.Expr], names: list[str], keys: tuple[str, ...]) -> list[exp.Expr]:
+    return [alias_as(reading[name], key) for name, key in zip(names, keys, strict=True)]
+
+
+def _refuse_misfits(db: Warehouse, coarse: Coarse, keep: exp.Expr) -> None:
+    """``UsageError`` if a record that is published has no bin or group."""
+    if coarse.misfit is not None:
+        outside = fill("core/matching", {"table": temp_table("source"), "filter": exp.and_(keep, coarse.misfit)})
+        records = int(db.rows(outside)[0][0])
+        if records:
+            raise UsageError(f"column {coarse.name!r}: {records:,} records hold {coarse.why}")
+
+
+def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
+    """Records of the source, and those that the NULL policy keeps; refuses by name."""
+    refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if columns.null_policy(f.name) == "refuse"]
+    missing = [is_null(column(name)) for name in refused]
+
+    def counts(conditions: Sequence[exp.Expr]) -> tuple[int, int, int]:
+        holes = {"source": temp_table("source"), "keep": keep, "refuse": exp.and_(keep, any_of(conditions))}
+        records, remaining, bad = db.rows(fill("core/null_counts", holes))[0]
+        return int(records), int(remaining), int(bad)
+
+    records, remaining, bad = counts(missing)
+    if bad:
+        for name, condition in zip(refused, missing, strict=True):
+            if of_column := counts([condition])[2]:
+                raise UsageError(
+                    f"column {name!r} is NULL in {of_column} records; "
+                    f"set nulls.{name} to 'suppress' (leave them out) or 'value' (NULL is a value of its own)"
+                )
+    return records, remaining
+
 
 # Sets -----------------------------------------------------------------------------------------------------------------
 # Prepare item sets: mount the source, apply the NULL policy, list the universe, count equal sets.
@@ -169,33 +319,27 @@ def prepare_sets(
     choice: PersonChoice | None = None,
     types: FindTypes | None = None,
 ) -> SetRecords:
-    """Mount the source, apply the NULL policy, find the universe and count the sets; ``choice`` and ``types``: as of
-    ``prepare_table``.
+    """Mount the source, apply the NULL policy, find the universe and count the sets.
+
+    ``choice``: which record of each person is taken, where persons are named; ``types``: as of ``mount_persons``.
 
     Items outside the universe are dropped, as NULL is, and one that stands twice in a list counts once: no record is
     refused. Raises ``UsageError`` for unknown columns and types.
     """
-    mounted = table.mount_persons(db, source, types)
-    known = {fold_name(one.name): one for one in db.list_fields(mounted)}
-    columns = [_resolve_column(known, name) for name in columns_.set_columns]
+    mounted = mount_persons(db, source, types)
+    known = index_names(db.list_fields(mounted))
+    columns = [find_column(known, name) for name in columns_.set_columns]
     kind = _item_type(columns[-1], is_list=columns_.items is not None)
-    choice = choice or PersonChoice.from_key(system_key(), "")
-    persons = Persons.choose(choice.limit, choice.reference) if source.person is not None else None
-    if persons is not None:
-        published = [(column(columns[0].name), columns[0].type)]
-        table.reduce_persons(db, source, mounted, published, exp.true(), choice)
+    persons = None
+    if choice is not None:
+        persons, published = Persons.choose(choice.limit, choice.reference), (column(columns[0].name), columns[0].type)
+        reduce_persons(db, source, mounted, [published], exp.true(), choice)
     records, suppressed = _make_baskets(db, columns_, columns, kind)
     occurring = fill("duckdb/items", {"baskets": temp_table("baskets")})
-    labels = records_listed(db, universe, kind, occurring)
+    labels = create_universe(db, universe, kind, occurring)
     db.create_table("apart", fill("duckdb/apart", {"baskets": temp_table("baskets")}))
     roles = Roles((), (Field(columns[-1].name, f"{kind}[]"),))
     return SetRecords(db, roles, labels, records, suppressed, persons=persons)
-
-
-def _resolve_column(known: dict[str, Field], name: str) -> Field:
-    if fold_name(name) not in known:
-        raise missing_column_error(name, (one.name for one in known.values()))
-    return known[fold_name(name)]
 
 
 def _item_type(column_: Field, *, is_list: bool) -> str:
@@ -234,155 +378,6 @@ def _make_baskets(db: Warehouse, spec_columns: Columns, columns: Sequence[Field]
     return records, missing
 
 
-# Names ----------------------------------------------------------------------------------------------------------------
-# The names of a source in the ledger, and whether two names mean the same source.
-
-WITHIN = ":"  # between a database and its table
-PYTHON = f"python{WITHIN}"  # before the columns of a table in memory
-SHOWN_CHARACTERS = 120  # characters of a name in a message
-
-
-def known_as(source: Source) -> tuple[str, ...]:
-    """Return the name that the publisher gives a source, or its file with each of the tables that are read from it.
-
-    A file, or a query that can't be taken apart, is the whole file. A pattern is the files that it meets now, an
-    address what of it is no secret, and a table in Python its columns.
-    """
-    if source.name is not None:
-        return (source.name,)
-    if source.files:
-        return _list_places(source.files)
-    if source.frame is not None:
-        return (f"{PYTHON}{source.frame.known_as}",)
-    path = os.path.realpath(source.path)
-    if source.opened is not None and source.opened.file is None:
-        path = MEMORY
-    elif source.spark is not None:
-        path = f"{source.kind}{WITHIN}{(source.spark.remote or '').partition('/;')[0]}"
-    elif source.external_relation is not None:
-        path = source.kind  # its address may hold secrets
-    return tuple(sorted({f"{path}{WITHIN}{table}" for table in _list_tables(source)})) or (path,)
-
-
-def join_names(names: Iterable[str]) -> str:
-    """Join the names of a source for a message; a table in Python by as many columns as fit into a line.
-
-    >>> len(join_names([f"python:{'wide,' * 100}"]))
-    122
-    """
-    return ", ".join(name if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]}.." for name in names)
-
-
-def is_same_source(names: Iterable[str], others: Iterable[str]) -> bool:
-    """Return whether two sources have a table in common: a file holds all of its tables, a folder all of its files.
-
-    A table in Python is all that is known of one; if its columns are among those of another it may be a part of it.
-
-    >>> is_same_source(["python:age,ill"], ["python:age,ill,zip"])
-    True
-    >>> is_same_source(["python:age,ill"], ["python:age,zip"])
-    False
-    """
-    return any(
-        one == other or _contains_source(one, other) or _contains_source(other, one)
-        for one in names
-        for other in others
-    )
-
-
-def overlaps_source(source: Source, target: Target) -> bool:
-    """Return whether a release would be among the files of its source, or replace one of them."""
-    if source.external_relation is not None or source.frame is not None or target.schema is not None:
-        return False  # a schema replaces nothing but a release, whatever else its file holds
-    places, place = known_as(source.model_copy(update={"name": None})), os.path.realpath(target.file)
-    if source.database is not None:
-        return os.path.realpath(source.database) == place
-    return any(
-        one == place or _contains_source(place, one) or (_contains_source(one, place) and not target.file.suffix)
-        for one in places
-    )
-
-
-def _contains_source(one: str, other: str) -> bool:
-    if one.startswith(PYTHON) and other.startswith(PYTHON):
-        ours, theirs = ({fold_name(part) for part in name.removeprefix(PYTHON).split(",")} for name in (one, other))
-        return theirs <= ours
-    return other.startswith(one + WITHIN) or (Path(one).is_absolute() and other.startswith(one + os.sep))
-
-
-def _list_places(names: Sequence[str]) -> tuple[str, ...]:
-    """Return every file by its place; a folder by its own."""
-    places: set[str] = set()
-    for name in names:
-        if files.url_scheme(name):
-            places.add(files.redact_secrets(name))
-            continue
-        try:
-            met = [Path(name)] if Path(name).is_dir() else files.find_files([name])
-        except EngineError:  # said where it is read
-            met = [Path(name)]
-        places.update(map(os.path.realpath, met))
-    return tuple(sorted(places))
-
-
-def _list_tables(source: Source) -> list[str]:
-    """Return the tables that are read of a database, as the engine compares names, without default schemas."""
-    import sqlglot  # noqa: PLC0415 (who only reads a specification does not wait for it)
-    from sqlglot import exp  # noqa: PLC0415
-    from sqlglot.errors import SqlglotError  # noqa: PLC0415
-
-    traits = source.traits
-    dialect = traits.dialect
-    try:
-        if source.relation is not None:
-            return [_table_name(exp.to_table(source.relation, dialect=dialect), traits.own_schema)]
-        query = sqlglot.parse_one(source.origin.query or "", dialect=dialect)
-    except SqlglotError:
-        return []
-    ctes = {fold_name(one.alias) for one in query.find_all(exp.CTE)}
-    return [
-        _table_name(one, traits.own_schema)
-        for one in query.find_all(exp.Table)
-        if one.name and not (fold_name(one.name) in ctes and not one.db)
-    ]
-
-
-def _table_name(table: exp.Table, own_schema: str) -> str:
-    schema = fold_name(table.db)
-    return fold_name(table.name) if schema in ("", own_schema) else f"{schema}.{fold_name(table.name)}"
-
-
-# Naming ---------------------------------------------------------------------------------------------------------------
-# Names by which the ledger recognises records and persons: ids, and those of persons, as text.
-
-
-def known_by(db: Relations, source: Source) -> dict[str, exp.Expr]:
-    """Return expressions over relation ``source`` that name a record (``id``) and its person (``person``).
-
-    NULL stays NULL. ``UsageError`` for columns that the source has not.
-    """
-    available = {fold_name(field.name): field for field in db.list_fields(temp_table("source"))}
-    texts: dict[str, exp.Expr] = {}
-    for key, name in (("id", source.id), ("person", source.person)):
-        if name is None:
-            continue
-        field = available.get(fold_name(name))
-        if field is None:
-            raise UsageError(f"source.{key}: {missing_column_error(name, (one.name for one in available.values()))}")
-        kind = read_as(field.type)
-        text = comparable_text(canonical_value(column(field.name), kind), kind)
-        texts[key] = exp.Case().when(exp.not_(is_null(column(field.name))), text)
-    return texts
-
-
-def require_ids(db: Relations, source: Source, name: exp.Expr, keep: exp.Expr) -> None:
-    """Raise ``UsageError`` unless every record that is kept has an id of its own."""
-    nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp_table("source"), "id": name, "keep": keep}))[0]
-    if nulls or twice:
-        wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
-        raise UsageError(f"source.id: column {source.id!r} {wrong}; the ledger needs a unique id for every record")
-
-
 # Records --------------------------------------------------------------------------------------------------------------
 # Prepare the records of a specification for publication, of any shape.
 
@@ -402,7 +397,7 @@ def prepare_records(
     if isinstance(mechanism.shape, ItemSetShape):
         universe = mechanism.shape.universe(spec.mechanism)
         sets = prepare_sets(db, spec.source, spec.columns, universe, choice, determine_types(spec))
-        return replace(sets, known_by=known_by(db, spec.source)) if for_ledger else sets
+        return replace(sets, known_by=name_records(db, spec.source, temp_table("source"))) if for_ledger else sets
     shape = mechanism.shape
     listed = shape.listed(spec.mechanism) if isinstance(shape, TableShape) and shape.listed is not None else None
     counted = prepare_table(db, spec.source, spec.columns, choice, determine_types(spec), listed)
@@ -412,11 +407,19 @@ def prepare_records(
         refuse_uncategorical(mechanism, _count_values(records), size, categorical=spec.columns.categorical)
     if not for_ledger:
         return records
-    names = known_by(db, spec.source)
+    names = name_records(db, spec.source, temp_table("source"))
     has_ids = "id" in names and not isinstance(mechanism.composition, BudgetComposition)
     if has_ids:
-        require_ids(db, spec.source, names["id"], records.keep_predicate)
+        _require_ids(db, spec.source, names["id"], records.keep_predicate)
     return replace(records, known_by=names, has_ids=has_ids and db.keeps_order)  # else they are names and no more
+
+
+def _require_ids(db: Relations, source: Source, name: exp.Expr, keep: exp.Expr) -> None:
+    """Raise ``UsageError`` unless every record that is kept has an id of its own."""
+    nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp_table("source"), "id": name, "keep": keep}))[0]
+    if nulls or twice:
+        wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
+        raise UsageError(f"source.id: column {source.id!r} {wrong}; the ledger needs a unique id for every record")
 
 
 def determine_types(spec: Spec) -> FindTypes | None:

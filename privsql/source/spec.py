@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     InstanceOf,
     PlainSerializer,
+    PrivateAttr,
     SerializeAsAny,
     ValidationError,
     WithJsonSchema,
@@ -29,7 +30,7 @@ from pydantic_core import PydanticCustomError
 
 from privsql.calls import PathLike, as_exact_data, as_path, at_home
 from privsql.engine.database import is_spark_session
-from privsql.engine.files import fold_name, is_files, url_scheme
+from privsql.engine.files import DELIMITERS, fold_name, is_files, url_scheme
 from privsql.errors import EngineError, UsageError, suggest_file, suggest_name
 from privsql.mechanisms.contract import (
     BudgetComposition,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 # The roles of columns, the meaning of NULL in each, and how values are made coarser.
 
 T = TypeVar("T")
-DELIMITERS = (",", ";", "\t", "|")
 Levels = Annotated[
     dict[str, str],
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}),
@@ -66,19 +66,6 @@ def _look_up(by_column: dict[str, T], name: str) -> T | None:
 
 def _is_empty(value: dict[str, Any] | bool) -> bool:
     return not value
-
-
-def missing_column_error(name: str | None, known: Iterable[str]) -> UsageError:
-    """Return the error for a column that a source lacks; a single column may be those of a CSV file, unseparated.
-
-    >>> str(missing_column_error("age", ["sex;age"])).partition(", which ")[2]
-    "may be several: options = { delimiter = ';' } tells them apart"
-    """
-    names = list(known)
-    between = next((one for one in DELIMITERS if len(names) == 1 and one in names[0]), None)
-    hint = f", which may be several: options = {{ delimiter = {between!r} }} tells them apart" if between else ""
-    near = suggest_name(name or "", names) or ";"
-    return UsageError(f"column {name!r} is not in the source{near} it has {', '.join(names)}{hint}")
 
 
 class Columns(SpecPart):
@@ -205,6 +192,7 @@ class Columns(SpecPart):
 # Spec -----------------------------------------------------------------------------------------------------------------
 # A whole specification: source, roles of the columns, release, mechanism and ledger, as validated value objects.
 
+HERE = Path()
 SHAPES: dict[type[Shape], str] = {
     TableShape: "columns.quasi_identifiers and columns.sensitive",
     ItemSetShape: "columns.items, or record and item",
@@ -246,10 +234,20 @@ class ReleaseSection(SpecPart):
         "gives the same release on every engine). [default: stream; for tables of Spark portable]"
     )
 
+    _base: Path = PrivateAttr(default=HERE)
+
     @property
-    def states_target(self) -> bool:
-        """Return whether ``to`` is stated, and not the default."""
-        return "to" in self.model_fields_set
+    def base(self) -> Path:
+        """Return the folder of the default target."""
+        return self._base
+
+    def with_base(self, base: Path) -> ReleaseSection:
+        """Return the section with its target taken from folder ``base``; ``~`` is the home folder."""
+        section = self.model_copy()
+        if isinstance(self.to, Path):
+            section = self.model_copy(update={"to": join_base(base, self.to)})
+        section._base = base  # noqa: SLF001 (of its own class)
+        return section
 
     @property
     def wording(self) -> dict[Wording, str]:
@@ -305,7 +303,7 @@ class Spec(SpecPart):
         kind = value.get("kind", DEFAULT)
         if kind not in PACKAGES:
             raise PydanticCustomError(
-                "kind", "{kind} is not one of {known}", {"kind": repr(kind), "known": _list_kinds()}
+                "kind", "{kind} is not one of {known}", {"kind": repr(kind), "known": ", ".join(map(repr, PACKAGES))}
             )
         return get_parameters(kind).model_validate({"kind": kind, **value})
 
@@ -441,8 +439,7 @@ class Spec(SpecPart):
             frame = self.source.frame
             session = frame.table.sparkSession if frame is not None and frame.in_spark else None
             return to.make_target(self.release.schema_, session)
-        file = to if isinstance(to, Path) else Path(f"{self.name}_release{ending}")
-        return Target(file, self.release.schema_)
+        return Target(to or self.release.base / f"{self.name}_release{ending}", self.release.schema_)
 
     @property
     def implementation(self) -> Mechanism[Any]:
@@ -460,26 +457,6 @@ def _require_same_names(categories: Iterable[str], domains: Iterable[str]) -> No
             raise ValueError(f"mechanism.domains.{label} is not one of columns.categories")
 
 
-def redirect_spec(spec: Spec, to: Path | Address | None, form: str | None, schema: str | None = None) -> Spec:
-    """Return the specification with another target, format or schema."""
-    if to is None and form is None and schema is None:
-        return spec
-    if form is not None and form not in ("duckdb", "parquet"):
-        raise UsageError(f"format {form!r} is not one of 'duckdb', 'parquet'")
-    release = spec.release
-    if form is not None and form != spec.format:
-        ending = "" if form == "parquet" else ".duckdb"
-        default = release.to.with_suffix(ending) if isinstance(release.to, Path) else release.to
-        release = release.model_copy(update={"format": form, "to": default})
-    if to is not None:
-        release = release.model_copy(update={"to": to})
-    section = release.model_dump(by_alias=True) | ({"schema": schema} if schema is not None else {})
-    changed = Spec.model_validate(dict(spec) | {"release": section})
-    if to is None and not spec.release.states_target:
-        changed.release.model_fields_set.discard("to")
-    return changed
-
-
 def bind_connection(spec: Spec, connection: object | None) -> Spec:
     """Return the specification with what of it lies in a database that a caller has open: its source, its release.
 
@@ -488,7 +465,7 @@ def bind_connection(spec: Spec, connection: object | None) -> Spec:
     """
     if connection is None:
         return spec
-    database, to = spec.source.database, spec.release.to if spec.release.states_target else None
+    database, to = spec.source.database, spec.release.to
     source = spec.source.opened or (open_database(connection, database) if database is not None else None)
     in_schema = spec.release.schema_ is not None
     release = open_database(connection, to) if in_schema and not isinstance(to, Address) else None
@@ -537,10 +514,6 @@ def _list_keys(place: tuple[int | str, ...]) -> set[str]:
     return {field.alias or name for model in models for name, field in model.model_fields.items()}
 
 
-def _list_kinds() -> str:
-    return ", ".join(map(repr, PACKAGES))
-
-
 def schema() -> str:
     """Return the JSON Schema of a specification, with the parameters of every mechanism."""
     known: Any = Union.__getitem__(tuple(get_parameters(kind) for kind in PACKAGES))
@@ -551,8 +524,6 @@ def schema() -> str:
 
 # Reading --------------------------------------------------------------------------------------------------------------
 # Read a specification from TOML, with exact numbers, or from plain data; paths in a file are relative to it.
-
-HERE = Path()
 
 
 def load(path: PathLike, *, source: object | None = None) -> Spec:
@@ -612,16 +583,11 @@ def build(
             spec.source.frame.refuse_unreadable(spec.columns.names, queried=spec.source.query is not None)
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from error
-    there = spec.source.with_base(base)
-    release, to = spec.release, spec.release.to
-    if not isinstance(to, Address):
-        release = release.model_copy(update={"to": join_base(base, spec.target.file)})
-    if not spec.release.states_target:
-        release.model_fields_set.discard("to")
     ledger = spec.ledger
     if ledger is not None and ledger.database is not None:
         ledger = ledger.model_copy(update={"database": join_base(base, ledger.database)})
-    return spec.model_copy(update={"source": there, "release": release, "ledger": ledger})
+    parts = {"source": spec.source.with_base(base), "release": spec.release.with_base(base), "ledger": ledger}
+    return spec.model_copy(update=parts)
 
 
 def _read_levels(data: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -6,22 +6,20 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine.database import require_ordered
-from privsql.engine.files import fold_name, label_value, unused_name
+from privsql.engine.files import DELIMITERS, fold_name, unused_name
 from privsql.engine.sqlfiles import (
     DIALECT,
     Field,
     Holes,
     Roles,
     alias_as,
-    all_of,
-    any_of,
     canonical_value,
     column,
     comparable_text,
@@ -30,12 +28,10 @@ from privsql.engine.sqlfiles import (
     injective_text,
     is_null,
     quoted_identifier,
-    read_listed,
     same_columns,
     temp_table,
 )
-from privsql.errors import GuaranteeError, UsageError
-from privsql.keyed_random import system_key
+from privsql.errors import GuaranteeError, UsageError, suggest_name
 from privsql.model.packing import (
     CountedSource,
     PackedColumn,
@@ -49,13 +45,13 @@ from privsql.model.packing import (
     source_changed_error,
 )
 from privsql.model.parameters import DIGITS, fits_type, number_range
-from privsql.model.records import History, Persons
+from privsql.model.records import History, Persons, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from decimal import Decimal
 
-    from privsql.engine.database import FindTypes, Warehouse
+    from privsql.engine.database import FindTypes, Relations, Warehouse
     from privsql.keyed_random import Key
     from privsql.model.parameters import Bins, Order
     from privsql.model.records import HashedRecords
@@ -198,6 +194,33 @@ def _cast_to(value: exp.Expr, kind: str) -> exp.Expr:
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
 
 
+Named = TypeVar("Named", Field, Profile)
+
+
+def index_names(columns: Iterable[Named]) -> dict[str, Named]:
+    """Return columns by their names as SQL compares them."""
+    return {fold_name(one.name): one for one in columns}
+
+
+def find_column(columns: Mapping[str, Named], name: str, where: str = "") -> Named:
+    """Return a column of ``index_names``; ``UsageError`` if it is not there, which begins with ``where``.
+
+    A single column may be those of a CSV file, unseparated.
+
+    >>> find_column(index_names([Field("sex;height", "VARCHAR")]), "age")
+    Traceback (most recent call last):
+    privsql.errors.UsageError: column 'age' is not in the source; it has sex;height, which may be several: options = { \
+delimiter = ';' } tells them apart
+    """
+    if fold_name(name) in columns:
+        return columns[fold_name(name)]
+    names = [one.name for one in columns.values()]
+    between = next((one for one in DELIMITERS if len(names) == 1 and one in names[0]), None)
+    hint = f", which may be several: options = {{ delimiter = {between!r} }} tells them apart" if between else ""
+    near = suggest_name(name, names) or ";"
+    raise UsageError(f"{where}column {name!r} is not in the source{near} it has {', '.join(names)}{hint}")
+
+
 def read_as(kind: str) -> str:
     """The type as which columns of a type are read and published.
 
@@ -205,6 +228,20 @@ def read_as(kind: str) -> str:
     ('VARCHAR', 'DATE')
     """
     return "VARCHAR" if kind.split("(", maxsplit=1)[0] in AS_TEXT else kind
+
+
+def labels_of(kind: str) -> tuple[str, ...]:
+    """The labels of an ENUM, in its order.
+
+    >>> labels_of("ENUM('low', 'it''s high')")
+    ('low', "it's high")
+    """
+    return tuple(one.name for one in exp.DataType.build(kind, dialect=DIALECT).expressions)
+
+
+def is_publishable(field: Field) -> bool:
+    """Return whether a type can be published: scalars whose text and order are the same everywhere."""
+    return field.is_scalar or (field.type.split("(")[0] in AS_TEXT and not field.type.endswith("]"))
 
 
 @dataclass(frozen=True)
@@ -237,11 +274,11 @@ class TableRecords:
         """
         if "records" in self._built_relations:
             return
-        roles = self.roles
+        roles, names = self.roles, self.known_by if self.has_ids else {}
         holes: Holes = {
             "source": temp_table("source"),
             "sa": self.reading.sa,
-            "qi": [*self.reading.qi, *(alias_as(text, key) for key, text in self._record_names().items())],
+            "qi": [*self.reading.qi, *(alias_as(text, key) for key, text in names.items())],
             "keep": self.reading.keep,
             "sa_order": roles.sa_columns(),
             "qi_order": roles.qi_columns(),
@@ -306,10 +343,6 @@ class TableRecords:
         """The predicate of the NULL policy over relation ``source``."""
         return self.reading.keep
 
-    def _record_names(self) -> Mapping[str, exp.Expr]:
-        """The names that relation ``records`` holds."""
-        return self.known_by if self.has_ids else {}
-
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
         """Return a query for the names of records and persons; ``follow``: with a digest of each published record."""
         roles = self.roles
@@ -369,7 +402,7 @@ class TableRecords:
 
     @cached_property
     def _source_fields(self) -> dict[str, Field]:
-        return {fold_name(one.name): one for one in self.db.list_fields(temp_table("source"))}
+        return index_names(self.db.list_fields(temp_table("source")))
 
     def drop_relations(self) -> None:
         """Forget ``records``, and what is packed."""
@@ -435,6 +468,22 @@ def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None)
     return temp_table(name)
 
 
+def name_records(db: Relations, source: Source, records: exp.Table) -> dict[str, exp.Expr]:
+    """Return texts that name a record (``id``) and its person (``person``) in a relation, as a ledger compares them.
+
+    NULL stays NULL. ``UsageError`` for columns that the source has not.
+    """
+    fields = index_names(db.list_fields(records))
+    texts: dict[str, exp.Expr] = {}
+    for key, name in (("id", source.id), ("person", source.person)):
+        if name is not None:
+            found = find_column(fields, name, f"source.{key}: ")
+            kind = read_as(found.type)
+            text = comparable_text(canonical_value(column(found.name), kind), kind)
+            texts[key] = exp.Case().when(exp.not_(is_null(column(found.name))), text)
+    return texts
+
+
 def count_persons(
     db: Warehouse, source: Source, records: exp.Table, keep: exp.Expr, choice: PersonChoice | None = None
 ) -> Persons | None:
@@ -444,7 +493,7 @@ def count_persons(
     """
     if source.person is None:
         return None
-    person = _person_text(db, source, records)
+    person = name_records(db, source, records)["person"]
     rule = source.persons or "refuse"
     holes: Holes = {"source": records, "person": person, "keep": exp.true() if rule == "one" else keep}
     persons, several, most, nulls = map(int, db.rows(fill("core/several", holes))[0])
@@ -475,20 +524,20 @@ def reduce_persons(
     Records that an earlier release holds come first, then those with the smallest hashes by the choice's key, which
     stands in a relation and never in a statement's text. Raises ``GuaranteeError`` if a person has more afterwards.
     """
-    person, fields = _person_text(db, source, records), db.list_fields(records)
+    names, fields = name_records(db, source, records), db.list_fields(records)
+    person, name = names["person"], names.get("id")
     texts = [injective_text(value.copy(), kind) for value, kind in published]
     places = {name: unused_name(name, (field.name for field in fields)) for name in ("copy", "place")}
     db.register_arrow("secret", choice.key.word(CHOICE_PURPOSE, bits=256))
     db.register_arrow("chosen", choice.earlier if choice.earlier is not None else NOBODY)
     copy = exp.cast(column(places["copy"]), "VARCHAR")
     word = exp.select(column("word", "k")).from_(exp.alias_(temp_table("secret"), "k", table=True)).subquery()
-    name = _record_id_text(source, fields)
     holes: Holes = {
         "source": records,
         "columns": [column(field.name) for field in fields],
         "person": person,
         "record": concat_texts(texts),
-        "id": person if name is None else name,
+        "id": name or person,
         "left_out": exp.Case().when(keep.copy(), exp.Literal.number(0)).else_(exp.Literal.number(1)),
         "earlier": exp.Literal.number(0) if name is None else _rank_earlier(db, name, published),
         "hash": db.hashed([word, injective_text(person.copy(), "VARCHAR"), *texts, copy]),
@@ -507,17 +556,11 @@ def name_people(db: Warehouse, source: Source, reading: Reading) -> None:
     for name, records in (("people", temp_table(ALL_RECORDS)), ("chosen_people", temp_table("source"))):
         holes: Holes = {
             "source": records,
-            "person": _person_text(db, source, records),
+            "person": name_records(db, source, records)["person"],
             "columns": [one.copy() for one in (*reading.qi, *reading.sa)],
             "keep": reading.keep.copy(),
         }
         db.create_view(name, fill("core/people", holes))
-
-
-def _record_id_text(source: Source, fields: Sequence[Field]) -> exp.Expr | None:
-    """The text that names a record, as a ledger compares it; None where no column does."""
-    id_field = next((field for field in fields if source.id and fold_name(field.name) == fold_name(source.id)), None)
-    return None if id_field is None else comparable_text(column(id_field.name), read_as(id_field.type))
 
 
 def _rank_earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published]) -> exp.Expr:
@@ -533,168 +576,3 @@ def _rank_earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published])
     there = exp.In(this=name.copy(), query=exp.select(names).from_(chosen.copy()).subquery())
     stays = exp.Case().when(as_it_is, exp.Literal.number(0)).when(there, exp.Literal.number(1))
     return stays.else_(exp.Literal.number(2))
-
-
-def _person_text(db: Warehouse, source: Source, records: exp.Table) -> exp.Expr:
-    """The text that names a person, NULL where nothing does."""
-    available = {fold_name(field.name): field for field in db.list_fields(records)}
-    person_field = available.get(fold_name(source.person or ""))
-    if person_field is None:
-        raise UsageError("source.person names a column that is not in the source")
-    kind = read_as(person_field.type)
-    named = comparable_text(canonical_value(column(person_field.name), kind), kind)
-    return exp.Case().when(exp.not_(is_null(column(person_field.name))), named)
-
-
-# Preparation ----------------------------------------------------------------------------------------------------------
-# From the publisher's source to counted records: roles, NULL policy, persons, bins, domain.
-
-
-def prepare_table(
-    db: Warehouse,
-    source: Source,
-    columns: Columns,
-    choice: PersonChoice | None = None,
-    types: FindTypes | None = None,
-    listed: tuple[tuple[str, ...], str] | None = None,
-) -> TableRecords:
-    """Mount the source, apply the NULL policy and count the sensitive values.
-
-    ``choice``: which record of each person is taken (None: by a fresh key); ``types``: as of ``mount_persons``.
-    Raises ``UsageError`` for columns or NULL that can't be published, ``EngineError`` for files that can't be read.
-    """
-    mounted = mount_persons(db, source, types)
-    _refuse_calendar(source, columns)
-    roles, sources, coarse = _resolve_roles(db, columns, mounted, listed)
-    keep = all_of([_is_not_null(name, sources) for name in sources if columns.null_policy(name) == "suppress"])
-    reading = Reading(
-        _name_columns(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
-        _name_columns(sources, [f.name for f in roles.sensitive], roles.sa_keys),
-        keep,
-    )
-    choice = choice or PersonChoice.from_key(system_key(), "")
-    if columns.categories and source.person is not None:  # nothing about persons may be counted or refused
-        persons: Persons | None = Persons.choose(choice.limit, choice.reference)
-    else:
-        persons = count_persons(db, source, mounted, keep, choice)
-    if persons is not None and persons.taken is not None:
-        fields = (*roles.quasi_identifiers, *roles.sensitive)
-        reduce_persons(db, source, mounted, [(sources[one.name], one.type) for one in fields], keep, choice)
-        name_people(db, source, reading)
-    source_records, remaining = _count_records(db, columns, roles, keep)
-    for one in coarse:
-        _refuse_misfits(db, one, keep)
-    holes: Holes = {"source": temp_table("source"), "sa": reading.sa, "keep": keep}
-    holes |= {"keys": roles.sa_columns(), "sa_order": roles.sa_columns()}
-    db.create_table("domain", fill("core/domain", holes), title="Counting the sensitive values")
-    labels = [exp.cast(item, "VARCHAR") for item in roles.sa_columns()]
-    rows = db.rows(fill("core/domain_labels", {"domain": temp_table("domain"), "labels": labels}))
-    if sum(int(row[-1]) for row in rows) != remaining:
-        raise source_changed_error()
-    return TableRecords(
-        db,
-        roles,
-        tuple(label_value(row[:-1]) for row in rows),
-        tuple(int(row[-1]) for row in rows),
-        source_records,
-        source_records - remaining,
-        reading,
-        persons=persons,
-    )
-
-
-def _refuse_calendar(source: Source, columns: Columns) -> None:
-    """``UsageError`` for months and prefixes of a source that another engine counts: engines differ in them."""
-    name = next((name for name, bins in columns.bins.items() if bins.unit or bins.prefix), None)
-    if name is not None and source.traits.counts:
-        raise UsageError(
-            f"columns.bins: column {name!r}: {columns.bins[name]} need DuckDB, and the source lies in "
-            f"{source.kind}; make them in its query"
-        )
-
-
-def _resolve_roles(
-    db: Warehouse, columns: Columns, mounted: exp.Table, listed: tuple[tuple[str, ...], str] | None
-) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
-    """The fields by role under their true names, how each is read from ``source``, and those that are coarser there."""
-    available = {fold_name(field.name): field for field in db.list_fields(mounted)}
-    reading: dict[str, exp.Expr] = {}
-    misfits: list[Coarse] = []
-
-    def resolve(name: str) -> Field:
-        field = available.get(fold_name(name))
-        if field is None:
-            from privsql.source.spec import missing_column_error  # noqa: PLC0415 (the models of all mechanisms)
-
-            raise missing_column_error(name, (f.name for f in available.values()))
-        if not is_publishable(field):
-            raise UsageError(f"column {name!r} has type {field.type}, which can't be published; {field.suggest_cast()}")
-        kind = read_as(field.type)
-        reading[field.name] = canonical_value(column(field.name), kind)
-        one, value = Field(field.name, kind), reading[field.name]
-        coarse = coarsen_column(one, columns, value)
-        if listed is not None and fold_name(name) in map(fold_name, columns.sensitive):
-            coarse = Coarse(one.name, read_listed(one, value, listed))
-        if coarse is not None:
-            reading[field.name] = coarse.value
-            misfits.append(coarse)
-        return one
-
-    quasi = tuple(resolve(name) for name in columns.quasi_identifiers)
-    sensitive = tuple(resolve(name) for name in (*columns.sensitive, *columns.categories))
-    types = {one.name: available[fold_name(one.name)].type for one in (*quasi, *sensitive)}
-    coarse = {one.name for one in misfits}
-    orders = {name: labels_of(kind) for name, kind in types.items() if kind.startswith("ENUM(") and name not in coarse}
-    return Roles(quasi, sensitive, orders), reading, misfits
-
-
-def labels_of(kind: str) -> tuple[str, ...]:
-    """The labels of an ENUM, in its order.
-
-    >>> labels_of("ENUM('low', 'it''s high')")
-    ('low', "it's high")
-    """
-    return tuple(one.name for one in exp.DataType.build(kind, dialect=DIALECT).expressions)
-
-
-def is_publishable(field: Field) -> bool:
-    """Return whether a type can be published: scalars whose text and order are the same everywhere."""
-    return field.is_scalar or (field.type.split("(")[0] in AS_TEXT and not field.type.endswith("]"))
-
-
-def _name_columns(reading: dict[str, exp.Expr], names: list[str], keys: tuple[str, ...]) -> list[exp.Expr]:
-    return [alias_as(reading[name], key) for name, key in zip(names, keys, strict=True)]
-
-
-def _is_not_null(name: str, reading: dict[str, exp.Expr]) -> exp.Expr:
-    return exp.not_(is_null(reading[name].copy()))
-
-
-def _refuse_misfits(db: Warehouse, coarse: Coarse, keep: exp.Expr) -> None:
-    """``UsageError`` if a record that is published has no bin or group."""
-    if coarse.misfit is not None:
-        outside = fill("core/matching", {"table": temp_table("source"), "filter": exp.and_(keep, coarse.misfit)})
-        records = int(db.rows(outside)[0][0])
-        if records:
-            raise UsageError(f"column {coarse.name!r}: {records:,} records hold {coarse.why}")
-
-
-def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
-    """Records of the source, and those that the NULL policy keeps; refuses by name."""
-    refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if columns.null_policy(f.name) == "refuse"]
-    missing = [is_null(column(name)) for name in refused]
-
-    def counts(conditions: Sequence[exp.Expr]) -> tuple[int, int, int]:
-        holes = {"source": temp_table("source"), "keep": keep, "refuse": exp.and_(keep, any_of(conditions))}
-        records, remaining, bad = db.rows(fill("core/null_counts", holes))[0]
-        return int(records), int(remaining), int(bad)
-
-    records, remaining, bad = counts(missing)
-    if bad:
-        for name, condition in zip(refused, missing, strict=True):
-            if of_column := counts([condition])[2]:
-                raise UsageError(
-                    f"column {name!r} is NULL in {of_column} records; "
-                    f"set nulls.{name} to 'suppress' (leave them out) or 'value' (NULL is a value of its own)"
-                )
-    return records, remaining

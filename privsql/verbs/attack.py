@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 
 from privsql import dp_random, markup, plot
@@ -30,15 +29,12 @@ from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.pages.rendering import ExpectedAccuracy
-from privsql.releases.ledger.book import path_of
-from privsql.releases.ledger.composition import make_choice
-from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import Release, explain_failures, open_release, open_releases
 from privsql.releases.statements import ReleaseSummary, list_bounds
 from privsql.source.keywords import as_spec, spec_from_manifest
-from privsql.source.table import describe_coarsening, prepare_table
+from privsql.source.table import describe_coarsening
 from privsql.source.targets import Target, as_target, as_targets
-from privsql.verbs.verify import open_release_with_source, open_session, require_same_persons
+from privsql.verbs.verify import open_records, open_release_with_source, require_same_persons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -187,7 +183,6 @@ FEW = 60  # different values of such a column at most
 MOST_ANSWER_ROWS = 3_000  # of an answer at most
 SETS, RANKED = 40, 800  # that are asked for, out of the most frequent ones
 QUARTERS = (0.25, 0.5, 0.75)
-KEYWORDS = frozenset(DuckDB.Tokenizer.KEYWORDS)
 Rows = list[tuple[Any, ...]]
 
 
@@ -275,7 +270,7 @@ def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: e
 
 def ask_release(release: Release, query: exp.Select, estimator: str = BEST) -> Rows:
     """Return the rows of an answer: groups, estimate, standard error, low, high."""
-    return release.query(as_sql(query, plainly=False), estimator=estimator).rows
+    return release.query(query.sql(DIALECT), estimator=estimator).rows
 
 
 def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr:
@@ -288,17 +283,6 @@ def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr
         number = exp.Literal.number(text.removeprefix("-"))
         return exp.Neg(this=number) if text.startswith("-") else number
     return exp.cast(exp.Literal.string(text), exp.DataType.build(sql_type, dialect=DIALECT))
-
-
-def as_sql(query: exp.Expr, *, plainly: bool = True) -> str:
-    """Return the SQL of a query; ``plainly``: names that need no quotes have none."""
-    if plainly:
-        query = query.copy()
-        for one in query.find_all(exp.Identifier):
-            name = str(one.this)
-            if name.isascii() and name.isidentifier() and name == name.lower() and name.upper() not in KEYWORDS:
-                one.set("quoted", False)  # noqa: FBT003 (sqlglot's own)
-    return query.sql(dialect=DIALECT)
 
 
 # Expected accuracy ----------------------------------------------------------------------------------------------------
@@ -472,9 +456,7 @@ def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options)
     """Return how many records meet a condition, and how many of them the sensitive one, too."""
     if not isinstance(spec.implementation.shape, TableShape):
         raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
-    with open_session(options) as db:
-        choice = make_choice(db, PublicationRequest(spec, path_of(spec)), publishing=False)
-        source = prepare_table(db, spec.source, spec.columns, choice=choice)
+    with open_records(spec, options) as (db, source):
         source.sort_records()
         source.expose_as(spec.name)
         queries = [_count_query(spec.name, part) for part in ([condition], [condition, sensitive])]

@@ -24,7 +24,7 @@ from privsql.calls import (
 )
 from privsql.engine.database import RUNNING, SILENT, Options, PartReporter, RunKeywords, options_from
 from privsql.engine.files import temporary_folder
-from privsql.engine.open import open_engine, open_scratch
+from privsql.engine.open import open_scratch
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key, system_key
 from privsql.mechanisms.registry import get_parameters
@@ -35,10 +35,10 @@ from privsql.releases.opened import Release, explain_failures, inspect
 from privsql.source.keywords import as_spec, parse_toml_value, spec_from_manifest, split_keywords
 from privsql.source.places import is_table
 from privsql.source.records import prepare_records
-from privsql.source.spec import Ledger, Spec, redirect_spec
+from privsql.source.spec import Ledger, ReleaseSection, Spec
 from privsql.source.targets import as_target
 from privsql.verbs.publish import Published, publish_spec
-from privsql.verbs.verify import open_session, require_same_persons, require_same_roles
+from privsql.verbs.verify import open_records, open_session, require_same_persons, require_same_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,9 +68,8 @@ def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
     """
     keywords, rest = split_keywords(how)
     whole = as_spec(spec, keywords, verb="algorithms")
-    with options_from(rest, "algorithms") as options, open_session(options) as db:
-        choice = make_choice(db, PublicationRequest(whole, path_of(whole)), publishing=False)
-        return whole.implementation.algorithms(db, prepare_records(db, whole, choice=choice), whole.mechanism)
+    with options_from(rest, "algorithms") as options, open_records(whole, options) as (db, records):
+        return whole.implementation.algorithms(db, records, whole.mechanism)
 
 
 def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
@@ -81,9 +80,8 @@ def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
     """
     keywords, rest = split_keywords(how)
     whole = as_spec(spec, keywords, verb="curve")
-    with options_from(rest, "curve") as options, open_session(options) as db:
-        choice = make_choice(db, PublicationRequest(whole, path_of(whole)), publishing=False)
-        return whole.implementation.curve(db, prepare_records(db, whole, choice=choice), whole.mechanism)
+    with options_from(rest, "curve") as options, open_records(whole, options) as (db, records):
+        return whole.implementation.curve(db, records, whole.mechanism)
 
 
 # Evaluate -------------------------------------------------------------------------------------------------------------
@@ -155,7 +153,7 @@ def _parse_workload_field(name: str, value: Any) -> Any:
     if value is None:
         return None
     if name == "true_answers":
-        return as_range(value, "true_answers")
+        return as_range(value, "true_answers=..")
     if name == "estimators":
         return as_names(value, "estimators")
     if name == "selectivity":
@@ -167,11 +165,7 @@ def measure_answers(
     target: Target, spec: Spec, workload: Workload, confidence: float, options: Options, choice: PersonChoice | None
 ) -> Evaluated:
     """Return the answers of a release beside those of its source; ``choice``: which record of each person it takes."""
-    with (
-        temporary_folder() as folder,
-        open_engine(folder, replace(options, report=SILENT)) as db,
-        Release(target) as release,
-    ):
+    with open_session(replace(options, report=SILENT)) as db, Release(target) as release:
         source, name = prepare_records(db, spec, choice=choice), release.manifest.name
         require_same_roles(release.manifest, source)
         require_same_persons(release.manifest, source)
@@ -196,7 +190,6 @@ def measure_answers(
 # A grid: a specification for every combination of values of some keys of ``[mechanism]``.
 
 SECTION = "mechanism."
-OPENING, CLOSING, QUOTES = "[{", "]}", "\"'"
 Grid = Mapping[str, Sequence[Any]] | Sequence[str]
 
 
@@ -282,17 +275,19 @@ def _split_pair(text: str) -> tuple[str, list[Any]]:
     key, equals, rest = text.partition("=")
     if not (equals and key.strip()):
         raise UsageError(f"the grid's {text!r}: write key=value,value")
-    parts, depth, quote = [""], 0, ""
-    for sign in rest:
-        if sign == "," and not depth and not quote:
-            parts.append("")
-            continue
-        if sign in QUOTES and quote in ("", sign):
-            quote = "" if quote else sign
-        elif not quote:
-            depth += (sign in OPENING) - (sign in CLOSING)
-        parts[-1] += sign
+    parts: list[str] = []
+    for piece in rest.split(","):
+        if parts and _is_open(parts[-1]):
+            parts[-1] += f",{piece}"
+        else:
+            parts.append(piece)
     return key.strip(), [parse_toml_value(part.strip()) for part in parts if part.strip()]
+
+
+def _is_open(text: str) -> bool:
+    """Return whether a bracket or a quote in a text has no end."""
+    brackets = sum(map(text.count, "[{")) > sum(map(text.count, "]}"))
+    return brackets or any(text.count(quote) % 2 for quote in "\"'")
 
 
 # Compare --------------------------------------------------------------------------------------------------------------
@@ -357,7 +352,11 @@ class Comparison(list[Candidate]):
 
     def as_json(self, *, points: bool = False) -> dict[str, Any]:
         """Return the object of ``--json``; ``points``: with every question of every release."""
-        return {"specs": [one.as_json() | (_points_json(one) if points else {}) for one in self.rows]}
+        specs = [one.as_json() for one in self.rows]
+        if points:
+            for entry, one in zip(specs, self.rows, strict=True):
+                entry.update({"points": one.evaluated.points()} if isinstance(one, Candidate) else {})
+        return {"specs": specs}
 
     def plot(self) -> Any:
         """Return a picture, of altair: error by size of the true answer, of each release."""
@@ -377,10 +376,6 @@ class Comparison(list[Candidate]):
         ]
         refused = (f"{one.name}: {one.reason}" for one in self.refused)
         return markup.html_page(f"{len(self)} specifications", markup.html_table(head, rows), *refused)
-
-
-def _points_json(one: Candidate | RefusedCombination) -> dict[str, Any]:
-    return {"points": one.evaluated.points()} if isinstance(one, Candidate) else {}
 
 
 def compare(
@@ -444,23 +439,15 @@ class _Trial:
 
     def redirect_spec(self, spec: Spec, folder: Path) -> Spec:
         """Return the specification of a release in a folder. No ledger knows of it, since trials are no releases."""
-        trial_spec = redirect_spec(spec, folder / "release.duckdb", "duckdb")
-        section = trial_spec.release.model_copy(update={"name": self.called, "schema_": None})
-        return trial_spec.model_copy(update={"release": section, "ledger": Ledger(off=True)})
+        to = folder / "release.duckdb"
+        release = ReleaseSection(name=self.called, to=to, format="duckdb", order=spec.release.order)
+        return spec.model_copy(update={"release": release, "ledger": Ledger(off=True)})
 
     def choose_records(self, spec: Spec, key: Key) -> PersonChoice | None:
         """Return the choice that publishing makes; by ``key`` where neither a ledger nor a file has another."""
         own = None if self.key_path is None else read_key(self.key_path)
         with open_scratch() as db:
             return make_choice(db, PublicationRequest(spec, path_of(spec), own), publishing=False, otherwise=key)
-
-    def measure_release(
-        self, one: Combination, published: Published, choice: PersonChoice | None, options: Options
-    ) -> Candidate:
-        """Compare the answers of a release with those of its source."""
-        clock, spec = time.monotonic(), published.spec
-        answers = measure_answers(spec.target, spec, self.workload, self.confidence, options, choice)
-        return Candidate(one.name, one.spec, published, answers, time.monotonic() - clock, one.values)
 
 
 def _run_trials(
@@ -484,8 +471,14 @@ def _run_trials(
                     error.args = (f"{one.name}: {error}", *error.args[1:])
                     raise
                 refused = RefusedCombination(one.name, str(error), error.exit_code, one.values)
-            outcome = refused or trial.measure_release(one, published, choice, reported)
-        yield outcome
+            if refused is not None:
+                yield refused
+                continue
+            clock = time.monotonic()
+            answers = measure_answers(
+                published.target, published.spec, trial.workload, trial.confidence, reported, choice
+            )
+        yield Candidate(one.name, one.spec, published, answers, time.monotonic() - clock, one.values)
 
 
 def _require_comparable(specs: Sequence[tuple[str, Spec]]) -> None:

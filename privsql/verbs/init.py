@@ -15,8 +15,8 @@ from sqlglot import exp
 from privsql.answers.answer import BEST
 from privsql.calls import as_exact_number, as_optional_path, as_path, as_whole_number
 from privsql.engine.database import HERE, TRAITS, options_from
-from privsql.engine.files import fold_name, is_files, temporary_folder, url_scheme
-from privsql.engine.open import list_tables, open_engine, open_scratch
+from privsql.engine.files import fold_name, is_files, url_scheme
+from privsql.engine.open import list_tables, open_scratch
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
@@ -30,10 +30,11 @@ from privsql.releases.opened import Release, explain_failures
 from privsql.source.keywords import as_spec
 from privsql.source.places import Source, as_frame, is_table
 from privsql.source.profile import choose_roles, find_missing_markers, is_identifying_name
-from privsql.source.records import known_as
+from privsql.source.records import prepare_table
 from privsql.source.spec import Columns
-from privsql.source.table import mount_persons, prepare_table
-from privsql.source.targets import as_target
+from privsql.source.table import mount_persons
+from privsql.source.targets import as_target, known_as
+from privsql.verbs.verify import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -141,18 +142,18 @@ def _propose_spec(
         except UsageError as error:
             raise UsageError(f"{called}: {error}") from error
 
-    with temporary_folder() as folder, open_engine(folder, options) as db:
+    with open_session(options) as db:
         mount_persons(db, source := _make_source(place | how_read))
         elsewhere = source.external_relation is not None
         marked = {} if elsewhere else find_missing_markers(db, temp_table("source"))
         chosen = None if marked else choose(db)
     if chosen is None:
         how_read = _read_as_null(source, how_read, marked)
-        with temporary_folder() as folder, open_engine(folder, options) as db:
+        with open_session(options) as db:
             mount_persons(db, source := _make_source(place | how_read))
             chosen = choose(db)
     mechanism = get_mechanism(chosen.kind)
-    with temporary_folder() as folder, open_engine(folder, options) as db:
+    with open_session(options) as db:
         columns = Columns.model_validate(chosen.columns)
         profiled = ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
         proposed = mechanism.propose(db, profiled)
@@ -191,7 +192,7 @@ def _join_tables(name: str, tables: Sequence[str], options: Options) -> str:
     """Return a query that joins tables of a database by the columns that name records or persons in all of them."""
     fields: list[dict[str, str]] = []
     for one in tables:
-        with temporary_folder() as folder, open_engine(folder, options) as db:
+        with open_session(options) as db:
             mount_persons(db, _make_source({"database": name, "table": one}))
             fields.append({fold_name(field.name): field.name for field in db.list_fields(temp_table("source"))})
     shared = set.intersection(*map(set, fields))

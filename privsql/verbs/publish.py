@@ -51,9 +51,9 @@ from privsql.releases.statements import (
     refuse_learning,
 )
 from privsql.source.keywords import as_spec, list_keywords, split_keywords
-from privsql.source.records import overlaps_source, prepare_records
+from privsql.source.records import prepare_records
 from privsql.source.table import describe_coarsening
-from privsql.source.targets import Target, as_target
+from privsql.source.targets import Target, as_target, overlaps_source
 from privsql.system import __version__
 from privsql.verbs.verify import check_written, counts_in_place, source_session
 
@@ -180,15 +180,7 @@ def describe_cap(cap: str | None) -> str:
 # Publish --------------------------------------------------------------------------------------------------------------
 # ``publish`` and ``plan``: from a specification to a release that has passed its checks.
 
-PUBLISH_KEYWORDS = (
-    "key",
-    "key_file",
-    "seed",
-    "replace",
-    "repeat",
-    "allow_composition",
-    "fit",
-)  # keywords of publish alone
+PUBLISH_KEYWORDS = ("key", "key_file", "seed", "replace", "repeat", "allow_composition", "fit")  # of publish alone
 
 
 def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Published:
@@ -210,30 +202,19 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
     takes as long as ``fit``. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
     refuse_unknown_keywords(how, (*list_keywords(), *RUNNING, *PUBLISH_KEYWORDS), "publish")
-    publish_keywords = {name: value for name, value in how.items() if name in PUBLISH_KEYWORDS}
-    source_keywords, rest = split_keywords({name: value for name, value in how.items() if name not in publish_keywords})
+    source_keywords, rest = split_keywords({name: value for name, value in how.items() if name not in PUBLISH_KEYWORDS})
     meant = as_spec(spec, source_keywords, verb="publish", connection=rest.get("connection"))
-    key = _release_key(publish_keywords)
+    replace, repeat, allow, fit = (bool(how.get(one)) for one in ("replace", "repeat", "allow_composition", "fit"))
+    request = PublicationRequest(meant, None, _release_key(how), allow, repeat=repeat)
     with options_from(rest, "publish") as options:
-        return publish_spec(
-            PublicationRequest(
-                meant,
-                None,
-                key,
-                bool(publish_keywords.get("allow_composition")),
-                repeat=bool(publish_keywords.get("repeat")),
-            ),
-            options,
-            replace=bool(publish_keywords.get("replace")),
-            fit=bool(publish_keywords.get("fit")),
-        )
+        return publish_spec(request, options, replace=replace, fit=fit)
 
 
 def _release_key(keywords: Mapping[str, Any]) -> Key | None:
     """Return the key of a release, if its publisher names one."""
     chosen = {name: keywords[name] for name in ("key", "key_file", "seed") if keywords.get(name) is not None}
     if len(chosen) > 1:
-        raise UsageError(f"give {' or '.join(chosen)}, not both")
+        raise UsageError(f"give {' or '.join(f'{name}=..' for name in chosen)}, not both")
     if "seed" in chosen:
         return keyed_random.seed_key(as_whole_number(chosen["seed"], "seed", None))
     if "key_file" in chosen:
@@ -248,11 +229,13 @@ def publish_spec(
     request: PublicationRequest, options: Options, *, replace: bool = False, fit: bool = False
 ) -> Published:
     """Publish what is requested, by the ledger of its specification; as of ``publish``."""
-    spec = request.spec
+    spec, over = request.spec, replace or request.repeat
     clock, target = time.monotonic(), spec.target
     replay_target_wal(target)
-    _require_repeatable(request, replace=replace)
-    over = replace or request.repeat
+    if request.repeat and isinstance(spec.implementation.composition, BudgetComposition):
+        raise UsageError("a differentially private release is drawn afresh, so repeat=True can't give the same again")
+    if request.repeat and replace:
+        raise UsageError("give repeat=True or replace=True, not both")
     _require_writable(spec, replace=over)
     with (
         _choose_draft(spec)(target, replace=over) as draft,
@@ -310,75 +293,68 @@ def _choose_draft(spec: Spec) -> type[Draft]:
     return StagedDraft if target.catalog is not None and in_place else SchemaDraft
 
 
-def _stage_release(publication: Publication, draft: StagedDraft) -> _MadeRelease:
-    """Make and check a release where its source and its target lie."""
-    spec, source, stage = publication.request.spec, publication.source, draft.stage
-    there = cast("DetachedWarehouse", source.db)
-    there.set_release_stage(stage)
-    key = source.bind_key(publication.key) if publication.must_bind_key else publication.key
-    facts = spec.implementation.publish(there, source, spec.mechanism, key)
-    there.require_unchanged()
-    release, risk = _state_release(publication, facts, modelled=False, tables=cast("Container", stage))
-    stage.register_arrow("manifest", release.manifest.as_table())
-    stage.create_table(
-        MANIFEST, sqlfiles.all_rows(temp_table("manifest")), into="release", title="Checking the release"
-    )
-    results = examine_release(release, whole=False)
-    _require_checks_hold(results)
-    summary = ReleaseSummary.make(release, list_bounds(release, examined=True), refuse_learning(release))
-    publication.read_tables(stage, release.tables)
-    draft.release, digest = release, digest_tables(stage, release.stated_tables, "release", ordered=False)
-    warnings = _list_warnings(release, source, risk)
-    return _MadeRelease(facts, results, draft.folder / spec.name, warnings, summary, digest)
-
-
 def _make_release(publication: Publication, draft: Draft, fitting: Options | None) -> _MadeRelease:
+    """Make and check a release in its draft: in a file, or where its source and its target lie."""
     db, spec, source = publication.db, publication.request.spec, publication.source
+    tables: Container = db
     if isinstance(draft, StagedDraft):
         if fitting is not None:
             raise UsageError("fit works on one machine; publish without it, then run privsql fit on the release")
-        return _stage_release(publication, draft)
-    db.attach(draft.database_file, "release", read_only=False)
-    bound = source.bind_key(publication.key) if publication.must_bind_key else publication.key
-    facts = _publish_tables(publication, draft, bound)
-    release, risk = _state_release(publication, facts, modelled=fitting is not None)
+        tables = cast("Container", draft.stage)
+    else:
+        db.attach(draft.database_file, "release", read_only=False)
+    key = source.bind_key(publication.key) if publication.must_bind_key else publication.key
+    facts = _publish_tables(publication, draft, key)
+    release, risk = _state_release(publication, facts, tables, modelled=fitting is not None)
     if fitting is not None:
         fit_draft(release, fitting)
-    db.define_views(release.views, into="release")
-    db.register_arrow("manifest", release.manifest.as_table())
-    db.create_table(MANIFEST, sqlfiles.all_rows(temp_table("manifest")), into="release", title="Checking the release")
+    if tables is db:
+        db.define_views(release.views, into="release")
+    tables.register_arrow("manifest", release.manifest.as_table())
+    manifest = sqlfiles.all_rows(temp_table("manifest"))
+    tables.create_table(MANIFEST, manifest, into="release", title="Checking the release")
     results = examine_release(release, whole=False)
     _require_checks_hold(results)
     learning = refuse_learning(release) or find_stated_learning(release)
     summary = ReleaseSummary.make(release, list_bounds(release, examined=True), learning)
-    publication.read_tables(db, release.tables)
-    if spec.format == "parquet":
-        for name in release.stated_tables:  # the manifest comes last
-            if not (draft.parquet_folder / f"{name}.parquet").exists():
-                db.export_parquet(table(name, "release"), draft.parquet_folder / f"{name}.parquet")
-        script = view_script(release, draft.parquet_folder)
-        (draft.parquet_folder / VIEWS_FILE).write_text(script, encoding="utf-8", newline="\n")
-    db.detach("release")
-    if spec.format == "parquet":
-        written = draft.parquet_folder
-        _require_checks_hold(check_written(written))  # what Parquet made of the types
+    publication.read_tables(tables, release.tables)
+    digest, written = None, draft.folder / spec.name
+    if isinstance(draft, StagedDraft):
+        draft.release, digest = release, digest_tables(draft.stage, release.stated_tables, "release", ordered=False)
     else:
-        with attach_clean_file(db, draft.database_file, release) as written:
-            closed = check_contents(release)
-        _require_checks_hold(closed)
-        results = [*closed, *results]
-    return _MadeRelease(facts, results, written, _list_warnings(release, source, risk), summary)
+        written, more = _close_release(db, spec, draft, release)
+        results = [*more, *results]
+    return _MadeRelease(facts, results, written, _list_warnings(release, source, risk), summary, digest)
+
+
+def _close_release(
+    db: EngineSession, spec: Spec, draft: Draft, release: AttachedRelease
+) -> tuple[Path, list[CheckResult]]:
+    """Write a release out as its file or folder; return that, and further checks of what it holds, which all hold."""
+    if spec.format == "parquet":
+        folder = draft.parquet_folder
+        for name in release.stated_tables:  # the manifest comes last
+            if not (folder / f"{name}.parquet").exists():
+                db.export_parquet(table(name, "release"), folder / f"{name}.parquet")
+        (folder / VIEWS_FILE).write_text(view_script(release, folder), encoding="utf-8", newline="\n")
+        db.detach("release")
+        _require_checks_hold(check_written(folder))  # what Parquet made of the types
+        return folder, []
+    db.detach("release")
+    with attach_clean_file(db, draft.database_file, release) as file:
+        results = check_contents(release)
+    _require_checks_hold(results)
+    return file, results
 
 
 def _state_release(
-    publication: Publication, facts: Facts, *, modelled: bool, tables: Container | None = None
+    publication: Publication, facts: Facts, tables: Container, *, modelled: bool
 ) -> tuple[AttachedRelease, LearningRisk | None]:
     """Return a release with its whole manifest, as far as its ``tables`` tell, and what learning from it leads to."""
-    db, spec, source = publication.db, publication.request.spec, publication.source
-    manifest = _make_manifest(publication, facts)
+    spec, source, manifest = publication.request.spec, publication.source, _make_manifest(publication, facts)
 
     def state(**entries: Any) -> AttachedRelease:
-        return AttachedRelease(tables or db, "release", manifest.model_copy(update=entries), spec.implementation)
+        return AttachedRelease(tables, "release", manifest.model_copy(update=entries), spec.implementation)
 
     entries: dict[str, Any] = {"modelled": modelled}
     entries |= {"own_columns": state().renamed_columns}
@@ -402,12 +378,15 @@ def _publish_tables(publication: Publication, draft: Draft, key: Key) -> Facts:
     db, source, spec = publication.db, publication.source, publication.request.spec
     if source.db is db:
         return spec.implementation.publish(db, source, spec.mechanism, key)
-    there, parts = cast("DetachedWarehouse", source.db), draft.parquet_folder
-    there.set_release_folder(parts)
+    there, parts = cast("DetachedWarehouse", source.db), None
+    if isinstance(draft, StagedDraft):
+        there.set_release_stage(draft.stage)
+    else:
+        there.set_release_folder(parts := draft.parquet_folder)
     facts = spec.implementation.publish(there, source, spec.mechanism, key)
     there.require_unchanged()
     keep = db.create_view if spec.format == "parquet" else db.create_table
-    for folder in sorted(parts.iterdir()):
+    for folder in sorted(parts.iterdir()) if parts else ():
         keep(folder.stem, db.scan_files(sorted(folder.iterdir()), "parquet"), into="release")
     return facts
 
@@ -439,12 +418,8 @@ def _require_writable(spec: Spec, *, replace: bool) -> None:
     """Raise ``UsageError`` unless the target is free, or a release that may be replaced. It is never the source."""
     target = spec.target
     if overlaps_source(spec.source, target):
-        what = (
-            "is the source, not a release"
-            if target.file.is_file()
-            else "is, or would be, among the files of the source"
-        )
-        raise UsageError(f"{target} {what}; give another target")
+        here = "is the source, not a release" if target.file.is_file() else "would be among the files of the source"
+        raise UsageError(f"{target} {here}; give another target")
     if not is_occupied(target):
         if target.opened is not None and target.catalog is None:
             require_rights(target)
@@ -457,14 +432,6 @@ def _require_writable(spec: Spec, *, replace: bool) -> None:
         if isinstance(error, EngineError | OSError) and is_database(target.file):  # it may well be one
             raise EngineError(f"{target}: can't be read, so it is not replaced: {error}") from error
         raise UsageError(f"{target} is not a release of privsql; it is not replaced") from error
-
-
-def _require_repeatable(request: PublicationRequest, *, replace: bool) -> None:
-    """Raise ``UsageError`` for a repeat of what is drawn afresh, and for two ways of replacing."""
-    if request.repeat and isinstance(request.spec.implementation.composition, BudgetComposition):
-        raise UsageError("a differentially private release is drawn afresh, so repeat=True can't give the same again")
-    if request.repeat and replace:
-        raise UsageError("give repeat=True or replace=True, not both")
 
 
 def _require_release(target: Target) -> None:

@@ -14,7 +14,7 @@ from privsql.answers.accuracy import Workload
 from privsql.answers.answer import BASELINE
 from privsql.calls import as_optional_path, as_paths, as_whole_number
 from privsql.engine.database import RunKeywords, options_from
-from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, table
+from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, plain_sql, table
 from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.mechanisms.contract import ItemSetShape, TableShape
 from privsql.pages.rendering import Report, TruthComparison, UsageSnippets, VerifiedFacts
@@ -27,7 +27,6 @@ from privsql.source.targets import MARK, Target, as_target, as_targets
 from privsql.system import SERVING
 from privsql.verbs.attack import (
     as_literal,
-    as_sql,
     ask_release,
     attack,
     build_count_query,
@@ -38,7 +37,7 @@ from privsql.verbs.attack import (
     list_errors,
 )
 from privsql.verbs.compare import curve, evaluate
-from privsql.verbs.verify import verify
+from privsql.verbs.verify import verify as check_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import Score
     from privsql.calls import PathLike
     from privsql.engine.database import Options
-    from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.contract import Curve, Shape
     from privsql.releases.contents import StoredRelease
     from privsql.source.keywords import SpecLike
@@ -72,7 +70,7 @@ def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
         place = FILE if location.target.address is None else SERVER
         name, form = f"{place}{MARK}{SCHEMA}", "schema"
     groups, condition = _example_question(release)
-    query = as_sql(build_count_query(release, groups, condition))
+    query = plain_sql(build_count_query(release, groups, condition))
     quoted = shlex.quote(query) if QUOTING & set(query) else f'"{query}"'
     python = f"import privsql\n\nrelease = privsql.open({name!r})\nrelease.sql({query!r})"
     plain = _plain_sql(release, groups, condition, form)
@@ -98,17 +96,14 @@ def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None
     most = max(legible_rows, key=lambda row: row[len(fields)] or 0, default=None)
     if most is None:
         return few, None
-    conditions = [_equals_value(column(field.name), value, field) for field, value in zip(fields, most, strict=False)]
+    pairs = [(column(field.name), value, field) for field, value in zip(fields, most, strict=False)]
+    conditions = [is_null(one) if value is None else one.eq(as_literal(value, field)) for one, value, field in pairs]
     return few, all_of(conditions)
 
 
 def _is_legible(values: Iterable[object]) -> bool:
     """Return whether values can be copied from a page, on which what can't be printed is replaced."""
     return all(str(one).isprintable() and len(str(one)) <= LEGIBLE for one in values)
-
-
-def _equals_value(left: exp.Expr, value: object, field: Field) -> exp.Expr:
-    return is_null(left) if value is None else exp.EQ(this=left, expression=as_literal(value, field))
 
 
 def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, form: str) -> str:
@@ -121,10 +116,10 @@ def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | N
     query = query if condition is None else query.where(condition.copy())
     query = query.group_by(*(exp.Literal.number(at + 1) for at in range(len(groups)))) if groups else query
     if form != "folder":
-        return as_sql(query) + ";"
+        return plain_sql(query) + ";"
     read = sorted({one.name for one in view.query.find_all(exp.Table)})
     views = [view_of_parquet(one, f"{FOLDER}/{one}{ENDING}") for one in read]
-    return "\n".join(as_sql(one) + ";" for one in (*views, create_view(view.name, view.query), query))
+    return "\n".join(plain_sql(one) + ";" for one in (*views, create_view(view.name, view.query), query))
 
 
 # Report ---------------------------------------------------------------------------------------------------------------
@@ -155,7 +150,7 @@ def report(
     if page is not None:
         require_page_target(page)
     with options_from(how, report) as options:
-        verified = verify(target, source, key_file=key_file, options=options, connection=connection)
+        verified = check_release(target, source, key_file=key_file, options=options, connection=connection)
         if source is not None and connection is not None:
             source = spec_from_manifest(source, verified.manifest, connection)
         learnt = _gather_facts(target, source, key_file, verified, options) if verified.ok else None
@@ -190,7 +185,7 @@ def _gather_facts(
         tuple(attacked.findings),
         attacked.verdict,
         mechanism.advice,
-        tuple(describe_manifest(manifest)),
+        tuple(one for one in describe_manifest(manifest) if one[0] != "parameters"),  # which have a table
         expected,
         certain,
         how_to_ask,
@@ -301,8 +296,9 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
             webbrowser.open(address)
 
     with options_from(how, serve) as options:
-        if verify:
-            _require_verified(targets, options)
+        for target in targets if verify else ():
+            if not check_release(target, options=options).ok:
+                raise GuaranteeError(f"{target}: does not keep its promise; run privsql verify for details")
         with open_pools(targets, files, options) as served:
             number = as_whole_number(port if postgres is None else postgres, "port", least=0, most=65_535)
             listener = server.open_listener(host, number, token=token, hosts=hosts)
@@ -320,9 +316,3 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
 def _print_address(address: str) -> None:
     sys.stdout.write(f"serving at {address} (Ctrl-C ends it)\n")
     sys.stdout.flush()
-
-
-def _require_verified(targets: Sequence[Target], options: Options) -> None:
-    for target in targets:
-        if not verify(target, options=options).ok:
-            raise GuaranteeError(f"{target}: does not keep its promise; run privsql verify for details")

@@ -21,8 +21,9 @@ from privsql.mechanisms.contract import BudgetComposition, CrossReleaseChecks, G
 from privsql.model.manifest import Check, run_checks
 from privsql.releases.contents import LEFTOVERS, admit_release, check_statistics, digest_release, locate_release
 from privsql.releases.draft import HOLDER
-from privsql.releases.ledger.book import SUBJECTS, known_values, open_for_reading, rows_of
-from privsql.releases.ledger.composition import repeat_choice, require_ledger
+from privsql.releases.ledger.book import SUBJECTS, known_values, open_for_reading, path_of, rows_of
+from privsql.releases.ledger.composition import make_choice, repeat_choice, require_ledger
+from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import RELEASE, Release, attach_release, open_releases, refuse_target, write_copy
 from privsql.releases.statements import SCHEMA_NOTE, examine_release, has_same_choice, measure_facts
 from privsql.source.keywords import spec_from_manifest
@@ -54,6 +55,14 @@ def open_session(options: Options | None = None) -> Iterator[EngineSession]:
     """Open an empty engine for the time of a verb, with a folder to spill to."""
     with temporary_folder() as folder, open_engine(folder, options or Options()) as db:
         yield db
+
+
+@contextmanager
+def open_records(spec: Spec, options: Options) -> Iterator[tuple[EngineSession, Records]]:
+    """Open an engine with the records that ``publish`` would take, for a verb that no ledger writes down."""
+    with open_session(options) as db:
+        choice = make_choice(db, PublicationRequest(spec, path_of(spec)), publishing=False)
+        yield db, prepare_records(db, spec, choice=choice)
 
 
 @contextmanager
@@ -451,7 +460,7 @@ def run_record(release: Release, record: QueryRecord) -> QueryResult:
     answered = tuple("\t".join(map(_as_text, row)) for row in answer.plain_rows)
     if record.header == "statement error":
         return QueryResult(record, answered, _compare_lines((*record.expected, "an error"), answered))
-    rows = [_split_row(line) for line in record.expected]
+    rows = [line.split("\t") if "\t" in line else line.split() for line in record.expected]
     fine = len(rows) == len(answer.rows) and all(
         _matches_row(record, answer, *pair) for pair in zip(rows, answer.rows, strict=True)
     )
@@ -493,10 +502,6 @@ def _describe_row(answer: Answer, row: Sequence[Any]) -> Iterator[str]:
     figures = {one.at for one in answer.figures}
     for at in answer.plain_columns:
         yield f"{_as_text(row[at + 2])} to {_as_text(row[at + 3])}" if at in figures else _as_text(row[at])
-
-
-def _split_row(line: str) -> list[str]:
-    return line.split("\t") if "\t" in line else line.split()
 
 
 def _as_text(value: object) -> str:

@@ -23,8 +23,9 @@ from urllib.parse import urlencode, urlsplit
 import numpy as np
 
 import privsql
+from privsql.engine.sqlfiles import plain_sql
 from privsql.serving.form import make_form, parse_parameters, read_question
-from privsql.serving.site import build_statement, query_text
+from privsql.serving.site import build_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,7 +114,7 @@ def measured(release: Path, requests: int, at_once: int, flags: Sequence[str] = 
 
         def query(address: str) -> None:
             pairs = parse_parameters(address.encode("ascii"))
-            opened.query(query_text(build_statement(read_question(pairs, chosen), chosen)))
+            opened.query(plain_sql(build_statement(read_question(pairs, chosen), chosen)))
 
         asked(query, warm.tolist(), at_once)
         begun = time.perf_counter()

@@ -104,7 +104,7 @@ MISTAKES = [  # a command, its exit code, and what its line must hold: what is w
     (f"publish {ASKED} --persons one", 2, "persons needs person, the column that names them"),
     (f"publish {TABLE} --threshold 0.5 --to x.duckdb --id zip", 2, "--id: column 'zip'", "a unique id for every"),
     (f"publish {ASKED} --seed 1 --key-file key", 2, "give --key-file or --seed, not both"),
-    ("publish good.toml --format csv", 2, "format 'csv' is not one of 'duckdb', 'parquet'"),
+    ("publish good.toml --format csv", 2, "release.format: 'csv' is not one of 'duckdb' or 'parquet'"),
     ("init people.csvv", 4, "did you mean 'people."),
     ("init people.parquet --sensitive ill", 2, "it has id, age, sex, zip, disease, pay, maybe"),
     ("init w.duckdb", 2, "choose one or several to join with --table, or give --query"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ import privsql
 from privsql.errors import UsageError
 from privsql.source import keywords
 from support.commands import refused, run, specification
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_flags_override_keys_of_a_file(tmp_path: Path) -> None:
@@ -25,6 +22,17 @@ def test_flags_override_keys_of_a_file(tmp_path: Path) -> None:
     assert keywords.spec_from_flags(file, {"ledger_off": True}).ledger.off  # type: ignore[union-attr]
     assert keywords.spec_from_flags(file, {}) == stated
     assert changed.mechanism.model_dump(mode="json")["threshold"]["default"] == "0.125"
+
+
+def test_the_default_target_lies_beside_the_specification(tmp_path: Path) -> None:
+    file = specification(tmp_path, release="")
+    plain, other = (keywords.spec_from_flags(file, given) for given in ({}, {"name": "other"}))
+    assert plain.target.path == tmp_path / "people_release.duckdb"
+    assert other.target.path == tmp_path / "other_release.duckdb"
+    assert keywords.spec_from_flags(file, {"format": "parquet"}).target.path == tmp_path / "people_release"
+    file = specification(tmp_path, release='to = "out.duckdb"')
+    assert keywords.spec_from_flags(file, {"format": "parquet"}).target.path == tmp_path / "out"
+    assert keywords.spec_from_flags(file, {"to": "r.duckdb"}).target.path == Path("r.duckdb")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from privsql.answers.names import parse_select
+from privsql.engine.sqlfiles import plain_sql
 from privsql.errors import UsageError
 from privsql.serving.form import (
     COUNT,
@@ -22,7 +23,7 @@ from privsql.serving.form import (
     ReleaseForm,
     read_question,
 )
-from privsql.serving.site import build_statement, describe_question, query_text
+from privsql.serving.site import build_statement, describe_question
 from support.commands import fetched
 from support.loops import each
 
@@ -45,7 +46,7 @@ SEEN = "SELECT COUNT(*) FROM people WHERE seen"
 
 
 def made(pairs: list[tuple[str, str]], form: ReleaseForm = PEOPLE) -> str:
-    return query_text(build_statement(read_question(pairs, form), form), lines=False)
+    return plain_sql(build_statement(read_question(pairs, form), form))
 
 
 @each(
@@ -175,7 +176,7 @@ def test_any_name_and_any_text_mean_themselves(
     pool = st.none() | TEXTS | st.sampled_from(said.values or ("x",))
     column = data.draw(st.lists(pool, min_size=1, max_size=6))
     form = ReleaseForm(table, (FormColumn(0, name, "VARCHAR", "text", ()),), MEASURES[:1])
-    query = query_text(build_statement(FormQuestion(conditions={0: said}, groups=(0,)), form))
+    query = plain_sql(build_statement(FormQuestion(conditions={0: said}, groups=(0,)), form))
     assert parse_select(query).find(exp.Table).name == table
     with duckdb.connect() as db:
         own, place = (f'"{one.replace(chr(34), chr(34) * 2)}"' for one in (name, table))
@@ -197,9 +198,7 @@ def test_every_keyword_may_be_a_name(part: int) -> None:
             form = ReleaseForm(
                 word, (FormColumn(0, word, "INTEGER", "number", ()),), (*MEASURES[:1], FormMeasure("sum.0", "Sum"))
             )
-            query = query_text(
-                build_statement(FormQuestion("sum.0", {0: ColumnCondition(low="1")}, (0,)), form), lines=False
-            )
+            query = plain_sql(build_statement(FormQuestion("sum.0", {0: ColumnCondition(low="1")}, (0,)), form))
             tree = parse_select(query)
             assert {one.name for one in tree.find_all(exp.Column)} == {word}, query
             assert tree.find(exp.Table).name == word

@@ -20,10 +20,10 @@ from privsql.engine.sqlfiles import all_rows, temp_table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.source.keywords import as_spec
 from privsql.source.places import Source
-from privsql.source.records import is_same_source, known_as, overlaps_source
+from privsql.source.records import prepare_table
 from privsql.source.spec import Columns, build
-from privsql.source.table import mount_persons, prepare_table
-from privsql.source.targets import Target
+from privsql.source.table import mount_persons
+from privsql.source.targets import Target, is_same_source, known_as, overlaps_source
 from privsql.verbs.verify import open_session
 from support import statements
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write

@@ -18,7 +18,7 @@ import privsql
 from privsql import UsageError
 from privsql.source import places
 from privsql.source.places import as_frame
-from privsql.source.records import is_same_source, known_as
+from privsql.source.targets import is_same_source, known_as
 from support.commands import tables
 from support.loops import each
 

@@ -16,7 +16,7 @@ from privsql.errors import GuaranteeError
 from privsql.keyed_random import seed_key
 from privsql.model import packing
 from privsql.source.keywords import as_spec
-from privsql.source.table import prepare_table
+from privsql.source.records import prepare_table
 from privsql.verbs.verify import open_session
 from support.commands import write
 

@@ -18,6 +18,7 @@ from sqlglot.errors import SqlglotError
 from privsql.engine.duck.connection import EXTENSION, name_file_in_errors
 from privsql.engine.duck.container import call_with_options, file_pattern, quote_text, reader_call
 from privsql.engine.files import (
+    DELIMITERS,
     REMOTE,
     WILD,
     explain_disguise,
@@ -273,7 +274,6 @@ def _require_partition_columns(files: Sequence[str], known: Sequence[Columns]) -
 # column are left out, bytes that are no text are U+FFFD: a record that is written in another way changes nothing but
 # itself, and is not missing.
 
-DELIMITERS = ",;\t|"
 OF_BYTES = ("encoding", "compression")  # options that no file in UTF-8 needs
 OF_LINES = (*OF_BYTES, "skip", "comment")  # options that a header is read by
 OF_TYPES = ("types", "all_varchar", "sample_size", "decimal_separator", "thousands", "dateformat", "timestampformat")

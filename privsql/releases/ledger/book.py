@@ -26,7 +26,7 @@ from privsql.keyed_random import key_file
 from privsql.mechanisms.contract import BudgetComposition, Unit
 from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.evidence import Histogram, RecordSummary
-from privsql.source.records import is_same_source, known_as
+from privsql.source.targets import is_same_source, known_as
 from privsql.system import __version__
 
 if TYPE_CHECKING:

@@ -39,8 +39,8 @@ from privsql.releases.ledger.book import (
 )
 from privsql.releases.ledger.publication import Publication, UnrecordedPublication, find_unwritten_events
 from privsql.releases.ledger.subjects import TRACES, Subjects
-from privsql.source.records import join_names, known_as
 from privsql.source.table import PersonChoice
+from privsql.source.targets import join_names, known_as
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
