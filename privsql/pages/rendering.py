@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from privsql import plot
-from privsql.markup import WIDE, Html, clean_text, format_figure, format_share, html_page, html_table
+from privsql.markup import WIDE, Html, clean_text, format_figure, format_share, html_page, html_table, printable_text
 from privsql.system import PAGES, __version__
 
 if TYPE_CHECKING:
@@ -72,11 +72,6 @@ def as_code(text: object) -> Html:
     return Html("".join(one if one in "\n\t" else clean_text(one, 1) for one in str(text)))
 
 
-def escape_exactly(text: object) -> Html:
-    """Return a text as a field or an address holds it: escaped, and nothing else is done to it."""
-    return Html(escape(str(text)))
-
-
 @lru_cache(maxsize=1)
 def _make_environment() -> Any:
     import jinja2  # noqa: PLC0415 (an extra)
@@ -89,9 +84,15 @@ def _make_environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"short": shorten_text, "code": as_code, "exact": escape_exactly, "figure": format_figure}
+    environment.filters |= {
+        "short": shorten_text,
+        "code": as_code,
+        "exact": lambda text: Html(escape(str(text))),
+        "figure": format_figure,
+    }
     environment.filters |= {"share": format_share, "relations": typeset_relations}
     environment.filters["capitalized"] = lambda text: text[:1].upper() + text[1:]
+    environment.filters["cut"] = lambda text: printable_text(text, SHORT)
     environment.globals |= {"style": lambda: Html(read_stylesheet()), "policy": page_policy, "version": __version__}
     environment.globals["table"] = page_table
     return environment

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from privsql.attacks.scene import Finding
     from privsql.mechanisms.contract import Curve
-    from privsql.model.manifest import Manifest, Structure, VerifiedBound
+    from privsql.model.manifest import Structure, VerifiedBound
     from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, VerifiedFacts
 
 # Tables and pictures of a release -------------------------------------------------------------------------------------
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 MOST_SHOWN_ROWS = 200  # rows of a table
 DRAWN = 30  # bars of a picture
-FEW_NAMES = 12  # columns that a sentence names
 SMALL, SEVERAL = 50, 5  # records of an answer that is worth a sentence, and how many answers such a size has
 OURS, THEIRS = ESTIMATORS["reconstructed"], ESTIMATORS["baseline"]
 Row = list[object]
@@ -280,64 +278,6 @@ def _draw_intervals(compared: TruthComparison) -> str:
     return draw_figure(chart, "truth", "Estimates over true answers", caption)
 
 
-# Risks ----------------------------------------------------------------------------------------------------------------
-# The terms of reviewers beside what was measured: the European guidance's three risks, and those of an expert
-# determination under HIPAA. Neither says that a law's criteria are met.
-
-
-@dataclass(frozen=True)
-class RiskAssessment:
-    """Rows (term, figures) of the European guidance and of HIPAA, and what risk remains, in sentences."""
-
-    european: tuple[Row, ...]
-    hipaa: tuple[Row, ...]
-    retained: tuple[str, ...]
-
-
-def assess_risks(manifest: Manifest, learnt: VerifiedFacts) -> RiskAssessment:
-    """Return what a release's figures say of the risks that reviewers ask for.
-
-    Sources: Article 29 Working Party, Opinion 05/2014 (WP216); U.S. HHS, Guidance Regarding Methods for
-    De-identification of Protected Health Information (2012), 45 CFR 164.514(b)(1).
-    """
-    texts = {name: one.text for name, one in learnt.summary.lines.items()}
-    promise, attacker, unique, others = (texts[key] for key in ("promise", "attacker", "unique", "others"))
-    published = f"Other releases: {others}"
-    quasi = [printable_text(one.name, rendering.SHORT) for one in manifest.quasi_identifiers]
-    columns = ", ".join(quasi[:FEW_NAMES]) + (f" and {len(quasi) - FEW_NAMES} more" if len(quasi) > FEW_NAMES else "")
-    if quasi:
-        single = f"{unique}. An attacker who knows these columns finds the record; the promise protects its value"
-        link = (
-            f"records can be joined with other tables that have {columns}; no name and no id is published. {published}"
-        )
-        replicable = f"{columns}: the publisher says that these can be known of a person"
-        available = "assumed in full: the attackers below know these columns of everybody"
-    else:
-        single = link = (
-            "no records are published, so there is none to single out or to join; the noise covers each person"
-        )
-        replicable = "every column is covered by the noise, whatever can be known of a person"
-        available = "assumed in full: the attackers below may know everybody else's records"
-        link = f"{link}. {published}"
-    european: list[Row] = [
-        ["singling out", _as_sentence(single)],
-        ["linkability", _as_sentence(link)],
-        ["inference", _as_sentence(f"promised: {promise}. Not promised: {attacker}")],
-    ]
-    hipaa: list[Row] = [
-        ["replicability", _as_sentence(replicable)],
-        ["data source availability", _as_sentence(available)],
-        ["distinguishability", _as_sentence(unique)],
-        ["risk to assess", _as_sentence(f"{promise}; {attacker}. The expert decides whether this is very small")],
-    ]
-    retained = (f"Accepted by the promise: {promise}", f"Beyond the promise: {attacker}", f"Other releases: {others}")
-    return RiskAssessment(tuple(european), tuple(hipaa), tuple(f"{one}." for one in retained))
-
-
-def _as_sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
-
-
 # Report ---------------------------------------------------------------------------------------------------------------
 # The page of a report: facts in, HTML out.
 
@@ -397,7 +337,6 @@ def render_report(report: Report) -> str:
         lines=[(name, printable_text(str(value), WIDE)) for name, value in (learnt.lines if learnt else ())],
         learnt=learnt,
         shown=shape_contents(learnt, manifest.published) if learnt else None,
-        risks=assess_risks(manifest, learnt) if learnt else None,
         headline=next((one.compared for one in report.checks if one.compared), "").split("; ", 1)
         if report.internal
         else (),

@@ -44,6 +44,7 @@ FIXED = {
     "current_version": VERSION, "current_database": DATABASE, "current_catalog": DATABASE,
 }  # fmt: skip
 PATTERNS = ("~", "~*", "!~", "!~*")
+PROCEDURES = ("typreceive", "typsend", "typinput", "typoutput")  # columns that name some
 SETTINGS = {
     "server_version": "15.0", "server_version_num": "150000", "server_encoding": "UTF8", "client_encoding": "UTF8",
     "datestyle": "ISO, MDY", "intervalstyle": "postgres", "timezone": "UTC", "integer_datetimes": "on",
@@ -138,7 +139,7 @@ class Catalog:
                 other = self._replace_cast(node)
             case exp.Literal() if node.is_string and re.fullmatch(r"\{[\d,]*\}", node.name):
                 other = exp.Literal.string(f"[{node.name[1:-1]}]")
-            case exp.NEQ() | exp.EQ() if _is_procedure(node.this) and node.expression.is_number:
+            case exp.NEQ() | exp.EQ() if node.this.name in PROCEDURES and node.expression.is_number:
                 node.set("expression", exp.Literal.string(node.expression.name))
             case exp.Any() if isinstance(node.this.unnest(), exp.Literal):
                 items = map(exp.convert, wire.split_list(node.this.unnest().name))
@@ -216,10 +217,6 @@ def _replace_operator(node: exp.Operator, operator: str) -> exp.Expr:
     flag = exp.Literal.string("i") if operator.endswith("*") else None
     matched = exp.RegexpLike(this=node.this, expression=node.expression, flag=flag)
     return exp.not_(matched) if operator.startswith("!") else matched
-
-
-def _is_procedure(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Column) and node.name in ("typreceive", "typsend", "typinput", "typoutput")
 
 
 def _relation_name(one: exp.Table) -> str:

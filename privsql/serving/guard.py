@@ -330,7 +330,7 @@ class QueryQueue:
         finally:
             if not doing.done():
                 stop.set()
-                doing.add_done_callback(_retrieve_error)
+                doing.add_done_callback(lambda one: one.cancelled() or one.exception())  # which Python would report
 
     async def _wait_for_place(self) -> None:
         """Wait for a place."""
@@ -360,9 +360,3 @@ class QueryQueue:
         """Answer no more, and wait for what is being answered."""
         self.stop_running()
         self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _retrieve_error(doing: asyncio.Future[Any]) -> None:
-    """Retrieve an error that nobody waited for, or Python would report it as never retrieved."""
-    if not doing.cancelled():
-        doing.exception()

@@ -236,9 +236,8 @@ class LabelledRecords:
                     parts.append(pa.table(batch).take(np.arange(-number % step, len(batch), step)))
                     number += len(batch)
             rows = pa.concat_tables(parts).combine_chunks()
-        columns = {
-            f.name: code_column(rows[key], f) for f, key in zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
-        }
+        fields = zip(roles.quasi_identifiers, roles.qi_keys, strict=True)
+        columns = {field.name: code_column(rows[key], field) for field, key in fields}
         return LabelledRecords(columns, rows["code"].to_numpy().astype(np.int64), counts)
 
     def select_records(self, chosen: NDArray[np.intp]) -> LabelledRecords:
