@@ -79,9 +79,8 @@ class Flag:
             kinds.setdefault(_describe_field(field), []).append(kind)
         if len(kinds) == 1:
             return next(iter(kinds))
-        return "; ".join(
-            f"{', '.join(of)}: {text[0].lower()}{text[1:].removesuffix('.')}" for text, of in kinds.items()
-        )
+        parts = (f"{', '.join(of)}: {text[0].lower()}{text[1:].removesuffix('.')}" for text, of in kinds.items())
+        return "; ".join(parts)
 
     @property
     def _first_field(self) -> FieldInfo:

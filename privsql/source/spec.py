@@ -346,9 +346,7 @@ class Spec(SpecPart):
         if self.source.person is not None and fold_name(self.source.person) in map(fold_name, self.columns.names):
             raise ValueError("source.person: the column that names persons is never published; give it no other role")
         if self.source.person is not None and self.columns.item is not None:
-            raise ValueError(
-                "source.person can't be combined with columns.item: the rows are items of a record, not records"
-            )
+            raise ValueError("source.person can't be combined with columns.item: a row is an item, not a record")
         if private and "refuse" in self.columns.nulls.values():
             raise ValueError(
                 "columns.nulls: a refusal because of NULL would reveal one record of a differentially private release; "

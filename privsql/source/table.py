@@ -503,8 +503,7 @@ def count_persons(
     if rule == "refuse" and several:
         raise UsageError(
             f"{several:,} of {persons:,} persons have several records, up to {most:,}, and a release protects "
-            "single records; choose source.persons = 'one' (one record of each person) or 'count' (all records; the "
-            "release says so)"
+            "single records; choose source.persons = 'one' (one record of each person) or 'count' (all, and says so)"
         )
     if rule == "one":
         return Persons(rule=rule, choice=choice.reference if choice is not None else None)

@@ -287,9 +287,7 @@ def _choose_draft(spec: Spec) -> type[Draft]:
     if target.schema is None:
         return Draft
     if not (in_place or target.is_schema):
-        raise UsageError(
-            f"{target}: only Spark writes to this address, and only a source that it reads; give a folder without file:"
-        )
+        raise UsageError(f"{target}: only Spark writes there, of sources that it reads; give a folder without file:")
     return StagedDraft if target.catalog is not None and in_place else SchemaDraft
 
 

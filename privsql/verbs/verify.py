@@ -298,10 +298,7 @@ def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:
     stated, is_ = "a schema", "a whole file or folder"
     if target.is_schema:
         stated, is_ = is_, stated
-    return run_checks(
-        None,
-        [Check("it lies in the kind of place that it states", lambda: [f"it says that it is {stated}, and is {is_}"])],
-    )
+    return run_checks(None, [Check("it is of the kind that it states", lambda: [f"it states {stated}, and is {is_}"])])
 
 
 def _recompute_facts(release: AttachedRelease, results: list[CheckResult]) -> MeasuredFacts | None:
@@ -309,9 +306,7 @@ def _recompute_facts(release: AttachedRelease, results: list[CheckResult]) -> Me
     if not all(result.ok for result in results):
         return None
     measured = measure_facts(release)
-    compared = Check(
-        "the manifest states what follows from the tables", lambda: measured.list_differences(release.manifest)
-    )
+    compared = Check("stated facts follow from the tables", lambda: measured.list_differences(release.manifest))
     results += run_checks(None, [compared])
     return measured
 

@@ -353,7 +353,7 @@ def test_a_folder_at_an_address(session: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(PrivsqlError, match=why) as refusal:
             privsql.publish(people, to=place, **how)
         assert len(str(refusal.value).splitlines()) == 1
-    with pytest.raises(UsageError, match="only Spark writes to this address"):
+    with pytest.raises(UsageError, match="only Spark writes there, of sources"):
         privsql.publish(tmp_path / "people.parquet", to=f"file://{tmp_path}/r", **how)
     done = privsql.publish(people, to=f"file://{tmp_path}/r", **how)
     assert str(done.target) == f"file://{tmp_path}/r"

@@ -346,7 +346,7 @@ def test_two_at_once(ward: Path) -> None:
             assert "\n" not in str(errors[0])
             found = privsql.verify("released", connection=con)
             assert {one.name for one in found.checks if not one.ok} == {
-                "it lies in the kind of place that it states"
+                "it is of the kind that it states"
             }  # made as a file
             assert len(list_all(con)[0]) == 3
 

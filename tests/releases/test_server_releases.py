@@ -443,7 +443,7 @@ def test_two_at_once(ward: Path, schema: str) -> None:
     errors = commit_at_once(lambda: SchemaDraft(as_target(at(schema)), replace=False), ward / "ill.duckdb")
     assert [str(one).count("\n") for one in errors] == [0]
     found = privsql.verify(at(schema))
-    assert {one.name for one in found.checks if not one.ok} == {"it lies in the kind of place that it states"}
+    assert {one.name for one in found.checks if not one.ok} == {"it is of the kind that it states"}
 
 
 def test_a_release_that_is_open_stays_as_it_was(ward: Path, server: PostgresServer, schema: str) -> None:

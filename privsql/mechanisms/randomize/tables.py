@@ -356,9 +356,8 @@ def refit_tables(tables: Sequence[NoisyTable], rule: TablesRule) -> TablesModel:
 def estimate_interaction(columns: TablesModel, combined: Mapping[int, tuple[Floats, float]]) -> float:
     """Return how far pairs lie from a model of the ``columns`` alone, by the moments of measured ones.
 
-    With mu expected, noise of variance s^2 and counts y = mu (1 + u): the mean of (y - mu)^2 - s^2 - mu by mu^2, and
-    one standard error of that mean more. Where no pair was worth its noise, the largest u with which none would have
-    been.
+    With mu expected, noise of variance s^2 and counts y = mu (1 + u): the mean of (y - mu)^2 - s^2 - mu by mu^2, plus
+    its standard error. Where no pair was worth its noise, the largest u with which none would have been.
     """
     rule, above, below = columns.rule, 0.0, 0.0
     for k, (counts, variance) in combined.items():

@@ -440,7 +440,7 @@ class PublishedViews:
 
     @cached_property
     def model(self) -> ViewModel:
-        """What the tables and the synthetic records say together."""
+        """Return the model of the tables and the synthetic records."""
         (pattern, weight), number = self.set_patterns, len(self.choice.codes)
         population = np.bincount(pattern, weight, 1 << number).astype(np.float64).reshape((2,) * number)
         return ViewModel(LeastSquares(self.noisy_tables, [2] * number), population)

@@ -152,7 +152,7 @@ class ModelAnswer:
 
 @dataclass(frozen=True)
 class ViewModel:
-    """What least squares and the population's table (``fit_population``) say together."""
+    """Least squares and the population's table (``fit_population``), which answer together."""
 
     squares: LeastSquares
     population: Reals
@@ -313,13 +313,13 @@ def limit_distance(far: Reals | float, deviation: Reals | float) -> Reals:
     return np.clip(far, -LIMIT * np.asarray(deviation), LIMIT * np.asarray(deviation))
 
 
-def lean_estimate(far: float, variance: float, kept: float) -> tuple[float, float]:
+def lean_estimate(far: float, variance: float, remaining: float) -> tuple[float, float]:
     """How far an estimate that would lie ``far`` from that of least squares does lie from it, and its standard error.
 
-    ``variance``: of least squares, of which the estimate keeps so much. Where the distance has to be limited nothing
-    but the variance and the limit is known of its error.
+    ``variance``: of least squares, of which ``remaining`` stays in the estimate. Where the distance has to be limited
+    nothing but the variance and the limit is known of its error.
     """
     most = float(limit_distance(far, np.sqrt(variance)))
     if most != far:
         return most, float(np.hypot(np.sqrt(variance), most))
-    return far, float(np.sqrt(kept + max(far**2 - (variance - kept), 0.0)))
+    return far, float(np.sqrt(remaining + max(far**2 - (variance - remaining), 0.0)))

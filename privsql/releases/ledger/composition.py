@@ -217,9 +217,7 @@ class BudgetPublication(RecordedPublication):
         if stated.unit == "value":  # of which what protects presence takes twice as much
             twice = [one.spending for one in self.crossing if one.spending is not None]
             if any(one.delta for one in twice):
-                raise GuaranteeError(
-                    "a release with delta holds the same people, so the budget of a value can't be a pure epsilon"
-                )
+                raise GuaranteeError("a release with delta holds these people; a value's budget can't be pure epsilon")
             self.earlier += [Spending(2 * one.epsilon) for one in twice]
         caps = [None if ledger is None else ledger.epsilon, *(book.find_cap(one.source) for one in (stated, *others))]
         self.cap = min((cap for cap in caps if cap is not None), default=None)

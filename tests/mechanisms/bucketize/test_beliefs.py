@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Bucket = Mapping[tuple[str, ...], int]
 HALF = Fraction(1, 2)
-CHECK = "the manifest states what follows from the tables"
+CHECK = "stated facts follow from the tables"
 
 
 def by_definition(buckets: Sequence[Bucket], names: Sequence[str]) -> dict[str, Any]:

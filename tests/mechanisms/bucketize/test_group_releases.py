@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BOUNDS_HOLD = "every bucket obeys every bound on groups"
 BOUNDS_ASKED = "bounds on groups follow from what was asked"
 BOUNDS_SPECIFIED = "bounds on groups are those of the specification"
-TOLD = "the manifest states what follows from the tables"
+TOLD = "stated facts follow from the tables"
 
 PATIENTS = """
 SELECT 20 + i % 47 AS age, CASE WHEN i % 3 = 0 THEN 'F' ELSE 'M' END AS sex,
