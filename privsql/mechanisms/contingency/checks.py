@@ -32,7 +32,7 @@ from privsql.mechanisms.contingency.marginals import (
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
 from privsql.mechanisms.dp.diffpart_release import taxonomy_table
-from privsql.mechanisms.dp.noisy_tables import Model
+from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables_release import TABLE_ORDERS, read_noisy_tables
 from privsql.model.manifest import in_order
 

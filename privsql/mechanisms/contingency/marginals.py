@@ -21,14 +21,8 @@ from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.contingency.domains import UNITS, round_width
 from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number, is_whole
 from privsql.mechanisms.contract import Proposal
-from privsql.mechanisms.dp.noisy_tables import (
-    Model,
-    NoisyTable,
-    budget_weight,
-    divide_budget,
-    measure_table,
-    strongest_pairs,
-)
+from privsql.mechanisms.dp.joint_model import Model
+from privsql.mechanisms.dp.noisy_tables import NoisyTable, budget_weight, divide_budget, measure_table
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES
 from privsql.mechanisms.private import RECORD, find_law, total_budget, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable
@@ -48,21 +42,22 @@ if TYPE_CHECKING:
 # Cliques --------------------------------------------------------------------------------------------------------------
 # Which tables are measured, and for how much: a public rule of what was asked for, the domains and the noisy total.
 #
-# A hundredth of the budget counts all records. The columns by themselves take 2 sqrt(u) of it, between an eighth and
-# a third, where u is what the noise of their tables would come to beside the records if they had all of it. Of the rest
-# the declared workload takes 7/10, if there is one, and the pairs of columns what remains; tables share in proportion
-# to the square root of their cells. Where the noise of all pairs would come to more than a quarter of the records (the
-# mean over pairs of the noise of a table, beside the noisy total), or to more cells than are allowed, only some pairs
-# are measured: in rounds, each of which first chooses the pair that the tables so far tell least of, of those that it
-# can pay for. The unit is what would pay for 5/2 d (1/4 / ratio)^(1/3) pairs. A twentieth of it is spent on each
-# choice; a pair with its choice takes as many units as the square root of its cells beside that of the median pair,
-# between a quarter and two, and the last one all that is left. (Shares and rounds were tried on census tables.)
+# A hundredth of the budget counts all records. The columns by themselves take 3 sqrt(u) of it, between an eighth and
+# two thirds, where u is what the noise of their tables would come to beside the records if they had all of it. Of the
+# rest the declared workload takes 7/10, if there is one, and the pairs of columns what remains; tables share in
+# proportion to the square root of their cells. Where the noise of all pairs would come to more than a quarter of the
+# records (the mean over pairs of the noise of a table, beside the noisy total), or to more cells than are allowed, only
+# some pairs are measured: in rounds, each of which first chooses the pair that the tables so far tell least of, of
+# those that it can pay for. The unit is what would pay for 3 d sqrt(1/4 / ratio) pairs. A twentieth of it is spent on
+# each choice; a pair with its choice takes as many units as the square root of its cells beside that of the median
+# pair, between a quarter and two, and the last one all that is left. (Shares and rounds were tried on census tables and
+# made ones.)
 # Where sums are measured they take a fifth of the budget first, in equal parts for the measured columns: of each the
 # total, that by every column, and that by the workload, which share as tables of counts do.
 
 TOTAL, WORKLOAD, CHOOSING = Fraction(1, 100), Fraction(7, 10), Fraction(1, 20)
-SINGLES = Fraction(1, 8), Fraction(1, 3)  # of the budget, at least and at most
-STEEP, ROUNDS = Fraction(2), Fraction(5, 2)
+SINGLES = Fraction(1, 8), Fraction(2, 3)  # of the budget, at least and at most
+STEEP, ROUNDS = Fraction(3), Fraction(3)
 PRICES = Fraction(1, 4), Fraction(2)  # of a unit, at least and at most
 WORTH = Fraction(1, 2)  # of the mean noise of a count: what a cell has to exceed to count for its pair
 DIGITS = 10**4  # to which roots are rounded down
@@ -198,8 +193,7 @@ class Rule:
     def _plan_rounds(self, left: Fraction, ratio: Fraction, room: int) -> Rounds:
         cells = sorted(map(self.count_cells, self.candidate_pairs))
         most = max(1, room // cells[len(cells) // 2])  # that at least half of the pairs leave room for
-        number = _cube_root((ROUNDS * len(self.sizes)) ** 3 * NOISE / ratio)
-        number = min(max(1, number), len(self.candidate_pairs), most)
+        number = min(count_rounds(len(self.sizes), ratio), len(self.candidate_pairs), most)
         fitting = {one: self.count_cells(one) for one in self.candidate_pairs if self.count_cells(one) * number <= room}
         if not fitting:
             raise UsageError(
@@ -244,12 +238,9 @@ def counted_total(tables: Sequence[NoisyTable]) -> Fraction:
     return Fraction(int(tables[0].counts.sum())) if tables and not tables[0].columns else Fraction(1)
 
 
-def _cube_root(number: Fraction) -> int:
-    """The largest whole number whose cube is not above ``number``."""
-    result = 0
-    while (result + 1) ** 3 <= number:
-        result += 1
-    return result
+def count_rounds(columns: int, ratio: Fraction) -> int:
+    """Return the number of pairs that the budget of pairs is divided by: 3 d sqrt(1/4 / ratio), at least one."""
+    return max(1, floor(ROUNDS * columns * _square_root(NOISE / ratio)))
 
 
 def _square_root(number: Fraction) -> Fraction:
@@ -581,73 +572,35 @@ def _propose_bins(of: Profile, ends: tuple[Fraction, Fraction], number: int) -> 
 # Rows with weights that give about a release's estimates, for any SQL tool: made of the published tables alone.
 
 MOST = 100_000  # rows
-STEPS, FIT = 200, 8  # pairs that weights are fitted to, all in all, and each of them
-AT_ONCE = 4_000_000  # chances that are looked at together
+STEPS, FIT = 200, 8  # tables that weights are fitted to, all in all, and each of them
 FARTHEST = 10.0  # times that a weight changes in one step
 
 
 def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Reals]:
     """Codes of R different rows, (R, d), in order, and their weights.
 
-    Values are drawn along the tree of the strongest pairs; then weights are fitted to all pairs of columns in turn
-    (raking), and to the single columns.
+    Rows are drawn from the joint model; then weights are fitted to all measured tables in turn (raking), and to the
+    single columns.
     """
     number = ceil(min(model.total, MOST))
-    codes, weights = _merge_rows(_draw_rows(model, number, draw))
-    weights *= model.total / max(number, 1)
-    pairs = model.pair_tables
-    singles: dict[Clique, Reals] = {(i,): each_table for i, each_table in enumerate(model.singles)}
-    for _ in range(min(FIT, max(1, STEPS // max(1, len(pairs))))):
-        for clique, each_table in (pairs | singles).items():
-            flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), each_table.shape)
-            now = np.bincount(flat, weights=weights, minlength=each_table.size)
-            scale = np.divide(each_table.reshape(-1), now, out=np.ones(each_table.size), where=now > 0)
+    codes, times = np.unique(model.joint.draw_records(number, draw), axis=0, return_counts=True)
+    weights: Reals = times.astype(np.float64) * (model.total / max(number, 1))
+    tables = model.known_tables | {(i,): single for i, single in enumerate(model.singles)}
+    for _ in range(min(FIT, max(1, STEPS // len(tables)))):
+        for clique, wanted in tables.items():
+            flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), wanted.shape)
+            now = np.bincount(flat, weights=weights, minlength=wanted.size)
+            scale = np.divide(wanted.reshape(-1), now, out=np.ones(wanted.size), where=now > 0)
             weights = weights * np.clip(scale, 1 / FARTHEST, FARTHEST)[flat]
     return codes, weights * (model.total / weights.sum() if len(weights) else 1.0)
 
 
 def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
-    """Mean total variation between the rows' tables of two columns (or of one, where there is one) and the model's."""
-    pairs: list[Clique] = [*model.pair_tables] or [(0,)]
+    """Mean total variation between the rows' tables of measured columns, or else of single ones, and the model's."""
     far = []
-    for clique in pairs:
+    for clique in [*model.known_tables] or [(i,) for i in range(len(model.sizes))]:
         table = model.fitted_table(clique)
         flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), table.shape)
         now = np.bincount(flat, weights=weights, minlength=table.size)
         far.append(float(np.abs(now - table.reshape(-1)).sum()) / 2 / max(model.total, 1.0))
     return sum(far) / len(far)
-
-
-def _draw_rows(model: Model, number: int, draw: np.random.Generator) -> Ints:
-    tree = strongest_pairs(model.pair_tables, len(model.sizes))
-    codes = np.full((number, len(model.sizes)), -1, dtype=np.int64)
-    for start in range(len(model.sizes)):
-        if number and codes[0, start] < 0:
-            codes[:, start] = _by_chance(model.singles[start][None, :], np.zeros(number, dtype=np.int64), draw)
-            edge = [start]
-            while edge:
-                here = edge.pop()
-                for there in sorted(one for one in tree[here] if codes[0, one] < 0):
-                    table = model.fitted_table((min(here, there), max(here, there)))
-                    codes[:, there] = _by_chance(table if here < there else table.T, codes[:, here], draw)
-                    edge.append(there)
-    return codes
-
-
-def _by_chance(table: Reals, conditions: Ints, draw: np.random.Generator) -> Ints:
-    """Draw for each of ``conditions``, rows of the table, one column by the chances of that row."""
-    sums = np.cumsum(table, axis=1)
-    uniform = draw.random(len(conditions)) * sums[conditions, -1]
-    step = max(1, AT_ONCE // table.shape[1])
-    result = [
-        (sums[conditions[at : at + step]] <= uniform[at : at + step, None]).sum(axis=1)
-        for at in range(0, len(conditions), step)
-    ]
-    chosen: Ints = np.minimum(np.concatenate([conditions[:0], *result]), table.shape[1] - 1)
-    return chosen
-
-
-def _merge_rows(codes: Ints) -> tuple[Ints, Reals]:
-    """The different rows, in order, and how often each was drawn."""
-    different, times = np.unique(codes, axis=0, return_counts=True)
-    return different, times.astype(np.float64)

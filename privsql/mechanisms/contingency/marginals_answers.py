@@ -23,9 +23,10 @@ from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, 
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.contingency.domains import UNITS, Point, as_sql_number
-from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, SUMS, Rule, read_domains, read_sums, synthesize_rows
+from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, SUMS, Rule, read_domains, read_sums
 from privsql.mechanisms.contingency.parameters import Contingency, is_whole
-from privsql.mechanisms.dp.noisy_tables import LeastSquares, Model
+from privsql.mechanisms.dp.joint_model import Model
+from privsql.mechanisms.dp.noisy_tables import LeastSquares
 from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, CellSums, SumEstimator, read_noisy_tables
 from privsql.mechanisms.private import refuse_damaged
 from privsql.model.manifest import Estimate, same_nan
@@ -459,6 +460,7 @@ SUMMED = (
     "mean = sum / number of values; values are clamped to the ends of the column's bins, and NULL is none"
 )
 DEGREES = 8.0  # of freedom of an interval that rests on the model: how much to doubt is itself estimated
+NOISE_DEGREES = 20.0  # of an interval of few counts with Laplace noise: about as wide as noise of one count needs it
 
 
 class MarginalAnswers(private.PrivateAnswers):
@@ -530,7 +532,7 @@ class MarginalAnswers(private.PrivateAnswers):
         names, sizes = [field.name for field in self._manifest.sensitive], self.known_columns.sizes
         with refuse_damaged():
             tables = read_noisy_tables(cliques, marginals, names, sizes, private.find_law(self._params))
-            return SumEstimator(Model(tables, sizes), synthesize_rows)
+            return SumEstimator(Model(tables, sizes))
 
     def _read_table(self, name: str, *order: str) -> pa.Table:
         rows = all_rows(table(name, self._database))
@@ -551,7 +553,7 @@ class MarginalAnswers(private.PrivateAnswers):
         if query.measure.kind != "count":
             return self._answer_amounts(query, confidence)
         groups, sums = self._split_question(query).read_sums(self._db)
-        degrees = DEGREES if len(sums.columns) > 1 and estimator != "baseline" else np.inf
+        degrees = self._degrees_of_freedom(sums.columns, estimator)
         estimates = self._estimate_sums(sums, estimator)
         rows = [_make_estimate(*one, confidence, degrees) for one in zip(groups, *estimates, strict=True)]
         if sums.is_whole:
@@ -559,6 +561,11 @@ class MarginalAnswers(private.PrivateAnswers):
         ends = (zip(*self._estimate_sums(sums.round_weights(up=up), estimator), strict=True) for up in (False, True))
         bounded = zip(rows, *ends, strict=True)
         return [_estimate_between(row, low, high, confidence, degrees) for row, low, high in bounded]
+
+    def _degrees_of_freedom(self, columns: Clique, estimator: str) -> float:
+        if len(columns) > 1:
+            return np.inf if estimator == "baseline" else DEGREES
+        return np.inf if private.find_law(self._params).concentrated else NOISE_DEGREES
 
     # Sums and means ---
 

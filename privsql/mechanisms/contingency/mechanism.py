@@ -76,7 +76,7 @@ from privsql.mechanisms.dp.diffpart_release import (
     tree_structure,
     tree_table,
 )
-from privsql.mechanisms.dp.noisy_tables import Model
+from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure, write_noisy_tables
 from privsql.mechanisms.private import RECORD, PrivateMechanism, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure, same_nan

@@ -17,20 +17,20 @@ from privsql.dp_random import PURE, NoiseLaw, SeededGaussian, SeededNoise, devia
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.exact import fraction_text
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp.noisy_tables import POSSIBLE, Model, NoisyTable, measure_table, merge_values
+from privsql.mechanisms.dp.joint_model import JointModel, Model, merge_values
+from privsql.mechanisms.dp.noisy_tables import POSSIBLE, NoisyTable, measure_table
 from privsql.mechanisms.private import write_release_table
 from privsql.model.manifest import ReleaseTable, Structure
 from privsql.model.manifest import make_structure as part
 from privsql.model.parameters import LARGEST_EPSILON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from privsql.engine.database import Relations
-    from privsql.mechanisms.dp.noisy_tables import Classes, Clique, Ints, Reals
+    from privsql.mechanisms.dp.joint_model import Classes
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
     from privsql.model.manifest import Manifest
-
-    RowMaker = Callable[[Model, np.random.Generator], tuple[Ints, Reals]]
 
 # Figures --------------------------------------------------------------------------------------------------------------
 # Sums over cells of a model's tables, each with the variance of its error.
@@ -82,25 +82,21 @@ def sum_by_group(sums: CellSums, values: Reals) -> Reals:
 
 # Errors of sums ---
 #
-# What is known of an error before anything is rehearsed. With u the part of a cell of a smaller table that a sum takes,
-# and s^2 the variance of that cell (noise as far as it was believed, and doubt), a smaller table adds
-#
-#     sum (u s)^2 + max((sum u (g - x))^2 - 3 sum (u (1 - S))^2 sigma^2, 0),
-#
-# the second part where the sum of least squares g lies further from the model's x than noise explains. A sum over all
-# values of a column does not deviate from smaller tables: each column of a pair takes off the share of the records that
-# the sum's values of it have. Three columns and more deviate as a sample does, too.
+# What is known of an error before anything is rehearsed: the estimate is made of smaller tables, and with u the part of
+# a cell that a sum takes, and s^2 the variance of that cell's belief, a table adds sum (u s)^2 (the delta method). Near
+# values of a smooth column err together: there the sum of n values has n times that, up to what noise alone would add.
+# A sum over all values of a column does not deviate from smaller tables: each column takes off the share of the
+# records, of a single column the share of the values, that the sum has. Three columns and more deviate as a sample
+# does, too.
 
 DENSE = 2_000_000  # sums by group and cell that are made in one array
-BEYOND_NOISE = 3.0  # variances
 FLOOR = 1e-3, 1e-6  # of a variance: records, and of all records
 
 
 @dataclass(frozen=True)
 class SumErrors:
     """G sums, their ``variance`` as far as it is known without a rehearsal, and the ``features`` that its error is
-    regressed on (G, 6): 1, log S, log^2 S / 10, log(V/S), log(1 + W/V), where W is the variance if all cells deviated
-    together, and the logarithm of the share that is left out.
+    regressed on (G, 5): 1, log S, log^2 S / 10, log(V/S), and the logarithm of the share that is left out.
     """
 
     sums: Reals
@@ -118,130 +114,100 @@ def _sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals
 
 
 class SumEstimator:
-    """Estimates from a model. What their errors are is rehearsed once, from a fixed seed: answers don't vary.
+    """Estimates from a model. What their errors are is rehearsed once, from a fixed seed: answers don't vary."""
 
-    ``make_rows``: returns rows of codes and their weights, which fit a model.
-    """
-
-    def __init__(self, model: Model, make_rows: RowMaker) -> None:
-        self.model, self.make_rows = model, make_rows
+    def __init__(self, model: Model) -> None:
+        self.model = model
         self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.fitted_table)
-        self._squares: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.squares.estimate_table)
 
     @cached_property
-    def coefficients(self) -> dict[int, ErrorScale]:
+    def scales(self) -> dict[int, ErrorScale]:
         """By kind of table the scale of errors that a rehearsal finds."""
-        return rehearse_sums(self)
+        return rehearse_sums(self.model)
 
     def estimate_sums(self, sums: CellSums) -> tuple[Reals, Reals]:
         """The sums and the variances of their errors, (G,) each."""
         errors = self.expect_errors(sums)
         kind = self.model.table_kind(sums.columns)
-        scale = self.coefficients.get(kind) if kind else None
+        scale = self.scales.get(kind) if kind else None
         return errors.sums, errors.variance if scale is None else scale.scale_variance(errors)
 
     def expect_errors(self, sums: CellSums) -> SumErrors:
         """The sums, and what is known of their errors."""
         table = self.model.fitted_table(sums.columns, sums.classes) if sums.classes else self._whole(sums.columns)
-        codes = np.unravel_index(sums.cell, table.shape)
+        codes, total = np.unravel_index(sums.cell, table.shape), max(self.model.total, 1.0)
         mass = sums.weight * table.reshape(-1)[sums.cell]
-        shares = [self._column_shares(column, sums.classes) for column in sums.columns]
-        left = [self._share_left_out(sums, one, code) for one, code in zip(shares, codes, strict=True)]
-        result, variance, whole = sum_by_group(sums, mass), np.zeros(sums.number), np.zeros(sums.number)
+        shares = [merge_values(self.model.singles[i], (i,), sums.classes) / total for i in sums.columns]
+        left = [_share_left_out(sums, one, code) for one, code in zip(shares, codes, strict=True)]
+        result, variance = sum_by_group(sums, mass), np.zeros(sums.number)
         for axes in chain.from_iterable(combinations(range(table.ndim), k + 1) for k in range(table.ndim)):
             own = table.sum(axis=tuple(axis for axis in range(table.ndim) if axis not in axes))
             within = np.ravel_multi_index(tuple(codes[axis] for axis in axes), own.shape)
             inside = own.reshape(-1)[within]
             others = [shares[axis][codes[axis]] for axis in range(table.ndim) if axis not in axes]
             part = np.divide(mass, inside, out=sums.weight * np.prod(others, axis=0), where=inside > 0)
-            added = self._errors_within(sums, tuple(sums.columns[axis] for axis in axes), own, within, part)
-            left_out = np.prod([left[axis] for axis in axes], axis=0) if len(axes) > 1 else np.ones(sums.number)
-            variance, whole = variance + added[0] * left_out + added[2], whole + added[1] * left_out
+            added = self._variance_within(sums, tuple(sums.columns[axis] for axis in axes), within, part)
+            variance = variance + added * (np.prod([left[axis] for axis in axes], axis=0) if len(axes) > 1 else 1)
         rest = np.prod(left, axis=0)
         variance += (result * rest if table.ndim > 2 else 0.0) + FLOOR[0] + FLOOR[1] * self.model.total
         size = np.log(np.maximum(result, 1.0))
-        features = (
-            np.ones_like(size),
-            size,
-            size**2 / 10,
-            np.log(variance / np.maximum(result, 1.0)),
-            np.log1p(whole / variance),
-            np.log(np.maximum(rest, 1e-3)),
-        )
+        features = (np.ones_like(size), size, size**2 / 10, np.log(variance) - size, np.log(np.maximum(rest, 1e-3)))
         return SumErrors(result, variance, np.stack(features, axis=1))
 
-    def _errors_within(
-        self, sums: CellSums, columns: Clique, smaller: Reals, within: Ints, part: Reals
-    ) -> tuple[Reals, Reals, Reals]:
-        """Variances that one table inside adds: of cells each by itself, of all together, and beyond the noise."""
-        belief, nothing = self.model.table_belief(columns), np.zeros(sums.number)
+    def _variance_within(self, sums: CellSums, columns: Clique, within: Ints, part: Reals) -> Reals:
+        """The variance that one table inside adds."""
+        belief = self.model.beliefs.get(columns)
         if belief is None:
-            return nothing, nothing, nothing
-        noise, classes = self.model.squares.cell_variance(columns), sums.classes
-        square = belief.factor**2 * noise + belief.doubt
-        if len(columns) == 1:  # how much to believe was told by so many cells
-            square = np.maximum(np.minimum(square * (1 + 2 / len(square)), noise), square)
-        error = np.sqrt(merge_values(square, columns, classes)).reshape(-1)
-        places, (taken,) = _sum_places(sums.group * smaller.size + within, sums.number * smaller.size, part)
-        group, cell = np.divmod(places, smaller.size)
-
-        def add(values: Reals) -> Reals:
-            return np.asarray(np.bincount(group, values, sums.number), dtype=np.float64)
-
-        alone, whole = add((taken * error[cell]) ** 2), add(taken * error[cell]) ** 2
-        if columns not in self.model.beliefs:
-            return alone, whole, nothing
-        far = (merge_values(self._squares(columns), columns, classes) - smaller).reshape(-1)
-        unbelieved = merge_values((1 - belief.factor) ** 2 * noise, columns, classes).reshape(-1)
-        limited = np.minimum(taken, 1)
-        beyond, doubt = add(limited * far[cell]) ** 2, add(limited**2 * unbelieved[cell])
+            return np.zeros(sums.number)
+        variance = merge_values(belief.variance, columns, sums.classes).reshape(-1)
+        places, (taken,) = _sum_places(sums.group * len(variance) + within, sums.number * len(variance), part)
+        group, cell = np.divmod(places, len(variance))
         if len(columns) > 1:
-            return alone, whole, np.maximum(beyond - BEYOND_NOISE * doubt, 0.0)
-        doubt += add(taken**2 * merge_values(belief.doubt, columns, classes)[cell])
-        return self._column_errors(columns, alone, whole, add(taken)), whole, np.maximum(beyond - doubt, 0.0)
+            return np.asarray(np.bincount(group, taken**2 * variance[cell], sums.number), dtype=np.float64)
+        number, total = len(variance), self.model.squares.sum_variance((), np.ones(()))
+        alone, amount = np.maximum(variance - total / number**2, 0.0), np.bincount(group, taken, sums.number)
+        square = np.bincount(group, taken**2, sums.number)
+        together = np.divide(amount**2, square, out=np.ones(sums.number), where=square > 0)  # values that a sum has
+        growth = np.clip(together, 1.0, self.model.squares.cell_variance(columns) / variance.mean())
+        apart = growth * np.bincount(group, taken**2 * alone[cell], sums.number)
+        share = amount / number
+        return np.asarray(apart * np.maximum(1 - share, 0.0) / max(1 - 1 / number, FLOOR[1]) + total * share**2)
 
-    def _column_errors(self, columns: Clique, alone: Reals, whole: Reals, taken: Reals) -> Reals:
-        """Variances of sums over one column: what sums over all of its values do not have is taken off."""
-        number, total = self.model.sizes[columns[0]], self.model.squares.sum_variance((), np.ones(()))
-        return np.maximum(alone - whole / number, 0.0) + total * (taken / number) ** 2
 
-    def _column_shares(self, column: int, classes: Classes) -> Reals:
-        return merge_values(self.model.singles[column], (column,), classes) / max(self.model.total, 1.0)
-
-    def _share_left_out(self, sums: CellSums, shares: Reals, codes: Ints) -> Reals:
-        """The share of the records whose values of a column no cell of a sum has."""
-        places, _ = _sum_places(sums.group * len(shares) + codes, sums.number * len(shares))
-        group, code = np.divmod(places, len(shares))
-        return np.maximum(1 - np.bincount(group, shares[code], sums.number), 0.0)
+def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
+    """The share of the records whose values of a column no cell of a sum has."""
+    places, _ = _sum_places(sums.group * len(shares) + codes, sums.number * len(shares))
+    group, code = np.divmod(places, len(shares))
+    return np.maximum(1 - np.bincount(group, shares[code], sums.number), 0.0)
 
 
 # Rehearsal ------------------------------------------------------------------------------------------------------------
-# A table is drawn from the model, measured again with noise of the same laws, and a model is fitted to that. How far
-# answers lie from the drawn table's is regressed on what is known of their errors, by kind of table: inside a measured
-# table, a pair that was not measured, three columns, more. Sums over one column have the variance that is known.
-# No record is looked at.
+# A table is drawn from what the release leaves open, measured again with noise of the same laws, and a model is fitted
+# to that. How far answers lie from the drawn table's is regressed on what is known of their errors, by kind of table:
+# inside a measured table, a pair that was not measured, three columns, more. No record is looked at.
 #
-# Records are drawn as the published rows are, and differ from the model by random effects of bins of columns:
-# - of every measured pair, as far as its bins lie from the model's beyond their noise: what shrinkage took off;
-# - of pairs that were not measured: of a variance that is ``NOT_MEASURED`` on average, or how far measured pairs lie
-#   from what the tree of the strongest pairs makes of them, if that is more. Few pairs have most of it (in census
-#   tables, too), so it is exponential;
-# - of threes: an eighth of that variance. (On three census tables threes deviate from their pairs by 1/50 to 1/10 of
-#   it.) Nothing that is published says how threes deviate: this ratio is an assumption.
+# Records are drawn from the joint model, and differ from it by
+# - the posterior of every measured table: each cell is drawn anew, normal with the variance of its belief;
+# - random effects of bins of pairs that were not measured. Few pairs have most of what there is, in census tables too.
+#   How much it is on average, the weaker half of the measured pairs tells, as those were chosen that deviate most; as
+#   far as noise lets it, and beside one pair of ``USUAL`` strength;
+# - and of threes: an eighth of that variance. (On three census tables threes deviate from their pairs by 1/50 to 1/10
+#   of it.) Nothing that is published says how threes deviate: this ratio is an assumption.
 # Half of the effects are sums along all columns, so that ranges add up what near values have in common.
 
-DRAWN_TABLES, SUBSETS, ASKED = 4, 5, 25  # tables drawn; sets of columns of each kind; questions of each, twice
+DRAWN_TABLES, SUBSETS, ASKED = 6, 5, 25  # tables drawn; sets of columns of each kind; questions of each, twice
+MOST_DRAWN = 100_000  # different records of a drawn table
 BINS, MOST_ASKED_CELLS, LARGEST, UNEVEN = 11, 4_000, 200_000, 1.5
-NOT_MEASURED, OF_THREES, TYPICAL, MOST, MOST_EFFECT = 0.3, 1 / 8, (0.05, 0.3), 0.3, 3.0
+USUAL, OF_THREES, TYPICAL, MOST_EFFECT = 0.6, 1 / 8, (0.05, 0.3), 3.0
+KURTOSIS = 5.0  # variance of squared noise beside the square of its variance, of Laplace noise
 SMOOTH = 0.5  # of the effects: those in which near bins go together
-POOLED = 0.3  # of a pair's own strength, which the one of all pairs has beside it
 BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
 FEWEST_IN_BAND, TRIMMED = 100, 0.998
 
 
 @dataclass(frozen=True)
 class ErrorScale:
-    """By how much errors exceed what is known of them: exp(features beta), features within ``limits`` (2, 6)."""
+    """By how much errors exceed what is known of them: exp(features beta), features within ``limits`` (2, 5)."""
 
     beta: Reals
     limits: Reals
@@ -285,29 +251,25 @@ def measure_again(
     ]
 
 
-def rehearse_sums(estimator: SumEstimator) -> dict[int, ErrorScale]:
+def rehearse_sums(model: Model) -> dict[int, ErrorScale]:
     """Return by kind of table by how much errors exceed what is known of them."""
-    model, draw = estimator.model, seed_key(0).random_generator("rehearsal")
-    codes, weights = estimator.make_rows(model, draw)
-    if not len(codes) or model.total < 1:
+    draw = seed_key(0).random_generator("rehearsal")
+    if model.total < 1:
         return {}
-    binned = np.stack([bins[codes[:, i]] for i, bins in enumerate(_bin_values(model))], axis=1)
-    strengths = effect_strengths(model)
     found: dict[int, list[tuple[SumErrors, Reals]]] = {}
     for _ in range(DRAWN_TABLES):
         asked = _draw_subsets(model, draw)
-        drawn = draw.poisson(_move_weights(model, binned, weights, asked, strengths, draw)).astype(np.float64)
-        if not drawn.any():
-            continue
+        codes = model.joint.draw_records(min(round(model.total), MOST_DRAWN), draw)
+        weights = _draw_weights(model, codes, asked, draw)
 
-        def count(clique: Clique, drawn: Reals = drawn) -> Reals:
+        def count(clique: Clique, codes: Ints = codes, weights: Reals = weights) -> Reals:
             shape = tuple(model.sizes[i] for i in clique)
-            flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), shape) if clique else np.zeros_like(drawn)
-            return np.bincount(flat.astype(np.int64), drawn, prod(shape)).astype(np.float64).reshape(shape)
+            flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), shape) if clique else 0 * codes[:, 0]
+            return np.bincount(flat, weights, prod(shape)).astype(np.float64).reshape(shape)
 
-        again = SumEstimator(Model(measure_again(model.tables, count, draw), model.sizes), estimator.make_rows)
+        again = SumEstimator(Model(measure_again(model.tables, count, draw), model.sizes))
         for columns in asked:
-            at = codes[draw.choice(len(codes), ASKED, p=drawn / drawn.sum())]
+            at = codes[draw.choice(len(codes), ASKED, p=weights / weights.sum())]
             sums = _draw_questions(columns, model.sizes, at, draw)
             pair = again.expect_errors(sums), sums.sum_table(count(columns))
             found.setdefault(model.table_kind(columns), []).append(pair)
@@ -323,68 +285,58 @@ def _fit_scale(answers: Sequence[tuple[SumErrors, Reals]]) -> ErrorScale:
     return ErrorScale(regress_errors(np.clip(features, *limits), amounts, truth, FEWEST_IN_BAND), limits)
 
 
-def _bin_values(model: Model) -> list[Ints]:
-    """By column the bin of each value: at most ``BINS`` of about as many records."""
-    result = []
-    for single in model.singles:
-        middle = (np.cumsum(single) - single / 2) / max(float(single.sum()), POSSIBLE)
-        many = len(single) > BINS
-        result.append(np.minimum((middle * BINS).astype(np.int64), BINS - 1) if many else np.arange(len(single)))
-    return result
-
-
-def effect_strengths(model: Model) -> tuple[float, dict[Clique, float]]:
-    """Return how far measured pairs lie from what the strongest others make of them, and how far each was shrunk.
-
-    Both as variances of relative effects: the mean of (y - mu)^2 less noise by that of mu^2, weighted by precision.
-    """
-    bins = [np.eye(BINS)[one] for one in _bin_values(model)]
-    measured = {pair: table for pair, table in model.pair_tables.items() if pair in model.measured}
-    chained, beyond, within = model.chain_pairs(measured), [], {}
-    for pair, fitted in measured.items():
-        observed, noise = model.squares.estimate_table(pair), model.squares.cell_variance(pair)
-        if pair in chained:
-            beyond.append(_relative_moments(observed, chained[pair], noise + chained[pair]))
-        factor, classes = model.beliefs[pair].factor, dict(zip(pair, (bins[i] for i in pair), strict=True))
-        binned = (merge_values(one, pair, classes) for one in (observed, fitted, (1 - factor) ** 2 * noise))
-        within[pair] = _relative_moments(*binned)
-    above, below = np.sum(beyond, axis=0) if beyond else (0.0, 0.0)
-    total = np.sum([*within.values()], axis=0) if within else np.zeros(2)
-    pooled = POOLED * total[0] / max(total[1], POSSIBLE)
-    return float(above / max(below, POSSIBLE)), {
-        pair: float(np.clip((one / max(other, POSSIBLE) + pooled) / (1 + POOLED), 0.0, MOST))
-        for pair, (one, other) in within.items()
-    }
-
-
-def _relative_moments(observed: Reals, expected: Reals, noise: Reals) -> tuple[float, float]:
-    weight = (expected / (noise + (0.1 * expected) ** 2 + POSSIBLE)) ** 2
-    return float((weight * ((observed - expected) ** 2 - noise)).sum()), float((weight * expected**2).sum())
-
-
-def _move_weights(
-    model: Model,
-    binned: Ints,
-    weights: Reals,
-    subsets: Sequence[Clique],
-    strengths: tuple[float, Mapping[Clique, float]],
-    draw: np.random.Generator,
-) -> Reals:
-    """Weights of rows with random effects: of all pairs, and of the threes that are asked for and were not measured."""
-    beyond, within = strengths
-    variances: dict[Clique, float] = {
-        pair: within[pair] if pair in within else _draw_strength(max(NOT_MEASURED, min(beyond, MOST)), draw)
-        for pair in combinations(range(len(model.sizes)), 2)
-    }
-    threes = {three for one in subsets for three in combinations(one, 3)}
-    variances |= {
-        three: OF_THREES * float(np.clip(beyond, *TYPICAL)) for three in sorted(threes) if model.table_kind(three) != 1
-    }
-    far = np.zeros(len(weights))
+def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np.random.Generator) -> Reals:
+    """Records that each of the drawn ones stands for, whole numbers, so that all of them differ from the model."""
+    bins = np.stack([_bin_values(one)[codes[:, i]] for i, one in enumerate(model.singles)], axis=1)
+    far = np.zeros(len(codes))
+    for clique, mean in (model.known_tables | {(i,): one for i, one in enumerate(model.singles)}).items():
+        drawn = np.maximum(draw.normal(mean, np.sqrt(model.beliefs[clique].variance)), 0.0)
+        moved = np.log(np.maximum(drawn, POSSIBLE) / np.maximum(mean, POSSIBLE))
+        far += np.clip(moved, -MOST_EFFECT, MOST_EFFECT)[tuple(codes[:, i] for i in clique)]
+    pairs = [one for one in combinations(range(len(model.sizes)), 2) if one not in model.beliefs]
+    threes = sorted({three for one in subsets for three in combinations(one, 3) if model.table_kind(three) != 1})
+    unmeasured, beyond = unmeasured_strength(model), float(np.clip(pair_deviation(model), *TYPICAL))
+    variances: dict[Clique, float] = {pair: _draw_strength(unmeasured, draw) for pair in pairs}
+    variances |= dict.fromkeys(threes, OF_THREES * beyond)
     for clique, variance in variances.items():
-        far += _draw_effects(len(clique), variance, draw)[tuple(binned[:, i] for i in clique)]
-    result: Reals = weights * np.exp(np.clip(far, -MOST_EFFECT, MOST_EFFECT))
-    return result * (model.total / max(float(result.sum()), POSSIBLE))
+        far += _draw_effects(len(clique), variance, draw)[tuple(bins[:, i] for i in clique)]
+    chances = np.exp(np.clip(far, -2 * MOST_EFFECT, 2 * MOST_EFFECT))
+    return np.asarray(draw.poisson(chances * (model.total / chances.sum())), dtype=np.float64)
+
+
+def _bin_values(single: Reals) -> Ints:
+    """The bin of each value of a column: at most ``BINS`` of about as many records."""
+    middle = (np.cumsum(single) - single / 2) / max(float(single.sum()), POSSIBLE)
+    return np.minimum((middle * BINS).astype(np.int64), BINS - 1) if len(single) > BINS else np.arange(len(single))
+
+
+def pair_deviation(model: Model) -> float:
+    """Return how far measured pairs lie from what the tree of the strongest others makes of them (``_deviation``)."""
+    pairs: dict[Clique, Reals] = {one: table for one, table in model.known_tables.items() if len(one) == 2}
+    tree = JointModel(model.singles, pairs, largest=0)
+    parts = [_deviation(model, one, tree.marginal_table(one)) for one in pairs if one not in tree.edges]
+    return sum(above for above, _, _ in parts) / max(sum(below for _, below, _ in parts), POSSIBLE)
+
+
+def unmeasured_strength(model: Model) -> float:
+    """Return how far pairs that were not measured are expected to lie from what the model makes of them."""
+    pairs = [one for one in model.known_tables if len(one) == 2]
+    parts = [_deviation(model, one, np.outer(*(model.singles[i] for i in one)) / model.total) for one in pairs]
+    each = sorted((above / below, noise / below**2) for above, below, noise in parts if below > 0)
+    known = [(USUAL, 0.0), *each[: (len(each) + 1) // 2]]
+    weights = [1 / (variance + USUAL**2) for _, variance in known]
+    return max(sum(weight * strength for weight, (strength, _) in zip(weights, known, strict=True)), 0.0) / sum(weights)
+
+
+def _deviation(model: Model, pair: Clique, expected: Reals) -> tuple[float, float, float]:
+    """How far a pair lies from what is expected, as a variance of relative effects: the mean of (y - mu)^2 less noise,
+    that of mu^2, both weighted by precision, and the variance of the first by noise.
+    """
+    noise = model.squares.cell_variance(pair)
+    weight = (expected / (noise + expected + (0.1 * expected) ** 2 + POSSIBLE)) ** 2
+    square = (model.squares.estimate_table(pair) - expected) ** 2 - noise - expected
+    spread = KURTOSIS * noise**2 * (weight**2).sum()
+    return float((weight * square).sum()), float((weight * expected**2).sum()), float(spread)
 
 
 def _draw_effects(columns: int, variance: float, draw: np.random.Generator) -> Reals:
@@ -408,7 +360,8 @@ def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
     number = len(model.sizes)
     result: set[Clique] = set()
     measured = sorted(one for one in model.measured if len(one) > 1)
-    for known in (measured, [one for one in combinations(range(number), 2) if one not in model.measured]):
+    others = [one for one in combinations(range(number), 2) if one not in model.measured]
+    for known in (measured, others):
         small = [one for one in known if prod(model.sizes[i] for i in one) <= LARGEST]
         result |= {small[k] for k in draw.permutation(len(small))[:SUBSETS].tolist()}
     for wide in (3, 4):

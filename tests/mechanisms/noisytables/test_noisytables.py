@@ -13,24 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.dp_random import CONCENTRATED, PURE, SUBSTITUTION, NoiseLaw, noise_scale, noisy_max, variance_of
-from privsql.mechanisms.contingency.marginals import synthesize_rows
+from privsql.mechanisms.dp.joint_model import JointModel, Model
 from privsql.mechanisms.dp.noisy_tables import (
     LeastSquares,
-    Model,
     NoisyTable,
     ObservedTable,
+    believe_column,
+    believe_tables,
     budget_weight,
     divide_budget,
-    fit_prior,
     nearest_nonnegative,
     rake_table,
-    strongest_pairs,
 )
 from privsql.mechanisms.dp.noisy_tables_release import (
     CellSums,
     SumEstimator,
-    effect_strengths,
     measure_again,
+    pair_deviation,
     regress_errors,
 )
 
@@ -153,7 +152,43 @@ def test_a_pair_that_was_not_measured_follows_the_chain() -> None:
     independent = np.outer(true.sum(axis=1), true.sum(axis=0)) / true.sum()
     chained, apart = np.abs(model.fitted_table((0, 2)) - true).sum(), np.abs(independent - true).sum()
     assert chained < apart / 4
-    assert strongest_pairs(model.agreeing_tables.larger, 3)[1] == {0, 2}
+
+
+def joint_table(model: JointModel, sizes: tuple[int, ...]) -> np.ndarray:
+    """The table of all columns, of all factors at once."""
+    whole = np.ones(sizes)
+    for i, single in enumerate(model.singles):
+        whole = whole * np.expand_dims(single, [j for j in range(len(sizes)) if j != i])
+    for pair, factor in model.factors.items():
+        whole = whole * np.expand_dims(factor, [j for j in range(len(sizes)) if j not in pair])
+    return whole * (model.total / whole.sum())
+
+
+def test_tables_of_the_joint_model_are_those_of_all_its_factors() -> None:
+    """Elimination beside sums of the whole table: a loop of four columns with a leaf, and a column by itself."""
+    draw, sizes = np.random.default_rng(6), (3, 2, 4, 3, 2, 3)
+    true = draw.dirichlet(np.full(prod(sizes), 0.5)).reshape(sizes) * 1000
+    every = range(len(sizes))
+    singles = [true.sum(axis=tuple(j for j in every if j != i)) for i in every]
+    pairs = {
+        pair: true.sum(axis=tuple(j for j in every if j not in pair))
+        for pair in ((0, 1), (1, 2), (2, 3), (0, 3), (3, 4))
+    }
+    model = JointModel(singles, pairs)
+    assert set(model.edges) == set(pairs)
+    whole = joint_table(model, sizes)
+    for columns in [one for k in range(1, 4) for one in combinations(every, k)]:
+        others = tuple(j for j in every if j not in columns)
+        assert model.marginal_table(columns) == pytest.approx(whole.sum(axis=others), rel=0.02, abs=1)
+    for pair, table in pairs.items():
+        assert np.abs(model.marginal_table(pair) - table).sum() / 2000 < 0.005
+    half = np.repeat(np.eye(2), 2, axis=0)
+    merged = model.marginal_table((1, 2), {2: half})
+    assert merged == pytest.approx(model.marginal_table((1, 2)) @ half)
+    drawn = model.draw_records(50_000, draw)
+    counted = np.histogramdd(drawn[:, [0, 2, 3]], bins=[np.arange(sizes[i] + 1) for i in (0, 2, 3)])[0] / 50
+    assert np.abs(counted - model.marginal_table((0, 2, 3))).sum() / 2000 < 0.02
+    assert len(JointModel(singles, pairs, largest=0).edges) == 4  # the loop is not closed
 
 
 def test_cells_far_from_what_is_expected_are_believed() -> None:
@@ -163,14 +198,34 @@ def test_cells_far_from_what_is_expected_are_believed() -> None:
     table = expected + draw.normal(0, 10, (20, 20))
     table[3, 4] += 500
     seen = ObservedTable(table, expected, 100.0)
-    believed = fit_prior([seen]).posterior_table(seen)
+    (believed,) = believe_tables([seen])
     assert believed.mean[3, 4] == pytest.approx(table[3, 4], rel=0.05)
     assert np.abs(believed.mean - expected)[0].mean() < np.abs(table - expected)[0].mean() / 2
-    assert believed.doubt.min() >= 0
+    assert believed.variance.min() >= 0
 
 
-def estimator_of(model: Model) -> SumEstimator:
-    return SumEstimator(model, synthesize_rows)
+def test_what_makes_columns_dependent_is_found_in_few_dimensions() -> None:
+    """Two columns of 30 values each, dependent in one dimension: noise of 10 a cell leaves about a tenth of it."""
+    draw = np.random.default_rng(2)
+    wave = np.sin(np.arange(30) / 4)
+    expected = np.full((30, 30), 100.0)
+    true = expected + 40 * np.outer(wave, wave)
+    table = true + draw.normal(0, 10, true.shape)
+    found = ObservedTable(table, expected, 100.0).centre
+    assert np.abs(found - true).mean() < np.abs(table - true).mean() / 3
+    nothing = ObservedTable(expected + draw.normal(0, 10, true.shape), expected, 100.0).centre
+    assert np.abs(nothing - expected).mean() < 1
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+def test_a_column_is_smooth_or_has_values_that_lie_apart(*, smooth: bool) -> None:
+    """80 values: of a smooth column most of the noise goes, a single frequent value keeps what it has."""
+    draw = np.random.default_rng(4)
+    true = 400 + 300 * np.sin(np.arange(80) / 12) if smooth else np.where(np.arange(80) == 33, 9_000.0, 200.0)
+    believed = believe_column(true + draw.normal(0, 100, 80), 10_000.0)
+    assert np.abs(believed.mean - true).mean() < 80 / (2 if smooth else 1.25)
+    assert believed.mean[33] == pytest.approx(true[33], rel=0.2)
+    assert 0 < believed.variance.mean() < 10_000
 
 
 def test_a_cell_that_a_pair_has_nobody_in_is_in_doubt() -> None:
@@ -181,11 +236,9 @@ def test_a_cell_that_a_pair_has_nobody_in_is_in_doubt() -> None:
     model = Model(low, (4, 4, 3))
     cells = [int(np.ravel_multi_index((1, 2, k), (4, 4, 3))) for k in range(3)]
     sums = CellSums((0, 1, 2), np.array(cells), np.arange(3), np.ones(3), 3)
-    errors = estimator_of(model).expect_errors(sums)
+    errors = SumEstimator(model).expect_errors(sums)
     assert errors.sums.max() < 1
-    belief = model.table_belief((0, 1))
-    assert belief is not None
-    pair = belief.factor[1, 2] ** 2 * model.squares.cell_variance((0, 1)) + belief.doubt[1, 2]
+    pair = model.beliefs[0, 1].variance[1, 2]
     shares = [(1 - single[i] / model.total) for single, i in zip(model.singles, (1, 2, 0), strict=False)][:2]
     assert np.sqrt(errors.variance).sum() > 0.99 * np.sqrt(pair * shares[0] * shares[1])
 
@@ -200,11 +253,9 @@ def test_a_value_that_seems_to_be_nobodys_is_in_doubt() -> None:
     model = Model(low, (4, 4, 3))
     assert model.singles[2][1] == 0
     cell = np.array([int(np.ravel_multi_index((1, 1, 1), (4, 4, 3)))])
-    errors = estimator_of(model).expect_errors(CellSums((0, 1, 2), cell, np.zeros(1, dtype=np.int64), np.ones(1), 1))
+    errors = SumEstimator(model).expect_errors(CellSums((0, 1, 2), cell, np.zeros(1, dtype=np.int64), np.ones(1), 1))
     assert errors.sums[0] < 1e-3
-    belief = model.table_belief((2,))
-    assert belief is not None
-    alone = belief.factor[1] ** 2 * model.squares.cell_variance((2,)) + belief.doubt[1]
+    alone = model.beliefs[2,].variance[1]
     shares = [model.singles[column][1] / model.total for column in (0, 1)]
     assert errors.variance[0] >= alone * (shares[0] * shares[1]) ** 2 * (1 - 1e-9)
 
@@ -221,14 +272,14 @@ def test_intervals_cover_what_is_asked(columns: tuple[int, ...]) -> None:
     inside = []
     for seed in range(40 if len(columns) < 2 else 10):
         model = Model(measured_by(codes, PAIRS, Fraction(1, 20), seed), (4, 4, 3))
-        found, variance = estimator_of(model).estimate_sums(sums)
+        found, variance = SumEstimator(model).estimate_sums(sums)
         inside += list(np.abs(found - true) <= 2 * np.sqrt(variance))
     assert 0.9 <= np.mean(inside) <= 1
 
 
 def test_many_groups_are_summed_up_like_few(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = population(records=5000)
-    estimator = estimator_of(Model(measured_by(codes, PAIRS, Fraction(1, 10), 4), (4, 4, 3)))
+    estimator = SumEstimator(Model(measured_by(codes, PAIRS, Fraction(1, 10), 4), (4, 4, 3)))
     sums = CellSums((0, 1, 2), np.arange(48), np.arange(48) // 7, np.ones(48), 7)
     dense = estimator.expect_errors(sums)
     monkeypatch.setattr("privsql.mechanisms.dp.noisy_tables_release.DENSE", 0)
@@ -241,7 +292,7 @@ def test_what_is_known_of_an_error_is_the_noise_where_it_is_believed() -> None:
     """A cell of a column whose table is exact but for noise."""
     counts = np.array([1_000, 5_000, 20_000, 74_000])
     model = Model([NoisyTable((0,), Fraction(1, 10), counts)], (4,))
-    errors = estimator_of(model).expect_errors(CellSums((0,), np.arange(4), np.arange(4), np.ones(4), 4))
+    errors = SumEstimator(model).expect_errors(CellSums((0,), np.arange(4), np.arange(4), np.ones(4), 4))
     assert errors.sums == pytest.approx(counts, rel=1e-3)
     assert errors.variance == pytest.approx(variance_of(Fraction(1, 10)), rel=0.01)
 
@@ -282,7 +333,7 @@ def test_how_far_pairs_lie_from_what_others_make_of_them_is_measured() -> None:
             NoisyTable(one, Fraction(1), np.rint(moved.sum(axis=axes)).astype(np.int64))
             for one, axes in cliques.items()
         ]
-        found.append(effect_strengths(Model(measured, (8, 8, 8)))[0])
+        found.append(pair_deviation(Model(measured, (8, 8, 8))))
     assert found[0] < 1e-4
     assert 0.003 < found[1] < 0.03
 

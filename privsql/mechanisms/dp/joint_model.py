@@ -1,0 +1,303 @@
+"""One model of all columns that fits noisy tables: a graphical model of the measured pairs, and tables that agree."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import combinations
+from math import prod
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from privsql.mechanisms.dp.noisy_tables import (
+    AGAIN,
+    POSSIBLE,
+    LeastSquares,
+    ObservedTable,
+    believe_column,
+    believe_tables,
+    nearest_nonnegative,
+    rake_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from privsql.mechanisms.dp.noisy_tables import BelievedTable, Clique, Ints, Margin, NoisyTable, Reals
+
+    Classes = Mapping[int, Reals]
+    Factor = tuple[Clique, Reals]
+
+# Joint model ----------------------------------------------------------------------------------------------------------
+# The distribution of largest entropy of all columns with the tables of single columns and of some pairs:
+#
+#     p(x) = prod_i p_i(x_i) prod_ij f_ij(x_i, x_j).
+#
+# A table of some columns follows by eliminating all others, one after the other: the factors that hold a column are
+# multiplied and summed over it, those first that leave the smallest tables (variable elimination). The factors f are
+# found by iterative proportional fitting: each is scaled to its pair in turn, until all pairs are met. Along a tree one
+# round is exact. As a table of many columns can't be held, pairs are taken from the strongest on (by their mutual
+# information), as long as no elimination leaves more than ``LARGEST`` cells.
+
+LARGEST = 300_000  # cells of a table that elimination leaves
+FIT, CLOSE = 8, 3e-3  # rounds at most; total variation of a pair
+REFUSED = 30  # pairs in a row that are too large, after which no weaker one is tried
+NO_CLASSES: Classes = MappingProxyType({})
+
+
+class JointModel:
+    """The model of ``singles`` and of as many of the ``pairs`` as can be held; ``total`` records."""
+
+    def __init__(self, singles: Sequence[Reals], pairs: Mapping[Clique, Reals], largest: int = LARGEST) -> None:
+        self.total = max(float(singles[0].sum()), POSSIBLE)
+        self.singles = [one / self.total for one in singles]
+        self.edges = self._select_pairs(pairs, largest)
+        self._neighbours = _find_neighbours(self.edges)
+        self.factors = {pair: np.ones_like(pairs[pair]) for pair in self.edges}
+        for _ in range(FIT):
+            far = 0.0
+            for pair in self.edges:
+                table, wanted = self.marginal_table(pair), pairs[pair]
+                far = max(far, float(np.abs(table - wanted).sum()) / 2 / self.total)
+                self.factors[pair] *= np.divide(wanted, table, out=np.zeros_like(table), where=table > 0)
+            if far < CLOSE:
+                break
+
+    def marginal_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
+        """The table of some columns, of some of these by ``classes`` of their values."""
+        number = len(self.singles)
+        asked = tuple(number + i if i in classes else i for i in columns)
+        factors = self._factors_among(self._find_core(columns))
+        factors += [((i, number + i), classes[i]) for i in columns if i in classes]
+        left = {i for held, _ in factors for i in held} - set(asked)
+        while left:
+            first = min(left, key=lambda i: (_joined_size(factors, i), i))
+            held = [one for one in factors if first in one[0]]
+            factors = [one for one in factors if first not in one[0]] + [_multiply_factors(held, without=first)]
+            left.remove(first)
+        inside, table = _multiply_factors(factors)
+        table = np.transpose(table, [inside.index(i) for i in asked])
+        return np.asarray(table * (self.total / max(float(table.sum()), np.finfo(float).tiny)))
+
+    def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
+        """Codes of so many records, (number, columns), drawn column by column in the reverse order of elimination."""
+        codes = np.full((number, len(self.singles)), -1, dtype=np.int64)
+        factors, order = self._factors_among(range(len(self.singles))), []
+        left = set(range(len(self.singles)))
+        while left:
+            first = min(left, key=lambda i: (_joined_size(factors, i), i))
+            held = [one for one in factors if first in one[0]]
+            order.append((first, _multiply_factors(held)))
+            factors = [one for one in factors if first not in one[0]] + [_multiply_factors(held, without=first)]
+            left.remove(first)
+        for column, (columns, table) in reversed(order):
+            known = tuple(i for i in columns if i != column)
+            chances = np.moveaxis(table, columns.index(column), -1).reshape(-1, table.shape[columns.index(column)])
+            shape, row = [len(self.singles[i]) for i in known], np.zeros(number, dtype=np.int64)
+            row = np.ravel_multi_index(tuple(codes[:, i] for i in known), shape) if known else row
+            codes[:, column] = _draw_values(chances, row, draw)
+        return codes
+
+    def _find_core(self, columns: Clique) -> set[int]:
+        """The columns on which a table of some depends: leaves of the graph beside these sum up to 1."""
+        near = {i: set(others) for i, others in self._neighbours.items()}
+        leaves = [i for i, others in near.items() if len(others) == 1 and i not in columns]
+        while leaves:
+            first = leaves.pop()
+            for i in near.pop(first):
+                near[i].discard(first)
+                leaves += [i] if len(near[i]) == 1 and i not in columns else []
+        reached, edge = set(columns), list(columns)
+        while edge:
+            more = near.get(edge.pop(), set()) - reached
+            reached |= more
+            edge += more
+        return reached
+
+    def _factors_among(self, columns: Iterable[int]) -> list[Factor]:
+        core = set(columns)
+        pairs = [(edge, self.factors[edge]) for edge in self.edges if set(edge) <= core]
+        return [((i,), self.singles[i]) for i in sorted(core)] + pairs
+
+    def _select_pairs(self, pairs: Mapping[Clique, Reals], largest: int) -> list[Clique]:
+        """The strongest pairs with which no elimination leaves more than ``largest`` cells, or than a pair has."""
+        chosen: list[Clique] = []
+        refused = 0
+        for pair in sorted(pairs, key=lambda one: (-mutual_information(pairs[one]), one)):
+            if self._largest_left([*chosen, pair]) <= max([largest, *(pairs[one].size for one in (*chosen, pair))]):
+                chosen.append(pair)
+                refused = 0
+            elif (refused := refused + 1) == REFUSED:
+                break
+        return chosen
+
+    def _largest_left(self, edges: Sequence[Clique]) -> int:
+        """Cells of the largest table that elimination makes, the eliminated column included."""
+        near, largest = _find_neighbours(edges), 0
+        while near:
+            sizes = {i: prod(len(self.singles[j]) for j in (i, *others)) for i, others in near.items()}
+            first = min(sizes, key=lambda i: (sizes[i], i))
+            largest = max(largest, sizes[first])
+            others = near.pop(first)
+            for i in others:
+                near[i] = (near[i] | others) - {first, i}
+        return largest
+
+
+def _find_neighbours(edges: Sequence[Clique]) -> dict[int, set[int]]:
+    result: dict[int, set[int]] = {i: set() for edge in edges for i in edge}
+    for first, second in edges:
+        result[first].add(second)
+        result[second].add(first)
+    return result
+
+
+def _joined_size(factors: Sequence[Factor], column: int) -> int:
+    """Cells of the product of the factors that hold a column."""
+    sizes = {i: size for held, table in factors if column in held for i, size in zip(held, table.shape, strict=True)}
+    return prod(sizes.values())
+
+
+def _multiply_factors(factors: Sequence[Factor], without: int | None = None) -> Factor:
+    """The product of factors over all of their columns, summed over one of these."""
+    columns = tuple(sorted({i for held, _ in factors for i in held}))
+    result = np.ones((1,) * len(columns))
+    for held, table in sorted(factors, key=lambda one: one[1].size):
+        result = result * np.expand_dims(table, [axis for axis, i in enumerate(columns) if i not in held])
+    if without is None:
+        return columns, result
+    return tuple(i for i in columns if i != without), result.sum(axis=columns.index(without))
+
+
+AT_ONCE = 4_000_000  # chances that are looked at together
+
+
+def _draw_values(chances: Reals, rows: Ints, draw: np.random.Generator) -> Ints:
+    """Draw for each of ``rows`` one column by the chances of that row."""
+    sums = np.cumsum(chances, axis=1)
+    uniform, step = draw.random(len(rows)) * sums[rows, -1], max(1, AT_ONCE // chances.shape[1])
+    found = [
+        (sums[rows[at : at + step]] <= uniform[at : at + step, None]).sum(axis=1) for at in range(0, len(rows), step)
+    ]
+    chosen: Ints = np.minimum(np.concatenate([rows[:0], *found]), chances.shape[1] - 1)
+    return chosen
+
+
+def mutual_information(table: Reals) -> float:
+    """Mutual information of the two columns of a table."""
+    total = table.sum()
+    if total <= 0:
+        return 0.0
+    joint = table / total
+    independent = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+    inside = joint > 0
+    return float((joint[inside] * np.log(joint[inside] / independent[inside])).sum())
+
+
+# Model ----------------------------------------------------------------------------------------------------------------
+# All tables that the noisy ones make likely: non-negative, and in agreement with each other.
+#
+# Singles are shrunk by themselves, measured pairs towards independence. The joint model of these is what a pair is
+# expected to be that was measured but can't be held with the others: it is shrunk towards that. Larger tables that were
+# measured are shrunk towards what the model makes of them. Any other table is that of the joint model, scaled to all
+# that was measured within its columns.
+
+RAKED = 10  # rounds of proportional fitting of a table
+
+
+class Model:
+    """Tables that are estimated from the noisy ones. ``sizes``: the number of values of every column."""
+
+    def __init__(self, tables: Sequence[NoisyTable], sizes: Sequence[int]) -> None:
+        self.sizes, self.tables = tuple(sizes), tuple(tables)
+        self.squares = LeastSquares(tables, sizes)
+        self.total = max(self.squares.total, 0.0)
+        self.measured = {one.columns for one in tables}
+        self.beliefs: dict[Clique, BelievedTable] = {}
+        self.singles = [self._believed_single(i) for i in range(len(sizes))]
+
+    @cached_property
+    def _pairs(self) -> dict[Clique, Reals]:
+        """The tables of measured pairs, shrunk towards independence."""
+        pairs = [one for one in combinations(range(len(self.sizes)), 2) if self.squares.is_measured(one)]
+        return self._believe_pairs({pair: self._independent_table(pair) for pair in pairs})
+
+    @cached_property
+    def joint(self) -> JointModel:
+        """The joint model of the measured pairs."""
+        return JointModel(self.singles, self._pairs)
+
+    @cached_property
+    def known_tables(self) -> dict[Clique, Reals]:
+        """The tables of all pairs and larger sets of columns that were measured, small ones first."""
+        others = [pair for pair in self._pairs if pair not in self.joint.edges]
+        result = self._pairs | self._believe_pairs({pair: self.joint.marginal_table(pair) for pair in others})
+        for clique in sorted((one for one in self.measured if len(one) > 2), key=lambda one: (len(one), one)):
+            (self.beliefs[clique],) = believe_tables([self._observe_table(clique, self._expect_table(clique, result))])
+            result[clique] = self._possible_table(clique, result)
+        return result
+
+    def fitted_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
+        """The table of some columns, of some of these by ``classes`` of their values."""
+        if len(columns) <= 1:
+            return merge_values(self.singles[columns[0]], columns, classes) if columns else np.array(self.total)
+        for clique, table in self.known_tables.items():
+            if set(columns) <= set(clique):
+                others = tuple(axis for axis, i in enumerate(clique) if i not in columns)
+                return merge_values(np.asarray(table.sum(axis=others)), columns, classes)
+        return self._expect_table(columns, self.known_tables, classes)
+
+    def _expect_table(self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES) -> Reals:
+        """The joint model's table, scaled to all that is known within its columns."""
+        table = self.joint.marginal_table(columns, classes) + POSSIBLE
+        return rake_table(table, self._margins_within(columns, known, classes), RAKED)
+
+    def _margins_within(
+        self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES
+    ) -> list[Margin]:
+        """All that is known within some columns, small tables first."""
+        singles = {(i,): self.singles[i] for i in columns}
+        inside = singles | {one: table for one, table in known.items() if set(one) < set(columns)}
+        return [
+            (tuple(columns.index(i) for i in clique), merge_values(table, clique, classes))
+            for clique, table in inside.items()
+        ]
+
+    def table_kind(self, columns: Clique) -> int:
+        """Return what is known of a table: 0 of one column, 1 inside a measured one, else its columns, at most 4."""
+        if len(columns) < 2:
+            return 0
+        return 1 if self.squares.is_measured(columns) else min(len(columns), 4)
+
+    def _believed_single(self, place: int) -> Reals:
+        table = self.squares.estimate_table((place,))
+        self.beliefs[place,] = believe_column(table, self.squares.cell_variance((place,)))
+        return nearest_nonnegative(self.beliefs[place,].mean, self.total)
+
+    def _independent_table(self, pair: Clique) -> Reals:
+        first, second = (self.singles[i] for i in pair)
+        return np.outer(first, second) / max(self.total, 1.0)
+
+    def _observe_table(self, clique: Clique, expected: Reals) -> ObservedTable:
+        return ObservedTable(self.squares.estimate_table(clique), expected, self.squares.cell_variance(clique))
+
+    def _believe_pairs(self, expected: Mapping[Clique, Reals]) -> dict[Clique, Reals]:
+        """The tables of measured pairs, shrunk towards what is expected of them."""
+        if expected:
+            observed = [self._observe_table(pair, table) for pair, table in expected.items()]
+            self.beliefs |= zip(expected, believe_tables(observed), strict=True)
+        return {pair: self._possible_table(pair, {}) for pair in expected}
+
+    def _possible_table(self, clique: Clique, known: Mapping[Clique, Reals]) -> Reals:
+        """A believed table as one that can be, with the sums that are known."""
+        possible = nearest_nonnegative(self.beliefs[clique].mean, self.total) + POSSIBLE
+        return rake_table(possible, self._margins_within(clique, known), AGAIN)
+
+
+def merge_values(table: Reals, columns: Clique, classes: Classes) -> Reals:
+    """A table whose values are summed up by class: ``classes`` has for a column 1 where a value (row) is of a class."""
+    for axis, column in enumerate(columns):
+        if column in classes:
+            table = np.moveaxis(np.tensordot(table, classes[column], axes=(axis, 0)), -1, axis)
+    return table
