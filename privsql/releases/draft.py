@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -219,10 +220,17 @@ def digest_table(db: Relations, rows: exp.Table) -> str:
     with db.stream_batches(all_rows(rows), BATCH) as batches:
         for batch in batches:
             number += batch.num_rows
-            for values in batch.columns:
-                hasher.update(_serialize_values(values.is_null()))
-                hasher.update(_serialize_values(values.drop_null() if values.null_count else values))
+            for part in chain.from_iterable(map(_split_nulls, batch.columns)):
+                hasher.update(part)
     return f"{number}:{hasher.hexdigest()}"
+
+
+def _split_nulls(values: pa.Array) -> Iterator[bytes | memoryview]:
+    """Yield whether there are NULLs, then which values are, and the others."""
+    yield bytes([values.null_count > 0])
+    if values.null_count:  # the functions of pyarrow for this take long to import
+        yield _serialize_values(values.is_null())
+    yield _serialize_values(values.drop_null() if values.null_count else values)
 
 
 def _serialize_values(values: pa.Array) -> memoryview:
