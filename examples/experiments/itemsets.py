@@ -102,7 +102,8 @@ def holders(sets: Sets, weights: Reals, asked: Sequence[Sequence[int]]) -> Reals
     """The weight of the sets that hold all items of each query, (n,)."""
     if len(sets.items) <= FEW:
         table = np.bincount(bits(sets), weights=weights, minlength=1 << len(sets.items))
-        return views_model.sum_supersets(table)[[sum(1 << code for code in one) for one in asked]]
+        counts = views_model.sum_supersets(table.reshape((2,) * len(sets.items))).reshape(-1)
+        return counts[[sum(1 << code for code in one) for one in asked]]
     order = np.argsort(sets.codes, kind="stable")
     by_item = np.split(sets.owners[order], np.searchsorted(sets.codes[order], np.arange(1, len(sets.items))))
     return np.array([float(weights[_common([by_item[code] for code in one])].sum()) for one in asked])
@@ -173,27 +174,19 @@ def estimates(
         if len(items) > FEW:
             return [np.array([_estimate(answers, one) for one in part]) for part in asked]
         views = answers.published_views
+        number = len(items)
         if way == CLIPPED:
-            table = views_model.sum_supersets(np.maximum(views.noisy_tables[0].counts.reshape(-1), 0))
-        elif way == "Basic":
-            table = views.squares.superset_counts()[0]
+            (counted,) = views.noisy_tables
+            table = views_model.sum_supersets(np.maximum(counted.counts, 0).reshape((2,) * number))
         else:
-            table = leaning(views)
-        place = {code: at for at, code in enumerate(views.choice.codes.tolist())}
-        patterns = [[views_model.pattern_of([place[code] for code in one], len(items)) for one in p] for p in asked]
-        return [table[part] for part in patterns]
+            leaning, squares, _ = views.model.superset_counts(leaning=way != "Basic")
+            table = squares if way == "Basic" else np.maximum(leaning, 0)
+        bit = {code: 1 << (number - 1 - at) for at, code in enumerate(views.choice.codes.tolist())}
+        return [table.reshape(-1)[[sum(bit[code] for code in one) for one in part]] for part in asked]
 
 
 def _estimate(answers: Any, one: Sequence[int]) -> float:
     return float(answers.containing(one, "reconstructed", 0.95).estimate or 0)
-
-
-def leaning(views: Any) -> Reals:
-    """The default estimate of the records that hold all items of each set, of views that measured all items."""
-    counted, variance = views.squares.superset_counts()
-    spectrum = views.spectrum[0]
-    far = views_model.sum_supersets(views_model.walsh_transform(spectrum) / len(spectrum)) - counted
-    return np.maximum(counted + views_model.limit_distance(far, np.sqrt(variance)), 0)
 
 
 def frequent(sets: Sets, number: int) -> dict[frozenset[Any], int]:

@@ -570,7 +570,7 @@ def test_or_over_a_lookup_and_the_sensitive_column(world: World, attached: list[
         ("JOIN colleges USING (education)", "colleges"),
         ("JOIN st ON census.education = st.bid", "st"),
         ("JOIN qit USING (education)", "qit"),
-        ("JOIN read_csv('x.csv') USING (education)", "JOIN"),
+        ("JOIN read_csv('x.csv') USING (education)", "READ_CSV"),
         ("JOIN (SELECT 1 AS education) AS s USING (education)", "JOIN"),
     ],
     few=12,

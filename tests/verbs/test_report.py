@@ -383,7 +383,7 @@ def test_the_publisher_s_words_and_the_terms_of_reviewers(tmp_path: Path) -> Non
     for line in ("promise", "attacker"):
         assert risks.count(found.learnt.summary.lines[line].text[1:]) == 2
     assert "not a legal opinion" in seen.text
-    places = [seen.text.index(one) for one in ("Risks in the terms of", "To be filled in by", "How to check it")]
+    places = [seen.text.index(one) for one in ("Risks in the terms of", "The person who approves", "How to check it")]
     assert places == sorted(places)
     assert text.count("<dd></dd>") == 5
     assert "data-label=" in text
