@@ -91,7 +91,8 @@ def marginals(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
 def values(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
     """Noisy tables of values: the target has the other one; its cell of a column, of a pair, and how many there are."""
     codes = PublicCodes.from_columns({"a": np.array([0, 1]), "b": np.array([0, 0])}, np.array([4, 1]))
-    entries = np.array([0, 0, 1]), np.array([0, 1, 1]), np.array([3 + with_one, 1 - with_one, 1])
+    often = [3 + with_one, 1 - with_one, 1]
+    entries = np.repeat([0, 0, 1], often), np.repeat([0, 1, 1], often)
     tables, _ = measure_tables(entries, TablesRule(Fraction(1), 2, codes), noise)
     own = [int(one.counts[0]) - int(one.counts[1]) for one in tables]
     return [own[0], sum(own) // 2, STEPS * (len(tables) == 3)]
