@@ -20,7 +20,7 @@ from sqlglot import exp
 from privsql import markup
 from privsql.answers import parser
 from privsql.answers.aggregates import Statement, is_number
-from privsql.answers.question import CountQuery, Explained, as_written
+from privsql.answers.question import EXACT, CountQuery, Explained, as_written, exact_answer, exact_statement
 from privsql.engine.sqlfiles import DIALECT, Field, Holes, Roles, column, fill, render_sql, table
 from privsql.errors import EngineError, UsageError, closest
 from privsql.model.parameters import MONTHS, Bins, number_range
@@ -557,11 +557,26 @@ class Answers(ABC):
 
     @abstractmethod
     def make_statement(self, query: CountQuery, estimator: str) -> Explained:
-        """Return the SQL that reads the release, and the formula in words; ``UsageError`` if unsupported."""
+        """Return the SQL that reads the release for an estimate, and the formula in words.
+
+        Raises ``UsageError`` for a question that is not supported.
+        """
 
     @abstractmethod
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
+        """Return the rows of an estimate, one per group that can be non-empty; a single row without GROUP BY."""
+
+    def explain_query(self, query: CountQuery, estimator: str) -> Explained:
+        """Return the SQL of an answer, exact or an estimate, and the formula in words."""
+        if self.holds_exactly(query):
+            return exact_statement(query, table(self.records)), EXACT
+        return self.make_statement(query, estimator)
+
+    def answer_query(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """Return the rows of an answer, exact or an estimate."""
+        if self.holds_exactly(query):
+            return exact_answer(self._db, query, table(self.records))
+        return self.answer(query, estimator, confidence)
 
     def holds_exactly(self, query: CountQuery) -> bool:
         """Return whether the release holds the true answer."""

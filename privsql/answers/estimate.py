@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from privsql.answers.channel import TINY, Channel, Floats, LinearEstimator, Observation, Posterior, reconstruct
 from privsql.answers.learned_prior import DEGREES, TaughtPrior
-from privsql.answers.question import CountQuery, group_terms, select_terms
+from privsql.answers.question import CountQuery, condition_holes, group_terms, select_terms
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.model.manifest import Estimate, same_nan
@@ -411,10 +411,8 @@ def measure_amounts(question: ReleaseQuestion, record_sets: RecordSets) -> Amoun
         return None
     holes: Holes = {
         "qit": query.join_lookups(question.records),
-        "terms": select_terms(query, "qi"),
-        "keys": [expression for _, expression in group_terms(query, "qi")],
-        "filter": all_of(query.filters["qi"]),
         "amount": exp.cast(query.measure.amount, "DOUBLE"),
+        **condition_holes(query),
     }
     moments = {tuple(map(same_nan, row[:-5])): row[-5:] for row in question.db.rows(fill("query/moments", holes))}
     size, total, squares, least, most = np.array([moments[key] for key in record_sets.keys], dtype=np.float64).T

@@ -565,7 +565,7 @@ class GroupedBy:
     def _estimate_column(self, one: AggregateCall, question: CountQuery) -> AggregateColumn:
         """Return the column of a function that has to be estimated."""
         asking = self.asking
-        rows = asking.answers.answer(question, asking.estimator, asking.confidence)
+        rows = asking.answers.answer_query(question, asking.estimator, asking.confidence)
         if question.measure.kind in COUNTS:
             rows = [as_whole_count(row) for row in rows]
         elif any(row.is_fixed for row in rows):
@@ -593,7 +593,7 @@ class GroupedBy:
         among = all_of([part for part in (one.among, *known) if part is not None])
         asking, question = self.asking, self.scope.make_question(Measure(), among)
         certain = [name for name in asking.answers.estimators if name in asking.answers.certain]
-        rows = asking.answers.answer(question, (*certain, asking.estimator)[0], asking.confidence)
+        rows = asking.answers.answer_query(question, (*certain, asking.estimator)[0], asking.confidence)
         return {row.group: row.low for row in rows if row.low is not None and (certain or row.is_fixed)}
 
     def _bound_column(
@@ -632,7 +632,7 @@ class GroupedBy:
         known = (among, columns)
         if known not in self._known_variances:
             question = replace(self.scope.make_question(Measure(), among), comparison_columns=columns)
-            rows = self.asking.answers.answer(question, self.asking.estimator, self.asking.confidence)
+            rows = self.asking.answers.answer_query(question, self.asking.estimator, self.asking.confidence)
             errors = {row.group: row.std_error for row in rows}
             self._known_variances[known] = {key: one if one is None else one**2 for key, one in errors.items()}
         return self._known_variances[known].get(key, 0.0)

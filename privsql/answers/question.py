@@ -326,18 +326,25 @@ def side_holes(query: CountQuery) -> Holes:
     return {**filters, **{f"{side}_terms": select_terms(query, side) for side in sides}}
 
 
+def condition_holes(query: CountQuery) -> Holes:
+    """Return what holes of SQL have of the records that meet a condition on quasi-identifiers, by group and term."""
+    keys = [expression for _, expression in group_terms(query, "qi")]
+    return {"terms": select_terms(query, "qi"), "keys": keys, "filter": all_of(query.filters["qi"])}
+
+
+def observation_holes(query: CountQuery) -> Holes:
+    """Return what they have of these records, counted by where a release lists their values, and of their amounts."""
+    groups, amount = [column(name) for name, _ in group_terms(query, "qi")], query.measure.amount
+    totals = [alias_as(exp.Sum(this=amount), "amounts")] if amount else []
+    return condition_holes(query) | {"groups": groups, "totals": totals, "amounts": [column("amounts")] * len(totals)}
+
+
 def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[exp.Expr] = ()) -> exp.Query:
     """Return the SQL of an answer that table ``records`` holds exactly; ``functions``: in place of its own."""
     condition = [*query.filters["qi"], *([query.predicate] if query.predicate is not None else [])]
-    measures = enumerate(functions or [query.measure.function])
-    holes: Holes = {
-        "qit": query.join_lookups(records),
-        "terms": select_terms(query, "qi"),
-        "keys": [expression for _, expression in group_terms(query, "qi")],
-        "filter": all_of(condition),
-        "measure": [alias_as(function, f"a_{i}") for i, function in measures],
-    }
-    return fill("query/exact", holes)
+    measures = [alias_as(one, f"a_{i}") for i, one in enumerate(functions or [query.measure.function])]
+    holes: Holes = {"qit": query.join_lookups(records), "filter": all_of(condition), "measure": measures}
+    return fill("query/exact", condition_holes(query) | holes)
 
 
 def exact_answer(db: Relations, query: CountQuery, records: exp.Table) -> list[Estimate]:

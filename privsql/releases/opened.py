@@ -343,7 +343,7 @@ class Release:
         if limits is not None:
             limits.refuse_large(asking)
         questions = asking.grouped_questions or [asking.typed_scope.make_question()]
-        explained = tuple(self.answers.make_statement(question, estimator) for question in questions)
+        explained = tuple(self.answers.explain_query(question, estimator) for question in questions)
         self._require_unique_keys(statement.scope.lookups)
         presented = AnswerBuilder(asking, fields)
         columns, figures = presented.name_columns()

@@ -3,8 +3,8 @@
 --   reads     __qit__
 --   holes     __bid__: the column as it lies;  __terms__: groups and terms of the condition, named;  __keys__: the same as expressions;
 --             __filter__: the condition on QIT;  __totals__: sum(..) AS amounts or nothing;  __groups__: the groups' names;
---             __amount__: amounts or nothing
-SELECT dense_rank() OVER (ORDER BY __groups__) - 1 AS set, __groups__, bid AS place, pairs, __amount__
+--             __amounts__: amounts or nothing
+SELECT dense_rank() OVER (ORDER BY __groups__) - 1 AS set, __groups__, bid AS place, pairs, __amounts__
 FROM (
   SELECT __bid__ AS bid, __terms__, count(*) AS pairs, __totals__
   FROM __qit__

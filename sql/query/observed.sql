@@ -3,7 +3,7 @@
 --             e = pairs / size summed over sizes: E[e] = M^T n
 --   reads     __qit__, __st__(bid, s0.., count), __values__(code, s0..)
 --   holes     __bid__: the column as it lies;  __terms__: groups and terms of the condition, named;  __keys__: the same as expressions;  __filter__: the
---             condition on QIT;  __totals__: sum(..) AS t or nothing;  __amounts__: sum(q.t * s.count) AS amounts or nothing;
+--             condition on QIT;  __totals__: sum(..) AS amounts or nothing;  __amounts__: sum(q.amounts * s.count) AS amounts or nothing;
 --             __amount__: amounts or nothing;  __groups__: the groups' names;  __sa__: s.s0..;  __size__: |g| in s.bid;
 --             __same_value__: NULL-safe equality of sums and v
 WITH q AS (

@@ -29,13 +29,12 @@ from privsql.answers.estimate import (
 )
 from privsql.answers.learned_prior import code_column, comparable_columns
 from privsql.answers.question import (
-    EXACT,
     CountQuery,
     Explained,
     Measure,
     exact_answer,
-    exact_statement,
     group_terms,
+    observation_holes,
     select_terms,
     side_holes,
 )
@@ -133,8 +132,6 @@ class BucketizedAnswers(answer.Answers):
         return *model, *linear, BASELINE
 
     def make_statement(self, query: CountQuery, estimator: str) -> Explained:
-        if query.is_exact:
-            return exact_statement(query, table("qit")), EXACT
         if estimator == MODEL and self.model is not None:
             return model_statement(query, self._roles, self.model), MODEL_FORMULA
         if estimator == LINEAR:
@@ -144,8 +141,6 @@ class BucketizedAnswers(answer.Answers):
         return baseline_statement(query, self._roles, self._facts), BASELINE_FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        if query.is_exact:
-            return exact_answer(self._db, query, table("qit"))
         if estimator == MODEL and self.model is not None:
             bounds = self._bound_counts(query)
             return estimate_by_model(self._db, query, self._roles, self.model, bounds, confidence)
@@ -315,20 +310,15 @@ LINEAR_FORMULA = (
 
 def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
     """Return the SQL statement that reads the release for an answer."""
-    keys = [name for name, _ in group_terms(query, "qi")]
     amount, sa_names = query.measure.amount, roles.by_sa
-    holes: Holes = {
+    listed = exp.Sum(this=exp.column("amounts", "q") * column("count", "s"))
+    holes: Holes = observation_holes(query) | {
         "qit": query.join_lookups(table("qit")),
         "bid": roles.by_qi.as_column("bid"),
         "st": exp.select(*sa_names.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
         "values": list_values(roles),
-        "terms": select_terms(query, "qi"),
-        "keys": [expression for _, expression in group_terms(query, "qi")],
-        "filter": all_of(query.filters["qi"]),
-        "totals": [alias_as(exp.Sum(this=amount), "t")] if amount else [],
-        "amounts": [alias_as(exp.Sum(this=exp.column("t", "q") * column("count", "s")), "amounts")] if amount else [],
+        "amounts": [alias_as(listed, "amounts")] if amount else [],
         "amount": [exp.column("amounts", "sums")] if amount else [],
-        "groups": [column(key) for key in keys],
         "sa": roles.sa_columns("s"),
         "size": size_of_bucket(facts.sizes, exp.column("bid", table="s")),
         "same_value": same_columns("sums", "v", roles.sa_keys),

@@ -23,10 +23,10 @@ from privsql.answers.estimate import (
     pool_sets,
     read_sets,
 )
-from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
+from privsql.answers.question import CountQuery, observation_holes
 from privsql.attacks import adversaries
 from privsql.attacks.suite import Suite
-from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
+from privsql.engine.sqlfiles import Holes, alias_as, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms import contract
 from privsql.mechanisms.contract import GroupComposition, Proposal, TableShape, TabularMechanism, weighted_only
@@ -142,8 +142,6 @@ class PermuteAnswers(answer.Answers):
         return group_channel(self.group_contents) if self.group_contents.is_small else None
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        if query.is_exact:
-            return exact_statement(query, table("qit")), EXACT
         if query.measure.side == "sa":
             _refuse_mixtures(query)
             return self._observation_query(query), SPREAD
@@ -152,8 +150,6 @@ class PermuteAnswers(answer.Answers):
         return self._observation_query(query), BASELINE_FORMULA if estimator == "baseline" else FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        if query.is_exact:
-            return exact_answer(self._db, query, table("qit"))
         if query.measure.side == "sa":
             return self._estimate_amounts(query)
         question = self._make_question(query)
@@ -197,18 +193,8 @@ class PermuteAnswers(answer.Answers):
 
     def _observation_query(self, query: CountQuery) -> exp.Query:
         """The statement: records of every group that meet the condition on quasi-identifiers."""
-        amount = query.measure.amount
-        holes: Holes = {
-            "qit": query.join_lookups(table("qit")),
-            "bid": self._roles.by_qi.as_column("bid"),
-            "terms": select_terms(query, "qi"),
-            "keys": [expression for _, expression in group_terms(query, "qi")],
-            "filter": all_of(query.filters["qi"]),
-            "totals": [alias_as(exp.Sum(this=amount), "amounts")] if amount else [],
-            "amount": [column("amounts")] if amount else [],
-            "groups": [column(name) for name, _ in group_terms(query, "qi")],
-        }
-        return fill("permute/observed", holes)
+        holes: Holes = {"qit": query.join_lookups(table("qit")), "bid": self._roles.by_qi.as_column("bid")}
+        return fill("permute/observed", holes | observation_holes(query))
 
     def _estimate_amounts(self, query: CountQuery) -> list[Estimate]:
         """SUM, AVG, MIN or MAX of the sensitive column."""

@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import Holes, column, fill, same_columns, temp_table
+from privsql.engine.sqlfiles import Holes, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.randomize import partition
@@ -288,7 +288,7 @@ def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[C
             "the sub-tables' rows lie in order": in_order(subtables, ["sub_table"], strict=True),
             "perturbed rows lie in canonical order": in_order(release.view("perturbed"), canonical, strict=False),
             f"published frequencies are possible under the stated matrices (significance {SIGNIFICANCE:g})": (
-                lambda one: improbable_cells(_read_public(one.db))
+                lambda one: improbable_cells(_read_public(one))
             ),
             "bound, retention and records are as stated": _wrong_claims,
         }
@@ -297,7 +297,7 @@ def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[C
 
 def posterior_bounds(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[VerifiedBound]:
     """Return what belief in each protected value may reach, and what it does with the largest stated prior."""
-    (_, rho2), stated = release.params.odds_bounds, _read_public(release.db)
+    (_, rho2), stated = release.params.odds_bounds, _read_public(release)
     rows = _read_exact_parameters(release.db)
     highest = {j: gamma * rho1 / (gamma * rho1 + 1 - rho1) for j, _, _, rho1, gamma in rows}
     result = []
@@ -341,7 +341,7 @@ def _likelihood_check(release: CheckedRelease[Randomize, RandomizeFacts]) -> Che
     @cache
     def measure_ratio() -> LikelihoodRatio:
         columns = release.db.arrow(pinned).columns
-        return likelihood_ratio(_read_public(release.db), *(one.to_numpy().astype(np.int64) for one in columns))
+        return likelihood_ratio(_read_public(release), *(one.to_numpy().astype(np.int64) for one in columns))
 
     name = "values go with quasi-identifiers as in the source, by the stated matrices"
     strange = "records of the source are in sub-tables that do not have their value"
@@ -388,17 +388,20 @@ def _excessive_posteriors(release: CheckedRelease[Randomize, RandomizeFacts]) ->
     return wrong
 
 
-def _read_public(db: Relations, condition: exp.Expr | None = None) -> PublicParameters:
+def _read_public(
+    release: CheckedRelease[Randomize, RandomizeFacts], condition: exp.Expr | None = None
+) -> PublicParameters:
     """The parameters, with the published records of every cell that meet a condition."""
-    stated = read_public(db, (temp_table("v_subtables"), temp_table("v_domains"), temp_table("v_values")))
-    return stated.with_totals(db.arrow(_observed_query(db, condition)))
+    counted = release.fill_query("verify/cell_counts", condition=condition or exp.true(), same_value="p c")
+    stated = read_public(release.db, [release.view(name) for name in ("subtables", "domains", "values")])
+    return stated.with_totals(release.db.arrow(counted))
 
 
 def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     """Return what is wrong in the manifest's records, number of sub-tables, bound and retention."""
     manifest, params, rows = release.manifest, release.params, _read_exact_parameters(release.db)
     facts = release.facts
-    _read_public(release.db)  # what follows divides by these numbers
+    _read_public(release)  # what follows divides by these numbers
     n = sum(records for _, records, _, _, _ in rows)
     scale = 2 * sqrt(log(2 / float(params.delta)))
     bound = sum(sqrt(t) / n * scale * (m / (float(gamma) - 1) + 1) for _, t, m, _, gamma in rows)
@@ -455,13 +458,13 @@ def _wrong_values(source: Records, params: Randomize, release: CheckedRelease[Ra
 
 
 def _wrong_spread(source: Records, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
-    fits = is_possible(_read_public(release.db), np.array(source.counts, dtype=np.int64))
+    fits = is_possible(_read_public(release), np.array(source.counts, dtype=np.int64))
     return [] if fits else ["no spread of the source's records over the sub-tables meets their sizes and rho1"]
 
 
 def _wrong_frequencies(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     """All records, and for every quasi-identifier those with its most frequent value, against the source."""
-    db, stated, roles = release.db, _read_public(release.db), release.roles
+    db, stated, roles = release.db, _read_public(release), release.roles
     sets: dict[str, exp.Expr | None] = {"all records": None}
     for key, field in zip(roles.qi_keys, roles.quasi_identifiers, strict=True):
         most = fill("verify/most_frequent", {"table": temp_table("records"), "column": column(key)})
@@ -472,27 +475,7 @@ def _wrong_frequencies(release: CheckedRelease[Randomize, RandomizeFacts]) -> li
         holes: Holes = {"records": temp_table("records"), "filter": condition or exp.true()}
         for code, records in db.rows(release.fill_query("verify/source_values", **holes, same_value="r v")):
             truth[int(code)] = records
-        result = deviation_p_value(stated, _read_public(db, condition).totals, truth)
+        result = deviation_p_value(stated, _read_public(release, condition).totals, truth)
         if result is not None and result < SIGNIFICANCE / len(sets):
             wrong.append(f"{name}: p-value {result:.2g}")
     return wrong
-
-
-def _observed_query(db: Relations, condition: exp.Expr | None) -> exp.Query:
-    """Published records of every cell, of those that meet a condition."""
-    keys = [field.name for field in db.list_fields(temp_table("v_cells"))][2:]
-    holes: Holes = {
-        "perturbed": temp_table("v_perturbed"),
-        "cells": temp_table("v_cells"),
-        "part": column("sub_table"),
-        "terms": [],
-        "keys": [],
-        "filter": condition or exp.true(),
-        "sa": [column(key) for key in keys],
-        "sa_keys": [column(key) for key in keys],
-        "totals": [],
-        "amounts": [],
-        "groups": [],
-        "same_value": same_columns("q", "c", keys),
-    }
-    return fill("randomize/observed", holes)

@@ -32,10 +32,10 @@ from privsql.answers.learned_prior import (
     encode_values,
     learn_from_release,
 )
-from privsql.answers.question import EXACT, CountQuery, exact_answer, exact_statement, group_terms, select_terms
+from privsql.answers.question import CountQuery, observation_holes
 from privsql.attacks import adversaries, suite
 from privsql.attacks.suite import Suite
-from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.contract import (
@@ -173,15 +173,11 @@ class RandomizeAnswers(answer.Answers):
         return learn_from_release(self.channel, Sample(places, shown, columns))
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        if query.is_exact:
-            return exact_statement(query, table("perturbed")), EXACT
         if estimator == "baseline" and query.measure.kind != "count":
             raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
         return self._observation_query(query), BASELINE_FORMULA if estimator == "baseline" else FORMULA
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        if query.is_exact:
-            return exact_answer(self._db, query, table("perturbed"))
         question = ReleaseQuestion(
             self._db,
             query,
@@ -201,23 +197,16 @@ class RandomizeAnswers(answer.Answers):
 
     def _observation_query(self, query: CountQuery) -> exp.Query:
         """The statement: perturbed values of the records that meet the condition on quasi-identifiers."""
-        roles, keys = self._roles, [name for name, _ in group_terms(query, "qi")]
-        amount = query.measure.amount
+        roles = self._roles
         holes: Holes = {
             "perturbed": query.join_lookups(table("perturbed")),
             "cells": self._cells_query(),
             "part": roles.by_all.as_column("sub_table"),
-            "terms": select_terms(query, "qi"),
-            "keys": [expression for _, expression in group_terms(query, "qi")],
-            "filter": all_of(query.filters["qi"]),
             "sa": roles.sa_in(),
             "sa_keys": [column(field.name) for field in roles.sensitive],
-            "totals": [alias_as(exp.Sum(this=amount), "t")] if amount else [],
-            "amounts": [alias_as(exp.column("t", "q"), "amounts")] if amount else [],
-            "groups": [column(key) for key in keys],
             "same_value": same_columns("q", "c", roles.sa_keys),
         }
-        return fill("randomize/observed", holes)
+        return fill("randomize/observed", holes | observation_holes(query))
 
     def _cells_query(self) -> exp.Subquery:
         """The cells with their sub-tables and values."""

@@ -16,11 +16,8 @@ from privsql.answers.accuracy import by_questions
 from privsql.answers.estimate import ConfidenceLevel, CountBounds, WeightedSums, count_groups, empty_estimates
 from privsql.answers.learned_prior import code_column, comparable_columns
 from privsql.answers.question import (
-    EXACT,
     CountQuery,
     Side,
-    exact_answer,
-    exact_statement,
     group_terms,
     select_terms,
     side_holes,
@@ -385,16 +382,10 @@ class TablesAnswers(PrivateAnswers):
 
     parse_sql = answer.Answers.parse_sql
 
-    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        self.require_estimator(estimator)
-        if query.is_exact:
-            return exact_statement(query, table(PEOPLE)), EXACT
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:  # noqa: ARG002
         return self._sums_query(query), FORMULA
 
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        self.require_estimator(estimator)
-        if query.is_exact:
-            return exact_answer(self._db, query, table(PEOPLE))
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:  # noqa: ARG002
         rows = self._db.arrow(self._sums_query(query))
         names = [f"g_{i}" for i in range(len(query.groups))]
         keys = rows.select(names).to_pylist() if names else [{}] * len(rows)
