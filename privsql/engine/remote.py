@@ -44,21 +44,22 @@ def _wider_type(kind: pa.DataType) -> pa.DataType:
 
 
 # Positions ------------------------------------------------------------------------------------------------------------
-# One number for each of the sorted records, by its position, as a stream that SQL reads.
+# One or two numbers for each of the sorted records, by its position, as a stream that SQL reads.
 
-POSITIONS = pa.schema([("pos", pa.int64()), ("bid", pa.int32())])
+POSITIONS = pa.schema([("pos", pa.int64()), ("bid", pa.int32()), ("code", pa.int32())])
 BATCH = 2**20  # rows that are handed over at a time, so that nothing of n rows is copied
 
 
-def stream_positions(bids: NDArray[Any]) -> pa.RecordBatchReader:
-    """Return (pos, bid) of every position, as a stream."""
+def stream_positions(*numbers: NDArray[Any]) -> pa.RecordBatchReader:
+    """Return (pos, bid), or (pos, bid, code), of every position, as a stream."""
+    schema = pa.schema(list(POSITIONS)[: 1 + len(numbers)])
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for begin in range(0, len(bids), BATCH):
-            part = bids[begin : begin + BATCH]
-            yield pa.record_batch([np.arange(begin, begin + len(part)), part], schema=POSITIONS)
+        for begin in range(0, len(numbers[0]), BATCH):
+            parts = [one[begin : begin + BATCH] for one in numbers]
+            yield pa.record_batch([np.arange(begin, begin + len(parts[0])), *parts], schema=schema)
 
-    return pa.RecordBatchReader.from_batches(POSITIONS, batches())
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 # Rendering ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The parts that all differentially private mechanisms share, and how synthetic records are dealt out."""
+"""The parts that all differentially private mechanisms share: what they promise and state, and how it is written."""
 
 from __future__ import annotations
 
@@ -8,32 +8,29 @@ from fractions import Fraction
 from math import exp as e_to
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import numpy as np
-import pyarrow as pa
-from sqlglot import exp
-
 from privsql import dp_random
 from privsql.answers import answer
 from privsql.attacks.scene import Finding
 from privsql.dp_random import CONCENTRATED, PURE, NoiseLaw, concentrated_rho
-from privsql.engine.sqlfiles import BITS, Holes, all_rows, column, fill, temp_table
+from privsql.engine.sqlfiles import all_rows, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import contract
 from privsql.model import manifest
 from privsql.model.manifest import ReleasePromises, VerifiedBound
-from privsql.model.packing import source_changed_error
 from privsql.model.parameters import Facts, Parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
+    from sqlglot import exp
 
     from privsql.answers.aggregates import Statement
     from privsql.answers.names import Lookups
     from privsql.engine.database import Relations
-    from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Alternatives
     from privsql.model.manifest import Check, CheckedRelease, Manifest
     from privsql.model.records import Records
@@ -41,161 +38,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.integer[Any]]
 
 P = TypeVar("P", bound=Parameters)
-
-# Dealing records out --------------------------------------------------------------------------------------------------
-# The portable order: records take ranks by keyed hashes of what they hold, on any engine, however a table is split.
-#
-# Every record has h, 60 bits of SHA-256 of a subkey and an injective text of all its columns (``Records.bound``), and a
-# copy number: 0, 1, .. among the records of one h, equal ones or not. Its place on a line is
-#
-#     u = first 60 bits of SHA-256(subkey | tag | h | copy)
-#
-# and its rank is the number of records of its part (of its value, or its group) that stand before it; ties, of which
-# there are n^2/2^61 on average, fall to h. The pairs (h, copy) are different, so for a pseudo-random function the u are
-# independent and uniform, those of equal records too: every order of a part's records is equally likely. That is what
-# the stream of the key gives (``layout.pieces``), so the posterior of an adversary who knows the algorithm is the same,
-# and the proof of the bound carries over. Which of equal records has which copy number is nothing that a release tells.
-#
-# All of it depends on contents alone: whichever task reads a record, and however often, it gets the same rank. No
-# window goes over a whole part: the line is cut into stretches of about ``UNIT`` records, in which they are ordered,
-# and what a layout says of ranks (``Segments``) is cut along with them.
-
-UNIT = 1000  # records in a stretch, more or less: few pieces meet in one, and no task is long
-PURPOSE = "places"
-
-
-@dataclass(frozen=True)
-class Segments:
-    """Ranks ``lo`` .. ``hi`` - 1 of a ``part`` are given ``number``, ``number`` + ``step``, ..; arrays (p,).
-
-    By part and ``lo``, without overlaps. Ranks in none of them are left out.
-    """
-
-    part: Ints
-    lo: Ints
-    hi: Ints
-    number: Ints
-    step: int
-
-    @property
-    def has_only_singles(self) -> bool:
-        """Return whether each is for one record."""
-        return bool((self.hi - self.lo == 1).all())
-
-
-@dataclass(frozen=True)
-class RecordParts:
-    """Records (k,) of every part; ``of``: (part, and a column ``by`` of the records), None where that is the part."""
-
-    records: Ints
-    by: str = "code"
-    of: pa.Table | None = None
-
-    def as_table(self) -> pa.Table:
-        """(part, ``by``, width): the width of a stretch."""
-        stretches = np.maximum(1, self.records // UNIT)
-        bits = np.ceil(np.log2(stretches)).astype(np.int64)
-        widths = np.left_shift(np.int64(1), BITS - bits)
-        parts_table = self.of or pa.table({"part": np.arange(len(widths)), self.by: np.arange(len(widths))})
-        return parts_table.append_column("width", pa.array(widths[parts_table["part"].to_numpy()]))
-
-
-class RankAssignment:
-    """The records of ``source``, ranked; what segments say of their ranks."""
-
-    def __init__(
-        self, db: Relations, source: Records, key: Key, parts: RecordParts, columns: Sequence[str] | None = None
-    ) -> None:
-        """``key``: bound to the records, which lie in relation ``hashed``; ``columns``: what is wanted of them.
-
-        By default the quasi-identifiers, and the number ``pos`` where there is one. Raises ``GuaranteeError`` if they
-        are not the records that were counted.
-        """
-        self._db, self._source = db, source
-        wanted = [*(columns or source.roles.qi_keys), *(["pos"] if source.has_ids else [])]
-        db.register_arrow("secret", key.word(PURPOSE))
-        db.create_table("twice", fill("portable/twice", {"hashed": temp_table("hashed")}))
-        order = [column("code", "r"), *source.roles.qi_columns("r")]
-        holes: Holes = {"hashed": temp_table("hashed"), "twice": temp_table("twice"), "order": order}
-        copies = fill("portable/copies", holes)
-        db.register_arrow("parts", parts.as_table())
-        holes = {
-            "copies": copies.subquery(),
-            "parts": temp_table("parts"),
-            "secret": temp_table("secret"),
-            "columns": [column(name, "r") for name in wanted],
-            "hash": self.make_hash("place"),
-            "same_part": column(parts.by, "r").eq(column(parts.by, "s")),
-        }
-        db.create_table("drawn", fill("portable/drawn", holes), title="Ordering the records")
-        db.drop("hashed", "twice", "parts")
-        self._units = db.arrow(fill("portable/units", {"drawn": temp_table("drawn")}))
-        counted = np.bincount(self._units["part"].to_numpy(), self._units["records"].to_numpy(), len(parts.records))
-        if len(counted) != len(parts.records) or (counted != parts.records).any():
-            raise source_changed_error()
-
-    def make_hash(self, tag: str) -> exp.Expr:
-        """60 bits for record r, independent of those under other tags; first copies have a tag of their own."""
-        first = exp.Case().when(column("copy", "r").eq(exp.Literal.number(0)), exp.Literal.string(tag))
-        texts = [exp.cast(column(name, "r"), "VARCHAR") for name in ("h", "copy")]
-        return self._db.hashed([column("word", "k"), first.else_(exp.Literal.string(f"{tag} of a copy")), *texts])
-
-    def query_assigned(self, segments: Segments, columns: Sequence[exp.Expr]) -> exp.Query:
-        """``columns`` (of r, or a ``make_hash``) of every record whose rank is in a segment, and its ``number``."""
-        self._db.register_arrow("pieces", cut_segments(segments, self._units))
-        rank, lo, hi = column("rank", "r"), column("lo", "p"), column("hi", "p")
-        within = (
-            rank.eq(lo) if segments.has_only_singles else exp.and_(exp.GTE(this=rank, expression=lo), rank.copy() < hi)
-        )
-        holes: Holes = {
-            "drawn": temp_table("drawn"),
-            "pieces": temp_table("pieces"),
-            "columns": columns,
-            "meets": within,
-        }
-        holes["secret"] = temp_table("secret")
-        return fill("portable/dealt", holes)
-
-    def read_numbers(self, assigned: exp.Query) -> NDArray[np.int64]:
-        """Return the number of every named record in canonical order (n,); -1 for records that are left out."""
-        numbered = self._db.arrow(assigned)
-        every = np.full(self._source.records, -1, dtype=np.int64)
-        every[numbered["pos"].to_numpy()] = numbered["number"].to_numpy()
-        return every
-
-    def drop_relations(self) -> None:
-        """Forget the relations."""
-        self._db.drop("secret", "drawn", "pieces")
-
-
-def cut_segments(segments: Segments, units: pa.Table) -> pa.Table:
-    """(part, bin, lo, hi, number, step): the segments cut at the borders of units (part, bin, records).
-
-    Ranks count from the first of a part in ``segments``, from the first of a unit in what is returned.
-    """
-    unit_columns: Mapping[str, Ints] = {name: units[name].to_numpy() for name in units.column_names}
-    ends = np.cumsum(unit_columns["records"])
-    begins = ends - unit_columns["records"]
-    of_parts = begins[np.searchsorted(unit_columns["part"], segments.part)]  # a line of all records, part by part
-    lo, hi = segments.lo + of_parts, segments.hi + of_parts
-    borders = np.union1d(lo, begins)
-    segment = np.searchsorted(lo, borders, side="right") - 1
-    inside = (segment >= 0) & (borders < hi[segment])
-    borders, segment = borders[inside], segment[inside]
-    unit = np.searchsorted(begins, borders, side="right") - 1
-    until = np.minimum(hi[segment], ends[unit])
-    number = segments.number[segment] + segments.step * (borders - lo[segment])
-    return pa.table(
-        {
-            "part": unit_columns["part"][unit],
-            "bin": unit_columns["bin"][unit],
-            "lo": borders - begins[unit],
-            "hi": until - begins[unit],
-            "number": number,
-            "step": np.full(len(borders), segments.step),
-        }
-    )
-
 
 # Private --------------------------------------------------------------------------------------------------------------
 # What every differentially private release has in common: what it promises and states, and how it is written.
@@ -325,10 +167,8 @@ def unknown_opendp(release: CheckedRelease[Any, Any]) -> list[str]:
 
 def wrong_facts(release: CheckedRelease[Any, Any], recomputed: Mapping[str, Any]) -> list[str]:
     """Return facts that differ from ``recomputed`` ones, or name another origin of the noise than the manifest."""
-    facts, manifest = release.facts, release.manifest
-    expected = {**recomputed, "noise": "seed" if manifest.randomness == "seed" else "opendp"}
-    pairs = [(name, getattr(facts, name), value) for name, value in expected.items()]
-    wrong = [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
+    manifest = release.manifest
+    wrong = release.compare_facts({**recomputed, "noise": "seed" if manifest.randomness == "seed" else "opendp"})
     wrong += [] if manifest.algorithm == release.params.algorithm else [f"algorithm {manifest.algorithm}"]
     stated = manifest.persons.taken if manifest.persons is not None else None
     most = max_records(release.params)

@@ -559,6 +559,18 @@ class CheckedRelease(Generic[P, F]):
         """Return checks by name: of a query for offending rows, or of a function that lists what is wrong."""
         return [Check(name, one if isinstance(one, exp.Query) else partial(one, self)) for name, one in named.items()]
 
+    def compare_facts(self, recomputed: Mapping[str, Any]) -> list[str]:
+        """Return the stated facts that differ from recomputed ones."""
+        pairs = [(name, getattr(self.facts, name), value) for name, value in recomputed.items()]
+        return [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
+
+    def compare_records(self, published: int) -> list[str]:
+        """Return what the manifest states of records, if the tables hold other numbers."""
+        stated = self.manifest.published, self.manifest.records
+        found = published, published + (self.manifest.suppressed or 0)
+        pairs = zip(("published", "records"), stated, found, strict=True)
+        return [f"{name}: stated {one}, found {other}" for name, one, other in pairs if one != other]
+
     def check_orders(self, orders: Mapping[str, Sequence[str]]) -> list[Check]:
         """Return the checks that rows of tables lie in order of some columns, once each."""
         queries = {name: in_order(self.view(name), keys, strict=True) for name, keys in orders.items()}

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from privsql.engine.remote import BATCH
 from privsql.errors import GuaranteeError
+from privsql.mechanisms.assignment import Segments
 from privsql.mechanisms.bucketize.group_flows import TreePair, assign_across
-from privsql.mechanisms.private import Segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, table, temp_table
+from privsql.mechanisms.assignment import RankAssignment, RecordParts
 from privsql.mechanisms.bucketize import beliefs, fakes
 from privsql.mechanisms.bucketize.beliefs import times_listed
 from privsql.mechanisms.bucketize.estimator import (
@@ -32,7 +33,7 @@ from privsql.mechanisms.bucketize.parameters import (
     FakeFacts,
 )
 from privsql.mechanisms.bucketize.search import search, spread_left_out
-from privsql.mechanisms.private import RankAssignment, RecordParts, write_release_table
+from privsql.mechanisms.private import write_release_table
 from privsql.model.packing import source_changed_error
 
 if TYPE_CHECKING:

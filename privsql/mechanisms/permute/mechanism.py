@@ -1,4 +1,4 @@
-"""Permutation as a ``Mechanism``: plans, answers, explanations and proposals."""
+"""Permutation as a ``Mechanism``: plans, releases, answers, explanations and proposals."""
 
 from __future__ import annotations
 
@@ -29,12 +29,21 @@ from privsql.attacks.suite import Suite
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms import contract
+from privsql.mechanisms.assignment import RankAssignment, RecordParts, Segments, assign_records
 from privsql.mechanisms.contract import GroupComposition, Proposal, TableShape, TabularMechanism, weighted_only
-from privsql.mechanisms.permute import answers, attacks
+from privsql.mechanisms.permute import answers
 from privsql.mechanisms.permute import checks as together
 from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
-from privsql.mechanisms.permute.attacks import PermutedView, tabulate_contents, write_ranked, write_records
-from privsql.mechanisms.permute.checks import SQL, TABLES, demand_number, measured_bounds, release_checks, source_checks
+from privsql.mechanisms.permute.checks import (
+    ADVERSARIES,
+    SQL,
+    TABLES,
+    PermutedView,
+    demand_number,
+    measured_bounds,
+    release_checks,
+    source_checks,
+)
 from privsql.mechanisms.permute.grouping import DAY, STEPS, MeasuredAxis, make_axis, measure_axis, static_optimum
 from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release, label_records
 from privsql.mechanisms.permute.parameters import (
@@ -51,9 +60,11 @@ from privsql.model.manifest import make_structure as part
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from privsql.answers.estimate import RecordSets
     from privsql.engine.database import Relations
-    from privsql.keyed_random import Key
+    from privsql.keyed_random import Key, Shuffler
     from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.permute.grouping import Axis, Ints
     from privsql.model.records import Records
@@ -277,6 +288,83 @@ def describe_structure(db: Relations, manifest: Manifest) -> list[Structure]:
         sentence = f"The {held.groups:,} groups have {min(numbers):,} to {max(numbers):,} {title}."
         result.append(part(f"Groups by {title}", sentence, (title, "groups"), rows, 1))
     return result
+
+
+# Assignment -----------------------------------------------------------------------------------------------------------
+
+TABLE = 2**26  # numbers beyond which groups x values are not counted in one table
+
+
+def write_records(db: Relations, source: Records, groups: Ints, ranks: Ints, noise: Shuffler) -> None:
+    """QIT, from the groups (n,) of all records in canonical order, below 0: held back, and the values of the others."""
+    codes = np.full(len(groups), -1, dtype=np.int32)
+    is_published = groups >= 0
+    codes[is_published] = shuffle_within_groups(groups[is_published], ranks, noise)
+    assigned, is_sorted = assign_records(db, source, groups.astype(np.int32), codes)
+    _write_qit(db, source, assigned, is_sorted=is_sorted)
+    db.drop("positions")
+    source.drop_relations()
+
+
+def write_ranked(db: Relations, source: Records, groups: Ints, ranks: Ints, key: Key) -> None:
+    """Write QIT in the portable order: by rank, the records of a group take its values one after the other.
+
+    The group follows from the value in a first release, from the record in later ones, whose records have names.
+    """
+    published = np.flatnonzero(groups >= 0)
+    sizes = np.bincount(groups[published])
+    if source.history.releases:
+        of, by = pa.table({"part": groups[published], "pos": published}), "pos"
+    else:
+        ends = np.cumsum(source.counts)
+        of, by = pa.table({"part": groups[ends - 1], "code": np.arange(len(ends))}), "code"
+    dealing = RankAssignment(db, source, key, RecordParts(sizes, by, of))
+    contents = tabulate_contents(groups[published], ranks)
+    part, code, records = (contents[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
+    ends = np.cumsum(records)
+    first = ends[np.searchsorted(part, part)] - records[np.searchsorted(part, part)]  # of all records, of its group
+    segments = Segments(part, ends - records - first, ends - first, code, step=0)
+    dealt = dealing.query_assigned(segments, [*source.roles.qi_columns("r"), column("part", "r")])
+    renamed = [alias_as(exp.cast(column("part"), "INTEGER"), "bid"), alias_as(column("number"), "code")]
+    _write_qit(db, source, exp.select(*source.roles.qi_columns(), *renamed).from_(dealt.subquery("dealt")))
+    dealing.drop_relations()
+
+
+def _write_qit(db: Relations, source: Records, dealt: exp.Query, *, is_sorted: bool = False) -> None:
+    roles = source.roles
+    holes: Holes = {"dealt": dealt.subquery(), "qi": roles.qi_out("r"), "qi_order": roles.qi_columns("r")}
+    holes |= roles.by_qi.alias_holes("bid", "code")
+    query = fill("permute/qit", holes)
+    if is_sorted:
+        query.set("order", None)
+    db.create_table("qit", query, into="release", title="Shuffling within groups")
+
+
+def tabulate_contents(groups: Ints, codes: Ints) -> pa.Table:
+    """(bid, code, records) by group and code, from the group and the value of every record (n,)."""
+    values = int(codes.max(initial=-1)) + 1
+    cells = groups * values + codes
+    if (int(groups.max(initial=-1)) + 1) * values <= TABLE:
+        counted = np.bincount(cells)
+        result = np.flatnonzero(counted)
+        records = counted[result]
+    else:
+        result, records = np.unique(cells, return_counts=True)
+    columns = {"bid": result // values, "code": result % values, "records": records}
+    return pa.table({name: column.astype(np.int32) for name, column in columns.items()})
+
+
+def shuffle_within_groups(groups: Ints, codes: Ints, noise: Shuffler) -> NDArray[np.int32]:
+    """The values (n,) in uniformly random order within every group (thesis, Definition 4)."""
+    rising = bool((groups[1:] >= groups[:-1]).all())
+    order = slice(None) if rising else np.argsort(groups, kind="stable")
+    dealt = codes.astype(np.int32)
+    run, begin = dealt[order], 0
+    for end in np.cumsum(np.bincount(groups)).tolist():
+        noise.shuffle(run[begin:end])
+        begin = end
+    dealt[order] = run
+    return dealt
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -505,7 +593,7 @@ MECHANISM = TabularMechanism(
     evaluate=by_questions,
     adversaries=Suite(
         scene=PermutedView,
-        adversaries=attacks.ADVERSARIES,
+        adversaries=ADVERSARIES,
         combining=(adversaries.attack_by_intersection, together.attack_together),
     ),
     promise=promise_text,

@@ -315,7 +315,7 @@ def source_checks(
     facts = release.facts
     source.sort_records()
     checks: dict[str, Callable[[CheckedRelease[Randomize, RandomizeFacts]], list[str] | exp.Query]] = {
-        "the partition is the specification's": lambda _: _wrong_partition(facts, source, params),
+        "the partition is the specification's": partial(_wrong_partition, source, params),
         "bound and retention of the whole table are as stated": lambda _: _wrong_whole_table(facts, source, params),
         "sensitive values and who is protected are the source's": partial(_wrong_values, source, params),
         "quasi-identifiers are the source's": release.compare_people(source, "perturbed"),
@@ -408,8 +408,6 @@ def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[st
     retention = sum(t * (gamma - 1) / (m - 1 + gamma) for _, t, m, _, gamma in rows) / n
     up = manifest.algorithm == "up"
     claims = {
-        f"published {manifest.published}, but the sub-tables hold {n}": manifest.published == n,
-        f"records {manifest.records} = published + suppressed": manifest.records == n + (manifest.suppressed or 0),
         f"{facts.subtables} sub-tables, but {len(rows)} are listed": facts.subtables == len(rows),
         f"{facts.groups} groups make {len(rows)} sub-tables": facts.groups >= len(rows),
         f"bound {facts.bound}": isclose(facts.bound, bound, rel_tol=1e-9),
@@ -419,16 +417,17 @@ def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[st
         or (len(rows), facts.bound, facts.retention) == (1, facts.bound_up, facts.retention_up),
         f"algorithm {manifest.algorithm}": manifest.algorithm == params.algorithm,
     }
-    return [wrong for wrong, holds in claims.items() if not holds]
+    return [*release.compare_records(n), *(wrong for wrong, holds in claims.items() if not holds)]
 
 
-def _wrong_partition(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:
+def _wrong_partition(
+    source: Records, params: Randomize, release: CheckedRelease[Randomize, RandomizeFacts]
+) -> list[str]:
     """Groups of the partition, and whether it is the optimum: what another run of the search says of the source."""
     problem = partition.state_problem(source.counts, source.labels, params)
     solution = partition.find_partition(problem, params.algorithm, params.objective)
     found = {"groups": solution.groups, "optimal": solution.optimal, "subtables": len(solution.parts)}
-    pairs = [(name, getattr(facts, name), value) for name, value in found.items()]
-    return [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
+    return release.compare_facts(found)
 
 
 def _wrong_whole_table(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:

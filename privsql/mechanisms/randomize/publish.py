@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -16,17 +15,17 @@ from sqlglot import exp
 from privsql.answers.channel import Channel, Floats, Observation, reconstruct
 from privsql.answers.estimate import project_within
 from privsql.attacks.scene import CHUNK, AttackView, Block, count_levels
-from privsql.engine.database import Relations, require_ordered
-from privsql.engine.remote import BATCH, stream_positions
+from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import BITS, Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, GuaranteeError
-from privsql.mechanisms.private import RankAssignment, RecordParts, Segments
+from privsql.mechanisms.assignment import RankAssignment, RecordParts, Segments, assign_records
 from privsql.model.manifest import QUASI, SENSITIVE, Manifest, ReleaseTable
 from privsql.model.records import Records, bounded_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from privsql.engine.database import Relations
     from privsql.keyed_random import Key, Shuffler
     from privsql.mechanisms.randomize.partition import SubTable
 
@@ -347,27 +346,16 @@ PERTURBING = "Perturbing the sensitive values"
 
 def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> None:
     """``perturbed``, from the records in canonical order and what is drawn for each."""
-    with ThreadPoolExecutor(1) as executor:  # numpy and the engine use different cores
-        moves = executor.submit(draw_moves, parts, subtables, noise)
-        packed = source.packed
-        if packed is None:
-            source.sort_records()
-    known, roles, grouped = moves_table(subtables), source.roles, None
-    source.history.groups = of = known["sub_table"].to_numpy()[moves.result()]
-    if packed is not None:
-        values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(roles.sa_keys))
-        grouped = packed.stream_groups(of, move_codes(parts, known, moves.result()), values)
-    if grouped is not None:
-        db.register_arrow("positions", grouped)
-        moved: Holes = {"assigned": temp_table("positions"), "qi": roles.qi_typed("r"), "sa": roles.sa_typed("r")}
-        moved |= roles.by_all.alias_holes("sub_table")
-        db.create_table("perturbed", fill("randomize/moved", moved), into="release", title=PERTURBING)
-    else:
-        source.sort_records()
-        db.register_arrow("moves", known)
-        db.register_arrow("positions", stream_positions(moves.result()))
-        assigned = require_ordered(db).with_bid(temp_table("records"), temp_table("positions"))
-        _write_perturbed(db, source, assigned, same_columns("x", "r", roles.sa_keys))
+    known, moves, roles = moves_table(subtables), draw_moves(parts, subtables, noise), source.roles
+    source.history.groups = of = known["sub_table"].to_numpy()[moves]
+    values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(roles.sa_keys))
+    assigned, is_sorted = assign_records(db, source, of, move_codes(parts, known, moves), values)
+    holes: Holes = {"assigned": assigned.subquery(), "qi": roles.qi_typed("r"), "sa": roles.sa_typed("r")}
+    holes |= {"qi_order": roles.qi_columns("r"), **roles.by_all.alias_holes("sub_table")}
+    query = fill("randomize/moved", holes)
+    if is_sorted:
+        query.set("order", None)
+    db.create_table("perturbed", query, into="release", title=PERTURBING)
     db.drop("positions")
     source.drop_relations()
 
@@ -405,25 +393,19 @@ def write_ranked(db: Relations, source: Records, parts: Ints, subtables: Sequenc
         "moves": temp_table("moves"),
         "columns": columns,
     }
-    _write_perturbed(db, source, fill("randomize/stepped", holes), column("code", "x").eq(column("code", "r")))
-    db.drop("steps")
-    dealing.drop_relations()
-
-
-def _write_perturbed(db: Relations, source: Records, assigned: exp.Query, same_value: exp.Expr) -> None:
-    roles = source.roles
-    holes: Holes = {
-        "assigned": assigned.subquery(),
+    written: Holes = {
+        "assigned": fill("randomize/stepped", holes).subquery(),
         "moves": temp_table("moves"),
         "cells": temp_table("cells"),
-        "qi": roles.qi_out("r"),
-        "sa": roles.sa_out("y"),
-        "qi_order": roles.qi_columns("r"),
-        "same_value": same_value,
-        **roles.by_all.alias_holes("sub_table"),
+        "qi": source.roles.qi_out("r"),
+        "sa": source.roles.sa_out("y"),
+        "qi_order": source.roles.qi_columns("r"),
+        "same_value": column("code", "x").eq(column("code", "r")),
+        **source.roles.by_all.alias_holes("sub_table"),
     }
-    db.create_table("perturbed", fill("randomize/perturbed", holes), into="release", title=PERTURBING)
-    db.drop("moves")
+    db.create_table("perturbed", fill("randomize/perturbed", written), into="release", title=PERTURBING)
+    db.drop("steps", "moves")
+    dealing.drop_relations()
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import all_rows, column, temp_table
 from privsql.errors import GuaranteeError, UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.private import RankAssignment, RecordParts, Segments, cut_segments
+from privsql.mechanisms.assignment import RankAssignment, RecordParts, Segments, cut_segments
 from privsql.source.records import prepare_records
 from support.commands import write
 from support.enumeration import FALSE_ALARM
