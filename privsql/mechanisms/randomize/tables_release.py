@@ -77,7 +77,7 @@ from privsql.model.manifest import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
@@ -265,37 +265,31 @@ def weighted_view(manifest: Manifest) -> exp.Query:
 NEAR, CLOSE = 0.02, 1e-4  # mean distance of refitted weights from published ones; of sums of weights from 1
 
 
-Published = tuple[TablesRule, list["NoisyTable"]]
+def read_published(db: Relations, manifest: Manifest, database: str | None) -> tuple[TablesRule, list[NoisyTable]]:
+    """Return the rule of a release and its tables; an error of ``BROKEN`` where they are damaged."""
+    codes = read_codes(db, manifest.roles, table(PEOPLE, database))
+    rule = make_rule(Randomize.model_validate(manifest.parameters), codes)
+    cliques = db.arrow(all_rows(table(CLIQUES, database)).order_by("clique"))
+    cells = db.arrow(all_rows(table(MARGINALS, database)).order_by("clique", "cell"))
+    return rule, read_noisy_tables(cliques, cells, codes.table_names, rule.cell_counts, SUBSTITUTION)
 
 
-def read_tables(release: TablesRelease) -> Published:
-    """Return the rule of a release and its tables."""
-    codes = read_codes(release.db, release.roles, table(PEOPLE, release.database))
-    return _parse_tables(make_rule(release.params, codes), release.read_view("cliques"), release.read_view("marginals"))
-
-
-def read_published(db: Relations, manifest: Manifest, database: str | None) -> Published:
-    """Return the rule of an open release and its tables; ``UsageError`` if they are damaged."""
-    with refuse_damaged():
-        codes = read_codes(db, manifest.roles, table(PEOPLE, database))
-        cliques = db.arrow(all_rows(table(CLIQUES, database)).order_by("clique"))
-        cells = db.arrow(all_rows(table(MARGINALS, database)).order_by("clique", "cell"))
-        return _parse_tables(make_rule(Randomize.model_validate(manifest.parameters), codes), cliques, cells)
-
-
-def _parse_tables(rule: TablesRule, cliques: pa.Table, cells: pa.Table) -> Published:
-    return rule, read_noisy_tables(cliques, cells, rule.codes.table_names, rule.cell_counts, SUBSTITUTION)
+def read_weights(db: Relations, rule: TablesRule, database: str | None) -> Any:
+    """Return the weights of every combination (rows, K)."""
+    order = [column("combination"), column("code")]
+    weights = db.arrow(all_rows(table(WEIGHTS, database)).order_by(*order))["weight"].to_numpy()
+    return weights.astype(np.float64).reshape(len(rule.codes.sizes), rule.values)
 
 
 def check_tables(release: TablesRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     named: dict[str, Callable[..., list[str]]] = {
         "tables and choices spend epsilon together": _wrong_budget,
-        "tables are those of the public rule": lambda _, rule, found: checks.differ_from_due(
-            found, rule.due_tables(found)
+        "tables are those of the public rule": (
+            lambda _, rule, found: checks.differ_from_due(found, rule.due_tables(found))
         ),
-        "scales are those of the budgets, for two counts of a table": lambda one, _, found: checks.wrong_table_scales(
-            one, found
+        "scales are those of the budgets, for two counts of a table": (
+            lambda one, _, found: checks.wrong_table_scales(one, found)
         ),
         "values are those of the specification": _wrong_values,
         "facts are those of the tables": lambda one, rule, found: private.wrong_facts(one, count_facts(rule, found)),
@@ -304,24 +298,24 @@ def check_tables(release: TablesRelease) -> list[Check]:
         ),
         "weights of every combination add up to 1": _wrong_weights,
     }
-    combination = release.view(PEOPLE)
+    people_order = in_order(release.view(PEOPLE), [*release.roles.qi_keys, "combination"], strict=False)
     return [
-        *checks.check_published(release, "tables", read_tables, named),
+        *_check_published(release, named),
         *release.check_orders(TABLE_ORDERS | {"weights": ["combination", "code"], "values": ["code"]}),
-        *release.list_checks(
-            {
-                "rows of people lie in order": in_order(
-                    combination, [*release.roles.qi_keys, "combination"], strict=False
-                ),
-                private.OPENDP_CHECK: private.unknown_opendp,
-            }
-        ),
+        *release.list_checks({"rows of people lie in order": people_order}),
+        *release.list_checks({private.OPENDP_CHECK: private.unknown_opendp}),
     ]
+
+
+def _check_published(release: TablesRelease, named: Mapping[str, Callable[..., list[str]]]) -> list[Check]:
+    return checks.check_published(
+        release, "tables", lambda one: read_published(one.db, one.manifest, one.database), named
+    )
 
 
 def refit_checks(release: TablesRelease) -> list[Check]:
     """Return the check that takes as long as publishing: the weights follow from the tables."""
-    return checks.check_published(release, "tables", read_tables, {"weights are fitted to the tables": _wrong_fit})
+    return _check_published(release, {"weights are fitted to the tables": _wrong_fit})
 
 
 def source_checks(release: TablesRelease, source: Records, _params: Randomize) -> list[Check]:
@@ -344,21 +338,17 @@ def _wrong_values(release: TablesRelease, *_: object) -> list[str]:
     return [] if right else ["the listed values are others"]
 
 
-def _read_weights(release: TablesRelease, rule: TablesRule) -> Any:
-    weights = release.read_view("weights")["weight"].to_numpy().astype(np.float64)
-    return weights.reshape(len(rule.codes.sizes), rule.values)
-
-
 def _wrong_weights(release: TablesRelease, rule: TablesRule, _: object) -> list[str]:
-    weights = _read_weights(release, rule)
+    weights = read_weights(release.db, rule, release.database)
     right = np.isfinite(weights).all() and (weights >= 0).all() and np.abs(weights.sum(axis=1) - 1).max() <= CLOSE
     return [] if right else ["a weight is negative, or those of a combination do not add up to 1"]
 
 
 def _wrong_fit(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyTable]) -> list[str]:
-    fitted = refit_tables(tables, rule).weights
-    far = float(np.abs(fitted - _read_weights(release, rule)).sum(axis=1) @ rule.codes.sizes / rule.codes.sizes.sum())
-    return [] if far <= NEAR else [f"weights lie {far:.3f} from those that the tables give"]
+    stated = read_weights(release.db, rule, release.database)
+    far = np.abs(refit_tables(tables, rule).weights - stated).sum(axis=1)
+    mean = float(far @ rule.codes.sizes / rule.codes.sizes.sum())
+    return [] if mean <= NEAR else [f"weights lie {mean:.3f} from those that the tables give"]
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
@@ -411,7 +401,8 @@ class TablesAnswers(PrivateAnswers):
 
     @cached_property
     def _published(self) -> tuple[TablesRule, list[NoisyTable]]:
-        return read_published(self._db, self._manifest, self._database)
+        with refuse_damaged():
+            return read_published(self._db, self._manifest, self._database)
 
     def _measured_counts(self, query: CountQuery) -> dict[tuple[Any, ...], MeasuredCount]:
         """Return by group of an answer the least noisy sum of measured cells that it is, if it is one."""
@@ -505,9 +496,11 @@ def attack_informed(learnt: AttackContext[Any]) -> list[Finding]:
 def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
     """Return what the published weights say of persons; with the source, how often that is right, and of others."""
     view = learnt.view
-    sizes, weights = read_beliefs(view)
+    with refuse_damaged():
+        rule, tables = read_published(view.db, view.manifest, view.database)
+        weights = read_weights(view.db, rule, view.database)
+    sizes, epsilon = rule.codes.sizes, float(rule.epsilon)
     best, records = weights.max(axis=1), sizes.sum()
-    epsilon = float(Randomize.model_validate(view.manifest.parameters).spent_epsilon)
     without = best * np.exp(-epsilon) / (1 - best + best * np.exp(-epsilon))
     notes = (f"of the mean, others' values alone account for {float(without @ sizes / records):.1%} or more",)
     finding = Finding(
@@ -516,26 +509,25 @@ def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
     )  # fmt: skip
     if not view.source:
         return [finding]
-    rows = read_truth(view)
-    return [replace(finding, **_compare_beliefs(weights, *rows)), attack_held_out(view, finding, *rows)]
-
-
-def attack_held_out(view: ReleaseView, finding: Finding, combination: Any, truth: Any) -> Finding:
-    """Return what is learnt of a tenth of the persons from the noisy tables of all others, with the release's noise."""
-    rule, tables = read_published(view.db, view.manifest, view.database)
+    combination, truth = read_truth(view)
     held = view.noise.random(len(truth)) < HELD_OUT
-    gone = np.bincount(combination[held] * rule.values + truth[held], minlength=len(rule.codes.sizes) * rule.values)
-    left = replace(rule, codes=replace(rule.codes, sizes=rule.codes.sizes - gone.reshape(-1, rule.values).sum(axis=1)))
+    without_them = learn_from_others(rule, tables, combination[held], truth[held])
+    best = without_them[combination[held]].max(axis=1)
+    others = replace(
+        finding, adversary=WITHOUT, knows=WITHOUT_KNOWS, attacked=int(held.sum()), mean=float(best.mean()),
+        highest=float(best.max()), notes=(), **_compare_beliefs(without_them, combination[held], truth[held]),
+    )  # fmt: skip
+    return [replace(finding, **_compare_beliefs(weights, combination, truth)), others]
+
+
+def learn_from_others(rule: TablesRule, tables: Sequence[NoisyTable], combination: Any, truth: Any) -> Any:
+    """Return the weights by noisy tables without some persons, with the release's noise."""
+    left = rule.codes.sizes - np.bincount(combination, minlength=len(rule.codes.sizes))
     others = []
     for one in tables:
-        flat = rule.codes.tables[one.columns[0]].cells[combination[held]] * rule.values + truth[held]
+        flat = rule.codes.tables[one.columns[0]].cells[combination] * rule.values + truth
         others.append(replace(one, counts=one.counts - np.bincount(flat, minlength=one.counts.size)))
-    weights = refit_tables(others, left).weights
-    best = weights[combination[held]].max(axis=1)
-    return replace(
-        finding, adversary=WITHOUT, knows=WITHOUT_KNOWS, attacked=int(held.sum()), mean=float(best.mean()),
-        highest=float(best.max()), notes=(), **_compare_beliefs(weights, combination[held], truth[held]),
-    )  # fmt: skip
+    return refit_tables(others, replace(rule, codes=replace(rule.codes, sizes=left))).weights
 
 
 def _compare_beliefs(weights: Any, combination: Any, truth: Any) -> dict[str, Any]:
@@ -552,15 +544,6 @@ def read_truth(view: ReleaseView) -> tuple[Any, Any]:
     code = {value: k for k, value in enumerate(listed)}
     truth = np.array([code.get(value, len(listed)) for value in rows["value"].to_pylist()], dtype=np.int64)
     return rows["combination"].to_numpy(), truth
-
-
-def read_beliefs(view: ReleaseView) -> tuple[Any, Any]:
-    """Return how many records each combination has, and its weights (rows, K)."""
-    with refuse_damaged():
-        sizes = read_codes(view.db, view.roles, table(PEOPLE, view.database)).sizes
-        order = [column("combination"), column("code")]
-        weights = view.db.arrow(all_rows(table(WEIGHTS, view.database)).order_by(*order))["weight"].to_numpy()
-        return sizes, weights.astype(np.float64).reshape(len(sizes), -1)
 
 
 def attack_together(series: ReleaseSeries) -> list[Finding]:
@@ -591,8 +574,9 @@ NOT = (
 def explain_tables(params: Randomize) -> ReleasePromises:
     """Return what noisy tables promise, in sentences."""
     epsilon = params.spent_epsilon
-    priors = sorted({*params.declared_shares.values()}) or TYPICAL
-    moves = "; ".join(f"from {float(f):.3g} to at most {reach_of(f, epsilon):.3g}" for f in priors)
+    priors = [*params.declared_shares.values()] or TYPICAL
+    ends = dict.fromkeys((min(priors), max(priors)))
+    moves = ", ".join(f"from {float(f):.3g} to at most {reach_of(f, epsilon):.3g}" for f in ends)
     bound = (
         "An attacker who knows everyone's quasi-identifiers and all other people's values, or takes people to be "
         "independent, can move the odds of a person's value, or set of values, by a factor of at most "
