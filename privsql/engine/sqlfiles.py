@@ -685,11 +685,6 @@ def concat_texts(texts: Sequence[exp.Expr]) -> exp.Expr:
     return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(BETWEEN), *texts])
 
 
-def first_characters(text: exp.Expr, characters: int) -> exp.Expr:
-    """Return the beginning of a text."""
-    return exp.Substring(this=text, start=exp.Literal.number(1), length=exp.Literal.number(characters))
-
-
 def injective_text(value: exp.Expr, kind: str) -> exp.Expr:
     """Return text of a value of a type; values that differ have different ones, NULL and an empty text among them."""
     written: exp.Expr = exp.cast(value, "VARCHAR")

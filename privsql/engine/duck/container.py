@@ -29,7 +29,6 @@ from privsql.engine.sqlfiles import (
     column,
     concat_texts,
     fill,
-    first_characters,
     list_nodes,
     qualify_tables,
     render_sql,
@@ -132,8 +131,8 @@ class DuckRelations:
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         hexadecimal = exp.Anonymous(this="sha256", expressions=[concat_texts(texts)])
-        digits = exp.DPipe(this=exp.Literal.string("0x"), expression=first_characters(hexadecimal, DIGITS))
-        return exp.cast(digits, "BIGINT")
+        digits = exp.Left(this=hexadecimal, expression=exp.Literal.number(DIGITS))
+        return exp.cast(exp.DPipe(this=exp.Literal.string("0x"), expression=digits), "BIGINT")
 
     # Making ---
 
