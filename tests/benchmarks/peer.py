@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+ROUNDINGS = 20  # losses that are tried, each a little less: the parts of some add up to more, by rounding
+
 
 def main(algorithm: str, measure: str, loss: str, table: str, domains: str, to: str) -> None:
     """One release."""
@@ -24,12 +26,20 @@ def main(algorithm: str, measure: str, loss: str, table: str, domains: str, to: 
     dp.enable_features("contrib")
     keys = json.loads(Path(domains).read_text(encoding="utf-8"))
     data = pl.read_parquet(table).select(pl.col(name).cast(pl.Int64) for name in keys)
-    context = dp.Context.compositor(
-        data=data.lazy(), privacy_unit=dp.unit_of(contributions=1), privacy_loss=dp.loss_of(**{measure: float(loss)})
-    )
-    chosen = getattr(dp.mbi, algorithm)()
-    asked = context.query(**{measure: float(loss)}).select(*keys).contingency_table(keys=keys, algorithm=chosen)
-    asked.release().synthesize().write_parquet(to)
+    for less in range(ROUNDINGS):
+        spent = {measure: float(loss) * (1 - less * 1e-9)}
+        context = dp.Context.compositor(
+            data=data.lazy(), privacy_unit=dp.unit_of(contributions=1), privacy_loss=dp.loss_of(**spent)
+        )
+        asked = context.query(**spent).select(*keys)
+        try:
+            made = asked.contingency_table(keys=keys, algorithm=getattr(dp.mbi, algorithm)()).release()
+        except dp.OpenDPException as error:
+            if "insufficient budget" in str(error) and less + 1 < ROUNDINGS:
+                continue
+            raise
+        made.synthesize().write_parquet(to)
+        break
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"seconds": time.perf_counter() - begun, "megabytes": used}))
 
