@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 LARGEST = 300_000  # cells of a table that elimination leaves
 FIT, CLOSE = 8, 3e-3  # rounds at most; total variation of a pair
+FARTHEST = 1e9  # of a factor: pairs that contradict each other would drive it to infinity
 REFUSED = 30  # pairs in a row that are too large, after which no weaker one is tried
 NO_CLASSES: Classes = MappingProxyType({})
 
@@ -60,7 +61,8 @@ class JointModel:
             for pair in self.edges:
                 table, wanted = self.marginal_table(pair), pairs[pair]
                 far = max(far, float(np.abs(table - wanted).sum()) / 2 / self.total)
-                self.factors[pair] *= np.divide(wanted, table, out=np.zeros_like(table), where=table > 0)
+                scale = np.divide(wanted, table, out=np.zeros_like(table), where=table > 0)
+                self.factors[pair] = np.clip(self.factors[pair] * scale, 1 / FARTHEST, FARTHEST)
             if far < CLOSE:
                 break
 
@@ -74,7 +76,7 @@ class JointModel:
         while left:
             first = min(left, key=lambda i: (_joined_size(factors, i), i))
             held = [one for one in factors if first in one[0]]
-            factors = [one for one in factors if first not in one[0]] + [_multiply_factors(held, without=first)]
+            factors = [one for one in factors if first not in one[0]] + [_eliminate_column(held, first)]
             left.remove(first)
         inside, table = _multiply_factors(factors)
         table = np.transpose(table, [inside.index(i) for i in asked])
@@ -89,7 +91,7 @@ class JointModel:
             first = min(left, key=lambda i: (_joined_size(factors, i), i))
             held = [one for one in factors if first in one[0]]
             order.append((first, _multiply_factors(held)))
-            factors = [one for one in factors if first not in one[0]] + [_multiply_factors(held, without=first)]
+            factors = [one for one in factors if first not in one[0]] + [_eliminate_column(held, first)]
             left.remove(first)
         for column, (columns, table) in reversed(order):
             known = tuple(i for i in columns if i != column)
@@ -159,15 +161,30 @@ def _joined_size(factors: Sequence[Factor], column: int) -> int:
     return prod(sizes.values())
 
 
-def _multiply_factors(factors: Sequence[Factor], without: int | None = None) -> Factor:
-    """The product of factors over all of their columns, summed over one of these."""
+def _multiply_factors(factors: Sequence[Factor]) -> Factor:
+    """The product of factors over all of their columns."""
     columns = tuple(sorted({i for held, _ in factors for i in held}))
     result = np.ones((1,) * len(columns))
     for held, table in sorted(factors, key=lambda one: one[1].size):
         result = result * np.expand_dims(table, [axis for axis, i in enumerate(columns) if i not in held])
-    if without is None:
-        return columns, result
-    return tuple(i for i in columns if i != without), result.sum(axis=columns.index(without))
+    return columns, result
+
+
+def _eliminate_column(factors: Sequence[Factor], column: int) -> Factor:
+    """The product of factors that hold a column, summed over it: of the largest and all others, as matrices."""
+    *others, (held, table) = sorted(factors, key=lambda one: one[1].size)
+    if not others:
+        return tuple(i for i in held if i != column), table.sum(axis=held.index(column))
+    known, product = _multiply_factors(others)
+    both = [i for i in known if i in held and i != column]
+    first, second = [i for i in known if i not in held], [i for i in held if i not in known]
+    sizes = dict(zip((*known, *held), (*product.shape, *table.shape), strict=True))
+    shape = [prod(sizes[i] for i in part) for part in (both, first, [column], second)]
+    left = np.transpose(product, [known.index(i) for i in (*both, *first, column)]).reshape(*shape[:3])
+    right = np.transpose(table, [held.index(i) for i in (*both, column, *second)]).reshape(shape[0], *shape[2:])
+    summed = (left @ right).reshape([sizes[i] for i in (*both, *first, *second)])
+    columns = tuple(sorted((*both, *first, *second)))
+    return columns, np.transpose(summed, [(*both, *first, *second).index(i) for i in columns])
 
 
 AT_ONCE = 4_000_000  # chances that are looked at together

@@ -195,7 +195,7 @@ def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
 #   of it.) Nothing that is published says how threes deviate: this ratio is an assumption.
 # Half of the effects are sums along all columns, so that ranges add up what near values have in common.
 
-DRAWN_TABLES, SUBSETS, ASKED = 6, 5, 25  # tables drawn; sets of columns of each kind; questions of each, twice
+DRAWN_TABLES, SUBSETS, ASKED = 4, 5, 25  # tables drawn; sets of columns of each kind; questions of each, twice
 MOST_DRAWN = 100_000  # different records of a drawn table
 BINS, MOST_ASKED_CELLS, LARGEST, UNEVEN = 11, 4_000, 200_000, 1.5
 USUAL, OF_THREES, TYPICAL, MOST_EFFECT = 0.6, 1 / 8, (0.05, 0.3), 3.0

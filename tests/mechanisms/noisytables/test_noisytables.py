@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.dp_random import CONCENTRATED, PURE, SUBSTITUTION, NoiseLaw, noise_scale, noisy_max, variance_of
+from privsql.mechanisms.dp import joint_model
 from privsql.mechanisms.dp.joint_model import JointModel, Model
 from privsql.mechanisms.dp.noisy_tables import (
     LeastSquares,
@@ -189,6 +190,17 @@ def test_tables_of_the_joint_model_are_those_of_all_its_factors() -> None:
     counted = np.histogramdd(drawn[:, [0, 2, 3]], bins=[np.arange(sizes[i] + 1) for i in (0, 2, 3)])[0] / 50
     assert np.abs(counted - model.marginal_table((0, 2, 3))).sum() / 2000 < 0.02
     assert len(JointModel(singles, pairs, largest=0).edges) == 4  # the loop is not closed
+
+
+def test_pairs_that_contradict_each_other_leave_the_model_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three columns of which each should be the other of the one before, however long the fit goes on."""
+    monkeypatch.setattr(joint_model, "FIT", 300)
+    singles = [np.array([50.0, 50.0])] * 3
+    pairs = dict.fromkeys([(0, 1), (1, 2), (0, 2)], np.array([[1e-6, 50.0], [50.0, 1e-6]]))
+    model = JointModel(singles, pairs)
+    for columns in ((0,), (0, 1), (0, 1, 2)):
+        assert model.marginal_table(columns).sum() == pytest.approx(100)
+    assert model.draw_records(100, np.random.default_rng(1)).max() == 1
 
 
 def test_cells_far_from_what_is_expected_are_believed() -> None:
