@@ -574,6 +574,7 @@ def _propose_bins(of: Profile, ends: tuple[Fraction, Fraction], number: int) -> 
 MOST = 100_000  # rows
 STEPS, FIT = 200, 8  # tables that weights are fitted to, all in all, and each of them
 FARTHEST = 10.0  # times that a weight changes in one step
+DECIMALS = 6  # of a weight: what machines compute alike
 
 
 def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Reals]:
@@ -592,7 +593,7 @@ def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Real
             now = np.bincount(flat, weights=weights, minlength=wanted.size)
             scale = np.divide(wanted.reshape(-1), now, out=np.ones(wanted.size), where=now > 0)
             weights = weights * np.clip(scale, 1 / FARTHEST, FARTHEST)[flat]
-    return codes, weights * (model.total / weights.sum() if len(weights) else 1.0)
+    return codes, np.round(weights * (model.total / weights.sum() if len(weights) else 1.0), DECIMALS)
 
 
 def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:

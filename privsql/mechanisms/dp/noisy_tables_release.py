@@ -203,18 +203,22 @@ KURTOSIS = 5.0  # variance of squared noise beside the square of its variance, o
 SMOOTH = 0.5  # of the effects: those in which near bins go together
 BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
 FEWEST_IN_BAND, TRIMMED = 100, 0.998
+LEAST_SCALE = 0.5  # of a variance: few rehearsed tables may all be better than what is known
 
 
 @dataclass(frozen=True)
 class ErrorScale:
-    """By how much errors exceed what is known of them: exp(features beta), features within ``limits`` (2, 5)."""
+    """By how much errors exceed what is known of them: exp(features beta), not below ``LEAST_SCALE``; features within
+    ``limits`` (2, 5).
+    """
 
     beta: Reals
     limits: Reals
 
     def scale_variance(self, errors: SumErrors) -> Reals:
-        """Variances of errors."""
-        return np.asarray(errors.variance * np.exp(np.clip(errors.features, *self.limits) @ self.beta))
+        """Variances of errors, (G,)."""
+        scale = np.exp(np.clip(errors.features, *self.limits) @ self.beta)
+        return np.asarray(errors.variance * np.maximum(scale, LEAST_SCALE))
 
 
 def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int) -> Reals:
