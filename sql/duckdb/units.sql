@@ -1,8 +1,9 @@
--- units: which items meet each of some conditions as the only one of their list.
---   columns   code, a column for every condition
+-- units: the items that meet a condition as the only one of their list.
+--   columns   code
 --   reads     __universe__(code, item)
---   holes     __conditions__: over a list called items, each under its name
+--   holes     __condition__: over a list called items
 --   why       lists are DuckDB's own, outside the portable subset
-SELECT code, __conditions__
+SELECT code
 FROM (SELECT code, list_value(item) AS items FROM __universe__) AS units
+WHERE __condition__
 ORDER BY code

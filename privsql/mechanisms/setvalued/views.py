@@ -275,13 +275,17 @@ def choice_scale(budget: Fraction, law: NoiseLaw) -> float:
 def sets_table(population: Reals, choice: ItemChoice, items: pa.Array) -> pa.Table:
     """``privsql_sets``; ``items``: the universe's, by code."""
     records = round_copies(population.reshape(-1))
-    occurring = np.flatnonzero(records)
-    number = len(choice.codes)
+    occurring, number = np.flatnonzero(records), len(choice.codes)
     order = np.argsort(choice.codes)  # a set lists its items in the order of the universe
-    which, place = np.nonzero(occurring[:, None] >> (number - 1 - order)[None, :] & 1)
-    offsets = np.searchsorted(which, np.arange(len(occurring) + 1)).astype(np.int32)
-    lists = pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(choice.codes[order][place])))
+    lists = list_patterns(occurring, items.take(pa.array(choice.codes[order])), number - 1 - order)
     return pa.table({"items": lists, "weight": pa.array(records[occurring], pa.int64())})
+
+
+def list_patterns(patterns: Ints, items: pa.Array, bits: Ints) -> pa.ListArray:
+    """The items of each pattern as a list; ``bits``: which bit of a pattern says that it has each item."""
+    which, place = np.nonzero(patterns[:, None] >> bits & 1)
+    offsets = np.searchsorted(which, np.arange(len(patterns) + 1)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(place)))
 
 
 # Measuring ------------------------------------------------------------------------------------------------------------

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
 from privsql.answers.parser import ITEMS
-from privsql.engine.sqlfiles import alias_as, all_of, column, fill, table, temp_table
+from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.private import refuse_damaged
 from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, SetValued
 from privsql.mechanisms.setvalued.questions import parse_counted
-from privsql.mechanisms.setvalued.views import most_excess, read_views
+from privsql.mechanisms.setvalued.views import UNIVERSE, list_patterns, most_excess, read_views
 from privsql.mechanisms.setvalued.views_model import count_items
 from privsql.model.manifest import Estimate
 
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
+    from privsql.mechanisms.dp.noisy_tables import Clique, Reals
     from privsql.mechanisms.setvalued.views import PublishedViews
 
     Flags = NDArray[np.bool_]
@@ -40,120 +38,43 @@ if TYPE_CHECKING:
 # Conditions -----------------------------------------------------------------------------------------------------------
 # An analyst's condition on lists of items as a table over patterns.
 #
-# The engine says what each part of the condition means: which items it is about, and what it is of the list of no item
-# and of the list of all. ``list_contains`` and ``list_has_any`` turn with the first of their items that is in a list,
-# ``list_has_all`` with the last one. Then the engine evaluates the condition once for every combination of its parts,
-# so what AND, OR, NOT and NULL come to is the engine's, too.
+# The engine says which items a condition names, and which patterns of these meet it: it looks at the list of each. What
+# AND, OR, NOT, NULL and the length of a list come to is the engine's, too.
 
 PARTS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
 LENGTHS = (exp.Length, exp.ArraySize)
-MOST_PARTS = 40
-LENGTH = "length"
+AT_ONCE = 1 << 16  # patterns whose lists are made together
 
 
-@dataclass(frozen=True)
-class ConditionPart:
-    """A part of a condition: the codes of the items that it is about, whether it needs ``all`` of them, what it is
-    where it is met (of the list of all items), and what it is elsewhere (of the empty list); None for NULL.
-    """
-
-    codes: frozenset[int]
-    all: bool
-    met: bool | None
-    unmet: bool | None
-
-    def is_met_in(self, present: Mapping[int, Flags], patterns: int) -> Flags:
-        """Return the patterns that meet the condition; ``present``: by code, the patterns that hold the item."""
-        result = np.full(patterns, self.all and bool(self.codes))
-        for code in sorted(self.codes):
-            result = result & present[code] if self.all else result | present[code]
-        return result
-
-    def truth_values(self, met: Flags) -> pa.Array:
-        """Return what it is, where it is met and elsewhere."""
-        result = [self.met if one else self.unmet for one in met.tolist()]
-        return pa.array(result, pa.bool_())
-
-
-@dataclass(frozen=True)
-class ItemCondition:
-    """``tree``: over columns p_0, p_1, .. for the parts, and ``LENGTH`` for the number of items."""
-
-    tree: exp.Expr
-    parts: tuple[ConditionPart, ...]
-    counts: bool
-
-    @property
-    def item_codes(self) -> tuple[int, ...]:
-        """The items that it is about, ascending."""
-        return tuple(sorted(frozenset[int]().union(*(part.codes for part in self.parts))))
-
-    def patterns_met(self, db: Relations, codes: Sequence[int], length: Ints | None = None) -> Flags:
-        """Return which patterns of the items ``codes`` meet the condition (2^k,), in row-major order.
-
-        ``length``: how many items the records of each pattern have, where it ``counts`` them.
-        """
-        number = 1 << len(codes)
-        rows = np.arange(number)
-        present = {code: rows >> (len(codes) - 1 - i) & 1 == 1 for i, code in enumerate(codes)}
-        key = np.zeros(number, dtype=np.int64) if length is None else length.astype(np.int64)
-        for part in self.parts:
-            key = key << 1 | part.is_met_in(present, number)
-        different, which = np.unique(key, return_inverse=True)
-        columns: dict[str, pa.Array] = {"row": pa.array(np.arange(len(different)))}
-        for i, part in enumerate(reversed(self.parts)):
-            columns[f"p_{len(self.parts) - 1 - i}"] = part.truth_values(different >> i & 1 == 1)
-        columns[LENGTH] = pa.array(different >> len(self.parts), pa.int64())
-        db.register_arrow("rows", pa.table(columns))
-        held = db.rows(fill("setvalued/held", {"rows": temp_table("rows"), "condition": self.tree}))
-        db.drop("rows")
-        true = np.zeros(len(different), dtype=bool)
-        true[[row[0] for row in held]] = True
-        return np.asarray(true[which.reshape(-1)])
-
-
-def read_condition(db: Relations, condition: exp.Expr, universe: exp.Table) -> ItemCondition:
-    """A condition that ``parse_sets`` let through; ``UsageError`` if it has too many parts."""
-    tree = exp.paren(condition.copy())
-    atoms: list[exp.Expr] = []
-    for node in list(tree.find_all(*PARTS)):
-        same = next((i for i, one in enumerate(atoms) if one == node), len(atoms))
-        atoms += [node.copy()] if same == len(atoms) else []
-        node.replace(column(f"p_{same}"))
-    lengths = list(tree.find_all(*LENGTHS))
-    for node in lengths:
-        node.replace(column(LENGTH))
-    if len(atoms) > MOST_PARTS:
-        raise UsageError(f"a condition of more than {MOST_PARTS} different parts is not supported")
-    return ItemCondition(tree, tuple(_read_parts(db, atoms, universe)), bool(lengths))
-
-
-def _read_parts(db: Relations, atoms: Sequence[exp.Expr], universe: exp.Table) -> list[ConditionPart]:
-    if not atoms:
-        return []
-    single = [alias_as(_overlap_condition(one), f"p_{i}") for i, one in enumerate(atoms)]
-    units = db.arrow(fill("duckdb/units", {"universe": universe, "conditions": single}))
-    plain = [alias_as(one, f"p_{i}") for i, one in enumerate(atoms)]
-    unmet, met = (row[1:] for row in db.rows(fill("duckdb/extremes", {"universe": universe, "conditions": plain})))
-    result = []
-    for i, one in enumerate(atoms):
-        about = frozenset(units.filter(pc.field(f"p_{i}"))["code"].to_pylist())
-        result.append(ConditionPart(about, _needs_all(one), met[i], unmet[i]))
-        if len(about) > TINY_UNIVERSE:
-            raise UsageError(f"a condition on more than {TINY_UNIVERSE} items is not supported")
+def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[int]:
+    """The codes of the items that a condition names, which ``parse_sets`` let through; ``UsageError`` for too many."""
+    overlaps = [_overlap_condition(one) for one in condition.find_all(*PARTS)]
+    holes: Holes = {"universe": universe, "condition": exp.or_(exp.false(), *overlaps)}
+    result = [int(row[0]) for row in db.rows(fill("duckdb/units", holes))]
+    if len(result) > TINY_UNIVERSE:
+        raise UsageError(f"a condition on more than {TINY_UNIVERSE} items is not supported")
     return result
-
-
-def _needs_all(part: exp.Expr) -> bool:
-    return isinstance(part, exp.ArrayContainsAll | exp.Anonymous)
 
 
 def _overlap_condition(part: exp.Expr) -> exp.Expr:
     """Return whether any of the items that a part is about is in the list."""
-    if not _needs_all(part):
-        return part
+    if not isinstance(part, exp.ArrayContainsAll | exp.Anonymous):
+        return part.copy()
     wanted = part.expressions[1] if isinstance(part, exp.Anonymous) else part.expression
     return exp.ArrayOverlaps(this=column(ITEMS), expression=wanted.copy())
+
+
+def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array) -> Flags:
+    """Return which patterns of some k items meet a condition on a list of them (2^k,), in row-major order."""
+    result = np.zeros(1 << len(items), dtype=bool)
+    for first in range(0, len(result), AT_ONCE):
+        pattern = np.arange(first, min(first + AT_ONCE, len(result)))
+        lists = list_patterns(pattern, items, np.arange(len(items))[::-1])
+        db.register_arrow("rows", pa.table({"row": pa.array(pattern), ITEMS: lists}))
+        met = db.rows(fill("duckdb/held", {"rows": temp_table("rows"), "condition": condition}))
+        db.drop("rows")
+        result[[row[0] for row in met]] = True
+    return result
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
@@ -206,13 +127,12 @@ class ViewAnswers(private.PrivateAnswers):
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """Return the answer, one row; ``UsageError`` for what was not measured."""
-        whole = all_of([*query.filters["qi"], *query.filters["sa"]])
-        condition = read_condition(self._db, whole, table("privsql_universe"))
-        if not condition.counts:
-            codes = self._order_codes(condition.item_codes)
-            return [self._estimate_patterns(codes, condition.patterns_met(self._db, codes), estimator, confidence)]
-        codes = self._all_items()
-        met = condition.patterns_met(self._db, codes, count_items(len(codes)).reshape(-1))
+        condition = all_of([*query.filters["qi"], *query.filters["sa"]])
+        counts = condition.find(*LENGTHS) is not None
+        universe = self.published_views.rows["universe"]["item"].combine_chunks()
+        named = find_named(self._db, condition, table(UNIVERSE, self._database))
+        codes = self._all_items() if counts else self._order_codes(named)
+        met = patterns_met(self._db, condition, universe.take(pa.array(codes, pa.int64())))
         return [self._estimate_patterns(codes, met, estimator, confidence)]
 
     def _all_items(self) -> list[int]:
