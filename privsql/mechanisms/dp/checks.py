@@ -294,8 +294,3 @@ class _Paths:
         alpha = (self.rule.epsilon / 2 - used) / sum(int(nodes[node]) for node in cut)
         choice = alpha * self.rule.choice if len(cut) > 1 else Fraction(0)
         return choice, alpha - choice, self.rule.epsilon - used - choice
-
-
-def wrong_amount(name: str, stated: float, computed: float) -> list[str]:
-    """Return a stated number of records that differs from the computed one, which it rounds to one digit."""
-    return [] if abs(computed - stated) <= 0.1 else [f"{name}: stated {stated}, found {computed:.1f}"]

@@ -17,7 +17,7 @@ from privsql.dp_random import PURE, NoiseLaw
 from privsql.engine.sqlfiles import Holes, column, fill, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.dp.noisy_tables import LeastSquares, measure_table
+from privsql.mechanisms.dp.noisy_tables import LeastSquares, NoisyTable, measure_table
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES, TABLE_ORDERS, read_noisy_tables
 from privsql.mechanisms.private import find_law, total_budget
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from privsql.dp_random import TableNoise
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
     from privsql.mechanisms.setvalued.parameters import SetValued
     from privsql.model.manifest import Manifest
 
@@ -357,21 +357,33 @@ def measure_views(
     A record lies in one cell of each table, so a table spends its budget; choices spend theirs (``choosing``); layouts
     and numbers follow from public parameters and from what was measured before.
     """
-    universe, budget, law, known = len(source.counts), total_budget(params), find_law(params), []
+    universe, law, known = len(source.counts), find_law(params), list[NoisyTable]()
     if universe <= TINY_UNIVERSE:
         choice = ItemChoice(np.arange(universe, dtype=np.int64), (None,) * universe)
-        tables = lay_out_all(universe, params, on_places(wanted, choice.codes))
     else:
-        first = named_first(wanted)
-        count = np.array(source.records.sum(), dtype=np.int64)
-        known = [measure_table((), count, ViewBudgets.divide(budget, choosing=True).total, noise, law=law)]
-        number = how_many(budget, universe, int(known[0].counts), len(first), law)
-        budgets = ViewBudgets.divide(budget, choosing=number > len(first))
-        each = budgets.choice / (number - len(first)) if number > len(first) else Fraction(0)
-        codes = choose(source.counts, first, number, each, noise)
-        choice = ItemChoice(codes, (*(None,) * len(first), *(each,) * (number - len(first))))
-        tables = lay_out_chosen(number, budgets.tables, on_places(wanted, codes))
+        first, count = named_first(wanted), np.array(source.records.sum(), dtype=np.int64)
+        known = [measure_table((), count, TOTAL * total_budget(params), noise, law=law)]
+        budgets = due_choices(params, universe, len(first), int(known[0].counts))
+        choice = ItemChoice(choose(source.counts, first, len(budgets), budgets[-1] or Fraction(0), noise), budgets)
+    tables = due_tables(params, universe, choice, wanted)
     return choice, [*known, *_measure_tables(source, choice.codes, tables, noise, law)]
+
+
+def due_choices(params: SetValued, universe: int, declared: int, records: int) -> tuple[Fraction | None, ...]:
+    """What the choice of each measured item spends, of a large universe: nothing where it was ``declared``."""
+    budget, law = total_budget(params), find_law(params)
+    chosen = how_many(budget, universe, records, declared, law) - declared
+    each = ViewBudgets.divide(budget, choosing=chosen > 0).choice / max(chosen, 1)
+    return (*(None,) * declared, *(each,) * chosen)
+
+
+def due_tables(params: SetValued, universe: int, choice: ItemChoice, wanted: Sequence[Sequence[int]]) -> Layout:
+    """The tables over the measured items: of a large universe behind that of all records."""
+    declared = on_places(wanted, choice.codes)
+    if universe <= TINY_UNIVERSE:
+        return lay_out_all(universe, params, declared)
+    budgets = ViewBudgets.divide(total_budget(params), choosing=choice.total_budget > 0)
+    return lay_out_chosen(len(choice.codes), budgets.tables, declared)
 
 
 def _measure_tables(
