@@ -26,7 +26,7 @@ from privsql.answers.accuracy import (
 )
 from privsql.engine.database import report_steps
 from privsql.engine.files import unused_name
-from privsql.engine.sqlfiles import DIALECT, alias_as, all_rows, column, fill, table, temp_table
+from privsql.engine.sqlfiles import DIALECT, alias_as, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.contingency.parameters import WITHIN, Values, is_number, is_whole
@@ -219,10 +219,8 @@ def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
         low, high = min(ends), max(ends)
         if low == high:
             return ""
-        width = round_width((high - low) / BINS, least=1 if is_whole(one.field.type) else 0)
-        first, end = floor(low / width) * width, (floor(high / width) + 1) * width
-        names = zip(("from", "to", "by"), (first, end, width), strict=True)
-        return f"{one.field.name} = {{ bins = {{ {', '.join(f'{key} = {fraction_text(n)}' for key, n in names)} }} }}"
+        bins = round_bins(low, high, BINS, one.field.type)[0].items()
+        return f"{one.field.name} = {{ bins = {{ {', '.join(f'{key} = {text}' for key, text in bins)} }} }}"
     texts = [label for label in one.labels if label is not None]
     if one.field.type != "VARCHAR" or (domain is not None and domain.taxonomy is not None):
         return ""
@@ -233,6 +231,14 @@ def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
         "data = true" if domain is None or domain.data else "items = [..]" if query is None else f"query = '{query}'"
     )
     return f"{one.field.name} = {{ {source}, prefix = {max(lengths)} }}" if lengths else ""
+
+
+def round_bins(first: Fraction, last: Fraction, number: int, kind: str) -> tuple[dict[str, str], int]:
+    """About ``number`` bins of a round width from the first to the last value of a type, and how many these are."""
+    width = round_width((last - first) / number, least=1 if is_whole(kind) else 0)
+    start, end = floor(first / width) * width, (floor(last / width) + 1) * width
+    ends = zip(("from", "to", "by"), (start, end, width), strict=True)
+    return {key: fraction_text(one) for key, one in ends}, int((end - start) / width)
 
 
 def round_width(width: Fraction, *, least: int) -> Fraction:
@@ -343,7 +349,6 @@ def read_tree_domains(db: Relations, source: Records, params: Contingency) -> Tr
 # bins only ranges are asked. The release answers the SQL that the source is asked; what another estimator than the
 # default one refuses is left out of its figures.
 
-TOGETHER = 32  # counts that one statement asks for
 SPREAD = (0.01, 0.5)  # share of the records between the ends of a range
 WIDEST = 3  # columns of an equality
 ORDERED = ("INT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIME")  # parts of the types that have a range
@@ -414,8 +419,7 @@ class QuestionClasses:
     def score_classes(self) -> dict[str, dict[str, Score]]:
         """By estimator and class."""
         result: dict[str, dict[str, Score]] = {name: {} for name in self._given.estimators}
-        by_class = self._draw_conditions()
-        for name, conditions in by_class.items():
+        for name, conditions in self._draw_conditions().items():
             self._given.report.start_step(f"Asking for {name}")
             for estimator, score in self._score_counts(name, conditions).items():
                 result[estimator][name] = score
@@ -453,41 +457,16 @@ class QuestionClasses:
             yield row
 
     def _score_counts(self, name: str, conditions: Sequence[exp.Expr]) -> dict[str, Score]:
-        """The counts of records that meet each; several in a statement, and equal ones asked once."""
-        context, texts = self._given, [condition.sql(dialect=DIALECT) for condition in conditions]
-        different = dict(zip(texts, conditions, strict=True))
-        truth: dict[str, float] = {}
-        answers: dict[str, dict[str, Any]] = {name: {} for name in context.estimators}
-        for start in range(0, len(different), TOGETHER):
-            names = list(different)[start : start + TOGETHER]
-            sql = _combined_counts_sql(context.name, [different[each_text] for each_text in names])
-            truth |= dict(zip(names, map(float, context.rows(sql)[0]), strict=True))
-            for estimator in answers:
-                answers[estimator] |= self._answer_counts(
-                    {each_text: different[each_text] for each_text in names}, estimator
-                )
-            context.report.update(100 * len(truth) / len(different))
-        scores = {estimator: Score() for estimator in answers}
-        for each_text in (each_text for each_text in texts if context.workload.is_wanted(truth[each_text])):
-            put = QuestionKey(count_query(context.name, different[each_text], []), (), name)
-            for estimator, known in answers.items():
-                if each_text in known:
-                    estimate, _, low, high = known[each_text]
-                    scores[estimator].add(truth[each_text], (estimate, low, high), put)
-        return scores
-
-    def _answer_counts(self, conditions: dict[str, exp.Expr], estimator: str) -> dict[str, Any]:
-        """The figures of the counts that an estimator gives."""
-        try:
-            answer = self._given.answer(_combined_counts_sql(self._given.name, list(conditions.values())), estimator)
-        except UsageError:
-            if estimator == self._given.answers.estimators[0]:
-                raise
-            texts = list(conditions)
-            halves = (texts[: len(texts) // 2], texts[len(texts) // 2 :]) if len(texts) > 1 else ()
-            parts = (self._answer_counts({text: conditions[text] for text in half}, estimator) for half in halves)
-            return {text: figures for part in parts for text, figures in part.items()}
-        return {text: one.read_row(answer.rows[0]) for text, one in zip(conditions, answer.figures, strict=True)}
+        """The counts of records that meet each; equal ones are asked once."""
+        result = {estimator: Score() for estimator in self._given.estimators}
+        known: dict[str, dict[str, tuple[Score, float]]] = {}
+        for condition in report_steps(self._given.report, conditions, len(conditions)):
+            text = condition.sql(dialect=DIALECT)
+            if text not in known:
+                known[text] = self._score_table([], condition, name)
+            for estimator, (score, _) in known[text].items():
+                result[estimator].extend(score)
+        return result
 
     def _score_groups(self) -> dict[str, Score]:
         """Counts by one column among the records that have a value in another, until enough groups are known."""
@@ -553,9 +532,11 @@ class QuestionClasses:
             chosen.append(every[place])
         return chosen
 
-    def _score_table(self, columns: Sequence[int], condition: exp.Expr | None) -> dict[str, tuple[Score, float]]:
+    def _score_table(
+        self, columns: Sequence[int], condition: exp.Expr | None, name: str = "groups"
+    ) -> dict[str, tuple[Score, float]]:
         """By estimator that answers, the cells of a table and half of the sum of all their errors; of a cell that an
-        answer leaves out it says 0, and no bounds.
+        answer leaves out it says 0, and no bounds. ``name``: of the class of questions.
         """
         context = self._given
         sql = count_query(context.name, condition, [column(self._columns[i].field.name) for i in columns])
@@ -572,15 +553,6 @@ class QuestionClasses:
                 true, figures = truth.get(group, 0.0), known.get(group, (0.0, None, None))
                 difference += abs(float(figures[0] or 0.0) - true)
                 if context.workload.is_wanted(true):
-                    score.add(true, figures, QuestionKey(sql, group, "groups"))
+                    score.add(true, figures, QuestionKey(sql, group, name))
             result[estimator] = (score, difference / 2)
         return result
-
-
-def _combined_counts_sql(name: str, conditions: Sequence[exp.Expr]) -> str:
-    """Text of one statement that counts the records that meet each condition."""
-    counts = [
-        alias_as(exp.Filter(this=exp.Count(this=exp.Star()), expression=exp.Where(this=one.copy())), f"q_{i}")
-        for i, one in enumerate(conditions)
-    ]
-    return exp.select(*counts).from_(table(name)).sql(dialect=DIALECT)

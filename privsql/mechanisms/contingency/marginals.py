@@ -18,17 +18,24 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Holes, Roles, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.contingency.domains import UNITS, round_width
-from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number, is_whole
+from privsql.mechanisms.contingency.domains import UNITS, round_bins
+from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number
 from privsql.mechanisms.contract import Proposal
 from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.noisy_tables import NoisyTable, budget_weight, divide_budget, measure_table
+from privsql.mechanisms.dp.noisy_tables import (
+    NoisyTable,
+    budget_weight,
+    divide_budget,
+    flat_cells,
+    measure_table,
+    sum_cells,
+)
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES
 from privsql.mechanisms.private import RECORD, find_law, total_budget, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from privsql.dp_random import NoiseLaw, TableNoise
     from privsql.engine.database import Relations
@@ -205,13 +212,11 @@ class Rule:
     @property
     def column_noise(self) -> Fraction:
         """Return what the noise of a column's own table comes to at least, on average over the columns: public."""
-        fixed = [(clique, spent) for clique, spent, _ in self.fixed_tables(Fraction(1)) if len(clique) == 1]
-        parts = [self.count_cells(clique) * self.law.mean_noise(spent) for clique, spent in fixed]
-        return sum(parts, start=Fraction(0)) / len(parts)
+        return self.mean_noise((clique, spent) for clique, spent, _ in self.fixed_tables(Fraction(1)))
 
-    def measured_noise(self, fixed: Sequence[NoisyTable]) -> Fraction:
+    def mean_noise(self, spent: Iterable[tuple[Clique, Fraction]]) -> Fraction:
         """Return the noise of the columns' own tables in records, on average over the columns: public."""
-        parts = [one.counts.size * one.law.mean_noise(one.budget) for one in fixed if len(one.columns) == 1]
+        parts = [self.count_cells(clique) * self.law.mean_noise(one) for clique, one in spent if len(clique) == 1]
         return sum(parts, start=Fraction(0)) / len(parts)
 
     def noisy_total(self, fixed: Sequence[NoisyTable]) -> Fraction:
@@ -265,11 +270,7 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise)
     """
 
     def count_exactly(clique: Clique) -> Ints:
-        shape = tuple(rule.sizes[i] for i in clique)
-        counted = np.bincount(
-            _flat_cells(codes, clique, shape), weights=records, minlength=rule.count_cells(clique)
-        )  # exact: below 2^53
-        return counted.astype(np.int64).reshape(shape)
+        return sum_cells(codes, records, clique, rule.sizes).astype(np.int64)
 
     def measure(clique: Clique, spent: Fraction, choice: Fraction | None = None) -> NoisyTable:
         return measure_table(clique, count_exactly(clique), spent, noise, choice, rule.law)
@@ -325,18 +326,10 @@ def measure_sums(codes: Ints, records: Ints, units: Ints, rule: Rule, noise: Tab
     law, measured = replace(rule.law, moved=UNITS), list(dict.fromkeys(place for place, _, _ in rule.due_sums()))
     result = []
     for place, clique, spent in rule.due_sums():
-        shape = tuple(rule.sizes[i] for i in clique)
-        exact = np.zeros(shape, dtype=np.int64)
-        np.add.at(exact.reshape(-1), _flat_cells(codes, clique, shape), records * units[:, measured.index(place)])
+        amounts = records * units[:, measured.index(place)]
+        exact = sum_cells(codes, amounts, clique, rule.sizes).astype(np.int64)
         result.append(SummedTable(place, measure_table(clique, exact, spent, noise, law=law)))
     return result
-
-
-def _flat_cells(codes: Ints, clique: Clique, shape: tuple[int, ...]) -> Ints:
-    """The cell of a table, row by row, of all records."""
-    if not clique:
-        return np.zeros(len(codes), dtype=np.int64)
-    return np.ravel_multi_index(tuple(codes[:, i] for i in clique), shape)
 
 
 def write_sums(db: Relations, sums: Sequence[SummedTable], names: Sequence[str]) -> None:
@@ -560,12 +553,8 @@ def _propose_domains(
 
 def _propose_bins(of: Profile, ends: tuple[Fraction, Fraction], number: int) -> ProposedDomain:
     """Bins of a round width that hold the numbers from the first to the last, about so many."""
-    first, last = ends
-    width = round_width((last - first) / number, least=1 if is_whole(of.type) else 0)
-    start = floor(first / width) * width
-    end = (floor(last / width) + 1) * width
-    bins = {"from": fraction_text(start), "to": fraction_text(end), "by": fraction_text(width)}
-    return ProposedDomain(of.name, int((end - start) / width), bins)
+    bins, different = round_bins(*ends, number, of.type)
+    return ProposedDomain(of.name, different, bins)
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
@@ -589,7 +578,7 @@ def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Real
     tables = model.known_tables | {(i,): single for i, single in enumerate(model.singles)}
     for _ in range(min(FIT, max(1, STEPS // len(tables)))):
         for clique, wanted in tables.items():
-            flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), wanted.shape)
+            flat = flat_cells(codes, clique, model.sizes)
             now = np.bincount(flat, weights=weights, minlength=wanted.size)
             scale = np.divide(wanted.reshape(-1), now, out=np.ones(wanted.size), where=now > 0)
             weights = weights * np.clip(scale, 1 / FARTHEST, FARTHEST)[flat]
@@ -600,8 +589,6 @@ def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
     """Mean total variation between the rows' tables of measured columns, or else of single ones, and the model's."""
     far = []
     for clique in [*model.known_tables] or [(i,) for i in range(len(model.sizes))]:
-        table = model.fitted_table(clique)
-        flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), table.shape)
-        now = np.bincount(flat, weights=weights, minlength=table.size)
-        far.append(float(np.abs(now - table.reshape(-1)).sum()) / 2 / max(model.total, 1.0))
+        difference = sum_cells(codes, weights, clique, model.sizes) - model.fitted_table(clique)
+        far.append(float(np.abs(difference).sum()) / 2 / max(model.total, 1.0))
     return sum(far) / len(far)

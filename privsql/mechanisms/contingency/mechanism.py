@@ -62,7 +62,7 @@ from privsql.mechanisms.contingency.parameters import (
     MarginalPlan,
     TreeFacts,
 )
-from privsql.mechanisms.contract import CategoricalShape, Proposal, join_variants, weighted_only
+from privsql.mechanisms.contract import CategoricalShape, join_variants, weighted_only
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.diffpart import Cells, expansion_shares, grow_tree, leaf_values, require_remaining
 from privsql.mechanisms.dp.diffpart_release import (
@@ -78,7 +78,7 @@ from privsql.mechanisms.dp.diffpart_release import (
 )
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure, write_noisy_tables
-from privsql.mechanisms.private import RECORD, PrivateMechanism, write_release_table
+from privsql.mechanisms.private import PrivateMechanism, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure, same_nan
 
 if TYPE_CHECKING:
@@ -89,7 +89,6 @@ if TYPE_CHECKING:
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.mechanisms.contingency.domains import ContingencyColumn, TreeDomains
-    from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.dp.diffpart import PartitionTree
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.model.manifest import Estimate, Manifest, Structure
@@ -149,7 +148,7 @@ def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
 
     How many records there are is not guessed: where there are few, the noisy total is noise, too.
     """
-    noise = rule.measured_noise(tables)
+    noise = rule.mean_noise((one.columns, one.budget) for one in tables)
     if noise > rule.noisy_total(tables) and not rule.params.allow_empty:
         most, values = max(zip(rule.sizes, rule.names, strict=True))
         raise InfeasibleError(
@@ -234,19 +233,6 @@ def plan_tree(db: Relations, source: Records, params: Contingency) -> CellTreePl
         first_choice=fraction_text(first.choice),
         first_budget=fraction_text(first.inner),
         not_covered=params.not_covered(field.name for field in source.roles.sensitive),
-    )
-
-
-def propose_parameters(_: Relations, source: ProfiledSource) -> Proposal:
-    """An epsilon of 1, the values that occur as the domains."""
-    return Proposal(
-        {
-            "kind": "contingency",
-            "algorithm": "diffpart",
-            "epsilon": "1",
-            "domains": {one.name: "data" for one in source.columns},
-        },
-        (RECORD, "Better than 'data' are public lists of values: those that occur are not protected."),
     )
 
 
@@ -344,7 +330,6 @@ DIFFPART = replace(
     answers=CellTreeAnswers,
     adversaries=Suite(adversaries=(membership_adversary("cells"),)),
     structure=tree_structure,
-    propose=propose_parameters,
 )
 
 

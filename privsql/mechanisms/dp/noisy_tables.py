@@ -61,6 +61,20 @@ def measure_table(
     return NoisyTable(columns, budget, noisy, choice, law)
 
 
+def flat_cells(codes: Ints, columns: Clique, sizes: Sequence[int]) -> Ints:
+    """The cell of the table of some columns, row by row, that each record of ``codes`` (n, d) lies in."""
+    if not columns:
+        return np.zeros(len(codes), dtype=np.int64)
+    return np.ravel_multi_index(tuple(codes[:, i] for i in columns), [sizes[i] for i in columns])
+
+
+def sum_cells(codes: Ints, weights: Ints | Reals, columns: Clique, sizes: Sequence[int]) -> Reals:
+    """The table of some columns: what the records in each cell weigh; whole numbers are exact below 2^53."""
+    shape = [sizes[i] for i in columns]
+    table = np.bincount(flat_cells(codes, columns, sizes), weights, prod(shape))
+    return np.asarray(table, dtype=np.float64).reshape(shape)
+
+
 def divide_budget(total: Fraction, weights: Sequence[int]) -> list[Fraction]:
     """Parts of a budget in proportion to whole numbers; their sum is ``total``, exactly."""
     return [total * weight / sum(weights) for weight in weights]

@@ -18,7 +18,7 @@ from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.exact import fraction_text
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp.joint_model import JointModel, Model, merge_values
-from privsql.mechanisms.dp.noisy_tables import POSSIBLE, NoisyTable, measure_table
+from privsql.mechanisms.dp.noisy_tables import POSSIBLE, NoisyTable, measure_table, sum_cells
 from privsql.mechanisms.private import write_release_table
 from privsql.model.manifest import ReleaseTable, Structure
 from privsql.model.manifest import make_structure as part
@@ -267,9 +267,7 @@ def rehearse_sums(model: Model) -> dict[int, ErrorScale]:
         weights = _draw_weights(model, codes, asked, draw)
 
         def count(clique: Clique, codes: Ints = codes, weights: Reals = weights) -> Reals:
-            shape = tuple(model.sizes[i] for i in clique)
-            flat = np.ravel_multi_index(tuple(codes[:, i] for i in clique), shape) if clique else 0 * codes[:, 0]
-            return np.bincount(flat, weights, prod(shape)).astype(np.float64).reshape(shape)
+            return sum_cells(codes, weights, clique, model.sizes)
 
         again = SumEstimator(Model(measure_again(model.tables, count, draw), model.sizes))
         for columns in asked:
