@@ -12,7 +12,7 @@ from privsql import dp_random
 from privsql.answers import answer
 from privsql.attacks.scene import Finding
 from privsql.dp_random import CONCENTRATED, PURE, NoiseLaw, concentrated_rho
-from privsql.engine.sqlfiles import all_rows, temp_table
+from privsql.engine.sqlfiles import all_rows, column, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import contract
@@ -217,6 +217,10 @@ class PrivateAnswers(answer.Answers):
     def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
         super().__init__(db, manifest)
         self._database = database
+
+    def _read_table(self, name: str, *order: str) -> pa.Table:
+        """The rows of a table of the release, in order of some columns."""
+        return self._db.arrow(all_rows(table(name, self._database)).order_by(*map(column, order)))
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """Take the analyst's SQL apart; ``UsageError`` for all but numbers of records."""

@@ -317,6 +317,11 @@ class TreeDomains:
     taxonomy: Taxonomy
 
     @property
+    def first_nodes(self) -> Ints:
+        """The node of the first value of every column, (d,)."""
+        return np.array([self.taxonomy.values(number)[0] for number in range(len(self.columns))], dtype=np.int64)
+
+    @property
     def names(self) -> list[str | None]:
         """The text of every node of the taxonomy, None where it has none."""
         sizes = np.bincount(self.taxonomy.column, minlength=len(self.columns)).tolist()

@@ -411,6 +411,12 @@ def _taken_together(share: Reals, limit: int) -> tuple[Ints, Reals]:
     return which, np.array(result)
 
 
+def refuse_joins(query: CountQuery) -> None:
+    """``UsageError`` for a question that joins tables of the analyst's."""
+    if query.lookups:
+        raise UsageError("JOIN is not supported for a contingency table; name the values in WHERE")
+
+
 def split_question(query: CountQuery, known: KnownColumns, database: str | None) -> MarginalQuestion:
     """A question's parts; ``UsageError`` for what tables with bins, or of so many values, can't tell."""
     conditions = [*query.filters["qi"], *query.filters["sa"]]
@@ -534,13 +540,8 @@ class MarginalAnswers(private.PrivateAnswers):
             tables = read_noisy_tables(cliques, marginals, names, sizes, private.find_law(self._params))
             return SumEstimator(Model(tables, sizes))
 
-    def _read_table(self, name: str, *order: str) -> pa.Table:
-        rows = all_rows(table(name, self._database))
-        return self._db.arrow(rows.order_by(*(column(one) for one in order)))
-
     def _split_question(self, query: CountQuery) -> MarginalQuestion:
-        if query.lookups:
-            raise UsageError("JOIN is not supported for a contingency table; name the values in WHERE")
+        refuse_joins(query)
         return split_question(query, self.known_columns, self._database)
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
@@ -16,7 +15,7 @@ from privsql.answers.question import select_terms
 from privsql.attacks.suite import Suite
 from privsql.dp_random import noise_for, opendp_version, table_noise_for
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
-from privsql.errors import InfeasibleError, UsageError
+from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.contingency import marginals
 from privsql.mechanisms.contingency.checks import (
@@ -54,7 +53,7 @@ from privsql.mechanisms.contingency.marginals import (
     write_rows,
     write_sums,
 )
-from privsql.mechanisms.contingency.marginals_answers import MarginalAnswers
+from privsql.mechanisms.contingency.marginals_answers import MarginalAnswers, refuse_joins
 from privsql.mechanisms.contingency.parameters import (
     CellTreePlan,
     Contingency,
@@ -79,7 +78,7 @@ from privsql.mechanisms.dp.diffpart_release import (
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure, write_noisy_tables
 from privsql.mechanisms.private import PrivateMechanism, write_release_table
-from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure, same_nan
+from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,7 +90,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.contingency.domains import ContingencyColumn, TreeDomains
     from privsql.mechanisms.dp.diffpart import PartitionTree
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
-    from privsql.model.manifest import Estimate, Manifest, Structure
+    from privsql.model.manifest import Manifest, Structure
     from privsql.model.records import Records
 
 # Marginals ------------------------------------------------------------------------------------------------------------
@@ -241,8 +240,7 @@ def publish_tree(db: Relations, source: Records, params: Contingency, key: Key) 
     noise = noise_for(key)
     domains, rule = read_tree_domains(db, source, params), make_rule(params)
     codes, records, _ = read_coded_cells(db, source, domains.columns)
-    first = [int(domains.taxonomy.values(number)[0]) for number in range(len(domains.columns))]
-    cells = Cells(records, codes + np.array(first), domains.taxonomy)
+    cells = Cells(records, codes + domains.first_nodes, domains.taxonomy)
     choose = key.random_generator("contingency", fraction_text(params.epsilon))
     tree = grow_tree(cells, domains.taxonomy, rule, noise, choose)
     require_remaining(tree, params, "cell", "coarser domains")
@@ -264,9 +262,9 @@ def publish_tree(db: Relations, source: Records, params: Contingency, key: Key) 
 def _write_cells(db: Relations, roles: Roles, domains: TreeDomains, tree: PartitionTree) -> None:
     """The table ``cells``; a column's values are the first nodes of its taxonomy."""
     nodes = leaf_values(tree, domains.taxonomy, sets=False)[1].reshape(-1, len(domains.columns))
-    first = [int(domains.taxonomy.values(number)[0]) for number in range(len(domains.columns))]
+    codes = nodes - domains.first_nodes
     values = {
-        name: pc.take(one.values, pa.array(nodes[:, number] - first[number]))
+        name: pc.take(one.values, pa.array(codes[:, number]))
         for number, (name, one) in enumerate(zip(roles.sa_keys, domains.columns, strict=True))
     }
     parts, counts = pa.array(tree.leaves, pa.int32()), pa.array(tree.size[tree.leaves], pa.int64())
@@ -292,22 +290,8 @@ class CellTreeAnswers(TreeAnswers):
     holds_sets = False
     formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="cells"))
 
-    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words."""
-        if query.lookups:
-            raise UsageError("JOIN is not supported for a contingency table; name the values in WHERE")
-        return super().make_statement(query, estimator)
-
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:  # noqa: ARG002
-        """The answer's rows, one per group that a published cell has."""
-        groups: dict[tuple[Any, ...], list[tuple[int, int]]] = {} if query.groups else {(): []}
-        for *group, part, count in self._db.rows(self._matching_query(query)):
-            key = tuple(same_nan(value) for value in group)
-            groups.setdefault(key, []).append((-1 if part is None else part, count or 0))
-        pairs = {group: np.array(rows, dtype=np.int64).reshape(-1, 2) for group, rows in groups.items()}
-        return [self.make_estimate(group, one[:, 0], one[:, 1], confidence) for group, one in pairs.items()]
-
     def _matching_query(self, query: CountQuery) -> exp.Query:
+        refuse_joins(query)
         holes: Holes = {
             "cells": table("cells", self._database),
             "terms": select_terms(query, "sa"),

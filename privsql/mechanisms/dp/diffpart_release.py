@@ -20,7 +20,7 @@ from privsql.exact import fraction_text
 from privsql.mechanisms import private
 from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy, list_thresholds, make_taxonomy
 from privsql.mechanisms.private import DAMAGED, KNOWS, MEMBERSHIP, make_membership_finding, refuse_damaged
-from privsql.model.manifest import Estimate, ReleaseTable, Structure, make_structure
+from privsql.model.manifest import Estimate, ReleaseTable, Structure, make_structure, same_nan
 from privsql.model.parameters import LARGEST_EPSILON
 
 if TYPE_CHECKING:
@@ -163,9 +163,6 @@ class TreeAnswers(private.PrivateAnswers):
     formulas: ClassVar[Mapping[str, str]]
     holds_sets: ClassVar[bool]
 
-    def _read_table(self, name: str, by: str) -> pa.Table:
-        return self._db.arrow(all_rows(table(name, self._database)).order_by(column(by)))
-
     @cached_property
     def release_tree(self) -> PartitionTree:
         """The release's tree."""
@@ -186,6 +183,15 @@ class TreeAnswers(private.PrivateAnswers):
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
         return self._matching_query(query), self.formulas[estimator]
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:  # noqa: ARG002
+        """The answer's rows, one per group that a published leaf has."""
+        groups: dict[tuple[Any, ...], list[tuple[int, int]]] = {} if query.groups else {(): []}
+        for *group, part, count in self._db.rows(self._matching_query(query)):
+            key = tuple(same_nan(value) for value in group)
+            groups.setdefault(key, []).append((-1 if part is None else part, count or 0))
+        pairs = {group: np.array(rows, dtype=np.int64).reshape(-1, 2) for group, rows in groups.items()}
+        return [self.make_estimate(group, one[:, 0], one[:, 1], confidence) for group, one in pairs.items()]
 
     @cached_property
     def _pruned_records(self) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from privsql.engine.sqlfiles import column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.dp import checks
-from privsql.mechanisms.dp.diffpart import TreeRule
+from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
 from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, ItemSetTreeFacts, SetValued, ViewFacts
 from privsql.mechanisms.setvalued.views import (
@@ -78,19 +78,13 @@ def tree_checks(release: TreeRelease) -> list[Check]:
 
 
 def _wrong_groups(release: TreeRelease, _tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
-    """Return levels that do not group their members, in order, by the fan-out; and other items than the universe's."""
+    """Return whether groups are not those of the fan-out, or items not those of the universe."""
     labels: list[exp.Expr] = [exp.cast(column("item"), "VARCHAR")]
     universe = release.db.rows(fill("core/labels", {"domain": release.view("universe"), "labels": labels}))
     named = release.read_view("taxonomy")["value"].to_pylist()
     wrong = [] if named[: len(universe)] == [row[0] for row in universe] else ["items have other names"]
-    members = np.arange(len(universe))
-    while len(members) and (members < len(taxonomy) - 1).all():
-        above = taxonomy.parent[members]
-        groups = above[0] + np.arange(len(members)) // release.params.fan_out
-        if above[0] != members[-1] + 1 or not np.array_equal(above, groups):
-            return [*wrong, f"height {int(taxonomy.height[above[0]])}"]
-        members = np.unique(above)
-    return wrong if len(members) == 1 and members[0] == len(taxonomy) - 1 else [*wrong, "it has no single root"]
+    due = context_free_parents(len(universe), release.params.fan_out)
+    return wrong if np.array_equal(taxonomy.parent, due) else [*wrong, "nodes are not grouped by the fan-out"]
 
 
 def _wrong_tree_facts(release: TreeRelease, tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:

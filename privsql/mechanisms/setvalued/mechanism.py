@@ -275,12 +275,6 @@ class ItemSetTreeAnswers(TreeAnswers):
         met = sets.sets_with_all(codes)
         return self.make_estimate((), part[met], sets.weights[met].astype(np.int64), confidence)
 
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:  # noqa: ARG002
-        """Return the answer, one row."""
-        rows = self._db.arrow(self._matching_query(query))
-        part, count = (as_integers(rows[name], -1) for name in ("part", "count"))
-        return [self.make_estimate((), part, count, confidence)]
-
     def _matching_query(self, query: CountQuery) -> exp.Query:
         condition = all_of([*query.filters["qi"], *query.filters["sa"]])
         return fill("duckdb/met", {"sets": self._sets_inside.subquery("sets"), "condition": condition})
