@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -145,6 +145,14 @@ def _measure_coverage(truth: Floats, low: Floats, high: Floats) -> float | None:
     bounded = ~np.isnan(low) & ~np.isnan(high)
     covered = (low <= truth + 1e-9) & (truth <= high + 1e-9)
     return float(covered[bounded].mean()) if bounded.any() else None
+
+
+def join_scores(scores: Iterable[Score]) -> Score:
+    """Return all answers of several scores as one."""
+    result = Score()
+    for one in scores:
+        result.extend(one)
+    return result
 
 
 # Workload -------------------------------------------------------------------------------------------------------------
@@ -369,6 +377,7 @@ def make_equality(left: exp.Expr, value: object, kind: str) -> exp.Expr:
 
 # Accuracy -------------------------------------------------------------------------------------------------------------
 
+AnyQuestion = TypeVar("AnyQuestion")
 TrueAnswers = dict[tuple[Any, ...], float]
 
 
@@ -470,13 +479,27 @@ class EvaluationContext:
         return tuple(name for name in known if wanted is None or name in wanted)
 
 
+def score_classes(
+    context: EvaluationContext,
+    classes: Mapping[str, Sequence[AnyQuestion]],
+    ask: Callable[[AnyQuestion, str], Mapping[str, Score]],
+) -> dict[str, dict[str, Score]]:
+    """Return the scores of questions by estimator and class; ``ask`` scores one of a class, equal ones once."""
+    result: dict[str, dict[str, Score]] = {name: {of: Score() for of in classes} for name in context.estimators}
+    for of, questions in classes.items():
+        context.report.start_step(f"Asking for {of}")
+        known: dict[AnyQuestion, Mapping[str, Score]] = {}
+        for one in report_steps(context.report, questions, len(questions)):
+            known[one] = known[one] if one in known else ask(one, of)
+            for name, score in known[one].items():
+                result[name][of].extend(score)
+    return result
+
+
 def by_class(scores: Mapping[str, Score], records: float) -> dict[str, list[Band]]:
     """Figures of one estimator by class of question, and of all of these by share of the records."""
-    every = Score()
-    for one in scores.values():
-        every.extend(one)
     classes: list[Band] = [{"class": name, **one.summarize_band(records)} for name, one in scores.items()]
-    return {"questions": classes, "shares": every.by_share(records)}
+    return {"questions": classes, "shares": join_scores(scores.values()).by_share(records)}
 
 
 def by_questions(context: EvaluationContext) -> Evaluated:

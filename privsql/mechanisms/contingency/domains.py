@@ -21,12 +21,14 @@ from privsql.answers.accuracy import (
     by_class,
     by_questions,
     count_query,
+    join_scores,
     make_equality,
     sample_rows,
+    score_classes,
 )
 from privsql.engine.database import report_steps
 from privsql.engine.files import unused_name
-from privsql.engine.sqlfiles import DIALECT, alias_as, all_rows, column, fill, temp_table
+from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.contingency.parameters import WITHIN, Values, is_number, is_whole
@@ -397,9 +399,7 @@ def evaluate_answers(context: EvaluationContext) -> Evaluated:
     scores, extras = {}, {}
     counts, tables = result.score_classes(), result.compare_tables()
     for estimator in context.estimators:
-        scores[estimator] = Score()
-        for one in counts[estimator].values():
-            scores[estimator].extend(one)
+        scores[estimator] = join_scores(counts[estimator].values())
         extras[estimator] = by_class(counts[estimator], context.records.records) | {"tables": tables[estimator]}
     return Evaluated(scores, {}, context.confidence, extras)
 
@@ -423,11 +423,7 @@ class QuestionClasses:
 
     def score_classes(self) -> dict[str, dict[str, Score]]:
         """By estimator and class."""
-        result: dict[str, dict[str, Score]] = {name: {} for name in self._given.estimators}
-        for name, conditions in self._draw_conditions().items():
-            self._given.report.start_step(f"Asking for {name}")
-            for estimator, score in self._score_counts(name, conditions).items():
-                result[estimator][name] = score
+        result = score_classes(self._given, self._draw_conditions(), self._score_count)
         if len(self._valued) > 1:
             self._given.report.start_step("Asking for groups")
             for estimator, score in self._score_groups().items():
@@ -461,17 +457,9 @@ class QuestionClasses:
         for _, row in zip(range(number), rows, strict=False):
             yield row
 
-    def _score_counts(self, name: str, conditions: Sequence[exp.Expr]) -> dict[str, Score]:
-        """The counts of records that meet each; equal ones are asked once."""
-        result = {estimator: Score() for estimator in self._given.estimators}
-        known: dict[str, dict[str, tuple[Score, float]]] = {}
-        for condition in report_steps(self._given.report, conditions, len(conditions)):
-            text = condition.sql(dialect=DIALECT)
-            if text not in known:
-                known[text] = self._score_table([], condition, name)
-            for estimator, (score, _) in known[text].items():
-                result[estimator].extend(score)
-        return result
+    def _score_count(self, condition: exp.Expr, name: str) -> dict[str, Score]:
+        """The number of records that meet a condition."""
+        return {estimator: score for estimator, (score, _) in self._score_table([], condition, name).items()}
 
     def _score_groups(self) -> dict[str, Score]:
         """Counts by one column among the records that have a value in another, until enough groups are known."""

@@ -22,7 +22,9 @@ from privsql.answers.accuracy import (
     by_class,
     by_questions,
     count_query,
+    join_scores,
     make_equality,
+    score_classes,
 )
 from privsql.answers.parser import parse_set_query
 from privsql.engine.database import report_steps
@@ -254,13 +256,20 @@ def _evaluate_classes(context: EvaluationContext, sets: HasItems, true: Weighted
     truth = {one: float(true.weights[true.sets_with_all(one)].sum()) for part in questions.values() for one in part}
     bounds = bound_errors(true, sets, questions, 1 - context.confidence) if isinstance(sets, IsTree) else {}
     best = true.top_sets(max(TOPS))
+    write_question = containment_sql(context, sets)
+    answer = cache(lambda codes, estimator: sets.containing(codes, estimator, context.confidence))
+
+    def ask(codes: Asked, of: str) -> dict[str, Score]:
+        result = {name: Score() for name in context.estimators if context.workload.is_wanted(truth[codes])}
+        for name, score in result.items():
+            one: Estimate = answer(codes, name)
+            figures = one.estimate, one.low, one.high
+            score.add(truth[codes], figures, QuestionKey(write_question(codes), (), of))
+        return result
+
     scores, extras = {}, {}
-    for name in context.estimators:
-        context.report.start_step(f"Asking for items, {name}")
-        result = _score_classes(context, sets, questions, truth, name)
-        scores[name] = Score()
-        for one in result.values():
-            scores[name].extend(one)
+    for name, result in score_classes(context, questions, ask).items():
+        scores[name] = join_scores(result.values())
         largest = {of: one.largest_error for of, one in result.items() if of in bounds}
         classes = [
             {"length_share": share, **_rename_errors(result.pop(str(share)).summarize_band(context.records.records))}
@@ -320,29 +329,6 @@ def bound_errors(
         ]
         result[name] = release.usefulness.bound_error(max(covered, default=0), sets, doubt)
     return result
-
-
-def _score_classes(
-    context: EvaluationContext,
-    sets: HasItems,
-    questions: dict[str, list[Asked]],
-    truth: dict[Asked, float],
-    estimator: str,
-) -> dict[str, Score]:
-    """Return the scores by class of question; equal questions are asked once."""
-    answers: dict[Asked, Estimate] = {}
-    scores = {name: Score() for name in questions}
-    write_question = containment_sql(context, sets)
-    for name, queries in questions.items():
-        for one in queries:
-            if not context.workload.is_wanted(truth[one]):
-                continue
-            if one not in answers:
-                answers[one] = sets.containing(one, estimator, context.confidence)
-                context.report.update(100 * len(answers) / len(truth))
-            figures = answers[one].estimate, answers[one].low, answers[one].high
-            scores[name].add(truth[one], figures, QuestionKey(write_question(one), (), name))
-    return scores
 
 
 def containment_sql(context: EvaluationContext, sets: HasItems) -> Callable[[Asked], str]:
