@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import ndtri
 from sqlglot import exp
 
 from privsql.answers.parser import ITEMS
@@ -14,7 +15,6 @@ from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_tab
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.private import refuse_damaged
-from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, SetValued
 from privsql.mechanisms.setvalued.questions import parse_counted
 from privsql.mechanisms.setvalued.views import UNIVERSE, list_patterns, most_excess, read_views
@@ -90,7 +90,7 @@ FORMULA = (
 )
 MOST_ITEMS = 22  # of a question: each of their patterns is looked at
 HAVING = np.array([0.0, 1.0])  # an item
-TOLD = 0.95  # confidence at which an item set that is listed occurs at all
+STRANGE = 0.025  # chance at most, of noise alone, that an item set is listed which nobody has
 
 
 class ViewAnswers(private.PrivateAnswers):
@@ -209,7 +209,7 @@ class ViewAnswers(private.PrivateAnswers):
         estimated, counted, variance = (
             one.reshape(-1) for one in model.superset_counts(leaning=estimator != "baseline")
         )
-        occurs = counted > np.sqrt(variance) * views_model.normal_quantile(TOLD)
+        occurs = counted > np.sqrt(variance) * -ndtri(STRANGE)
         occurs[0] = False
         listed = np.flatnonzero(occurs & (estimated > 0))
         sizes = count_items(len(codes)).reshape(-1)

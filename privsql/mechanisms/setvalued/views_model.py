@@ -179,7 +179,7 @@ class ViewModel:
             estimate += far + float((wanted * spectrum)[~is_told].sum())
             if not is_known:
                 error = float(np.hypot(error, np.linalg.norm((wanted * self._untold_deviations(chosen))[~is_told])))
-                reach = error * normal_quantile(1 - doubt / 2)
+                reach = error * float(-ndtri(doubt / 4))
                 low, high = max(low, min(estimate - reach, high)), min(high, max(estimate + reach, low))
         return ModelAnswer(estimate if is_known else min(max(estimate, low), high), error, low, high)
 
@@ -288,15 +288,6 @@ class ViewModel:
         return np.array(self.strengths)[place] * self._item_scales(chosen)
 
 
-def normal_quantile(confidence: float) -> float:
-    """The quantile of the normal distribution that is exceeded on either side with what is left of 1.
-
-    >>> round(normal_quantile(0.95), 2)
-    1.96
-    """
-    return -float(ndtri((1 - confidence) / 2))
-
-
 def half_width(deviation: float, step: float, doubt: float) -> float:
     """How far an answer may lie from the truth on one side, but for a chance of ``doubt``.
 
@@ -304,7 +295,7 @@ def half_width(deviation: float, step: float, doubt: float) -> float:
     many, whose quantile is the normal one: the larger of both, and half a step of the grid on which sums of few whole
     numbers lie.
     """
-    quantile = max(-float(ndtri(doubt)), -float(np.log(2 * doubt)) / np.sqrt(2))
+    quantile = max(float(-ndtri(doubt)), -float(np.log(2 * doubt)) / np.sqrt(2))
     return float(deviation * quantile + step / 2) if deviation else 0.0
 
 
