@@ -517,9 +517,9 @@ class MarginalAnswers(private.PrivateAnswers):
             sizes = read_domains(rows, len(fields))
         points = np.bincount(rows["place"].to_numpy(), minlength=len(fields))
         edges = {
-            place: values.bins
+            place: params.bin_edges(field.name)
             for place, field in enumerate(fields)
-            if params.is_coarse(field.name, field.type) and (values := params.domain(field.name)) and values.bins
+            if params.is_coarse(field.name, field.type)
         }
         return KnownColumns(tuple(fields), sizes, tuple(points.tolist()), edges)
 
@@ -604,7 +604,7 @@ class MarginalAnswers(private.PrivateAnswers):
         amounts = zip(
             sums.sum_table(squares.estimate_table(sums.columns)), sums.weight_arrays(squares.sizes), strict=True
         )
-        ends = [float(edge) for edge in self.known_edges(name)]
+        ends = [float(edge) for edge in self._params.bin_edges(name)]
         scale, result = (ends[-1] - ends[0]) / UNITS, []
         for group, (amount, weights) in zip(groups, amounts, strict=True):
             excess = Uncertain(max(amount, 0.0) * scale, squares.sum_variance(sums.columns, weights) * scale**2)
@@ -612,11 +612,6 @@ class MarginalAnswers(private.PrivateAnswers):
             make = estimate_sum if query.measure.kind == "sum" else estimate_mean
             result.append(make(group, excess, number, (ends[0], ends[-1]), confidence))
         return result
-
-    def known_edges(self, name: str) -> tuple[Fraction, ...]:
-        """The edges of a measured column's bins."""
-        values = self._params.domain(name)
-        return values.bins if values is not None and values.bins is not None else ()
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
         """Errors of different tables are drawn and bounded in ways of their own."""

@@ -173,23 +173,18 @@ def _make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> Rul
 def _describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:
     """Every table of counts, and what was added up."""
     result, params = tables_structure(db, manifest), Contingency.model_validate(manifest.parameters)
-    ends = {name: values.bins for name in params.measures if (values := params.domain(name)) and values.bins}
+    ends = {name: params.bin_edges(name) for name in params.measures}
     rows = db.rows(exp.select("measure", "columns", "budget", "scale").from_(table(SUMS)).order_by("number"))
     lines = [
         (measure, " \u00d7 ".join(columns) or "all records", budget, float(f"{noise:.4g}"))
         for measure, columns, budget, scale in rows
-        for noise in [float(scale) / UNITS * (1 if params.delta else 2**0.5) * _width(params, measure)]
+        for edges in [params.bin_edges(measure)]
+        for noise in [float(scale) / UNITS * (1 if params.delta else 2**0.5) * float(edges[-1] - edges[0])]
     ]
-    clamped = "; ".join(f"{name} to [{float(bins[0]):g}, {float(bins[-1]):g}]" for name, bins in ends.items())
+    clamped = "; ".join(f"{name} to [{float(edges[0]):g}, {float(edges[-1]):g}]" for name, edges in ends.items())
     sentence = f"Values were clamped, {clamped}, and added up; noise was added to every sum."
     head = ("sum of", "by", "rho" if params.delta else "epsilon", "standard deviation of the noise")
     return [*result, make_structure("The noisy sums", sentence, head, lines)] if lines else result
-
-
-def _width(params: Contingency, name: str) -> float:
-    """How far the ends of a measured column's bins lie from each other."""
-    values = params.domain(name)
-    return float(values.bins[-1] - values.bins[0]) if values is not None and values.bins else 0.0
 
 
 MARGINAL_MECHANISM = PrivateMechanism(

@@ -286,8 +286,7 @@ class Contingency(Parameters):
             if strange := [name for name in columns if self.domain(name) is None]:
                 raise ValueError(f"workload: {strange[0]!r} is not a column of domains")
         for name in self.measures:
-            values = self.domain(name)
-            if values is None or values.bins is None:
+            if not self.bin_edges(name):
                 raise ValueError(f"measures: {name!r} needs bins in domains, such as {{ bins = [0, 100000] }}")
         if len(set(map(fold_name, self.measures))) < len(self.measures):
             raise ValueError("measures: a column appears twice")
@@ -301,6 +300,11 @@ class Contingency(Parameters):
         """The values of a column; None where they are not stated."""
         return {fold_name(key): values for key, values in self.domains.items()}.get(fold_name(name))
 
+    def bin_edges(self, name: str) -> tuple[Fraction, ...]:
+        """The edges of a column's bins, if it has any."""
+        values = self.domain(name)
+        return (values.bins if values is not None else None) or ()
+
     def not_covered(self, names: Iterable[str]) -> list[str]:
         """The columns whose values or bins were taken from the data, which the guarantee does not cover."""
         stated = {name: self.domain(name) for name in names}
@@ -308,10 +312,9 @@ class Contingency(Parameters):
 
     def is_coarse(self, name: str, kind: str) -> bool:
         """Return whether a column is published in bins that hold more values than stand for them."""
-        values = self.domain(name)
-        if values is None or values.bins is None:
-            return False
-        return not is_whole(kind) or any(ceil(high) - ceil(low) > WITHIN for low, high in pairwise(values.bins))
+        edges = self.bin_edges(name)
+        wide = any(ceil(high) - ceil(low) > WITHIN for low, high in pairwise(edges))
+        return bool(edges) and (not is_whole(kind) or wide)
 
 
 def is_whole(kind: str) -> bool:

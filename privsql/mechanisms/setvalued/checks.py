@@ -113,7 +113,9 @@ HALF = 0.5 + 1e-6  # a running total of whole numbers lies so near to that of th
 def view_checks(release: ViewRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     named: dict[str, ViewCheck] = {
-        "budgets of choices and tables add up to epsilon": _wrong_total_budget,
+        "budgets of choices and tables add up to epsilon": lambda release, found: checks.wrong_total_budget(
+            release, found.noisy_tables, found.choice.total_budget
+        ),
         "the measured items are as many as the rule says, declared ones first": _wrong_choice,
         "tables and their budgets follow from the specification and the choice": _wrong_layout,
         "scales are those of the budgets": _wrong_scales,
@@ -129,10 +131,6 @@ def view_checks(release: ViewRelease) -> list[Check]:
 
 def _read_published(one: ViewRelease) -> tuple[PublishedViews]:
     return (read_views(one.db, one.database, private.find_law(one.params), one.roles),)
-
-
-def _wrong_total_budget(release: ViewRelease, published: PublishedViews) -> list[str]:
-    return checks.wrong_total_budget(release, published.noisy_tables, published.choice.total_budget)
 
 
 def _wrong_choice(release: ViewRelease, published: PublishedViews) -> list[str]:

@@ -75,6 +75,7 @@ from privsql.mechanisms.setvalued.questions import (
 from privsql.mechanisms.setvalued.views import ViewBudgets
 from privsql.mechanisms.setvalued.views_answers import ViewAnswers
 from privsql.model.manifest import SETS, ReleaseTable
+from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -255,7 +256,7 @@ class ItemSetTreeAnswers(TreeAnswers):
     def make_synthetic(self) -> pa.Table:
         """The published sets as records, (record, item) in order; the empty have none."""
         sets = self.published_sets
-        copied = np.repeat(np.arange(len(sets.weights)), sets.count_copies())
+        copied = np.repeat(np.arange(len(sets.weights)), round_copies(sets.weights))
         length = np.diff(sets.starts)[copied]
         first = np.repeat(sets.starts[copied] - (np.cumsum(length) - length), length)
         codes = sets.codes[first + np.arange(int(length.sum()))]

@@ -41,7 +41,6 @@ from privsql.engine.sqlfiles import (
 )
 from privsql.errors import UsageError, closest
 from privsql.keyed_random import seed_key
-from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,10 +101,6 @@ class WeightedSets:
         """Which sets hold all of some items, (N,)."""
         packed = np.bitwise_and.reduce(self._sets_by_item[list(codes)], axis=0)
         return np.unpackbits(packed, count=len(self.weights)).astype(bool)
-
-    def count_copies(self) -> Ints:
-        """How many records stand for each set, (N,)."""
-        return round_copies(self.weights)
 
     def top_sets(self, number: int) -> list[tuple[tuple[int, ...], float]]:
         """The ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
