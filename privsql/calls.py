@@ -161,7 +161,7 @@ def as_confidence(confidence: float) -> float:
     except (TypeError, ValueError) as error:
         raise UsageError(f"confidence {confidence!r} is not a number") from error
     if not 0 < number < 1:
-        raise UsageError(f"confidence {confidence} lies outside (0, 1)")
+        raise UsageError(f"confidence {confidence} lies outside (0, 1); 0.95 is 95 %")
     return number
 
 

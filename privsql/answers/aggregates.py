@@ -300,7 +300,7 @@ def is_number(kind: str) -> bool:
 def _suggest_instead(kind: str) -> str:
     if kind in ("sum", "avg"):
         return "SUM and AVG are for quasi-identifiers and published measures only; count the records of its values"
-    return "MIN and MAX are for quasi-identifiers only; GROUP BY the sensitive column and COUNT(*)"
+    return "MIN, MAX, MEDIAN and the like need a quasi-identifier; GROUP BY the sensitive column and COUNT(*)"
 
 
 def _match_branch(node: exp.Expr) -> tuple[exp.Expr, exp.Expr, bool] | None:

@@ -604,7 +604,7 @@ class Answers(ABC):
 
     def read_arrays(self, database: str) -> ReleaseArrays:  # noqa: ARG002 (what has a model reads it)
         """Return what a model of the release in ``database`` is fitted to; ``UsageError`` where none is."""
-        raise UsageError(f"no model is fitted to releases of {self._manifest.mechanism}: answers need none")
+        raise UsageError(f"releases of {self._manifest.mechanism} need no fitted model; query them as they are")
 
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:  # noqa: ARG002
         """Return how an answer by an estimator could be more precise; nothing where there is no better one."""
@@ -624,7 +624,7 @@ class Answers(ABC):
     def make_synthetic(self) -> pa.Table:
         """Return records that give about the release's estimates; ``UsageError`` where none can be made."""
         made_by = f"{self._manifest.mechanism}, {self._manifest.algorithm}"
-        raise UsageError(f"no synthetic records are made of this release; it is made by {made_by}")
+        raise UsageError(f"only differentially private releases give synthetic records; this one is made by {made_by}")
 
 
 # Hints ----------------------------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ def _explain_syntax(error: SqlglotError) -> str:
     what = str(found.get("description", "")).rstrip(".")
     what = "something is missing" if "Required keyword" in what else what
     near = f"{found.get('start_context', '')}{found.get('highlight', '')}"[-40:].strip()
-    return f"{what}, behind {near!r} (line {found.get('line')}, column {found.get('col')})"
+    return f"{what}, after {near!r} (line {found.get('line')}, column {found.get('col')})"
 
 
 def parse_query_text(sql: str) -> exp.Expr:

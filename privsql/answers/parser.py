@@ -315,7 +315,7 @@ def _list_unit(item: exp.Expr) -> tuple[exp.Expr, ...]:
 
 ITEMS = "items"  # the list under its internal name
 ALLOWED = "COUNT(*), FROM and WHERE"
-ONLY = "over items COUNT(*) can be asked, with FILTER (WHERE ..), and arithmetic of it"
+ONLY = "item sets answer COUNT(*), with FILTER (WHERE ..), and arithmetic of counts"
 FUNCTIONS = "list_contains, list_has_all, list_has_any, len"
 CONSTANT = (exp.Literal, exp.Neg, exp.Cast, exp.DataType, exp.Boolean, exp.Null)
 NAMED = {"list_has_all", "array_has_all"}  # sqlglot has no node of its own for them

@@ -246,7 +246,7 @@ def split_items(sql: str, release: str, items: str) -> ItemGroups | None:
     )  # fmt: skip
     by_item = by_item and not (where is not None and any(_is_item(one, name, "") for one in where.find_all(exp.Column)))
     if len(tree.expressions) != 2 or len(places) != 1 or len(counts) != 1 or not by_item:
-        raise UsageError(f"{shorten_sql(tree)}: over items one COUNT(*) by item can be asked; {works}")
+        raise UsageError(f"{shorten_sql(tree)}: a list of items has one COUNT(*) by item; {works}")
     limits, order = read_limits(tree), tuple(_union_order(tree, tree))
     return ItemGroups(places[0] == 0, where, UnionParts((), order, limits["limit"], limits["offset"] or 0))
 

@@ -171,8 +171,10 @@ def print_verified(release: str, outcome: Verified, *, verbose: bool) -> None:
     if outcome.recomputed and verbose:
         get_console().print(make_pairs(outcome.recomputed.figures))
         _print_bounds(outcome.recomputed.bounds)
+    others = outcome.recomputed.summary.lines["others"].text if outcome.recomputed else ""
     for note in outcome.notes:
-        print_line(f"note: {note}")
+        if note not in others:
+            print_line(f"note: {note}")
     held = sum(check.ok for check in outcome.checks)
     counted = f"{held} of {len(outcome.checks)} checks hold{'' if verbose else ' (--verbose lists them)'}"
     print_line(f"{release}: {'verified' if outcome.ok else 'NOT verified'}; {counted}")

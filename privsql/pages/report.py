@@ -314,7 +314,7 @@ def write_page(report: Report, target: Path) -> None:
         if draft is not None:
             with suppress(OSError):
                 draft.unlink()
-        raise EngineError(f"{target}: can't be written: {error.strerror}") from error
+        raise EngineError(f"{target}: can't be written: {error.strerror}; choose another file") from error
 
 
 def render_report(report: Report) -> str:

@@ -486,7 +486,7 @@ def _read_manifest(db: Container, place: tuple[str, str], database: str) -> Atta
     listed = db.list_relations(place[0])
     present = {(kind, name): text for kind, schema, name, text in listed if schema == place[1]}
     if not stated.items() <= present.items():
-        raise UsageError("its manifest is missing, or no plain table; 'privsql publish' makes releases")
+        raise UsageError(f"it has no table {MANIFEST}; 'privsql publish' makes releases")
     rows = table(MANIFEST, *place)
     entries, length = db.rows(fill("duckdb/extent", {"table": rows}))[0]
     if entries > ENTRIES or length > BYTES:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 # The manifest of a release line by line, for people.
 
 SCHEMA_NOTE = (
-    "a schema of a database; what else that holds is no part of the release, nothing is promised of it, and its "
-    "file is not searched for leftovers"
+    "a schema of a database; nothing else in the database was checked or is promised, and its file was not searched "
+    "for leftovers"
 )
 
 
@@ -188,7 +188,7 @@ def statement_checks(release: AttachedRelease) -> list[Check]:
     return [
         *([Check(WHOLE, partial(_find_outside_bins, release))] if coarse else []),
         Check("SQL files are as stated", partial(_compare_digests, release)),
-        Check("the manifest says all that it should, and of every column", partial(_find_omissions, release)),
+        Check("the manifest is complete, for every column", partial(_find_omissions, release)),
         Check("NULL appears only where the stated policies allow it", partial(_find_nulls, release)),
     ]
 
@@ -396,7 +396,7 @@ def _summarize_promise(release: AttachedRelease, bounds: Sequence[VerifiedBound]
         return SummaryLine(title, f"{text} (epsilon {float(epsilon):g})", PROMISED, {"reached": most})
     beliefs = [one for one in bounds if one.belief and "-" not in (one.bound, one.found)]  # of values with a bound
     if not beliefs:
-        held = "; ".join(f"{one.value} {one.bound} (reached: {one.found})" for one in bounds)
+        held = "; ".join(f"{one.value}: {one.found} or more (promised {one.bound})" for one in bounds)
         return SummaryLine(title, held, PROMISED, {})
     worst = max(beliefs, key=lambda one: Fraction(one.found))
     reached, bound = float(Fraction(worst.found)), float(Fraction(worst.bound))

@@ -203,7 +203,7 @@ def _sort_by_section(keywords: Mapping[str, Any], kind: str) -> dict[str, dict[s
     for name, value in keywords.items():
         flag = list_flags()[name]
         if flag.section == MECHANISM and kind not in flag.fields and kind in PACKAGES:
-            raise UsageError(f"{name}=.. can't be combined with kind = {kind!r}; it needs {', '.join(flag.fields)}")
+            raise UsageError(f"{name}=.. can't be combined with kind = {kind!r}; it needs {' or '.join(flag.fields)}")
         single = flag.form == "names" and isinstance(value, str)
         sections.setdefault(flag.section, {})[flag.key] = [value] if single else value
     return sections
@@ -308,6 +308,7 @@ def _describe_field(field: FieldInfo) -> str:
     text, _, default = (field.description or "").removesuffix("]").partition("[default: ")
     choices = _list_choices(field)
     listed = ", ".join(choices) + "." if choices and choices[0] not in text else ""
+    listed = f"One of {listed}" if len(choices) > 1 and listed else listed
     if not default and isinstance(field.default, str | int | float | Fraction) and field.default is not False:
         default = str(field.default)
     return " ".join(filter(None, (text.strip(), listed, default and f"[default: {default}]")))

@@ -501,7 +501,7 @@ class Source(SpecPart):
         default=False, description="Read folders named column=value as columns of the files in them."
     )
     engine: Literal["duckdb", "spark"] = Field(
-        default="duckdb", description="Engine that reads a Parquet file; spark reads a folder of such files, too."
+        default="duckdb", description="Engine that reads a Parquet file (duckdb) or also a folder of them (spark)."
     )
     table: str | None = optional_key("Table or view of a database file.")
     query: str | None = optional_key("A SELECT over the source, in place of a table.")
@@ -575,10 +575,10 @@ class Source(SpecPart):
                 raise ValueError(f"engine = {self.engine!r} reads a Parquet file or a folder of them")
         elif self.database is not None and (self.table is None) == (self.query is None):
             raise ValueError("a database needs either table or query")
-        elif self.files and self.table:
-            raise ValueError("table is for databases; a file is one table")
         elif self.files:
             self._require_one_kind()
+            if self.table:
+                raise ValueError("table is for databases; a file is one table")
         return self
 
     def _require_one_kind(self) -> None:
@@ -587,7 +587,8 @@ class Source(SpecPart):
             label = files.redact_secrets(name)
             start = files.url_scheme(name)
             if start and start not in files.REMOTE:
-                raise ValueError(f"{label}: {start}:// is not supported; use {', '.join(files.REMOTE)}")
+                known = ", ".join(files.REMOTE)
+                raise ValueError(f"{label}: {start}:// is no address of files ({known}); name a server under [source]")
             if self.reader is None and files.kind_of(name) is None:
                 why = f"the ending must be one of {ENDINGS}; or say reader = 'csv' or 'parquet'"
                 if Path(label).suffix.lower() in files.DATABASES:

@@ -219,8 +219,8 @@ class ReleaseSection(SpecPart):
         "File or folder to write the release to; with a schema also a Postgres database, postgresql://user@host/database."
     )
     schema_: SchemaName | None = optional_key(
-        "Schema of database ``to`` that becomes the release. The rest of that file is no part of the release, so "
-        "do not hand the file out. [default: the whole file]",
+        "Schema of the database that becomes the release. The rest of its file is no part of the release, so do not "
+        "hand the file out. [default: the whole file]",
         alias="schema",
     )
     format: Literal["duckdb", "parquet"] | None = optional_key(

@@ -24,7 +24,7 @@ class Planning(TypedDict, total=False):
     spark: Value
     """A table of Spark, in place of a file."""
     reader: Literal["parquet", "csv", "delta", "iceberg"]
-    """File format of the source. parquet, csv, delta, iceberg. [default: by the ending]"""
+    """File format of the source. One of parquet, csv, delta, iceberg. [default: by the ending]"""
     options: Options | Value | None
     """Options of a CSV file: { encoding = 'latin-1' }."""
     union_by_name: bool
@@ -32,7 +32,7 @@ class Planning(TypedDict, total=False):
     hive_partitioning: bool
     """Read folders named column=value as columns of the files in them."""
     engine: Literal["duckdb", "spark"]
-    """Engine that reads a Parquet file; spark reads a folder of such files, too. duckdb, spark. [default: duckdb]"""
+    """Engine that reads a Parquet file (duckdb) or also a folder of them (spark). [default: duckdb]"""
     table: str
     """Table or view of a database file."""
     query: str
@@ -80,8 +80,8 @@ class Planning(TypedDict, total=False):
     to: PathLike
     """File or folder to write the release to; with a schema also a Postgres database, postgresql://user@host/database."""
     schema: str
-    """Schema of database ``to`` that becomes the release. The rest of that file is no part of the release, so do not
-    hand the file out. [default: the whole file]
+    """Schema of the database that becomes the release. The rest of its file is no part of the release, so do not hand
+    the file out. [default: the whole file]
     """
     format: Literal["duckdb", "parquet"]
     """duckdb (one file) or parquet (a folder). [default: duckdb; for tables of Spark parquet]"""
@@ -128,14 +128,14 @@ class Planning(TypedDict, total=False):
         "basic",
         "marginals",
     ]
-    """bucketize: anatomy, one-size, two-size, multi-size, optimal, informative, setting. [default: informative for
-    thresholds with f, else optimal]; randomize: up, pp, pp-paper, tables. [default: pp]; permute: nested, exact,
-    reapply-last, reapply-all. [default: nested]; setvalued: views, diffpart, basic. [default: views]; contingency:
-    marginals, diffpart. [default: marginals]
+    """bucketize: one of anatomy, one-size, two-size, multi-size, optimal, informative, setting. [default: informative
+    for thresholds with f, else optimal]; randomize: one of up, pp, pp-paper, tables. [default: pp]; permute: one of
+    nested, exact, reapply-last, reapply-all. [default: nested]; setvalued: one of views, diffpart, basic. [default:
+    views]; contingency: one of marginals, diffpart. [default: marginals]
     """
     threshold: Value | Number
     """bucketize: highest allowed belief in a value: a constant, or linear in its frequency f: '8*f + 0.02'; randomize:
-    with tables: the same; needs frequencies
+    with tables: the same, over declared frequencies
     """
     components: Mapping[str, Value]
     """Thresholds of single columns of a compound sensitive attribute."""
@@ -148,7 +148,7 @@ class Planning(TypedDict, total=False):
     setting: str
     """Buckets to validate and publish, number x size: '9x4, 1x14'."""
     layout: Literal["blocks", "round-robin", "largest-first", "lumps"]
-    """How values are distributed over buckets. blocks, round-robin, largest-first, lumps. [default: blocks]"""
+    """How values are distributed over buckets. One of blocks, round-robin, largest-first, lumps. [default: blocks]"""
     excess: Literal["refuse", "suppress"]
     """Values too frequent for the threshold: refuse, or leave some records out. [default: refuse]"""
     absence: Literal["observable", "unobservable"]
@@ -170,7 +170,7 @@ class Planning(TypedDict, total=False):
     rho2: Number
     """Highest belief in a protected value."""
     epsilon: Number
-    """randomize: with tables: budget; the odds of a person's value change by at most e^epsilon; setvalued,
+    """randomize: with tables: budget. The odds of a person's value change by at most e^epsilon; setvalued,
     contingency: budget: one record changes a probability at most by the factor e^epsilon
     """
     values: Names
@@ -183,7 +183,7 @@ class Planning(TypedDict, total=False):
     it far below 1/records, such as 1e-9. [default: 0]
     """
     objective: Literal["error", "bound"]
-    """Measure that the partition minimises. error, bound. [default: error]"""
+    """Measure that the partition minimises. One of error, bound. [default: error]"""
     gamma_from: Literal["rho1"]
     """With up: compute gamma from rho1, not from the largest protected frequency."""
     k: int
@@ -217,13 +217,13 @@ class Planning(TypedDict, total=False):
     measures: Names
     """Columns in bins whose SUM and AVG are measured; values are clamped to the ends of the bins."""
     pairs: Literal["auto", "all", "chosen"]
-    """Measured pairs of columns: all, or those that others predict worst. auto, all, chosen. [default: auto]"""
+    """Measured pairs of columns: all, or those that others predict worst. One of auto, all, chosen. [default: auto]"""
     max_cells: int
     """With marginals: most cells of all tables. [default: 2000000]"""
     choice: Number
     """With diffpart: share of budget for choosing columns. [default: 1/4]"""
     score: Literal["max", "gini", "gain"]
-    """With diffpart: score of columns: largest count, Gini index, gain. max, gini, gain. [default: max]"""
+    """With diffpart: score of columns: largest count, Gini index, gain. One of max, gini, gain. [default: max]"""
     tau_cells: Number
     """With diffpart: expected empty cells that pass. [default: 1/4]"""
 

@@ -477,6 +477,6 @@ def _count_query(name: str, conditions: list[str]) -> str:
         try:
             parts.append(exp.paren(sqlglot.parse_one(text, dialect=DIALECT, into=exp.Condition)))
         except SqlglotError as error:
-            raise UsageError(f"condition {text!r} can't be parsed: {str(error).splitlines()[0]}") from error
+            raise UsageError(f"condition {text!r} can't be parsed; write SQL, such as age > 60 AND sex = 1") from error
     counted = exp.select(exp.Count(this=exp.Star())).from_(table(name))
     return render_sql(counted.where(*parts))

@@ -489,8 +489,8 @@ def _place_warnings(spec: Spec) -> list[str]:
         return []
     file = spec.target.file
     shares_file = spec.source.database is not None and overlaps_source(spec.source, Target(file))
-    what = "the source, and what" if shares_file else "what"
-    return [f"{file} also holds {what} else lies in its other schemas: do not hand that file out"]
+    what = "the source and perhaps other schemas" if shares_file else "other schemas, or may later"
+    return [f"{file} holds {what}: do not hand that file out"]
 
 
 def _make_manifest(publication: Publication, facts: Facts) -> Manifest:

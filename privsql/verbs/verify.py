@@ -402,8 +402,10 @@ def read_records(file: Path) -> Iterator[QueryRecord]:
     """Yield the records of a file; ``UsageError`` for what is none, ``EngineError`` for an unreadable file."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise EngineError(f"{file}: can't be read: {error}") from error
+    except OSError as error:
+        raise EngineError(f"{file}: can't be read: {error.strerror}; check the path") from error
+    except UnicodeDecodeError as error:
+        raise EngineError(f"{file}: can't be read: {error}; save it as UTF-8") from error
     start = 0
     while start < len(lines):
         if not lines[start].strip() or lines[start].startswith(COMMENT):

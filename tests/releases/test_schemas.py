@@ -96,7 +96,7 @@ def test_it_is_the_release_that_a_file_would_be(house: Path, ward: Path) -> None
 @pytest.mark.soak(part="long")
 def test_it_says_that_the_rest_is_no_part_of_it(house: Path) -> None:
     assert privsql.inspect(there(house)).place == "schema"
-    assert "what else that holds is no part of the release" in succeeded("verify", there(house)).out
+    assert "nothing else in the database was checked or is promised" in succeeded("verify", there(house)).out
     assert SCHEMA_NOTE in privsql.open(there(house))._repr_html_()
     again = succeeded("publish", house / "spec.toml", "--seed", 1, "--replace")
     assert "do not hand that file out" in again.err

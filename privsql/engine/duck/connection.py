@@ -98,8 +98,10 @@ REMEDIES = {
     "write-write conflict|Conflict on tuple":
         "another transaction changes the same; commit it or roll it back, then try again",
     "not a valid DuckDB database file":
-        "is neither a DuckDB nor a SQLite database; a release is a .duckdb file or a folder, a source may also be a "
-        "Parquet or CSV file by its ending",
+        "it is neither a DuckDB nor a SQLite database; a release is a .duckdb file or a folder; a source may also be a "
+        "file that ends in .parquet or .csv",
+    "Could not read enough bytes": "it is shorter than a whole database; copy it again",
+    "Corrupt database file: computed checksum": "it is damaged: a checksum differs; copy it again",
     "Table with name (\\S+) does not exist!":
         "there is no table {0!r}; 'privsql init' with the file names those that it has",
     'Table with name "([^"]*)" does not exist because schema "([^"]*)" does not exist':
@@ -354,9 +356,9 @@ def name_file_in_errors(path: Path | str, *, query: bool = False, whole: bool = 
         yield
     except EngineError as error:
         if "set lock on file" in str(error) or "lock is held" in str(error):
-            raise EngineError(f"{path}: is open for writing in another process; close it there") from error
+            raise EngineError(f"{path} is open for writing in another process; close it there") from error
         if "Unique file handle conflict" in str(error):  # the engine opens a file once per process if it is written
-            raise EngineError(f"{path}: is open for writing in this process; open it read-only there") from error
+            raise EngineError(f"{path} is open for writing in this process; open it read-only there") from error
         raise EngineError(f"{path}: can't be read: {error}") from error
     except UsageError as error:
         if whole:

@@ -317,15 +317,15 @@ def make_checks(release: BucketRelease) -> list[Check]:
         *release.list_checks(
             {
                 "values that are certain were allowed": _unallowed_certain,
-                "values and their records are those of ST": query("verify/values_true", st=counted),
-                "the channel agrees with ST in its sums": query(
+                "values and their numbers of records agree with ST": query("verify/values_true", st=counted),
+                "sums of the channel agree with ST": query(
                     "verify/channel_sums", st=counted, fakes=sigma, same_value="p v"
                 ),
-                "the channel lists meetings of values": query("verify/channel_positive"),
+                "entries of the channel are positive": query("verify/channel_positive"),
                 "the channel's rows lie in order, once each": in_order(
                     channel, ["size", "first", "second"], strict=True
                 ),
-                "the weighted view is the one of its size": _wrong_weighting,
+                "the weighted view has the form that its size requires": _wrong_weighting,
                 "the linear estimator follows from the channel": _wrong_estimator,
                 "the estimator's rows lie in order, once each": in_order(
                     release.view("estimator"), ["value", "listed"], strict=True
@@ -399,7 +399,7 @@ def _name_counts(release: BucketRelease) -> None:
 def long_checks(release: BucketRelease) -> list[Check]:
     """Return what ``verify`` checks beyond ``make_checks``: implied by the way of publishing, and longer."""
     entries = release.fill_query("verify/channel_true", same_value="st v")
-    return release.list_checks({"the channel is that of ST in every entry": entries})
+    return release.list_checks({"entries of the channel agree with ST": entries})
 
 
 def source_checks(release: BucketRelease, source: Records, params: Bucketize) -> list[Check]:
@@ -427,7 +427,7 @@ def _joint_check(release: BucketRelease, source: Records, params: Bucketize) -> 
     """Return the check that the source's records can lie in these buckets, quasi-identifiers and values together."""
     left_out = params.excess == "suppress"
     once = cache(partial(compare_jointly, release, source, fakes=params.fake_values, left_out=left_out))
-    name = "the buckets can have come from the source's records, quasi-identifiers and values together"
+    name = "the buckets fit the source's records, quasi-identifiers and values together"
     return Check(name, lambda: once()[0], lambda: once()[1])
 
 

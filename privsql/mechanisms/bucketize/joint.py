@@ -106,7 +106,7 @@ def compare_jointly(release: Release, source: Records, *, fakes: int, left_out: 
     bounds = tighten_bounds(sums)
     known += int(bounds.low[rows["own"].first[sums["own"].place] != FAKES].sum())
     how = "compared by bounds and flows" if bounds.flows else "compared by bounds"
-    sentence = f"{known:,} of {records:,} records fit in one way only; {bounds.left:,} choices are open ({how})"
+    sentence = f"{known:,} of {records:,} records have one possible place; {bounds.left:,} choices are open ({how})"
     if (rows["own"].first == TOGETHER).any():
         sentence += "; the most frequent quasi-identifiers counted as one"
     return _explain_wrong(rows, bounds.wrong, [name for name, *_ in release.list_values()]), sentence

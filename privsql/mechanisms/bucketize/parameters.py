@@ -427,11 +427,11 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
 
     def describe(self) -> list[tuple[str, str]]:
         """Return buckets, loss and its bound, beliefs and fakes."""
-        above = f"this one is {self.gap:.2%} above" if self.gap else "this one has it"
+        above = f"this one has {self.gap:.2%} more" if self.gap else "this one has no more"
         return [
             ("buckets", ", ".join(f"{number:,} x {size}" for size, number in self.sizes) + "  (number x size)"),
             ("loss", f"{self.loss:,}  (mean squared error {self.mse:.4g})"),
-            ("least loss", f"{self.lower_bound:,} or more for any setting; {above}"),
+            ("least loss", f"no setting has less than {self.lower_bound:,}; {above}"),
             *([("layout", self.layout)] if self.layout else []),
             *self._describe_beliefs(),
             *self._list_remarks(),
@@ -452,7 +452,7 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
         return [
             ("highest belief", ", ".join([*by_column, *combined])),
             *self._describe_bounded(highest.bounded),
-            ("certain", f"the value of {certain.certain:,} records; more than 1/2 sure for {certain.above_half:,}"),
+            ("certain", f"for {certain.certain:,} records; a value is likelier than not for {certain.above_half:,}"),
             *([("mean belief", f"{mean:.3f}  (in the true value, over all records)")] if mean is not None else []),
         ]
 

@@ -561,7 +561,7 @@ def _choose_algorithm(previews: ReleasePreviews, rule: dict[str, Any]) -> tuple[
     if less > CLEARLY * left:
         return default, ()
     return default, (
-        f"{default!r} makes counts more precise: {less:.0%} of their uncertainty stays, with 'optimal' {left:.0%}.",
+        f"{default!r} makes counts more precise: {less:.0%} of their variance remains, with 'optimal' {left:.0%}.",
         f"In return attackers get closer to the thresholds: mean belief {more:.1%}, with 'optimal' {belief:.1%}.",
         "privsql plan --algorithms compares all algorithms.",
     )

@@ -57,12 +57,12 @@ def release_checks(release: CheckedRelease[Permute, PermuteFacts]) -> list[Check
     return release.list_checks(
         {
             "every group has k sensitive values over a range of e": unfine_groups_query(st, roles, release.params),
-            "values and their records are those of ST": query("verify/values_true"),
+            "values and their numbers of records agree with ST": query("verify/values_true"),
             "the values' rows lie in order": in_order(values, ["code", "records"], strict=True),
             "counts are positive": query("verify/counts_positive"),
             "QIT and ST agree on every group": query("verify/sizes_agree"),
             "groups are numbered": query("verify/numbered", table=sizes, number=column("bid")),
-            "the shuffle deals out the values of ST": query("verify/dealt_true", same_value="st v"),
+            "the shuffle gives every group its values of ST": query("verify/dealt_true", same_value="st v"),
             "QIT rows lie in canonical order": in_order(qit, ["bid", *roles.qi_keys, "code"], strict=False),
             "ST rows lie in canonical order, once each": in_order(st, ["bid", *roles.sa_keys], strict=True),
             "groups and error are as stated": _wrong_claims,
@@ -121,7 +121,7 @@ def measured_bounds(release: CheckedRelease[Permute, PermuteFacts]) -> list[Veri
     scale = find_scale(release.manifest.sensitive, params.e)
     narrowest = scale.format_width(min(widths.values(), default=Fraction(0)))
     return [
-        VerifiedBound("different values of every group", f">= {params.k}", str(fewest), belief=False),
+        VerifiedBound("different values in every group", f">= {params.k}", str(fewest), belief=False),
         VerifiedBound("range of every group", f">= {params.e}", narrowest, belief=False),
     ]
 
@@ -200,9 +200,14 @@ def _pair_of_files(db: Relations, manifest: Manifest, names: Sequence[str], pair
     differences = fill("against/differences", {"pairs": pairs, **tables})
     remainders = fill("against/remainders", {"shared": shared, **tables})
     return [
-        Check(f"adversary's view of {both}: no breach by difference or intersection", differences),
-        Check(f"adversary's view of {both}: no breach by taking away earlier groups", remainders),
+        Check(f"adversary's view of {both}: no breach by difference or intersection", differences, _describe_matching),
+        Check(f"adversary's view of {both}: no breach by subtracting earlier groups", remainders, _describe_matching),
     ]
+
+
+def _describe_matching() -> str:
+    """Return what the adversary's view compares."""
+    return "groups whose members can be matched, each with each"
 
 
 def by_record(db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest) -> list[Check]:
@@ -221,7 +226,7 @@ def by_record(db: Relations, releases: Sequence[LedgerRelease], known: exp.Query
     atoms: Holes = {"atoms": temp_table(f"atoms{len(others)}"), "known": temp_table("known"), **fine}
     numbers = ", ".join(str(one.number) for one in releases)
     name = f"records of releases {numbers}: no breach by any combination"
-    return [*result, Check(name, fill("against/atoms", atoms))]
+    return [*result, Check(name, fill("against/atoms", atoms), lambda: "all records that the ledger knows")]
 
 
 def _pair_checks(db: Relations, first: LedgerRelease, second: LedgerRelease, fine: Holes) -> list[Check]:

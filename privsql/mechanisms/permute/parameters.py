@@ -115,7 +115,7 @@ class GroupFacts(Facts):
         """Return groups and widths."""
         return [
             ("groups", f"{self.groups:,}  (of {self.smallest:,} to {self.largest:,} records)"),
-            ("error", f"{self.error}  (sum of max - min; {self.mean_width:.6g} around a record)"),
+            ("error", f"{self.error}  (sum of max - min; {self.mean_width:.6g} for a record on average)"),
         ]
 
 

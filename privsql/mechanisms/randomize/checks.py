@@ -201,13 +201,14 @@ class LikelihoodRatio:
     def __str__(self) -> str:
         """Return what was compared, and what that tells."""
         text = (
-            f"{self.records:,} records whose quasi-identifiers have one value in the source: log-likelihood ratio "
-            f"{self.statistic:.1f}, by the stated matrices {self.stated.mean:.1f} +- {self.stated.margin:.1f}, of a "
-            f"shuffled column {self.shuffled.mean:.1f} +- {self.shuffled.margin:.1f}"
+            f"{self.records:,} records compared, each with quasi-identifiers that have one value in the source; "
+            f"log-likelihood ratio {self.statistic:.1f} (expected {self.stated.mean:.1f} +- {self.stated.margin:.1f}, "
+            f"of a shuffled column {self.shuffled.mean:.1f} +- {self.shuffled.margin:.1f})"
         )
         if not self.is_conclusive:
             return f"inconclusive, a shuffled column would pass this test: {text}"
-        return text + (f"; retention is known to {self.detectable_change:.0%}" if self.detectable_change < 1 else "")
+        change = self.detectable_change
+        return text + (f"; a change of retention by {change:.0%} would be found" if change < 1 else "")
 
 
 def likelihood_ratio(

@@ -56,7 +56,7 @@ class Randomize(Parameters):
     rho1: Share | None = Field(default=None, description="Values of at most this frequency are protected.")
     rho2: Share | None = Field(default=None, description="Highest belief in a protected value.")
     epsilon: Epsilon | None = Field(
-        default=None, description="With tables: budget; the odds of a person's value change by at most e^epsilon."
+        default=None, description="With tables: budget. The odds of a person's value change by at most e^epsilon."
     )
     values: tuple[str, ...] = Field(
         default=(),
@@ -68,7 +68,7 @@ class Randomize(Parameters):
         exclude_if=_is_empty,
         description="With tables: declared shares of values; never compared with the records.",
     )
-    threshold: Rule | None = Field(default=None, description="With tables: the same; needs frequencies.")
+    threshold: Rule | None = Field(default=None, description="With tables: the same, over declared frequencies.")
     delta: Share = Field(default=Fraction(1, 20), description="One minus the confidence of the error bound.")
     objective: Literal["error", "bound"] = Field(default="error", description="Measure that the partition minimises.")
     gamma_from: Literal["rho1"] | None = Field(
@@ -205,8 +205,8 @@ class RandomizeFacts(Facts):
         united = f"{self.subtables}, united from {self.groups} initial groups{least}"
         return [
             ("sub-tables", united if self.groups > 1 else "1, the whole table"),
-            ("retention", f"{self.retention:.1%}  (of the whole table as one: {self.retention_up:.1%})"),
-            ("error bound", f"{self.bound:.4g}  (of the whole table as one: {self.bound_up:.4g})"),
+            ("retention", f"{self.retention:.1%}  (whole table as one sub-table: {self.retention_up:.1%})"),
+            ("error bound", f"{self.bound:.4g}  (whole table as one sub-table: {self.bound_up:.4g})"),
         ]
 
 

@@ -308,7 +308,7 @@ class LedgerFindings:
     same: tuple[int, ...] = ()
     chain: bool = False
     again: int | None = None
-    composes: str = "the first release"
+    composes: str = "no earlier release of these people"
     reason: str | None = None
     budgets: tuple[int, ...] = ()  # releases of these people that spend one
 

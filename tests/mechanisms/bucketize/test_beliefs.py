@@ -163,7 +163,7 @@ def test_one_disease_fills_three_quarters_of_a_bucket_under_a_quarter_for_pairs(
         flags = {"publish": ["--replace", "--verbose"], "verify": ["--verbose"]}
         printed = succeeded(*command, *flags.get(str(command[0]), [])).out
         assert "0.75 (disease: cancer), 0.5 (stage: I), 0.25 (together)" in printed
-        assert "the value of 0 records; more than 1/2 sure for 40" in printed
+        assert "for 0 records; a value is likelier than not for 40" in printed
     assert "0.75 (disease: cancer)" in succeeded("inspect", tmp_path / "ill.duckdb").out
 
 

@@ -29,7 +29,7 @@ from support.tampering import failed
 if TYPE_CHECKING:
     from pathlib import Path
 
-CHECK = "the buckets can have come from the source's records"
+CHECK = "the buckets fit the source's records"
 Record = tuple[int, int, int]  # quasi-identifiers, value, bucket
 Pairs = list[tuple[int, int]]
 
