@@ -105,8 +105,8 @@ def staff(people: list[int], salaries: list[int]) -> pa.Table:
     title="three releases, worked",
     says="(3, 2000)-anonymity. Release 0 has the groups {82, 84, 85} and {88..91}. Three records more, grouped anew: "
     "{80, 81, 82}, {83, 84, 85}, {88..91}, which beside release 0 gives away {84, 85}, {80, 81} and 82 (Figures 3.5 "
-    "to 3.7). Reapply-last joins {80..85}; three more records later it has checked the last release only, returns to "
-    "{80, 81, 82}, {83, 84, 85}, and breaches against release 0 in the pieces of Figure 3.11. No error is printed.",
+    "to 3.7). Reapply-last joins {80..85}. Three more records later it checks the last release only and returns to "
+    "{80, 81, 82}, {83, 84, 85}. So it breaches against release 0 in the pieces of Figure 3.11. No error is printed.",
     differs="The same groups and pieces. Errors are 6,000, then 7,000 anew and 8,000 by reapply-last, then 9,000. "
     "Grouped anew the second release gives away six pieces: the three of the figures, and three of the groups a and "
     "d, which they do not list. Exact, nested and reapply-all keep {80..85}: 10,000, and no piece.",
@@ -144,9 +144,9 @@ def growing(bench: Bench) -> list[pa.Table]:
     title="error over twenty releases",
     says="No error is measured; the sum of errors is what is to be small.",
     differs="What safety costs. After twenty releases groups made anew have an error of 0.74 million, the least there "
-    "is, reapply-last 0.86, exact 0.94 and nested 0.95. In the sum nested costs hardly more than exact; around a "
-    "record its groups are wider, 10,900 on average where exact has 7,900 and anew 6,000, as they only ever grow "
-    "together, and fewer: 30, 42 and 91.",
+    "is, reapply-last 0.86, exact 0.94 and nested 0.95. In the sum nested costs hardly more than exact. But its "
+    "groups only ever grow together. So they are wider (10,900 on average around a record, where exact has 7,900 and "
+    "anew 6,000) and fewer (30, 42 and 91).",
     parameters=OVER,
     data=("acs_occ",),
     axes=Axes("release", "sum, mean or number"),

@@ -380,7 +380,7 @@ def _list_releases(path: Path, book: Book, spec: Spec | None) -> LedgerListing:
 
 
 def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> LedgerEntry:
-    """Record that a release, named by its file or its number, never left the house: it frees all but a budget.
+    """Record that a release, named by its file or its number, was never distributed: it frees all but a budget.
 
     Raises ``UsageError`` if the ledger does not hold it, or has it as withdrawn already.
     """
@@ -391,7 +391,7 @@ def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> Le
     with open_scratch() as db, open_for_writing(db, path) as book:
         entry = _find_entry(book, named)
         with db.in_transaction():
-            write_events(db, book, ("withdrawn", {"number": entry.number, "why": "never left the house"}))
+            write_events(db, book, ("withdrawn", {"number": entry.number, "why": "never distributed"}))
     return entry
 
 

@@ -89,7 +89,7 @@ def test_exact_is_safe_in_pairs_and_not_in_every_combination(tmp_path: Path) -> 
     assert wrong["records of releases 1, 2: no breach by any combination"] == [
         "records=1, values=1, low=5, high=5, id=7"
     ]
-    remains = next(rows for name, rows in wrong.items() if "taking away" in name)
+    remains = next(rows for name, rows in wrong.items() if "subtracting" in name)
     assert remains == ["later_group=0, taken=2, records=1, values=1, low=5, high=5"]
     assert len(wrong) == 2
 

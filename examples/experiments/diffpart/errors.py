@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     "they cover exponentially more sets that nobody has; DiffPart's is more stable. STM's 1,012 items are too many "
     "for Basic.",
     differs="DiffPart errs by 3 to 12 % on MSNBC, less with a larger budget but for B = 1 (12.4 % of short queries, "
-    "10.3 % at 0.75). Basic's errors are those that the paper describes if noisy counts below 0 are left out, as in a "
-    "table of records they must be: noise then adds up over 2^(17-q) sets, to 363 % of short and 106 % of long queries "
-    "at B = 1. privsql publishes counts below 0 as they are; noise cancels out, Basic errs by 3 to 7 % there, and from "
-    "B = 1 on less than DiffPart's sum. Views err least, by 1 to 5 %. The authors' thresholds are better "
-    "for short queries at B = 1 alone. On the stand-in for STM random queries of more than two or three of 1,012 "
-    "stations hold on next to no card, and every method says so; the error is that of the short ones. Ten runs were "
-    "made of MSNBC, two of the stand-in.",
+    "10.3 % at 0.75). Basic has the errors that the paper describes if noisy counts below 0 are left out, as they "
+    "must be in a table of records. Noise then adds up over 2^(17-q) sets, to 363 % of short and 106 % of long "
+    "queries at B = 1. privsql publishes counts below 0 as they are, so noise cancels out. Then Basic errs by 3 to 7 "
+    "%, and from B = 1 on by less than DiffPart's sum. Views err least, by 1 to 5 %. The authors' thresholds are "
+    "better for short queries at B = 1 alone. On the stand-in for STM, next to no card meets a random query of more "
+    "than two or three of 1,012 stations, and every method says so. The error is that of the short queries. Ten runs "
+    "were made of MSNBC, two of the stand-in.",
     parameters=f"Fan-out 10; {QUERY}, of random items, lengths uniform up to a share of max |t|",
     data=TABLES,
     axes=Axes("longest query, of max |t|", ERROR, y_scale="log"),
@@ -127,8 +127,8 @@ def by_fan_out(bench: Bench, on: tuple[str, float], fan_out: int) -> Iterator[Po
     says="MSNBC's error falls much with the budget, STM's little. At a small budget the error depends more on the "
     "number of records, as those of a partition have to be more than the noise.",
     differs="On MSNBC the error is 15 % of 200,000 records and 6 % of all at B = 0.5, 10 and 4 % at 1.25. On the "
-    "stand-in for STM it is 2.7 % of 200,000 and 2.3 % of all at B = 0.5, 2.6 and 2.1 % at 1.25: budget and records "
-    "matter as little as in the paper, since most of the random queries hold on no card.",
+    "stand-in for STM it is 2.7 % of 200,000 and 2.3 % of all at B = 0.5, and 2.6 and 2.1 % at 1.25. Budget and "
+    "records matter as little as in the paper, since no card meets most of the random queries.",
     parameters=f"Fan-out 10, samples; queries of up to 60 % of max |t|; {QUERY}",
     data=TABLES,
     axes=Axes("records |D|", ERROR),

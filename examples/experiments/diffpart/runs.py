@@ -64,15 +64,15 @@ def seconds(bench: Bench, table: str, size: int) -> Iterator[Point]:
     paper_name="diffpart",
     places=("Figure 8",),
     title="the K most frequent item sets",
-    says="Utility, 1 - mean relative difference of support, falls with K and rises with the budget: the loss is below "
-    "30 % but for B = 0.5 on STM, and below 22 % at K = 100 and B >= 1 on both. For larger K there are more false "
-    "positives and false drops.",
-    differs="On MSNBC the loss of DiffPart's sum is 5 to 12 %, with up to two sets that do not belong among up to "
-    "100, and that of views below 3 % with one at most. On the stand-in for STM the sum loses about half and more, as "
-    "about half of the cards lie in parts that were pruned: most of the sets are found (85 to 92 of 100), but their "
-    "support is that of what was kept. Its trips may be less concentrated than the real ones; privsql refuses to "
-    "publish that release unless `allow_empty` says that it is meant. Views measure 20 stations, and find 16 of the "
-    "first 20 sets, with the right support; of longer lists they know little.",
+    says="Utility is 1 - mean relative difference of support. It falls with K and rises with the budget. The loss is "
+    "below 30 % except for B = 0.5 on STM, and below 22 % at K = 100 and B >= 1 on both. For larger K there are more "
+    "false positives and false drops.",
+    differs="On MSNBC the loss of DiffPart's sum is 5 to 12 %, with up to two wrong sets among 100. The loss of views "
+    "is below 3 %, with one wrong set at most. On the stand-in for STM the sum loses about half and more, because "
+    "about half of the cards lie in parts that were pruned. Most of the sets are found (85 to 92 of 100), but their "
+    "support is that of the parts that remain. Its trips may be less concentrated than the real ones; privsql refuses "
+    "to publish that release unless `allow_empty` says that it is meant. Views measure 20 stations, and find 16 of "
+    "the first 20 sets, with the right support; of longer lists they know little.",
     parameters="Fan-out 10; `privsql.itemsets(release, top=K)`; one run. As many true ones are missing as others are "
     "listed, where K are listed",
     data=TABLES,
@@ -108,10 +108,11 @@ LENGTHS = (1, 2, 4, 8, 12, 16)
     title="usefulness: a bound on the error of all queries of a length",
     says="With probability 1 - δ no counting query errs by more than c (ln(c / δ) / β + t): c sets in the data or the "
     "release hold its items, β is the smallest budget of a partition and t the largest threshold. No number is given.",
-    differs="That is of one query; of all queries of a length at once, as `evaluate` states it, all sets stand in "
-    "the logarithm. The theorem is about how errors grow, and far from tight: it adds up the noise of all c sets as if "
-    "each were the largest. At B = 0.5 it allows a query of one item an error of 131 % of the records, of 8 items "
-    "1.9 %; the largest errors of all queries are 0.7 and 0.01 %. At 1.25 it is 54 and 0.8 %, and 0.4 and 0.01 %.",
+    differs="That is of one query; of all queries of a length at once, as `evaluate` states it, all sets stand in the "
+    "logarithm. The theorem is about how errors grow, and far from tight: it adds up the noise of all c sets as if "
+    "each were the largest. At B = 0.5 it allows a query of one item an error of 131 % of the records, and one of 8 "
+    "items 1.9 %. The largest errors of all queries are 0.7 and 0.01 %. At 1.25 it is 54 and 0.8 %, and 0.4 and 0.01 "
+    "%.",
     parameters="MSNBC, fan-out 10, δ = 0.05, the paper's sum; c of the query that most sets hold, as "
     "`evaluate` states it; all queries of a length are asked",
     data=("msnbc",),

@@ -101,17 +101,17 @@ def anatomy(records: int, diversity: int) -> float:
     paper_name="inferential",
     places=("Figure 4",),
     title="mean squared error of every algorithm",
-    says="Anatomy lies far above all others at every θ; TwoSize is only slightly above MultiSize, and that only "
-    "slightly above Optimal, an integer linear program that is called feasible for few sensitive values. "
-    "Where there is no l-diversity, Anatomy is drawn from its bucket sizes l and l + 1 alone.",
-    differs="Anatomy has the same place, 1.3 to 24 times the optimum, and MultiSize is 0 to 18 % above it. TwoSize "
-    "is not slightly higher: 8 to 88 % above the optimum on the survey's tables and 40 to 195 % on those "
-    "with the paper's range of frequencies, most where θ is large. The optimum over all sizes is a linear "
-    "program with cuts here, solved in less than a second for 50 values (and for 3,200, Figure 7), beside a "
-    "lower bound that is certified in exact fractions: met at 7 of the 20 points, missed by less than 2 in "
-    "100,000 at the others. OneSize is not in the paper's picture; 216,691 records have no setting of one "
-    "size. Where θ is large the paper's M allows buckets of one record, which disclose it: they are measured "
-    "here as there, and privsql refuses them unless it is told otherwise.",
+    says="Anatomy lies far above all others at every θ. TwoSize is only slightly above MultiSize, and MultiSize only "
+    "slightly above Optimal. Optimal is an integer linear program, which the paper calls feasible for few sensitive "
+    "values. Where there is no l-diversity, Anatomy is drawn from its bucket sizes l and l + 1 alone.",
+    differs="Anatomy has the same place, 1.3 to 24 times the optimum, and MultiSize is 0 to 18 % above it. TwoSize is "
+    "more than slightly higher: 8 to 88 % above the optimum on the survey's tables, and 40 to 195 % on those with the "
+    "paper's range of frequencies. It is highest where θ is large. Here the optimum over all sizes is a linear "
+    "program with cuts. It is solved in less than a second for 50 values (and for 3,200, Figure 7). A lower bound is "
+    "certified in exact fractions: it is met at 7 of the 20 points, and missed by less than 2 in 100,000 at the "
+    "others. OneSize is not in the paper's picture; 216,691 records have no setting of one size. Where θ is large the "
+    "paper's M allows buckets of one record, which disclose it: they are measured here as there, and privsql refuses "
+    "them unless it is told otherwise.",
     parameters="f' = min(1, θ f + 0.02), θ = 2, 4, 8, 16, 32; M = min ceil(1/f'), M' = 50 (Table 4)",
     data=TABLES,
     axes=Axes("privacy coefficient θ", "MSE", x_scale="log2", y_scale="log", dashed=(BOUND,)),

@@ -86,11 +86,11 @@ def retention(bench: Bench, table: str, level: int, way: str) -> Iterator[Point]
     says="For 100,000 to 500,000 records there are 17 to 20 initial groups and 8 to 15 sub-tables with 15 to 21 of "
     "the 50 values on average, whose gamma is 2.6 to 2.8, very near the 2.5 of the whole table.",
     differs="Initial groups depend on frequencies alone: 17 to 20 here, too. The paper's procedure makes 10 to 17 "
-    "sub-tables on frequencies of the paper's range, and 9 to 19 on the survey, with 13.4 to 16.9 values on average "
-    "and a gamma of 2.5 to 2.7: somewhat more and smaller ones than in the paper, as ties in the order, which the "
-    "paper leaves open, decide much. Where the bound is smallest they are united into fewer, 6 or 7 and 4: several "
-    "orders and single moves find better unions than one order does. By default there are 9 to 19 sub-tables, within "
-    "the paper's bound.",
+    "sub-tables on frequencies of the paper's range, and 9 to 19 on the survey. They have 13.4 to 16.9 values on "
+    "average and a gamma of 2.5 to 2.7. These are somewhat more and smaller sub-tables than in the paper. The paper "
+    "leaves ties in the order open, and they decide much. Where the bound is smallest they are united into fewer, 6 "
+    "or 7 and 4: several orders and single moves find better unions than one order does. By default there are 9 to 19 "
+    "sub-tables, within the paper's bound.",
     parameters="rho1 = 1/13, rho2 = 1/6; plain means over sub-tables",
     data=OCC,
     axes=Axes("records", "number, or mean", x_scale="names", mark="bar"),

@@ -56,14 +56,14 @@ def errors(bench: Bench, table: str, x: float, way: str, level: int, records: in
     says="PP errs less than Anatomy and UP. PP gains from a weaker requirement and from larger s, Anatomy hardly "
     "changes with either.",
     differs="UP and PP stand to each other as in the paper: at L = 6 and s = 0.1 % UP errs by 98 %, PP by 26 %, at L "
-    "= 3 by 30 and 11 %. The paper's own partition (PP-paper) is PP's from L = 4 on, and the whole table at L = 3. The "
-    "partition of the smallest bound errs more than the one that privsql takes within that bound (48 % at L = 6): the "
-    "bound is no measure of the error. Anatomy's error by its formula is bias, as the formula takes the values of a "
-    "bucket to go with all of its records alike. On the survey, where much goes with occupation, PP is better at every "
-    "L; on the generated table, where little does, Anatomy is better from L = 5 on. By the linear estimator Anatomy "
-    "errs by 6 to 12 %, by the model by 3 to 7 %, less than PP (9 to 18 % reconstructed), at the same bound on a "
-    "belief: what the paper says of it is a matter of its formula. Its promise is another one, though: who knows "
-    "some records of a bucket learns about the others, which randomization does not allow.",
+    "= 3 by 30 and 11 %. The paper's own partition (PP-paper) is PP's from L = 4 on, and the whole table at L = 3. "
+    "The partition of the smallest bound errs more than the one that privsql takes within that bound (48 % at L = 6): "
+    "the bound is no measure of the error. Anatomy's error by its formula is bias, as the formula takes the values of "
+    "a bucket to go with all of its records alike. On the survey, where much goes with occupation, PP is better at "
+    "every L; on the generated table, where little does, Anatomy is better from L = 5 on. With the linear estimator "
+    "Anatomy errs by 6 to 12 %, and with the model by 3 to 7 %. That is less than PP (9 to 18 % reconstructed) at the "
+    "same bound on a belief. So Anatomy's errors in the paper come from the paper's formula. Its promise is another "
+    "one, though: who knows some records of a bucket learns about the others, which randomization does not allow.",
     parameters=f"rho1 = 1/13, rho2 = 1/L. {POOL}",
     data=OCC,
     axes=Axes("L", "mean relative error", percent=True),
@@ -130,10 +130,10 @@ def estimates(bench: Bench, way: str) -> Iterator[Point]:
     title="EDU, error by L",
     says="Only the rare values are protected (rho1 = 1/30). PP becomes UP, as 14 values need no partition; Anatomy "
     "has to leave out records of frequent values first, and errs significantly more.",
-    differs="The same: PP and UP are one, with an error of 5 to 13 % where Anatomy has 19 to 50 % (s = 0.1 %), and no "
+    differs="The same: PP and UP are one, with an error of 5 to 13 % where Anatomy has 19 to 50 % (s = 0.1 %). No "
     "estimator brings back records that were left out: the model's error is 17 to 37 % from L = 6 on. The survey's "
-    "largest frequency is 23 %, so at L = 4 none are, and the model errs by 4 %. privsql leaves records out because of "
-    "their values only if it is stated that nobody can see who is missing.",
+    "largest frequency is 23 %, so at L = 4 none are, and the model errs by 4 %. privsql leaves records out because "
+    "of their values only if it is stated that nobody can see who is missing.",
     parameters=f"rho1 = 1/30, rho2 = 1/L. {POOL}",
     data=("acs_edu",),
     axes=Axes("L", "mean relative error", percent=True),

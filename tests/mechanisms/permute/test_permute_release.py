@@ -198,7 +198,7 @@ DAMAGE: dict[str, tuple[list[Any], str]] = {
     "another e": ([parameter("e", "400")], "k sensitive values over a range of e"),
     "a value dealt to another group": (
         ["UPDATE qit SET code = (SELECT max(code) FROM qit) WHERE rowid = 0"],
-        "deals out the values",
+        "gives every group its values",
     ),
     "records exchanged": (["CREATE OR REPLACE TABLE qit AS FROM qit ORDER BY age"], "QIT rows lie in canonical order"),
     "another error": ([fact("error", lambda error: str(int(error) - 1))], "groups and error are as stated"),
