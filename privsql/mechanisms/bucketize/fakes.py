@@ -118,7 +118,7 @@ def _too_frequent(problem: BucketProblem, values: list[int], sigma: int, find: F
         "uneven_fakes = 'state', which publishes how much more certain they are",
     ]
     return InfeasibleError(
-        f"{sigma} fake values in buckets of {smallest} or more hide a value evenly only if it has at most "
+        f"fake_values = {sigma} in buckets of {smallest} or more hides a value evenly only if it has at most "
         f"1/{smallest + sigma} of the records; more frequent: {names}; what works: {' or '.join(offers)}",
         {
             "too_frequent": {label: str(share) for label, share in shares.items()},

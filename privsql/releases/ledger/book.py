@@ -536,7 +536,9 @@ def read_book(db: Container, path: Path) -> Book:
     try:
         return Book.from_rows([(kind, text) for kind, text in db.rows(events)])
     except UsageError as error:  # there is no such table
-        raise EngineError(f"{path}: is not a ledger, or one of a development version of privsql") from error
+        raise EngineError(
+            f"{path} is no ledger of this version of privsql; set PRIVSQL_LEDGER to another file"
+        ) from error
     except EngineError as error:
         raise EngineError(f"{path}: {error}") from error
 
