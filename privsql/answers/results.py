@@ -269,7 +269,7 @@ def _find_unnested(tree: exp.Select, release: str, items: str, works: str) -> tu
         names = [one.alias for one in tree.expressions if _is_item(one.unalias(), "", items)]
     plain = isinstance(source, exp.Table) and fold_name(source.name) == fold_name(release)
     if len(names) != 1 or not names[0] or not plain:
-        raise UsageError(f"{shorten_sql(tree)} is not supported over items; {works}")
+        raise UsageError(f"{shorten_sql(tree)} is not supported for item sets; {works}")
     return names[0], where.this if where else None
 
 

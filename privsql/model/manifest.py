@@ -203,12 +203,12 @@ class Manifest(BaseModel):
         try:
             entries = [(key, json.loads(value, **_NUMBERS)) for key, value in rows]
             if len(dict(entries)) < len(entries):
-                raise ValueError("an entry stands twice")
+                raise ValueError("an entry appears twice")
             _require_format(dict(entries))
             manifest = Manifest.model_validate(dict(entries))
             manifest.model_dump_json()  # whatever it says is text of Unicode
             if not _has_fitting_types(manifest):
-                raise ValueError("what it says of a column does not fit its type")
+                raise ValueError("its entries on a column do not fit the type of the column")
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise EngineError(
                 "its manifest is damaged; if a development version of privsql wrote it, publish anew"
@@ -242,14 +242,14 @@ def _require_format(entries: Mapping[str, Any]) -> None:
 def _parse_whole(digits: str) -> int:
     value = int(digits)
     if abs(value) >= WHOLE:
-        raise ValueError("a number is absurd")
+        raise ValueError("a number is too large")
     return value
 
 
 def _parse_finite(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
-        raise ValueError("a number is absurd")
+        raise ValueError("a number is too large")
     return value
 
 

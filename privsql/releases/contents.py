@@ -204,10 +204,10 @@ def locate_release(target: Target) -> StoredRelease:
         raise EngineError(f"{str(target)!r} is a broken link") from error
     if stat.S_ISDIR(mode):
         if target.schema is not None:
-            raise EngineError(f"{target.file}: is a folder; folders have no schemas")
+            raise EngineError(f"{target.file} is a folder; folders have no schemas")
         return _scan_folder(target, place)
     if not stat.S_ISREG(mode):
-        raise EngineError(f"{target.file}: is neither a file nor a folder")
+        raise EngineError(f"{target.file} is neither a file nor a folder")
     for ending in WAL_ENDINGS:
         log = f"{log_of(place)}{ending}"
         if os.path.lexists(log):
@@ -272,7 +272,7 @@ def _list_entries(target: Target, place: Path) -> list[os.DirEntry[str]]:
     except OSError as error:
         raise EngineError(f"{target}: {error.strerror}") from error
     if len(listing) > MOST_ENTRIES:
-        raise EngineError(f"{target}: holds more than {MOST_ENTRIES:,} files")
+        raise EngineError(f"{target} holds more than {MOST_ENTRIES:,} files")
     return sorted(listing, key=lambda entry: entry.name)
 
 

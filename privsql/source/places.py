@@ -587,8 +587,8 @@ class Source(SpecPart):
             label = files.redact_secrets(name)
             start = files.url_scheme(name)
             if start and start not in files.REMOTE:
-                known = ", ".join(files.REMOTE)
-                raise ValueError(f"{label}: {start}:// is no address of files ({known}); name a server under [source]")
+                what = f"{start}:// is no address of files ({', '.join(files.REMOTE)})"
+                raise ValueError(f"{label}: {what}; 'privsql init' writes a specification of a server")
             if self.reader is None and files.kind_of(name) is None:
                 why = f"the ending must be one of {ENDINGS}; or say reader = 'csv' or 'parquet'"
                 if Path(label).suffix.lower() in files.DATABASES:

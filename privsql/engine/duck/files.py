@@ -350,7 +350,7 @@ def _read_header(connection: Connection, file: str, options: dict[str, Any]) -> 
     names = tuple(options.get("names") or ())
     if not options.get("header", not names):
         if not names:
-            raise EngineError(f"{redact_secrets(file)}: has no header; name its columns: options = {{ names = [..] }}")
+            raise EngineError(f"{redact_secrets(file)} has no header; name its columns: options = {{ names = [..] }}")
         return names, options.get("delimiter", DELIMITERS[0])
     with name_file_in_errors(redact_secrets(file), whole=True):
         line, quote = _read_first_line(connection, file, options), options.get("quote", '"')

@@ -181,7 +181,7 @@ def _read_column(db: Relations, field: Field, key: str, params: Contingency) -> 
     parents: Ints | None = None
     if domain.bins is not None:
         if not is_number(field.type):
-            raise UsageError(f"mechanism.domains.{field.name}: bins are of numbers; the column is {field.type}")
+            raise UsageError(f"mechanism.domains.{field.name}: bins need numbers; the column is {field.type}")
         return ContingencyColumn(field, None, (), domain.bins, measured=params.is_measured(field.name))
     if domain.taxonomy is not None:
         values, inner, parents = parse_taxonomy(_read_taxonomy_pairs(db, domain.taxonomy, field.name), field.name)
@@ -195,7 +195,7 @@ def _read_column(db: Relations, field: Field, key: str, params: Contingency) -> 
     db.drop("universe")
     if domain.prefix is not None:
         if field.type != "VARCHAR":
-            raise UsageError(f"mechanism.domains.{field.name}: a prefix is of text; the column is {field.type}")
+            raise UsageError(f"mechanism.domains.{field.name}: a prefix needs text; the column is {field.type}")
         labels = domain.shorten(labels)
         result = pa.array(labels, result.type)
     other = other_value(field.type, labels)

@@ -103,7 +103,7 @@ class Rounds:
     def due_tables(self, chosen: Sequence[Clique]) -> list[Due]:
         """Return what the chosen pairs spend; ``ValueError`` for pairs that could not be chosen in this order."""
         if any(one not in self.affordable_pairs(chosen[:k]) for k, one in enumerate(chosen)):
-            raise ValueError("a pair was chosen twice, is none, or was not to be had for what was left")
+            raise ValueError("a pair is unknown, was chosen twice, or costs more than was left")
         choice, prices = self.unit * CHOOSING, [self.prices[one] for one in chosen]
         if prices and not self.affordable_pairs(chosen):
             prices[-1] += self.left - sum(prices)

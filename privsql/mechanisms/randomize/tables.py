@@ -189,7 +189,7 @@ class TablesRule:
         """Return what should have been measured: the choices are the release's, all else follows from the rule."""
         chosen = [one.columns[0] for one in tables if one.choice is not None]
         if len(set(chosen)) < len(chosen) or len(chosen) > self.rounds or any(k < self.columns for k in chosen):
-            raise ValueError("a pair was chosen twice, or is none")
+            raise ValueError("a pair is unknown, or was chosen twice")
         return [*self.first_tables(), *self.later_tables(chosen)]
 
     def sum_budgets(self, tables: Sequence[NoisyTable]) -> Fraction:

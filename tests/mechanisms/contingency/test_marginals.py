@@ -120,14 +120,14 @@ def test_rounds_spend_what_is_left(seed: int) -> None:
     assert all(Fraction(1, 4) <= one <= 2 for one in units[:-1])
     assert [spent for _, spent, _ in rounds.due_tables(chosen[:-1])] == [spent for _, spent, _ in due[:-1]]
     for wrong in ([*chosen, chosen[0]], [*chosen, (0, 6)], [chosen[0], *chosen]):
-        with pytest.raises(ValueError, match="a pair was chosen twice, is none"):
+        with pytest.raises(ValueError, match="a pair is unknown, was chosen twice"):
             rounds.due_tables(wrong)
 
 
 def test_a_table_that_is_no_pair_of_the_rule_is_named() -> None:
     of = rule((16, 2, 14, 5, 9, 9, 50, 11), tuple("abcdefgh"))
     first = measured_first(of, 1000)
-    with pytest.raises(ValueError, match="a pair was chosen twice, is none"):
+    with pytest.raises(ValueError, match="a pair is unknown, was chosen twice"):
         of.due_tables([*first, NoisyTable((0, 1, 2), Fraction(1, 100), np.zeros((16, 2, 14), dtype=np.int64))])
 
 
