@@ -149,8 +149,8 @@ def by_records(bench: Bench, on: tuple[str, float], size: int) -> Iterator[Point
     places=("Figure 6",),
     title="error by number of items",
     says="The error falls with fewer items, as more records share a partition, and then depends less on the budget.",
-    differs="Here the error rises with fewer items, from 8 to 10 %. Over few stations more of the random queries hold "
-    "on a card at all, and each misses what was pruned. Over many stations nearly all true answers are 0, and so are "
+    differs="The error rises with fewer items, from 8 to 10 %. Over few stations, more of the random queries are met "
+    "by a card at all, and each misses what was pruned. Over many stations nearly all true answers are 0, and so are "
     "those of the release. A larger budget lowers the error by at most 1 point.",
     parameters=f"Fan-out 10, 800,000 generated cards over so many stations; queries of 1 to 10 random items; {QUERY}",
     data=("stm",),

@@ -57,10 +57,10 @@ def noisy_ratios(bench: Bench, epsilon: str) -> Any:
     says="With Laplace noise of scale b = 1/ε on both counts E[Y/X] is about (y/x)(1 + 2b²/x²) and Var[Y/X] about "
     "(2b²/x²)(1 + (y/x)²). For ε = 0.1 the mean is 1.02 times y/x at x = 100, and 1.0002 times at x = 1,000: "
     "noisy answers give an inference away.",
-    differs="The theorem holds where it is meant to: simulated with OpenDP's noise the factor is 1.02 at x = 100 and "
-    "1.000 at x = 1,000, with standard deviations of about 0.3 and 0.026. It is a series to the second "
-    "order: where x is only a few times b, X may come near 0 and Y/X has no mean at all. An adversary throws "
-    "such answers away, and so does the simulation (X below 1).",
+    differs="The theorem holds where it is meant to. Simulated with OpenDP's noise, the factor is 1.02 at x = 100 and "
+    "1.000 at x = 1,000, with standard deviations of about 0.3 and 0.026. It is a series to the second order: where x "
+    "is only a few times b, X may come near 0 and Y/X has no mean at all. An adversary throws such answers away, and "
+    "so does the simulation (X below 1).",
     parameters="Laplace noise of scale b = 1/ε on each of two counts; sizes of at least 10b",
     data=("acs_edu",),
     axes=Axes(

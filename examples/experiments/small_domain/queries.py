@@ -55,11 +55,11 @@ def errors(bench: Bench, table: str, x: float, way: str, level: int, records: in
     title="OCC, error by L",
     says="PP errs less than Anatomy and UP. PP gains from a weaker requirement and from larger s, Anatomy hardly "
     "changes with either.",
-    differs="UP and PP stand to each other as in the paper: at L = 6 and s = 0.1 % UP errs by 98 %, PP by 26 %, at L "
-    "= 3 by 30 and 11 %. The paper's own partition (PP-paper) is PP's from L = 4 on, and the whole table at L = 3. "
-    "The partition of the smallest bound errs more than the one that privsql takes within that bound (48 % at L = 6): "
-    "the bound is no measure of the error. Anatomy's error by its formula is bias, as the formula takes the values of "
-    "a bucket to go with all of its records alike. On the survey, where much goes with occupation, PP is better at "
+    differs="UP and PP compare as in the paper. At L = 6 and s = 0.1 % UP errs by 98 % and PP by 26 %, at L = 3 by 30 "
+    "and 11 %. The paper's own partition (PP-paper) is PP's from L = 4 on, and the whole table at L = 3. The "
+    "partition of the smallest bound errs more than the one that privsql takes within that bound (48 % at L = 6): the "
+    "bound is no measure of the error. Anatomy's error by its formula is bias, as the formula takes the values of a "
+    "bucket to go with all of its records alike. On the survey, where much goes with occupation, PP is better at "
     "every L; on the generated table, where little does, Anatomy is better from L = 5 on. With the linear estimator "
     "Anatomy errs by 6 to 12 %, and with the model by 3 to 7 %. That is less than PP (9 to 18 % reconstructed) at the "
     "same bound on a belief. So Anatomy's errors in the paper come from the paper's formula. Its promise is another "
