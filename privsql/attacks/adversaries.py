@@ -264,7 +264,7 @@ def attack_by_negative(scene: AttackView, columns: list[Association]) -> list[Fi
     for block in scene.blocks():
         tally.add_block(block, _strike_excluded(block, columns, rules))
     pairs = sum(int(rule.sum()) for rule in rules)
-    notes = (f"{pairs:,} pairs of an attribute and a value exclude each other",)
+    notes = (f"{pairs:,} pairs of a known and a sensitive value hardly ever meet",)
     return [Finding(baseline=scene.baseline, notes=notes, **tally.finding_fields())]
 
 

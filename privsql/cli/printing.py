@@ -531,7 +531,9 @@ def print_inference(inference: CountInference) -> None:
         )
         add_row(rows, *sizes, *means, f"{row.near:.1%}", "yes" if row.discloses else "no")
     get_wide_console().print(rows)
-    legend = f"x: {inference.condition};  y: of these {inference.sensitive};  * asked, the others have the same y/x"
+    legend = (
+        f"x: {inference.condition};  y: of these {inference.sensitive};  * your question, other rows have the same y/x"
+    )
     print_line(legend)
     text = INFERRED.format(scale=1 / inference.epsilon, epsilon=inference.epsilon, draws=inference.draws)
     print_line(text)

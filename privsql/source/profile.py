@@ -233,7 +233,7 @@ def choose_roles(
 def _choose_table_roles(
     look: _ColumnProfiler, profiles: list[Profile], sensitive: Profile, remarks: list[str]
 ) -> ChosenRoles:
-    """Return a sensitive column, and what could be known of a person as quasi-identifiers."""
+    """Return a sensitive column, and as quasi-identifiers the columns that an attacker may know."""
     others = look.add_clear_shares([profile for profile in profiles if profile.name != sensitive.name], sensitive)
     why = {profile.name: _explain_left_out(profile, sensitive) for profile in others}
     bins = {one.name: how for one in others if why[one.name] and (how := _propose_bins(look, one, sensitive))}

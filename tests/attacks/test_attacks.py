@@ -161,7 +161,7 @@ def test_the_corrupting_adversary_meets_the_formula_on_distinct_values(fakes: in
     assert len(found) == 1
     assert found[0].mean == pytest.approx(1 / (5 + fakes))
     assert found[0].above == float(fakes < 1)
-    assert f"{1 / (1 + fakes):.1%} sure on average where all others are known" in found[0].notes
+    assert f"{1 / (1 + fakes):.1%} sure on average if all others are known" in found[0].notes
     real = pytest.approx(6 / (6 + fakes))
     assert all(one["theory"] == real and one["stated"] == real for one in found[-1].values)
     assert bool(found[-1].values) == bool(fakes)

@@ -334,7 +334,7 @@ def attack_by_corruption(scene: BucketAttackView) -> list[Finding]:
     values = _list_certainties(scene) if scene.fake_count else ()
     tops, above = _measure_corruption(scene, min(1, most - 1))
     last = float(_measure_corruption(scene, None)[0].mean())
-    notes = (f"{last:.1%} sure on average where all others are known",)
+    notes = (f"{last:.1%} sure on average if all others are known",)
     return [
         Finding(
             attacked=len(tops),
@@ -468,7 +468,7 @@ def attack_by_homogeneity(scene: BucketAttackView) -> list[Finding]:
 
 HOMOGENEITY_ADVERSARY: Adversary[BucketAttackView] = Adversary(
     "homogeneity",
-    "the person's quasi-identifiers; looks for buckets in which one value stands alone or dominates",
+    "the person's quasi-identifiers; looks for buckets dominated by one value",
     promised=True,
     attack=lambda learnt: attack_by_homogeneity(learnt.scene),
 )
