@@ -582,7 +582,8 @@ def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Real
             now = np.bincount(flat, weights=weights, minlength=wanted.size)
             scale = np.divide(wanted.reshape(-1), now, out=np.ones(wanted.size), where=now > 0)
             weights = weights * np.clip(scale, 1 / FARTHEST, FARTHEST)[flat]
-    return codes, np.round(weights * (model.total / weights.sum() if len(weights) else 1.0), DECIMALS)
+    whole = float(weights.sum()) if len(weights) else 1.0
+    return codes, np.asarray(np.round(weights * (model.total / whole), DECIMALS), dtype=np.float64)
 
 
 def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:

@@ -370,7 +370,7 @@ def measure_views(
 
 
 def due_choices(params: SetValued, universe: int, declared: int, records: int) -> tuple[Fraction | None, ...]:
-    """What the choice of each measured item spends, of a large universe: nothing where it was ``declared``."""
+    """Return what the choice of each measured item spends, of a large universe: nothing for ``declared`` ones."""
     budget, law = total_budget(params), find_law(params)
     chosen = how_many(budget, universe, records, declared, law) - declared
     each = ViewBudgets.divide(budget, choosing=chosen > 0).choice / max(chosen, 1)
