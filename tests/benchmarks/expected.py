@@ -9,7 +9,7 @@ import numpy as np
 import privsql
 from privsql.answers.channel import relative_error
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize.mechanism import QUESTIONS
+from privsql.mechanisms.bucketize.preview import QUESTIONS
 from tests.benchmarks.accuracy import World, condition, numbered, specification
 
 if TYPE_CHECKING:
