@@ -253,7 +253,7 @@ def test_a_damaged_ledger_stops_whoever_needs_it(statement: str, office: Office)
     office.publish()
     with duckdb.connect(os.environ["PRIVSQL_LEDGER"]) as db:
         db.execute(statement)
-    message = "is not a ledger" if "DROP" in statement else "ledger is damaged"
+    message = "is no ledger" if "DROP" in statement else "ledger is damaged"
     refused(run("ledger", office.spec()), 4, message)
     refused(run(*office.arguments()), 4, message)
     assert not office.made[1].exists()

@@ -210,7 +210,7 @@ def test_a_shuffled_column_is_found_and_the_source_passes(tmp_path: Path, law: s
     succeeded("publish", spec, "--seed", 1)
     shown = succeeded("verify", tmp_path / "ill.duckdb", "--source", spec, "--json").json
     compared = next(check["compared"] for check in shown["checks"] if CHECK in check["name"])
-    assert " of 600 records fit in one way only" in compared
+    assert " of 600 records have one possible place" in compared
     other = shuffled(people, tmp_path / "other.parquet")
     changed = specification(tmp_path, source=f'file = "{other.name}"', mechanism=LAWS[law], name="other.toml")
     found = failed(run("verify", tmp_path / "ill.duckdb", "--source", changed, "--json"))

@@ -203,7 +203,7 @@ DAMAGE: dict[str, tuple[list[Any], str]] = {
     "records exchanged": (["CREATE OR REPLACE TABLE qit AS FROM qit ORDER BY age"], "QIT rows lie in canonical order"),
     "another error": ([fact("error", lambda error: str(int(error) - 1))], "groups and error are as stated"),
     "another number of groups": ([fact("groups", lambda groups: groups + 1)], "groups and error are as stated"),
-    "values renumbered": (["UPDATE privsql_values SET code = code + 1"], "values and their records"),
+    "values renumbered": (["UPDATE privsql_values SET code = code + 1"], "values and their numbers of records"),
     "a table more": (["CREATE TABLE who AS SELECT 1 AS id"], "holds the stated tables"),
 }
 
