@@ -72,28 +72,18 @@ class JointModel:
         asked = tuple(number + i if i in classes else i for i in columns)
         factors = self._factors_among(self._find_core(columns))
         factors += [((i, number + i), classes[i]) for i in columns if i in classes]
-        left = {i for held, _ in factors for i in held} - set(asked)
-        while left:
-            first = min(left, key=lambda i: (_joined_size(factors, i), i))
-            held = [one for one in factors if first in one[0]]
-            factors = [one for one in factors if first not in one[0]] + [_eliminate_column(held, first)]
-            left.remove(first)
-        inside, table = _multiply_factors(factors)
+        left, _ = _eliminate_columns(factors, {i for held, _ in factors for i in held} - set(asked))
+        inside, table = _multiply_factors(left)
         table = np.transpose(table, [inside.index(i) for i in asked])
         return np.asarray(table * (self.total / max(float(table.sum()), np.finfo(float).tiny)))
 
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
         """Codes of so many records, (number, columns), drawn column by column in the reverse order of elimination."""
         codes = np.full((number, len(self.singles)), -1, dtype=np.int64)
-        factors, order = self._factors_among(range(len(self.singles))), []
-        left = set(range(len(self.singles)))
-        while left:
-            first = min(left, key=lambda i: (_joined_size(factors, i), i))
-            held = [one for one in factors if first in one[0]]
-            order.append((first, _multiply_factors(held)))
-            factors = [one for one in factors if first not in one[0]] + [_eliminate_column(held, first)]
-            left.remove(first)
-        for column, (columns, table) in reversed(order):
+        every = range(len(self.singles))
+        _, steps = _eliminate_columns(self._factors_among(every), set(every))
+        for column, held in reversed(steps):
+            columns, table = _multiply_factors(held)
             known = tuple(i for i in columns if i != column)
             chances = np.moveaxis(table, columns.index(column), -1).reshape(-1, table.shape[columns.index(column)])
             shape, row = [len(self.singles[i]) for i in known], np.zeros(number, dtype=np.int64)
@@ -168,6 +158,18 @@ def _multiply_factors(factors: Sequence[Factor]) -> Factor:
     for held, table in sorted(factors, key=lambda one: one[1].size):
         result = result * np.expand_dims(table, [axis for axis, i in enumerate(columns) if i not in held])
     return columns, result
+
+
+def _eliminate_columns(factors: list[Factor], left: set[int]) -> tuple[list[Factor], list[tuple[int, list[Factor]]]]:
+    """Return factors of the other columns, and of each eliminated column, in that order, the factors that held it."""
+    steps = []
+    while left:
+        first = min(left, key=lambda i: (_joined_size(factors, i), i))
+        held = [one for one in factors if first in one[0]]
+        steps.append((first, held))
+        factors = [one for one in factors if first not in one[0]] + [_eliminate_column(held, first)]
+        left = left - {first}
+    return factors, steps
 
 
 def _eliminate_column(factors: Sequence[Factor], column: int) -> Factor:
