@@ -138,7 +138,7 @@ def main() -> None:
 def run_process() -> None:
     """Run the command line and end the process at once: Python would take apart all that it has loaded, for .2 s.
 
-    It does so where threads are still there, or a stream takes nothing more.
+    It does so where threads are still there, or the output takes nothing more.
     """
     import atexit  # noqa: PLC0415
     from contextlib import suppress  # noqa: PLC0415
@@ -151,7 +151,8 @@ def run_process() -> None:
             if threading is None or threading.active_count() == 1:
                 atexit._run_exitfuncs()  # noqa: SLF001 (there is no public way)
                 sys.stdout.flush()
-                sys.stderr.flush()
+                with suppress(OSError):  # nobody reads what went wrong: the code says it
+                    sys.stderr.flush()
                 os._exit(end.code)  # type: ignore[arg-type]
         raise
 

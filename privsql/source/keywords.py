@@ -203,7 +203,9 @@ def _sort_by_section(keywords: Mapping[str, Any], kind: str) -> dict[str, dict[s
     for name, value in keywords.items():
         flag = list_flags()[name]
         if flag.section == MECHANISM and kind not in flag.fields and kind in PACKAGES:
-            raise UsageError(f"{name}=.. can't be combined with kind = {kind!r}; it needs {' or '.join(flag.fields)}")
+            *others, last = flag.fields
+            kinds = f"{', '.join(others)} or {last}" if others else last
+            raise UsageError(f"{name}=.. can't be combined with kind = {kind!r}; it needs {kinds}")
         single = flag.form == "names" and isinstance(value, str)
         sections.setdefault(flag.section, {})[flag.key] = [value] if single else value
     return sections

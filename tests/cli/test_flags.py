@@ -170,7 +170,7 @@ def test_an_algorithm_of_one_mechanism_implies_it(tmp_path: Path) -> None:
         (["--kind", "setvalued", "--record", "r", "--item", "i", "--epsilon", "1"], ["--universe is needed"]),
         (["--kind", "permute", "--categories", "sex", "--k", "3", "--e", "3"], ["do not fit"]),
         ([*ROLES, "--threshold", "0.5", "--k", "5"], ["--k ", "bucketize", "permute"]),
-        ([*ROLES, "--threshold", "0.5", "--epsilon", "1"], ["--epsilon", "setvalued, contingency"]),
+        ([*ROLES, "--threshold", "0.5", "--epsilon", "1"], ["--epsilon", "randomize, setvalued or contingency"]),
         ([*ROLES, "--threshold", "0.5", "--kind", "noise"], ["--kind", "'noise'", "permute"]),
         ([*ROLES, "--threshold", ""], ["--threshold is needed"]),
         (["--qi", ",", "--sensitive", "disease", "--threshold", "0.5"], ["--qi is needed"]),

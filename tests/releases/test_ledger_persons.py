@@ -51,7 +51,7 @@ def test_where_ids_are_those_of_persons_others_are_told_by_them(tmp_path: Path) 
     office.publish(source=source("person"))
     office.sql(VISITS.format(100, 7, 13))
     succeeded(*office.arguments(source=source("PERSON", where="id > 100")))
-    assert [entry["composes"] for entry in office.entries()] == ["the first release"] * 2
+    assert [entry["composes"] for entry in office.entries()] == ["no earlier release of these people"] * 2
     refused(run(*office.arguments(source=source("id", where="id > 107"))), 1, "some of its persons are here")
     refused(run(*office.arguments(source=source("id", "", "id > 107"))), 1, "names records, not persons")
 
