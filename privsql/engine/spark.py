@@ -372,7 +372,7 @@ class SparkRelations:
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         hexadecimal = call_function("sha2", concat_texts(texts), exp.Literal.number(256))
-        digits = exp.Left(this=hexadecimal, expression=exp.Literal.number(DIGITS))
+        digits = exp.Substring(this=hexadecimal, start=exp.Literal.number(1), length=exp.Literal.number(DIGITS))
         return exp.cast(call_function("conv", digits, exp.Literal.number(16), exp.Literal.number(10)), "BIGINT")
 
     # Reading ---

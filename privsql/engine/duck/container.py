@@ -131,7 +131,7 @@ class DuckRelations:
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         hexadecimal = exp.Anonymous(this="sha256", expressions=[concat_texts(texts)])
-        digits = exp.Left(this=hexadecimal, expression=exp.Literal.number(DIGITS))
+        digits = exp.Substring(this=hexadecimal, start=exp.Literal.number(1), length=exp.Literal.number(DIGITS))
         return exp.cast(exp.DPipe(this=exp.Literal.string("0x"), expression=digits), "BIGINT")
 
     # Making ---
