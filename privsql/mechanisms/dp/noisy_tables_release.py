@@ -198,7 +198,7 @@ def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
 DRAWN_TABLES, SUBSETS, ASKED = 4, 5, 25  # tables drawn; sets of columns of each kind; questions of each, twice
 MOST_DRAWN = 100_000  # different records of a drawn table
 BINS, MOST_ASKED_CELLS, LARGEST, UNEVEN = 11, 4_000, 200_000, 1.5
-USUAL, OF_THREES, TYPICAL, MOST_EFFECT = 0.6, 1 / 8, (0.05, 0.3), 3.0
+USUAL, OF_THREES, TYPICAL, MOST_EFFECT = 0.3, 1 / 8, (0.05, 0.3), 3.0
 KURTOSIS = 5.0  # variance of squared noise beside the square of its variance, of Laplace noise
 SMOOTH = 0.5  # of the effects: those in which near bins go together
 BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
