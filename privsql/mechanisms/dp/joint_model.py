@@ -184,9 +184,9 @@ def _eliminate_column(factors: Sequence[Factor], column: int) -> Factor:
     shape = [prod(sizes[i] for i in part) for part in (both, first, [column], second)]
     left = np.transpose(product, [known.index(i) for i in (*both, *first, column)]).reshape(*shape[:3])
     right = np.transpose(table, [held.index(i) for i in (*both, column, *second)]).reshape(shape[0], *shape[2:])
-    summed = (left @ right).reshape([sizes[i] for i in (*both, *first, *second)])
-    columns = tuple(sorted((*both, *first, *second)))
-    return columns, np.transpose(summed, [(*both, *first, *second).index(i) for i in columns])
+    order = [*both, *first, *second]
+    summed = (left @ right).reshape([sizes[i] for i in order])
+    return tuple(sorted(order)), np.transpose(summed, np.argsort(order))
 
 
 AT_ONCE = 4_000_000  # chances that are looked at together
