@@ -53,16 +53,10 @@ class Tables:
         self._noise, self._kept = Noise(cliques / epsilon, np.random.default_rng(1)), dict[str, int]()
 
     def answer(self, sql: str, _estimator: str) -> Said:
-        """Counts under conditions, or by groups among those who meet one."""
+        """A count, or counts by groups, of those who meet a condition."""
         tree = sqlglot.parse_one(sql, dialect="duckdb")
         groups = [one.name for one in tree.expressions if isinstance(one, exp.Column)]
-        rows = self._ask(sql)
-        if not groups:
-            conditions = [one.this.expression.this for one in tree.expressions]
-            counts = np.array([self._cells(one, ()) for one in conditions])
-            noisy, width = self._noise.of(np.array(rows[0], dtype=float), counts)
-            return Said([tuple(noisy)], [tuple(width)], single=False)
-        where = tree.args.get("where")
+        rows, where = self._ask(sql), tree.args.get("where")
         cells = self._cells(where.this if where else None, groups)
         known = {tuple(row[:-1]): row[-1] for row in rows}
         keys = list(product(*(self._values[one] for one in groups)))
