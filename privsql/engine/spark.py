@@ -45,7 +45,7 @@ from privsql.engine.remote import (
     temporary_name,
     widen_types,
 )
-from privsql.engine.sqlfiles import DIGITS, Field, all_rows, concat_texts, one_select, temp_table
+from privsql.engine.sqlfiles import DIGITS, Field, all_rows, concat_texts, first_characters, one_select, temp_table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
@@ -371,8 +371,7 @@ class SparkRelations:
         return call_function("shiftrightunsigned", exp.cast(signed, "BIGINT"), exp.Literal.number(1))
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        hexadecimal = call_function("sha2", concat_texts(texts), exp.Literal.number(256))
-        digits = exp.Substring(this=hexadecimal, start=exp.Literal.number(1), length=exp.Literal.number(DIGITS))
+        digits = first_characters(call_function("sha2", concat_texts(texts), exp.Literal.number(256)), DIGITS)
         return exp.cast(call_function("conv", digits, exp.Literal.number(16), exp.Literal.number(10)), "BIGINT")
 
     # Reading ---

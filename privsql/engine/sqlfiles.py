@@ -653,8 +653,7 @@ def normal_name(name: exp.Expr) -> exp.Expr:
 
 
 def _replace_pattern(text: exp.Expr, pattern: str, replacement: str) -> exp.Expr:
-    arguments = [text, exp.Literal.string(pattern), exp.Literal.string(replacement)]
-    return exp.Anonymous(this="regexp_replace", expressions=arguments)
+    return exp.Anonymous(this="regexp_replace", expressions=[text, *map(exp.Literal.string, (pattern, replacement))])
 
 
 # Texts ----------------------------------------------------------------------------------------------------------------
@@ -683,6 +682,11 @@ def injective_texts(fields: Mapping[str, Field], table: str) -> list[exp.Expr]:
 def concat_texts(texts: Sequence[exp.Expr]) -> exp.Expr:
     """Return one text of several, none of which is NULL."""
     return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(BETWEEN), *texts])
+
+
+def first_characters(text: exp.Expr, characters: int) -> exp.Expr:
+    """Return the beginning of a text."""
+    return exp.Substring(this=text, start=exp.Literal.number(1), length=exp.Literal.number(characters))
 
 
 def injective_text(value: exp.Expr, kind: str) -> exp.Expr:

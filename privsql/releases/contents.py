@@ -348,8 +348,7 @@ def _is_cut_text(db: Container, read: Holes, column: str, text: bytes) -> bool:
     if not CUT - LONGEST_CHARACTER < len(text) <= CUT:
         return False
     whole = text.decode(errors="replace")
-    ends = {"start": exp.Literal.number(1), "length": exp.Literal.number(len(whole))}
-    begins = exp.Substring(this=sqlfiles.column(column), **ends)
+    begins = sqlfiles.first_characters(sqlfiles.column(column), len(whole))
     least, most = whole, whole[:-1] + chr(max(ord(whole[-1]) - 1, 0))  # an upper bound ends with the next character
     holes: Holes = {"column": begins, "among": begins.isin(exp.Literal.string(least), exp.Literal.string(most))}
     return bool(db.rows(fill("verify/texts_found", read | holes)))

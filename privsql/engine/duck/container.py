@@ -29,6 +29,7 @@ from privsql.engine.sqlfiles import (
     column,
     concat_texts,
     fill,
+    first_characters,
     list_nodes,
     qualify_tables,
     render_sql,
@@ -131,8 +132,8 @@ class DuckRelations:
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         hexadecimal = exp.Anonymous(this="sha256", expressions=[concat_texts(texts)])
-        digits = exp.Substring(this=hexadecimal, start=exp.Literal.number(1), length=exp.Literal.number(DIGITS))
-        return exp.cast(exp.DPipe(this=exp.Literal.string("0x"), expression=digits), "BIGINT")
+        digits = exp.DPipe(this=exp.Literal.string("0x"), expression=first_characters(hexadecimal, DIGITS))
+        return exp.cast(digits, "BIGINT")
 
     # Making ---
 
