@@ -148,9 +148,8 @@ def test_plan_writes_nothing(place: Path) -> None:
     assert shown["release"] is None
     assert sorted(place.iterdir()) == before
     published = succeeded("publish", place / "spec.toml", "--json").json
-    for key in ("records", "published", "suppressed", "loss", "mse", "setting"):
+    for key in ("records", "published", "suppressed", "loss", "mse", "lower_bound", "gap", "setting"):
         assert shown[key] == published[key], key
-    assert published["lower_bound"] <= shown["lower_bound"] <= shown["loss"]  # a plan solves a program for its bound
     assert "400 published" in succeeded("plan", place / "people.parquet", *FLAGS).out
 
 

@@ -193,8 +193,7 @@ PAIR, RECORD, LISTED, VALUE = 150, 13, 24, 1000  # bytes that are taken beside t
 
 def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
-    proving = params.algorithm == "optimal"  # linear programs for the bound of another setting are for ``plan``
-    plan, problem = search(db, source, params, source.history.setting, proving=proving)
+    plan, problem = search(db, source, params, source.history.setting)
     source.history.setting = StoredPlan.from_plan(plan, problem).model_dump(mode="json")
     together = (tuple((one.members, str(one.threshold)) for one in problem.bounds),) if problem.bounds else ()
     noise = key.random_generator("bucketize", plan.setting.items, tuple(source.counts), tuple(source.labels), *together)

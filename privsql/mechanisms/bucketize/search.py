@@ -115,10 +115,10 @@ ALGORITHMS = ("anatomy", "one-size", "two-size", "multi-size", "optimal", "infor
 def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None = None, proving: bool = True) -> Plan:
     """The plan of ``algorithm`` for ``problem``, with a certified lower bound of every plan's Loss.
 
-    ``stated``: the setting itself, of ``setting``; ``proving``: else other algorithms than ``optimal`` have the bound
-    of sizes alone, and that one does not close the gap to its own. Raises ``InfeasibleError`` with the violated Hall
-    set and the nearest feasible threshold, ``UsageError`` for bounds that the algorithm does not keep, and
-    ``GuaranteeError`` if the independent check rejects what a search found.
+    ``stated``: the setting itself, of ``setting``; ``proving``: else other algorithms than ``optimal`` have no bound,
+    and that one does not close the gap to its own. Raises ``InfeasibleError`` with the violated Hall set and the
+    nearest feasible threshold, ``UsageError`` for bounds that the algorithm does not keep, and ``GuaranteeError`` if
+    the independent check rejects what a search found.
     """
     _refuse_unbounded(problem, algorithm)
     solve, clock = SOLVERS[algorithm], time.thread_time()
@@ -133,8 +133,8 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
         if best is not None:
             setting, lower_bound, proof = best.setting, best.lower_bound, best.proof
         lasted = time.thread_time() - clock
-    elif setting is not None:
-        lower_bound = optimal.lower_bound(problem, setting.loss) if proving else optimal.bound_by_size(problem)
+    elif setting is not None and proving:
+        lower_bound = optimal.lower_bound(problem, setting.loss)
         proof = "certificate" if lower_bound == setting.loss else "none"
     if setting is None:
         informed = algorithm == "informative" and problem.records  # which is to place all records
