@@ -113,7 +113,7 @@ def _suggest_remedy(kind: str, bins: Bins) -> str:
     if bins.unit is not None:
         return f"{bins.unit}s are of DATE and TIMESTAMP; cast it in source.query"
     if bins.prefix is not None:
-        return "a prefix is of text; give a width, edges, month, quarter or year"
+        return "a prefix needs text; give a width, edges, month, quarter or year"
     if kind == "VARCHAR":
         return "give { prefix = N }, or the groups of its values in columns.levels"
     return (

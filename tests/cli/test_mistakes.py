@@ -97,7 +97,7 @@ MISTAKES = [  # a command, its exit code, and what its line must hold: what is w
     ("publish empty.csv --qi age --sensitive disease --threshold 0.5", 4, "it has neither a header nor a line"),
     (f"publish {ASKED} --bins zip=5", 2, "--bins: column 'zip' is not a quasi-identifier; add it to --qi"),
     (f"publish {ASKED} --bins age=five", 2, "--bins: 'five' is not a width", "month, quarter, year"),
-    (f"publish {ASKED} --bins age='{{ prefix = 3 }}'", 2, "--bins: column 'age' is BIGINT", "a prefix is of text"),
+    (f"publish {ASKED} --bins age='{{ prefix = 3 }}'", 2, "--bins: column 'age' is BIGINT", "a prefix needs text"),
     (f"publish {ASKED} --qi age,zip --levels zip='{{ z0 = \"a\" }}'", 2, "--levels does not name", "give --others a"),
     (f"publish {ASKED} --qi age,zip --levels zip=groups.csv", 4, "groups.csv", "a CSV file of value and group"),
     (f"publish {ASKED} --person zip", 2, "--persons one (one record of each person) or 'count'"),
