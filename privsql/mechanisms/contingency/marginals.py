@@ -575,7 +575,7 @@ def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Real
     number = ceil(min(model.total, MOST))
     codes, times = np.unique(model.joint.draw_records(number, draw), axis=0, return_counts=True)
     weights: Reals = times.astype(np.float64) * (model.total / max(number, 1))
-    tables = model.known_tables | {(i,): single for i, single in enumerate(model.singles)}
+    tables = model.believed_tables
     for _ in range(min(FIT, max(1, STEPS // len(tables)))):
         for clique, wanted in tables.items():
             flat = flat_cells(codes, clique, model.sizes)

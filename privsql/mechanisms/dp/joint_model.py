@@ -240,7 +240,7 @@ class Model:
     def _pairs(self) -> dict[Clique, Reals]:
         """The tables of measured pairs, shrunk towards independence."""
         pairs = [one for one in combinations(range(len(self.sizes)), 2) if self.squares.is_measured(one)]
-        return self._believe_pairs({pair: self._independent_table(pair) for pair in pairs})
+        return self._believe_pairs({pair: self.independent_table(pair) for pair in pairs})
 
     @cached_property
     def joint(self) -> JointModel:
@@ -256,6 +256,11 @@ class Model:
             (self.beliefs[clique],) = believe_tables([self._observe_table(clique, self._expect_table(clique, result))])
             result[clique] = self._possible_table(clique, result)
         return result
+
+    @property
+    def believed_tables(self) -> dict[Clique, Reals]:
+        """The tables of all that was measured, and then of all single columns."""
+        return self.known_tables | {(i,): single for i, single in enumerate(self.singles)}
 
     def fitted_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
         """The table of some columns, of some of these by ``classes`` of their values."""
@@ -294,7 +299,8 @@ class Model:
         self.beliefs[place,] = believe_column(table, self.squares.cell_variance((place,)))
         return nearest_nonnegative(self.beliefs[place,].mean, self.total)
 
-    def _independent_table(self, pair: Clique) -> Reals:
+    def independent_table(self, pair: Clique) -> Reals:
+        """Return what the tables of two columns make of their pair, if these are independent."""
         first, second = (self.singles[i] for i in pair)
         return np.outer(first, second) / max(self.total, 1.0)
 

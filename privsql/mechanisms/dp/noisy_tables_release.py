@@ -291,7 +291,7 @@ def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np
     """Records that each of the drawn ones stands for, whole numbers, so that all of them differ from the model."""
     bins = np.stack([_bin_values(one)[codes[:, i]] for i, one in enumerate(model.singles)], axis=1)
     far = np.zeros(len(codes))
-    for clique, mean in (model.known_tables | {(i,): one for i, one in enumerate(model.singles)}).items():
+    for clique, mean in model.believed_tables.items():
         drawn = np.maximum(draw.normal(mean, np.sqrt(model.beliefs[clique].variance)), 0.0)
         moved = np.log(np.maximum(drawn, POSSIBLE) / np.maximum(mean, POSSIBLE))
         far += np.clip(moved, -MOST_EFFECT, MOST_EFFECT)[tuple(codes[:, i] for i in clique)]
@@ -323,7 +323,7 @@ def pair_deviation(model: Model) -> float:
 def unmeasured_strength(model: Model) -> float:
     """Return how far pairs that were not measured are expected to lie from what the model makes of them."""
     pairs = [one for one in model.known_tables if len(one) == 2]
-    parts = [_deviation(model, one, np.outer(*(model.singles[i] for i in one)) / model.total) for one in pairs]
+    parts = [_deviation(model, one, model.independent_table(one)) for one in pairs]
     each = sorted((above / below, noise / below**2) for above, below, noise in parts if below > 0)
     known = [(USUAL, 0.0), *each[: (len(each) + 1) // 2]]
     weights = [1 / (variance + USUAL**2) for _, variance in known]
