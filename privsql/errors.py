@@ -38,6 +38,16 @@ def closest(value: str, listed: Sequence[str]) -> str | None:
     return folded.get(alike[0]) if alike else None
 
 
+def name_choices(choices: Iterable[str]) -> str:
+    """Return names of which one is to be chosen, in a sentence.
+
+    >>> name_choices(["up", "pp", "tables"])
+    'up, pp or tables'
+    """
+    *others, last = choices
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def suggest_name(wrong: str, known: Iterable[str]) -> str:
     """Return a question that names what was probably meant; empty where nothing is near.
 

@@ -455,8 +455,7 @@ def _list_figures(score: Score, extra: Mapping[str, Any]) -> Iterator[tuple[str,
 class EvaluationContext:
     """A release beside its source: ``records`` lie in ``db``, under the release's name as well.
 
-    ``answer``: what the release says of a query, by estimator; ``truth``: what the source says, by group; ``rows``: the
-    source's rows for a query.
+    ``answer``: what the release says of a query, by estimator; ``truth``: what the source says, by group.
     """
 
     db: OrderedRelations
@@ -467,7 +466,6 @@ class EvaluationContext:
     confidence: float
     answer: Callable[[str, str], Answer]
     truth: Callable[[str], TrueAnswers]
-    rows: Callable[[str], list[tuple[Any, ...]]]
     report: Reporter
 
     @property

@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from privsql.cli.printing import escape_controls, spell_keywords
 from privsql.engine.database import SILENT, Options, open_reporter
-from privsql.errors import EngineError, InfeasibleError, PrivsqlError
+from privsql.errors import EngineError, InfeasibleError, PrivsqlError, name_choices
 from privsql.mechanisms.registry import PACKAGES
 from privsql.system import __version__
 
@@ -350,4 +350,4 @@ def _panel_title(flag: Flag, kinds: tuple[str, ...]) -> str:
     """Return the title under which ``--help`` lists a flag."""
     if flag.section != "mechanism":
         return PANELS[flag.section]
-    return MECHANISM if len(flag.fields) == len(kinds) else f"{OF_KIND}{' or '.join(flag.fields)}"
+    return MECHANISM if len(flag.fields) == len(kinds) else f"{OF_KIND}{name_choices(flag.fields)}"

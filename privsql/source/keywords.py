@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_o
 from privsql.calls import PathLike, as_exact_data, as_path, at_home, refuse_unknown_keywords
 from privsql.engine.database import FRAME, RUNNING, SERVERS, SPARK, is_spark_session
 from privsql.engine.files import WILD, find_files, redact_secrets, url_scheme
-from privsql.errors import EngineError, UsageError, suggest_file
+from privsql.errors import EngineError, UsageError, name_choices, suggest_file
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.source.places import Csv, Frame, as_frame, is_table
@@ -203,9 +203,8 @@ def _sort_by_section(keywords: Mapping[str, Any], kind: str) -> dict[str, dict[s
     for name, value in keywords.items():
         flag = list_flags()[name]
         if flag.section == MECHANISM and kind not in flag.fields and kind in PACKAGES:
-            *others, last = flag.fields
-            kinds = f"{', '.join(others)} or {last}" if others else last
-            raise UsageError(f"{name}=.. can't be combined with kind = {kind!r}; it needs {kinds}")
+            wanted = name_choices(flag.fields)
+            raise UsageError(f"{name}=.. can't be combined with kind = {kind!r}; it needs {wanted}")
         single = flag.form == "names" and isinstance(value, str)
         sections.setdefault(flag.section, {})[flag.key] = [value] if single else value
     return sections

@@ -31,7 +31,7 @@ from pydantic_core import PydanticCustomError
 from privsql.calls import PathLike, as_exact_data, as_path, at_home
 from privsql.engine.database import is_spark_session
 from privsql.engine.files import DELIMITERS, fold_name, is_files, url_scheme
-from privsql.errors import EngineError, UsageError, suggest_file, suggest_name
+from privsql.errors import EngineError, UsageError, name_choices, suggest_file, suggest_name
 from privsql.mechanisms.contract import (
     BudgetComposition,
     CategoricalShape,
@@ -312,7 +312,7 @@ class Spec(SpecPart):
         shape, columns = self.implementation.shape, self.columns
         if not isinstance(shape, columns.shape):
             fitting = [repr(kind) for kind in PACKAGES if isinstance(get_mechanism(kind).shape, columns.shape)]
-            wanted = SHAPES[type(shape)] if columns.shape is TableShape else f"kind = {' or '.join(fitting)}"
+            wanted = SHAPES[type(shape)] if columns.shape is TableShape else f"kind = {name_choices(fitting)}"
             raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")  # noqa: TRY004
         if isinstance(shape, CategoricalShape):
             _require_same_names(columns.categories, shape.domains(self.mechanism))

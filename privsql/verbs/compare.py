@@ -178,10 +178,8 @@ def measure_answers(
         def answer(sql: str, estimator: str) -> Answer:
             return release.query(sql, confidence=confidence, estimator=estimator)
 
-        report = options.report
-        measuring = EvaluationContext(
-            db, source, name, release.answers, workload, confidence, answer, truth, db.run_select, report
-        )
+        measured = db, source, name, release.answers, workload, confidence
+        measuring = EvaluationContext(*measured, answer, truth, options.report)
         with explain_failures(target):
             return release.mechanism.evaluate(measuring)
 

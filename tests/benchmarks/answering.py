@@ -51,35 +51,16 @@ class Said:
 
     rows: list[tuple[Any, ...]]
     widths: list[tuple[float, ...]] | None = None
-    single: bool = True
 
     def by_group(self) -> dict[tuple[Any, ...], tuple[Any, Any, Any]]:
         """Estimate, low and high of every group."""
         return {row[:-1]: self._bounded(row[-1], i, 0) for i, row in enumerate(self.rows)}
-
-    @cached_property
-    def figures(self) -> list[Figure]:
-        """One for each count."""
-        return [Figure(self, at) for at in range(len(self.rows[0]))]
 
     def _bounded(self, value: float, row: int, at: int) -> tuple[float, float | None, float | None]:
         if self.widths is None:
             return value, None, None
         width = float(self.widths[row][at])
         return value, max(value - width, 0.0), value + width
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A count of an answer of one row."""
-
-    said: Said
-    at: int
-
-    def read_row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Estimate, standard error, low and high."""
-        value, low, high = self.said._bounded(float(row[self.at]), 0, self.at)
-        return value, None, low, high
 
 
 @dataclass(frozen=True)
@@ -108,7 +89,6 @@ class Beside:
             0.95,
             answer,
             truth,
-            self.db.run_select,
             Reporter(),
         )
         of = of_sets if self.source.roles.hold_sets else of_tables

@@ -25,18 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-OFF = 90  # what the answers below add to the truth, with bounds OFF around them for every other count
+OFF = 90  # what the answers below add to the truth, with bounds OFF around them
 RECORDS = 9000
-
-
-@dataclass(frozen=True)
-class Figure:
-    at: int
-
-    def read_row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Estimate, standard error, low and high."""
-        value = row[self.at] + OFF
-        return (value, 1.0, value - OFF, value + OFF) if row[self.at] % 2 else (value, None, None, None)
 
 
 @dataclass(frozen=True)
@@ -44,10 +34,6 @@ class Biased:
     """The source's own answer, OFF more in every group."""
 
     rows: list[tuple[Any, ...]]
-
-    @property
-    def figures(self) -> list[Figure]:
-        return [Figure(at) for at in range(len(self.rows[0]))]
 
     def by_group(self) -> dict[tuple[Any, ...], tuple[Any, Any, Any]]:
         """Estimate, low and high of every group."""
@@ -91,7 +77,6 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
                 0.95,
                 answer,
                 truth,
-                db.run_select,
                 Reporter(),
             )
             return EvaluationContext(*shape), asked
@@ -145,7 +130,7 @@ def test_questions_are_a_records_values_and_ranges_that_hold_some(given: Any) ->
         texts = [condition.sql(dialect="duckdb") for condition in conditions]
         columns = [[one for one in ("sex", "region", "job") if f'"{one}"' in text] for text in texts]
         assert {len(one) for one in columns} == ({1} if name == "range" else {int(name[-1])})
-        counts = [measuring.rows(f"SELECT count(*) FROM people WHERE {text}")[0][0] for text in set(texts)]
+        counts = [measuring.db.run_select(f"SELECT count(*) FROM people WHERE {text}")[0][0] for text in set(texts)]
         assert min(counts) > 0
         assert all("BETWEEN" in text for text in texts) == (name == "range")
     assert columns == [["job"]] * 200  # the one that has an order
