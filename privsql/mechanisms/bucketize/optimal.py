@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil, lcm
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import highspy
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from privsql.mechanisms.bucketize.group_flows import Flags, HallCut, allocate_values, send_records
@@ -18,6 +18,58 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.mechanisms.bucketize.parameters import Proof
+
+# Programs -------------------------------------------------------------------------------------------------------------
+# Linear and integer programs by HiGHS itself: scipy.optimize has it too, and takes longer to import than to solve.
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ProgramSolution:
+    """The best x (K,) that HiGHS found, the duals (rows,) of ``rows x >= needs`` and how the search ended."""
+
+    x: Floats | None  # None: none found
+    duals: Floats
+    optimal: bool
+    infeasible: bool
+    nodes: int  # of branch and bound
+
+
+def solve_program(
+    cost: Floats, rows: Floats, needs: Floats, equal: tuple[Floats, float], most: Floats | None = None, nodes: int = 0
+) -> ProgramSolution:
+    """Return the least ``cost x`` with ``rows x >= needs`` (R, K), ``equal[0] x = equal[1]`` and ``0 <= x <= most``.
+
+    ``nodes``: x is in integers, by at most as many nodes of branch and bound.
+    """
+    matrix, free = np.vstack([rows, equal[0]]), np.inf
+    program = highspy.HighsLp()
+    program.num_row_, program.num_col_ = matrix.shape
+    program.col_cost_, program.col_lower_ = cost, np.zeros_like(cost)
+    program.col_upper_ = np.full_like(cost, free) if most is None else most
+    program.row_lower_, program.row_upper_ = np.append(needs, equal[1]), np.append(np.full_like(needs, free), equal[1])
+    program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    program.a_matrix_.start_ = np.arange(len(matrix) + 1, dtype=np.int32) * len(cost)
+    program.a_matrix_.index_ = np.tile(np.arange(len(cost), dtype=np.int32), len(matrix))
+    program.a_matrix_.value_ = matrix.ravel()
+    if nodes:
+        program.integrality_ = [highspy.HighsVarType.kInteger] * len(cost)
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    for option, value in {"output_flag": False, "threads": 1, "mip_max_nodes": nodes, "mip_rel_gap": 0.0}.items():
+        solver.setOptionValue(option, value)
+    solver.passModel(program)
+    solver.run()
+    status, found, info = solver.getModelStatus(), solver.getSolution(), solver.getInfo()
+    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    return ProgramSolution(
+        x=np.array(found.col_value) if feasible else None,
+        duals=np.array(found.row_dual[:-1]),
+        optimal=status == highspy.HighsModelStatus.kOptimal,
+        infeasible=status == highspy.HighsModelStatus.kInfeasible,
+        nodes=max(0, info.mip_node_count),
+    )
+
 
 # Relaxation -----------------------------------------------------------------------------------------------------------
 # The linear program over the numbers of buckets: Hall's cuts as they are needed, and a bound that is exact.
@@ -31,8 +83,6 @@ if TYPE_CHECKING:
 # The bound needs no trust in a solver: for any multipliers lambda_k >= 0
 #     LB = sum_k lambda_k o_k + n min_S ((S-1)^2 - sum_k lambda_k a_kS) / S
 # is a lower bound of every valid Loss, and is evaluated in ``Fraction``.
-
-Floats = NDArray[np.float64]
 
 SCALE = 2**40  # fixed point in which fractional settings are separated
 TOLERANCE = 1e-9  # violations below this share of n are the linear solver's
@@ -83,20 +133,19 @@ class Relaxation:
         """Solve with cuts until no set of values is violated; False if there is no solution at all."""
         sizes = self.problem.sizes.astype(float)
         while True:
-            result = self._solve_program((sizes - 1) ** 2, -np.array(self.rows, dtype=float), sizes)
-            if result is None:
+            result = self._solve_cuts((sizes - 1) ** 2, np.array(self.rows, dtype=float), sizes)
+            if result.x is None:
                 return False
             self.solution = result.x
-            self._certify_bound(-result.ineqlin.marginals)
+            self._certify_bound(result.duals)
             blocked = self._separate_cut(result.x)
             if blocked is None or not self.add_cut(blocked):
                 return True
 
-    def _solve_program(self, cost: Floats, rows: Floats, sizes: Floats) -> Any:
-        """Return the solution of a linear program under the cuts met so far; None where there is none."""
-        needs = -np.array(self.needs, dtype=float) / self.problem.records
-        result = scipy.optimize.linprog(cost, A_ub=rows, b_ub=needs, A_eq=sizes[None, :], b_eq=[1.0], method="highs")
-        return None if result.status != 0 or result.x is None else result
+    def _solve_cuts(self, cost: Floats, rows: Floats, sizes: Floats) -> ProgramSolution:
+        """Return the solution of a linear program under the cuts met so far; without x where there is none."""
+        result = solve_program(cost, rows, np.array(self.needs, dtype=float) / self.problem.records, (sizes, 1.0))
+        return result if result.optimal else replace(result, x=None)
 
     def find_tightest(self) -> tuple[NDArray[np.intp], int] | None:
         """A set of values (indices) with more records than the closest fractional setting has room for, and that room.
@@ -105,16 +154,16 @@ class Relaxation:
         """
         sizes, n = self.problem.sizes.astype(float), self.problem.records
         while True:
-            rows = np.hstack([-np.array(self.rows, dtype=float), -np.ones((len(self.rows), 1))])  # and the shortage
-            result = self._solve_program(np.append(np.zeros_like(sizes), 1.0), rows, np.append(sizes, 0.0))
-            if result is None:
+            rows = np.hstack([np.array(self.rows, dtype=float), np.ones((len(self.rows), 1))])  # and the shortage
+            result = self._solve_cuts(np.append(np.zeros_like(sizes), 1.0), rows, np.append(sizes, 0.0))
+            if result.x is None:
                 return None
             blocked = self._separate_cut(result.x[:-1], float(result.x[-1]) + TOLERANCE)
             if blocked is None or not self.add_cut(blocked):
                 break
         if result.x[-1] < TOLERANCE:
             return None
-        worst = int(np.argmin(result.ineqlin.marginals))
+        worst = int(np.argmax(result.duals))
         return self.sets[worst], int(float(self.rows[worst] @ result.x[:-1]) * n + 1e-6)
 
     def _separate_cut(self, share: Floats, tolerance: float = TOLERANCE) -> Flags | None:
@@ -320,28 +369,24 @@ def _solve_integer(relaxation: Relaxation, best: Setting | None, width: int | No
     left = MOST_NODES
     while left > 0:
         needs = [o - int(r @ lower) for r, o in zip(relaxation.rows, relaxation.needs, strict=True)]
-        result = scipy.optimize.milp(
+        result = solve_program(
             cost,
-            integrality=np.ones(len(cost), dtype=np.int64),
-            bounds=scipy.optimize.Bounds(0, (upper - lower).astype(float)),
-            constraints=[
-                scipy.optimize.LinearConstraint(problem.sizes[None, :].astype(float), rest, rest),
-                scipy.optimize.LinearConstraint(
-                    np.array(relaxation.rows, dtype=float), np.array(needs, dtype=float), np.inf
-                ),
-            ],
-            options={"node_limit": left, "mip_rel_gap": 0.0},
+            np.array(relaxation.rows, dtype=float),
+            np.array(needs, dtype=float),
+            (problem.sizes.astype(float), float(rest)),
+            (upper - lower).astype(float),
+            left,
         )
-        left -= max(LEAST_NODES, int(result.get("mip_node_count") or 0))
+        left -= max(LEAST_NODES, result.nodes)
         if result.x is None:
-            return None, result.status == 2 and width is None
+            return None, result.infeasible and width is None
         offsets = np.rint(result.x).astype(np.int64)
         setting = Setting.from_counts(dict(zip(problem.sizes.tolist(), (lower + offsets).tolist(), strict=True)))
         if setting.records != problem.records:
             return None, False
         flow = allocate_values(problem, setting)
         if not flow.unplaced:
-            return setting, result.status == 0 and width is None
+            return setting, result.optimal and width is None
         if not relaxation.add_cut(flow.blocked):
             return None, False
     return None, False
