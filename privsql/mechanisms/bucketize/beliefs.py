@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
@@ -358,9 +359,13 @@ class SensitiveTable:
         return highest
 
     def _read_peaks(self, held: exp.Expr) -> list[tuple[int, int, int]]:
-        """(size, most, buckets)."""
+        """(size, most, buckets): read where a value stands several times; all other buckets hold every value once."""
         rows = self.db.rows(fill("bucketize/peaks", {"held": held, "size": self.size_of("h")}))
-        return [(int(size), int(most), int(buckets)) for size, most, buckets in rows]
+        peaks = [(int(size), int(most), int(buckets)) for size, most, buckets in rows]
+        left = Counter(dict(self.facts.sizes))
+        for size, _, buckets in peaks:
+            left[size] -= buckets
+        return [*peaks, *((size, 1, buckets) for size, buckets in left.items() if buckets > 0)]
 
     def count_certain(self, excused: Sequence[int]) -> dict[str, int]:
         """Return by value, of how many records it is certain; ``excused``: codes of values that may be.

@@ -185,19 +185,21 @@ class Relaxation:
         return None
 
     def _certify_bound(self, multipliers: Floats) -> None:
-        """Exact lower bound from rounded duals; keeps the best one and its reduced costs."""
-        weights = [(Fraction(round(max(0.0, v) * PRECISION), PRECISION), k) for k, v in enumerate(multipliers)]
+        """Exact lower bound from rounded duals; keeps the best one and its reduced costs. Integers count 1/PRECISION."""
+        weights = [(round(max(0.0, v) * PRECISION), k) for k, v in enumerate(multipliers)]
         active = [(w, k) for w, k in weights if w]
-        base = sum((w * self.needs[k] for w, k in active), Fraction(0))
+        base = sum(w * self.needs[k] for w, k in active)
+        sizes = [int(s) for s in self.problem.sizes]
+        rows = [self.rows[k].tolist() for _, k in active]
         cost = [
-            (int(s) - 1) ** 2 - sum((w * int(self.rows[k][j]) for w, k in active), Fraction(0))
-            for j, s in enumerate(self.problem.sizes)
+            (size - 1) ** 2 * PRECISION - sum(w * row[j] for (w, _), row in zip(active, rows, strict=True))
+            for j, size in enumerate(sizes)
         ]
-        level = min(c / int(s) for c, s in zip(cost, self.problem.sizes, strict=True))
-        bound = ceil(base + self.problem.records * level)
+        level = min(Fraction(c, size) for c, size in zip(cost, sizes, strict=True))
+        bound = ceil((base + self.problem.records * level) / PRECISION)
         if bound >= self.lower_bound:
             self.lower_bound = bound
-            self.reduced = tuple(c - level * int(s) for c, s in zip(cost, self.problem.sizes, strict=True))
+            self.reduced = tuple((c - level * size) / PRECISION for c, size in zip(cost, sizes, strict=True))
 
 
 def bound_by_size(problem: BucketProblem) -> int:
