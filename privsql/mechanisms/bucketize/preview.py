@@ -16,7 +16,15 @@ from privsql.answers.accuracy import LEAST_SHARE
 from privsql.answers.bucket_model import calibrate_power, find_obstacle, list_weights, prepare_release, raise_power
 from privsql.answers.channel import LARGE, Channel, Floats, relative_error, remaining_variance
 from privsql.answers.learned_prior import code_column
-from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combine_rows, fit_softmax, start_fit
+from privsql.answers.softmax import (
+    FeatureMap,
+    LabelLikelihood,
+    Schedule,
+    SoftmaxFit,
+    combine_rows,
+    fit_softmax,
+    start_fit,
+)
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import InfeasibleError, UsageError
@@ -62,11 +70,12 @@ class Effort:
     dealt: int
     labels: int
     schedule: Schedule
+    further: Schedule  # of a fit to more labels
     proving: bool
 
 
-WHOLE = Effort(1, 6_000, 4_000, Schedule(15, 4, 8, 20), proving=True)
-LITTLE = Effort(8, 3_000, 2_000, Schedule(8, 3, 5, 8), proving=False)
+WHOLE = Effort(1, 6_000, 4_000, Schedule(15, 4, 8, 20), Schedule(8, 2, 8, 15), proving=True)
+LITTLE = Effort(8, 3_000, 2_000, Schedule(8, 3, 5, 8), Schedule(4, 1, 5, 6), proving=False)
 
 
 class ReleasePreview(NamedTuple):
@@ -283,20 +292,23 @@ class ModelPredictor:
         lists = self.labelled.select_records(dealt), bucket, slots
         left = self.order[~np.isin(self.order, dealt)]
         taught = left[: max(1, int(measure_posterior(first, *lists).share * self.attacked))]
-        found = measure_posterior(self._fit_labels(taught), *lists)
+        found = measure_posterior(self._fit_labels(taught, first), *lists)
         return found.belief, found.predict_error(*self.questions)
 
-    def _fit_labels(self, chosen: NDArray[np.intp]) -> LabelFit:
-        """Return the model that is fitted to some of the labels."""
+    def _fit_labels(self, chosen: NDArray[np.intp], begun: LabelFit | None = None) -> LabelFit:
+        """Return the model that is fitted to some of the labels; ``begun``: goes on where that fit of others ended."""
         taught, counts = self.labelled.select_records(chosen), self.labelled.counts
         first, member, sizes = combine_rows(list(taught.columns.values()))
         columns = {name: column[first] for name, column in taught.columns.items()}
-        features, offset = FeatureMap(columns, sizes), np.log(np.maximum(counts, 1) / counts.sum())
+        features = FeatureMap(columns, sizes) if begun is None else begun.features
+        offset = np.log(np.maximum(counts, 1) / counts.sum())
         design, labels = features.make_design(columns, sizes), np.zeros((len(first), len(counts)))
         np.add.at(labels, (member, taught.labels), 1)
-        start = start_fit(design, len(counts))
-        theta = fit_softmax(design, LabelLikelihood(labels), offset, start, self.effort.schedule).theta
-        return LabelFit(len(chosen), features, theta, offset)
+        start, schedule = start_fit(design, len(counts)), self.effort.schedule
+        if begun is not None:
+            start, schedule = begun.fit, self.effort.further
+        fit = fit_softmax(design, LabelLikelihood(labels), offset, start, schedule)
+        return LabelFit(len(chosen), features, fit, offset)
 
 
 def _draw_questions(labelled: LabelledRecords, noise: np.random.Generator) -> tuple[Floats, Floats]:
@@ -377,7 +389,7 @@ class LabelFit:
 
     records: int
     features: FeatureMap
-    theta: Floats
+    fit: SoftmaxFit
     offset: Floats
 
 
@@ -388,7 +400,7 @@ def measure_posterior(fit: LabelFit, dealt: LabelledRecords, bucket: Ints, slots
     arrays = ReleaseArrays(dealt.columns, bucket, entries // values, entries % values, count, [None] * values)
     prepared = prepare_release(arrays, fit.features)
     likelihood = prepared.likelihood
-    probabilities = prepared.design.probabilities(fit.theta, fit.offset)
+    probabilities = prepared.design.probabilities(fit.fit.theta, fit.offset)
     belief, power = calibrate_power(likelihood, probabilities)
     probabilities = raise_power(probabilities, power)
     _, value, weight = list_weights(likelihood, probabilities)
