@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -495,12 +496,11 @@ def locate_cells(
     met, member = np.unique(ranks[at[0]] * len(outputs) + at[1], return_inverse=True)
     keys = list(rank)
 
-    def group(key: tuple[Any, ...], output: tuple[Any, ...]) -> tuple[Any, ...]:
-        left, right = iter(key), iter(output)
-        return tuple(next(left) if side == "qi" else next(right) for side in sides)
-
+    first, second = itertools.count(), itertools.count(group_count)
+    places = [next(first if side == "qi" else second) for side in sides]
     pairs = (divmod(number, len(outputs)) for number in met.tolist())
-    return AnswerCells([group(keys[i], outputs[f]) for i, f in pairs], member, (at[0], at[1]))
+    joined = (keys[i] + outputs[f] for i, f in pairs)
+    return AnswerCells([tuple(key[place] for place in places) for key in joined], member, (at[0], at[1]))
 
 
 def _count_rows(counts: CountBounds, cells: AnswerCells, level: ConfidenceLevel) -> list[Estimate]:

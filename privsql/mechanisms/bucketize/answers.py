@@ -350,7 +350,8 @@ def sum_lists(question: ReleaseQuestion, roles: Roles, law: FakeValueChannel, li
     else:
         rows = question.db.arrow(fill("query/placed", holes | {"columns": []}))
         ranks = np.zeros(rows.num_rows, dtype=np.int64)
-    keys, bids = read_keys(question, rows, ranks), rows["bid"].fill_null(-1).to_numpy()
+    keys, bids = read_keys(question, rows, ranks), rows["bid"]
+    bids = (bids.fill_null(-1) if bids.null_count else bids).to_numpy()
     observed = np.zeros((len(keys), question.channel.mean.shape[1]))
     for one in lists.classes:
         pairs = np.zeros(observed.size, dtype=np.int64)
