@@ -118,26 +118,22 @@ def key_file(path: Path) -> Key:
     if path.exists():
         return Key("key-file", _read_key(path))
     try:
-        return Key("key-file", _write_key(path))
+        # a fresh key is whole or not there: it comes into place in one step, and never over another one
+        secret, draft = secrets.token_bytes(KEY_BYTES), path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(secret.hex() + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(draft, path)
+        finally:
+            draft.unlink()
+        return Key("key-file", secret)
     except FileExistsError:
         return Key("key-file", _read_key(path))
     except OSError as error:
         raise EngineError(f"key file {path}: {error.strerror}") from error
-
-
-def _write_key(path: Path) -> bytes:
-    """Return a fresh key, whole or not there: it comes into place in one step, and never over another one."""
-    secret, draft = secrets.token_bytes(KEY_BYTES), path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secret.hex() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path)
-    finally:
-        draft.unlink()
-    return secret
 
 
 def _read_key(path: Path) -> bytes:

@@ -125,20 +125,15 @@ def _list_operands(node: exp.Expr) -> list[exp.Expr] | None:
         case exp.Coalesce() | exp.Nullif() | exp.Round():
             operands = [node.this] if all(isinstance(one, exp.Literal) for one in _other_arguments(node)) else None
         case exp.Case():
-            operands = _default_operand(node)
+            branches, default = node.args["ifs"], node.args.get("default")
+            plain = node.this is None and len(branches) == 1 and isinstance(branches[0].args["true"], exp.Null)
+            operands = [default] if plain and default is not None else None
     return operands
 
 
 def _other_arguments(node: exp.Expr) -> list[exp.Expr]:
     """Return the arguments of a function but for the first."""
     return [part for part in node.iter_expressions() if part is not node.this]
-
-
-def _default_operand(node: exp.Case) -> list[exp.Expr] | None:
-    """Return x of CASE WHEN .. THEN NULL ELSE x END."""
-    branches, default = node.args["ifs"], node.args.get("default")
-    plain = node.this is None and len(branches) == 1 and isinstance(branches[0].args["true"], exp.Null)
-    return [default] if plain and default is not None else None
 
 
 def compute_slopes(node: exp.Expr, values: Mapping[int, float]) -> tuple[float, dict[int, float]]:

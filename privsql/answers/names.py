@@ -187,7 +187,13 @@ def _parse_text(sql: str) -> exp.Expr:
         kinds = [type(statement).__name__.upper() for statement in statements] or ["nothing"]
         written = kinds[0] if len(kinds) == 1 else "several statements"
         raise UsageError(f"only one SELECT can be answered, not {written}")
-    _check_depth(statements[0])
+    rest = [(statements[0], 0)]
+    while rest:
+        node, depth = rest.pop()
+        if depth > DEEPEST:
+            raise UsageError("the query is nested too deeply")
+        chain = type(node) if isinstance(node, CHAINS) else None
+        rest += [(child, depth + (type(child) is not chain)) for child in node.iter_expressions()]
     forget_positions(statements[0])  # where in the text its parts stand
     return statements[0]
 
@@ -202,16 +208,6 @@ def _silence_parser() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _check_depth(root: exp.Expr) -> None:
-    rest = [(root, 0)]
-    while rest:
-        node, depth = rest.pop()
-        if depth > DEEPEST:
-            raise UsageError("the query is nested too deeply")
-        chain = type(node) if isinstance(node, CHAINS) else None
-        rest += [(child, depth + (type(child) is not chain)) for child in node.iter_expressions()]
 
 
 def refuse_others(node: exp.Expr, known: set[str]) -> None:

@@ -386,20 +386,15 @@ def _check_condition(node: exp.Expr, name: str) -> None:
         for part in node.iter_expressions():
             _check_condition(part, name)
     elif isinstance(node, (*COMPARISONS, exp.Between)):
-        _check_number(node, name)
+        lengths = [side for side in node.iter_expressions() if isinstance(side, exp.Length | exp.ArraySize)]
+        if len(lengths) != 1:
+            raise UsageError(f"WHERE: {shorten_sql(node)} is not supported; compare len({name}) with a number")
+        _require_column(lengths[0].this, node, name)
+        for side in node.iter_expressions():
+            if side is not lengths[0]:
+                _require_constant(side, node)
     elif not isinstance(node, exp.Boolean):
         _check_items(node, name)
-
-
-def _check_number(node: exp.Expr, name: str) -> None:
-    """Check a comparison of the number of items with constants."""
-    lengths = [side for side in node.iter_expressions() if isinstance(side, exp.Length | exp.ArraySize)]
-    if len(lengths) != 1:
-        raise UsageError(f"WHERE: {shorten_sql(node)} is not supported; compare len({name}) with a number")
-    _require_column(lengths[0].this, node, name)
-    for side in node.iter_expressions():
-        if side is not lengths[0]:
-            _require_constant(side, node)
 
 
 def _check_items(node: exp.Expr, name: str) -> None:

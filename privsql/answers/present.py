@@ -114,23 +114,19 @@ class AnswerBuilder:
         self._asking, self._fields = asking, fields
         self._outputs = asking.statement.outputs
         for output in self._outputs:
-            self._check_output(output)
+            estimated = [
+                i
+                for i in output.aggregate_numbers
+                if i >= WINDOWS or not self._asking.answers.holds_exactly(self._asking.grouped_questions[i])
+            ]
+            if estimated and output.single_aggregate is None:
+                evaluate_select.check_arithmetic(output.expression, output.written)
         self._sets = [asking.group_by(chosen) for chosen in asking.statement.sets]
         self._listed = [(one, key) for one in self._sets for key in one.group_keys]
         self._types = self._type_columns()
         if asking.statement.windows:
             self._add_windows()
             self._types = self._type_columns()
-
-    def _check_output(self, output: Output) -> None:
-        """Raise ``UsageError`` for arithmetic of estimates that has no known error."""
-        estimated = [
-            i
-            for i in output.aggregate_numbers
-            if i >= WINDOWS or not self._asking.answers.holds_exactly(self._asking.grouped_questions[i])
-        ]
-        if estimated and output.single_aggregate is None:
-            evaluate_select.check_arithmetic(output.expression, output.written)
 
     # Columns ---
 

@@ -324,7 +324,10 @@ class QueryReader:
 def write_out_queries(tree: exp.Select) -> None:
     """Put the queries that WITH names in place of their names; ``UsageError`` for those that are too large together."""
     for select in list(tree.find_all(exp.Select))[::-1]:  # the innermost first
-        _put_joins(select)
+        table = select.args["from_"].this if select.args.get("from_") is not None else None
+        if isinstance(table, exp.Table) and table.args.get("joins"):
+            select.set("joins", [*table.args["joins"], *(select.args.get("joins") or [])])
+            table.set("joins", None)
         clause, queries = select.args.get("with_") or exp.With(expressions=[]), dict[str, exp.Select]()
         for one in clause.expressions:
             if clause.args.get("recursive") or not isinstance(one.this, exp.Select) or one.args["alias"].columns:
@@ -333,14 +336,6 @@ def write_out_queries(tree: exp.Select) -> None:
             queries[fold_name(one.alias)] = one.this
         select.set("with_", None)
         _replace_tables(select, queries)
-
-
-def _put_joins(select: exp.Select) -> None:
-    """FROM t JOIN .. SELECT .. as SELECT .. FROM t JOIN .., where the joins are the query's and not the table's."""
-    table = select.args["from_"].this if select.args.get("from_") is not None else None
-    if isinstance(table, exp.Table) and table.args.get("joins"):
-        select.set("joins", [*table.args["joins"], *(select.args.get("joins") or [])])
-        table.set("joins", None)
 
 
 def _replace_tables(root: exp.Expr, queries: Mapping[str, exp.Select]) -> None:

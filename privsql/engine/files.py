@@ -304,7 +304,14 @@ def sweep_folders(prefix: str, parent: Path, first: Callable[[Path], object] = b
 
     A folder that somebody else has put there, or a link to one, is not looked into.
     """
-    for path in _list_folders(prefix, parent):
+    folders = []
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
+                with suppress(FileNotFoundError):
+                    if system.is_users_file(entry.stat(follow_symlinks=False)):
+                        folders.append(Path(entry.path))
+    for path in folders:
         descriptor = _taken(path)
         if descriptor is None:
             with suppress(OSError):
@@ -334,18 +341,6 @@ def temporary_folder(*, masked: bool = True) -> Iterator[Path]:
         yield folder.path
     finally:
         folder.remove()
-
-
-def _list_folders(prefix: str, parent: Path) -> list[Path]:
-    """Return folders of this user's with such names; none where ``parent`` can't be read."""
-    folders = []
-    with suppress(OSError), os.scandir(parent) as entries:
-        for entry in entries:
-            if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
-                with suppress(FileNotFoundError):
-                    if system.is_users_file(entry.stat(follow_symlinks=False)):
-                        folders.append(Path(entry.path))
-    return folders
 
 
 def _taken(folder: Path, flags: int = 0) -> int | None:

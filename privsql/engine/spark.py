@@ -540,7 +540,10 @@ class SparkWarehouse(SparkRelations):
             if origin.query is not None:
                 text = one_select(origin.query, SPARK)
                 if frame is not None:
-                    self._called_source(frame)
+                    if self.session.catalog.tableExists("source"):
+                        raise UsageError("the Spark session has a table 'source', which the query could mean; drop it")
+                    frame.createTempView("source")
+                    self._shown.append("source")
                 return self.session.sql(text)
             return self.session.table(origin.relation or "") if frame is None else frame
 
@@ -549,13 +552,6 @@ class SparkWarehouse(SparkRelations):
             changed = sorted(name for name, _, _ in known ^ list_files(path))
             if changed:
                 raise GuaranteeError(f"{changed[0]} changed while it was read; nothing written")
-
-    def _called_source(self, frame: DataFrame) -> None:
-        """Let a query call a table ``source``; ``UsageError`` where the session knows something else by that name."""
-        if self.session.catalog.tableExists("source"):
-            raise UsageError("the Spark session has a table 'source', which the query could mean; drop it")
-        frame.createTempView("source")
-        self._shown.append("source")
 
     def close(self) -> None:
         """Drop all relations and names."""

@@ -72,18 +72,14 @@ class SparkRelease(SparkRelations):
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
         self._refuse_database(name, into)
-        placed = self._reads_one(query)
+        read = list(query.find_all(exp.Table))
+        plain = isinstance(query, exp.Select) and not any(map(query.args.get, ("group", "distinct", "joins")))
+        placed = plain and len(read) == 1 and self._name_relation(read[0]) in self._placed
         if placed and isinstance(query, exp.Select) and not query.is_star:
             query = query.select(*map(column, PLACES))
         with translate_spark_errors():
             self._register_view(name, super()._frame(query), None)
         (self._placed.add if placed else self._placed.discard)(name)
-
-    def _reads_one(self, query: exp.Expr) -> bool:
-        """Return True for a query for rows of one table, as they are stored."""
-        read = list(query.find_all(exp.Table))
-        plain = isinstance(query, exp.Select) and not any(map(query.args.get, ("group", "distinct", "joins")))
-        return plain and len(read) == 1 and self._name_relation(read[0]) in self._placed
 
     def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
         ordered = query.copy()

@@ -151,14 +151,6 @@ class AttachedLookups:
         return name, tuple(field.name for field in self._db.list_fields(copied))
 
 
-def resolve_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the files that an analyst names; ``EngineError`` for what is no plain file."""
-    for path in paths:
-        if not path.is_file():
-            raise EngineError(f"{path}: no such file")
-    return [path.resolve() for path in paths]
-
-
 # Opened ---------------------------------------------------------------------------------------------------------------
 # A release opened alone, the only way in which an analyst's SQL reads one. A release is a stranger's file.
 #
@@ -179,7 +171,10 @@ def attach_release(
     catalog = target.catalog if in_place else None
     if catalog is not None:
         target = replace(target, opened=catalog.without_rows())
-    stored, files = locate_release(target), resolve_files(attach)
+    for path in attach:
+        if not path.is_file():
+            raise EngineError(f"{path}: no such file")
+    stored, files = locate_release(target), [path.resolve() for path in attach]
     databases = {RELEASE: stored.database_file, LOOKUPS: None, **name_holders([stored])}
     with (
         open_locked(databases, [*stored.readable_files, *files], home=RELEASE, options=options) as db,

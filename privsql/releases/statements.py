@@ -193,17 +193,6 @@ def statement_checks(release: AttachedRelease) -> list[Check]:
     ]
 
 
-def statement_source_checks(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
-    """Return the checks of a manifest against the source and its specification, whatever the mechanism."""
-    return [
-        Check("suppressed records are as stated", partial(_compare_suppressed, manifest, source)),
-        Check("policies for NULL are those of the specification", partial(_compare_policies, manifest, spec)),
-        Check("bins and groups are those of the specification", partial(_compare_bins, manifest, spec)),
-        Check("persons are as stated", partial(_compare_persons, manifest, source)),
-        Check("labels are in the order of the source", partial(_compare_orders, manifest, source)),
-    ]
-
-
 def _compare_digests(release: AttachedRelease) -> list[str]:
     """Compare the SQL that made the release, if this version of privsql made it."""
     if not is_same_version(release.manifest):
@@ -355,12 +344,13 @@ class ReleaseSummary:
         expected error) of typical counts; ``measured``: whether these were looked for.
         """
         hint = "" if measured else "; 'privsql attack' measures it"
+        text = "; ".join(release.manifest.composition) or "the publisher's ledger knew of none when this one was made"
         lines = {
             "promise": _summarize_promise(release, bounds),
             "attacker": _summarize_attacker(learning, release, hint),
             "error": _summarize_error(errors, hint),
             "unique": _summarize_unique(release),
-            "others": _summarize_others(release.manifest),
+            "others": SummaryLine("other releases", text, MEASURED, {"statements": len(release.manifest.composition)}),
         }
         return ReleaseSummary(lines)
 
@@ -479,12 +469,6 @@ def count_unique(db: Relations, rows: exp.Expr, columns: Sequence[exp.Expr], mos
     return round(alone * HASHES / last) if last else 0, records
 
 
-def _summarize_others(manifest: Manifest) -> SummaryLine:
-    """Return what the release states of other releases of the same people."""
-    text = "; ".join(manifest.composition) or "the publisher's ledger knew of none when this one was made"
-    return SummaryLine("other releases", text, MEASURED, {"statements": len(manifest.composition)})
-
-
 def find_qi_table(release: AttachedRelease) -> str:
     """Return the table that holds the quasi-identifiers of every published record."""
     wanted = {field.name for field in release.manifest.roles.quasi_identifiers}
@@ -593,25 +577,25 @@ def examine_release(
     that publishing implies, with ``refit`` a second fit of the model that it holds.
     """
     try:
-        return run_checks(release.db, _list_checks(release, source, spec, whole=whole, refit=refit))
+        mechanism, manifest, checked = release.mechanism, release.manifest, release.checked
+        checked.name_tables()
+        checks = [*mechanism.checks(checked), *statement_checks(release)]
+        if whole:
+            checks += mechanism.long_checks(checked)
+        if whole and refit and manifest.modelled:
+            checks.append(Check(REFITTED, partial(check_parameters, release)))
+        if source is not None and spec is not None:
+            checks.append(Check(PARAMETERS_CHECK, partial(differ_from_spec, checked.params, spec.mechanism)))
+            same = has_same_choice(manifest, source)
+            checks += mechanism.source_checks(checked, source, spec.mechanism) if same else matching_checks(release)
+            checks += [
+                Check("suppressed records are as stated", partial(_compare_suppressed, manifest, source)),
+                Check("policies for NULL are those of the specification", partial(_compare_policies, manifest, spec)),
+                Check("bins and groups are those of the specification", partial(_compare_bins, manifest, spec)),
+                Check("persons are as stated", partial(_compare_persons, manifest, source)),
+                Check("labels are in the order of the source", partial(_compare_orders, manifest, source)),
+            ]
+        return run_checks(release.db, checks)
     except (UsageError, *BROKEN) as error:
         wrong = str(error) if isinstance(error, UsageError) else f"{type(error).__name__} on what the release holds"
     return [CheckResult(READABLE, 1, (wrong,))]
-
-
-def _list_checks(
-    release: AttachedRelease, source: Records | None, spec: Spec | None, *, whole: bool, refit: bool
-) -> list[Check]:
-    mechanism, manifest, checked = release.mechanism, release.manifest, release.checked
-    checked.name_tables()
-    checks = [*mechanism.checks(checked), *statement_checks(release)]
-    if whole:
-        checks += mechanism.long_checks(checked)
-    if whole and refit and manifest.modelled:
-        checks.append(Check(REFITTED, partial(check_parameters, release)))
-    if source is not None and spec is not None:
-        checks.append(Check(PARAMETERS_CHECK, partial(differ_from_spec, checked.params, spec.mechanism)))
-        same = has_same_choice(manifest, source)
-        checks += mechanism.source_checks(checked, source, spec.mechanism) if same else matching_checks(release)
-        checks += statement_source_checks(manifest, source, spec)
-    return checks

@@ -329,7 +329,9 @@ class Session:
 
     def _parameter_types(self, prepared: Prepared) -> tuple[int, ...]:
         """Return the types of parameters: what the client states, else that of the column beside it, else text."""
-        number = max(find_parameters(prepared.sql).values(), default=0)
+        number = max((int(one["place"][1:]) for one in PLACE.finditer(prepared.sql) if one["place"]), default=0)
+        if number > MOST_NAMED:
+            raise SessionError(f"at most {MOST_NAMED:,} parameters are possible", "54000")
         known = dict(enumerate((oid for oid in prepared.oids), start=1))
         columns = {fold_name(one.name): wire.find_type(one.type)[0].oid for pool in self._server.pools.values()
                    for one in (*pool.manifest.quasi_identifiers, *pool.manifest.sensitive)}  # fmt: skip
@@ -531,14 +533,6 @@ def first_word(sql: str) -> str:
     plain = re.sub(r"^(\s|--[^\n]*(\n|$)|/\*.*?\*/)+", "", sql, flags=re.DOTALL)
     found = re.match(r"[A-Za-z_]+|\S", plain)
     return found[0].upper() if found else ""
-
-
-def find_parameters(sql: str) -> dict[int, int]:
-    """Return the numbers of parameters by their places in a text; none of those in quotes."""
-    found = {one.start(): int(one["place"][1:]) for one in PLACE.finditer(sql) if one["place"]}
-    if max(found.values(), default=0) > MOST_NAMED:
-        raise SessionError(f"at most {MOST_NAMED:,} parameters are possible", "54000")
-    return found
 
 
 def fill_parameters(sql: str, constants: Sequence[str]) -> str:

@@ -324,7 +324,13 @@ def _read_list(value: bytes, kind: WireType) -> list[str | None]:
 
 def _read_binary(value: bytes, kind: WireType) -> str:
     if kind.name in NUMBERS:
-        return _number_text(struct.unpack(f"!{NUMBERS[kind.name]}", value)[0], kind.name)
+        number = struct.unpack(f"!{NUMBERS[kind.name]}", value)[0]
+        if kind.name not in CLOCKS:
+            return repr(number)
+        if kind.name == "date":
+            return str(EPOCH.date() + dt.timedelta(days=number))
+        moment = EPOCH + number * MICROSECOND
+        return str(moment.time()) if kind.name == "time" else f"{moment}{'+00' * (kind.name == 'timestamptz')}"
     if kind.name == "bool":
         return str(value[:1] != b"\0").lower()
     if kind.name in ("bytea", "interval"):
@@ -332,16 +338,6 @@ def _read_binary(value: bytes, kind: WireType) -> str:
     return (
         _read_numeric(value) if kind.name == "numeric" else value.hex() if kind.name == "uuid" else decode_text(value)
     )
-
-
-def _number_text(number: Any, name: str) -> str:
-    """Return what ``_as_number`` has made of a value as text."""
-    if name not in CLOCKS:
-        return repr(number)
-    if name == "date":
-        return str(EPOCH.date() + dt.timedelta(days=number))
-    moment = EPOCH + number * MICROSECOND
-    return str(moment.time()) if name == "time" else f"{moment}{'+00' * (name == 'timestamptz')}"
 
 
 def _read_numeric(value: bytes) -> str:

@@ -180,7 +180,7 @@ def is_of_spark(value: object) -> bool:
     return type(value).__module__.startswith("pyspark.sql.") and type(value).__name__ == "DataFrame"
 
 
-def as_frame(value: object) -> Frame:
+def as_frame(value: Any) -> Frame:
     """Read a table; ``UsageError`` for what is no table, or has columns whose names SQL can't distinguish."""
     if isinstance(value, Frame):
         return value
@@ -195,20 +195,15 @@ def as_frame(value: object) -> Frame:
     if kind == "polars.LazyFrame":
         raise UsageError("a polars LazyFrame has no rows yet; call .collect()")
     if kind == "pyspark.DataFrame":
-        return _frame_from_spark(value)
+        if not is_of_spark(value):
+            raise UsageError("a DataFrame of pyspark.pandas would come to the driver; give its .to_spark()")
+        if value.isStreaming:
+            raise UsageError("a streaming DataFrame of Spark has no end; write it to a table, and publish that")
+        _require_distinct_names(value.columns)
+        return Frame(value)
     if not (hasattr(value, STREAM) or hasattr(value, ARRAY)):
         raise UsageError(f"{kind} is not a table; give a DataFrame, or anything with {STREAM}")
     return _frame_from_arrow(value, kind)
-
-
-def _frame_from_spark(value: Any) -> Frame:
-    """Return a DataFrame of Spark as it is."""
-    if not is_of_spark(value):
-        raise UsageError("a DataFrame of pyspark.pandas would come to the driver; give its .to_spark()")
-    if value.isStreaming:
-        raise UsageError("a streaming DataFrame of Spark has no end; write it to a table, and publish that")
-    _require_distinct_names(value.columns)
-    return Frame(value)
 
 
 def _frame_from_arrow(value: Any, kind: str) -> Frame:

@@ -454,27 +454,23 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
         raise UsageError(f"plan has no keyword {written!r}, because it writes nothing; use publish")
     meant = as_spec(spec, source_keywords, verb="plan", connection=rest.get("connection"))
     with options_from(rest, "plan") as options:
-        return _plan_spec(meant, options)
-
-
-def _plan_spec(spec: Spec, options: Options) -> Published:
-    clock = time.monotonic()
-    sweep_drafts(spec.target)
-    with (
-        temporary_folder() as folder,
-        open_engine(folder, options) as db,
-        source_session(spec, db, folder, options) as there,
-    ):
-        request = PublicationRequest(spec, find_ledger(db, spec))
-        publication = _prepare_publication(db, there, request, publishing=False)
-        if request.path is not None and request.path.exists():
-            publication.compare_earlier()
-        facts = spec.implementation.plan(there, publication.source, spec.mechanism)
-    summary, seconds = _release_facts(spec, publication.source, facts), time.monotonic() - clock
-    summary |= {"composition": publication.statements} if publication.statements else {}
-    ledger, searched = publication.as_facts(), facts.count_search_seconds()
-    warnings, changes = _table_warnings(spec), publication.changes
-    return Published(None, summary, facts, spec, ledger, [], seconds, warnings, searched, changes=changes)
+        clock = time.monotonic()
+        sweep_drafts(meant.target)
+        with (
+            temporary_folder() as folder,
+            open_engine(folder, options) as db,
+            source_session(meant, db, folder, options) as there,
+        ):
+            request = PublicationRequest(meant, find_ledger(db, meant))
+            publication = _prepare_publication(db, there, request, publishing=False)
+            if request.path is not None and request.path.exists():
+                publication.compare_earlier()
+            facts = meant.implementation.plan(there, publication.source, meant.mechanism)
+        summary, seconds = _release_facts(meant, publication.source, facts), time.monotonic() - clock
+        summary |= {"composition": publication.statements} if publication.statements else {}
+        ledger, searched = publication.as_facts(), facts.count_search_seconds()
+        warnings, changes = _table_warnings(meant), publication.changes
+        return Published(None, summary, facts, meant, ledger, [], seconds, warnings, searched, changes=changes)
 
 
 def _table_warnings(spec: Spec) -> list[str]:

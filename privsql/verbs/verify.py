@@ -80,7 +80,18 @@ def open_release_with_source(
         if manifest.mechanism != spec.mechanism.kind:
             kinds = f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}"
             raise UsageError(kinds)
-        yield attach_release_tables(db, target), source
+        stored = locate_release(target)
+        if stored.database_file is None:
+            db.create_database(RELEASE)
+        else:
+            db.attach(stored.database_file, RELEASE, read_only=True, strange=True)
+        if stored.holder_file is not None:
+            db.distrust_statistics()
+            if db.attached_name(stored.holder_file) is None:  # it may hold the source, too
+                db.attach(stored.holder_file, HOLDER, read_only=True)
+        release = admit_release(db, stored, RELEASE)
+        release.require_intact(target)
+        yield release, source
 
 
 def counts_in_place(spec: Spec) -> bool:
@@ -119,22 +130,6 @@ def require_same_persons(manifest: Manifest, source: Records) -> None:
             "the key that chose one record of each person is missing; give the release's ledger, or the key "
             "file that it was made with"
         )
-
-
-def attach_release_tables(db: EngineSession, target: Target) -> AttachedRelease:
-    """Attach a release in database ``release`` beside the source; ``GuaranteeError`` unless it holds what it states."""
-    stored = locate_release(target)
-    if stored.database_file is None:
-        db.create_database(RELEASE)
-    else:
-        db.attach(stored.database_file, RELEASE, read_only=True, strange=True)
-    if stored.holder_file is not None:
-        db.distrust_statistics()
-        if db.attached_name(stored.holder_file) is None:  # it may hold the source, too
-            db.attach(stored.holder_file, HOLDER, read_only=True)
-    release = admit_release(db, stored, RELEASE)
-    release.require_intact(target)
-    return release
 
 
 # Verify ---------------------------------------------------------------------------------------------------------------

@@ -106,7 +106,8 @@ class DuckRelations:
     def reserve_memory(self, size: int, what: str) -> None:
         """Without a limit, that of the engine holds: four fifths of the machine's memory."""
         if self._limit is None:
-            self._limit = _parse_size(self.rows(fill("duckdb/memory", {}))[0][0])
+            number, unit = self.rows(fill("duckdb/memory", {}))[0][0].split()
+            self._limit = int(float(number) * UNITS[unit])
         left = self._limit - PROCESS_BASE - size
         if left < LEAST:
             sizes = [f"{one / 1e9:.2f} GB" for one in (size, PROCESS_BASE + LEAST, self._limit)]
@@ -218,12 +219,6 @@ class DuckRelations:
             yield
         finally:
             self.connection.run(f"USE {quote_identifier(self._home_database)}.main")  # a schema may have its name
-
-
-def _parse_size(size: str) -> int:
-    """Return a size as the engine shows it."""
-    number, unit = size.split()
-    return int(float(number) * UNITS[unit])
 
 
 def quote_identifier(name: str) -> str:

@@ -101,7 +101,9 @@ def scan_call(connection: Connection, kind: str, scan: Scan) -> str:
     Raises ``EngineError`` for files that are not there, can't be read, or have other columns than the first.
     """
     if kind in TABLES:
-        return _lake_table_call(connection, kind, scan.files[0])
+        load_for_address(connection, scan.files[0])
+        load_extension(connection, kind, f"{redact_secrets(scan.files[0])}, a table of {kind},")
+        return f"{TABLES[kind]}({quote_text(scan.files[0])})"
     files, options = _looked_up(connection, scan), dict(scan.options)
     known = [_read_columns(connection, kind, file, options) for file in files]
     if len(files) > 1:
@@ -113,12 +115,6 @@ def scan_call(connection: Connection, kind: str, scan: Scan) -> str:
         as_text = find_text_partitions(files)
         options |= {"hive_types": dict.fromkeys(as_text, "VARCHAR")} if as_text else {}
     return reader_call(kind, *files, hive_partitioning=scan.partitioned, **options)
-
-
-def _lake_table_call(connection: Connection, kind: str, name: str) -> str:
-    load_for_address(connection, name)
-    load_extension(connection, kind, f"{redact_secrets(name)}, a table of {kind},")
-    return f"{TABLES[kind]}({quote_text(name)})"
 
 
 def _looked_up(connection: Connection, scan: Scan) -> list[str]:

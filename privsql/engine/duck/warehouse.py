@@ -75,12 +75,27 @@ class DuckSession(DuckContainer):
 
     def mount(self, name: str, origin: Origin) -> None:
         if origin.kind == POSTGRES:
-            self._server = _open_server(origin)
+            try:
+                from privsql.engine.postgres import open_postgres  # noqa: PLC0415 (an extra)
+            except ImportError as error:
+                raise system.POSTGRES.missing_error() from error
+            self._server = open_postgres(origin.address or "", origin.relation, origin.query)
             return
         if origin.opened is not None:
             self._fetch_opened(name, origin, cast("DuckOpenDatabase", origin.opened))
             return
-        self._open_source(origin)
+        if origin.kind == SPARK and self._write_parquet is not None:
+            self._create_source(reader_call("parquet", *self._write_parquet(origin)))
+        elif origin.kind in ATTACHED:
+            attach_server(self.connection, origin.kind, origin.address or "", HOME)
+            self._neighbours = HOME
+        elif origin.scan is not None:
+            self._open_files(origin.scan, origin)
+        elif origin.data is not None:
+            self.register_arrow(FRAME, origin.data)
+            self._create_source(render_sql(self._in_types(table(PREFIX + FRAME), origin)))
+        else:
+            self._open_database(origin.path or Path())
         with name_file_in_errors(_source_label(origin), query=bool(origin.query)):
             if self._sqlite is not None:
                 self._mount_sqlite(name, self._sqlite, origin)
@@ -97,21 +112,6 @@ class DuckSession(DuckContainer):
             self.store_rows(name, self._sqlite.stream_rows(one_select_of(query, SQLITE)))
         else:
             super().create_from_sql(name, query)
-
-    def _open_source(self, origin: Origin) -> None:
-        """Make the source readable, files and tables in memory as ``source``."""
-        if origin.kind == SPARK and self._write_parquet is not None:
-            self._create_source(reader_call("parquet", *self._write_parquet(origin)))
-        elif origin.kind in ATTACHED:
-            attach_server(self.connection, origin.kind, origin.address or "", HOME)
-            self._neighbours = HOME
-        elif origin.scan is not None:
-            self._open_files(origin.scan, origin)
-        elif origin.data is not None:
-            self.register_arrow(FRAME, origin.data)
-            self._create_source(render_sql(self._in_types(table(PREFIX + FRAME), origin)))
-        else:
-            self._open_database(origin.path or Path())
 
     def _create_source(self, call: str) -> None:
         """Let a publisher's query call files ``source``."""
@@ -248,14 +248,6 @@ class DuckSession(DuckContainer):
             here.set("alias", one.args.get("alias"))
             one.replace(here)
         return changed
-
-
-def _open_server(origin: Origin) -> PostgresSource:
-    try:
-        from privsql.engine.postgres import open_postgres  # noqa: PLC0415 (an extra)
-    except ImportError as error:
-        raise system.POSTGRES.missing_error() from error
-    return open_postgres(origin.address or "", origin.relation, origin.query)
 
 
 def _source_label(origin: Origin) -> str:

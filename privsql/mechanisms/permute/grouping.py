@@ -105,7 +105,8 @@ def as_integers(values: NDArray[np.float64], e: Fraction) -> tuple[list[int], in
     mantissas, exponents = np.frexp(both)
     whole_mantissas = np.ldexp(mantissas, MANTISSA).astype(np.int64)
     shifts = exponents.astype(np.int64) - MANTISSA
-    zeros = _trailing_zeros(whole_mantissas)
+    lowest = whole_mantissas & -whole_mantissas
+    zeros = np.asarray(np.frexp(lowest.astype(np.float64))[1].astype(np.int64) - 1)
     used = whole_mantissas != 0
     least = int((shifts + zeros)[used].min()) if used.any() else 0
     result = [
@@ -119,11 +120,6 @@ def float_above(e: Fraction) -> float:
     """The smallest double that is not below ``e``."""
     near = float(e)
     return near if Fraction(near) >= e else math.nextafter(near, math.inf)
-
-
-def _trailing_zeros(integers: Ints) -> Ints:
-    lowest = integers & -integers
-    return np.asarray(np.frexp(lowest.astype(np.float64))[1].astype(np.int64) - 1)
 
 
 # Scale ----------------------------------------------------------------------------------------------------------------
@@ -231,7 +227,8 @@ def on_axis(values: pa.Array, column_scale: Scale, e: Extent) -> tuple[list[int]
         name = column_scale.field.name
         raise UsageError(f"column {name!r} holds NaN or infinity, which have no distance; leave them out")
     units, least = as_integers(array, e.amount)
-    return units, least, _unit_of_doubles(array, units)
+    at = next((i for i, u in enumerate(units) if u), None)
+    return units, least, (Fraction(1) if at is None else Fraction(float(array[at])) / units[at])
 
 
 def _as_steps(values: pa.Array, column_scale: Scale) -> list[int]:
@@ -247,12 +244,6 @@ def _as_steps(values: pa.Array, column_scale: Scale) -> list[int]:
         return [int(value) for value in values.to_pylist()]
     step = column_scale.step or Fraction(1)
     return [int(Fraction(value) / step) for value in values.to_pylist()]
-
-
-def _unit_of_doubles(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], units: list[int]) -> Fraction:
-    """Return what one integer of ``as_integers`` stands for."""
-    at = next((i for i, u in enumerate(units) if u), None)
-    return Fraction(1) if at is None else Fraction(float(values[at])) / units[at]
 
 
 def width_expression(field: Field, low: exp.Expr, high: exp.Expr) -> exp.Expr:

@@ -150,14 +150,10 @@ class _Elements:
         self.of_old = place[: len(old.low)]
         self.of_new = np.empty(len(new.ranks), dtype=np.int64)
         self.of_new[inside], self.of_new[~inside] = self.of_old[within[inside]], place[len(old.low) :]
-        self.reach = self._reach_of_elements(axis)
-
-    def _reach_of_elements(self, axis: Axis) -> Ints:
-        """The largest element from which on the new records up to here are fine, or -1; (T,)."""
         left = axis.left_ends(self.new.ranks)
         last_new = np.searchsorted(self.of_new, np.arange(len(self.low)), side="right") - 1
         least = np.where(last_new >= 0, left[np.maximum(last_new, 0)], -1)
-        return np.where(least >= 0, self.of_new[np.maximum(least, 0)], -1)
+        self.reach = np.where(least >= 0, self.of_new[np.maximum(least, 0)], -1)
 
     def optimal_segments(self, axis: Axis) -> Ints:
         """Segment of every element in the optimum (T,)."""

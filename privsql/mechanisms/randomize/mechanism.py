@@ -296,7 +296,11 @@ def publish_release(db: Relations, source: Records, params: Randomize, key: Key)
     subtables = partition.check_partition(problem, solution)
     gammas = [str(subtable.gamma) for subtable in subtables]
     roles = source.roles
-    db.register_arrow("listed", _cells_table(solution))
+    sub_table, code = np.nonzero(solution.parts)
+    sizes = (solution.parts > 0).sum(axis=1)
+    place = np.arange(len(sub_table)) - (np.cumsum(sizes) - sizes)[sub_table]
+    columns = {"cell": np.arange(len(sub_table)), "sub_table": sub_table, "code": code, "place": place}
+    db.register_arrow("listed", pa.table({name: array.astype(np.int32) for name, array in columns.items()}))
     listed: Holes = {"listed": temp_table("listed"), "domain": temp_table("domain"), "sa": roles.sa_columns("d")}
     db.create_table("cells", fill("randomize/cells", listed))
     if source.order == "portable":
@@ -313,15 +317,6 @@ def publish_release(db: Relations, source: Records, params: Randomize, key: Key)
     db.create_table("privsql_subtables", fill("randomize/subtables", {"given": temp_table("given")}), into="release")
     db.drop("listed", "cells", "flags", "given")
     return _state_facts(problem, solution, subtables)
-
-
-def _cells_table(partition_: Partition) -> pa.Table:
-    """(cell, sub_table, code, place) of every value of every sub-table."""
-    sub_table, code = np.nonzero(partition_.parts)
-    sizes = (partition_.parts > 0).sum(axis=1)
-    place = np.arange(len(sub_table)) - (np.cumsum(sizes) - sizes)[sub_table]
-    columns = {"cell": np.arange(len(sub_table)), "sub_table": sub_table, "code": code, "place": place}
-    return pa.table({name: array.astype(np.int32) for name, array in columns.items()})
 
 
 def _parameters_table(subtables: Sequence[SubTable]) -> pa.Table:

@@ -87,7 +87,18 @@ class Randomize(Parameters):
             if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
                 raise ValueError(f"{name} can't be combined with algorithm = {self.algorithm!r}")
         if self.algorithm != "tables" or self.rho1 is not None or self.rho2 is not None:
-            self._require_odds()
+            if self.rho1 is None or self.rho2 is None:
+                raise ValueError(f"{'rho1' if self.rho1 is None else 'rho2'} is missing; give both")
+            if self.rho1 >= self.rho2:
+                raise ValueError(
+                    f"rho1 {self.rho1} (the prior's bound) must be below rho2 {self.rho2} (the posterior's bound)"
+                )
+            if self.rho2 == 1:
+                raise ValueError("rho2 = 1 bounds nothing; choose a posterior below 1")
+            if self.delta == 1:
+                raise ValueError("delta = 1 leaves no confidence; choose a smaller value, such as 0.05")
+            if self.gamma_from is not None and self.algorithm != "up":
+                raise ValueError("gamma_from = 'rho1' needs algorithm = 'up': each sub-table has a rho1 of its own")
         if self.algorithm == "tables":
             self._require_values()
         return self
@@ -113,21 +124,6 @@ class Randomize(Parameters):
                 f"threshold {self.threshold} is too close to {float(f):g}, the frequency of {name!r}, for any epsilon; "
                 "raise it, or publish buckets, which can keep such a threshold"
             )
-
-    def _require_odds(self) -> None:
-        """Raise ``ValueError`` unless rho1 and rho2 bound something."""
-        if self.rho1 is None or self.rho2 is None:
-            raise ValueError(f"{'rho1' if self.rho1 is None else 'rho2'} is missing; give both")
-        if self.rho1 >= self.rho2:
-            raise ValueError(
-                f"rho1 {self.rho1} (the prior's bound) must be below rho2 {self.rho2} (the posterior's bound)"
-            )
-        if self.rho2 == 1:
-            raise ValueError("rho2 = 1 bounds nothing; choose a posterior below 1")
-        if self.delta == 1:
-            raise ValueError("delta = 1 leaves no confidence; choose a smaller value, such as 0.05")
-        if self.gamma_from is not None and self.algorithm != "up":
-            raise ValueError("gamma_from = 'rho1' needs algorithm = 'up': each sub-table has a rho1 of its own")
 
     @property
     def odds_bounds(self) -> tuple[Fraction, Fraction]:

@@ -394,7 +394,11 @@ def lock_ledger(path: Path, *, alone: bool) -> Iterator[None]:
     """
     descriptor = _open_lock(path)
     try:
-        _wait_for_lock(descriptor, path, alone=alone)
+        end = time.monotonic() + PATIENCE
+        while not system.locked(descriptor, alone=alone):
+            if time.monotonic() > end:
+                raise EngineError(f"ledger {path}: another process uses it; wait until that one ends")
+            time.sleep(PAUSE)
         _tighten_modes(path)
         yield
     finally:
@@ -428,14 +432,6 @@ def _make_folder(folder: Path) -> None:
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _wait_for_lock(descriptor: int, path: Path, *, alone: bool) -> None:
-    end = time.monotonic() + PATIENCE
-    while not system.locked(descriptor, alone=alone):
-        if time.monotonic() > end:
-            raise EngineError(f"ledger {path}: another process uses it; wait until that one ends")
-        time.sleep(PAUSE)
 
 
 def _tighten_modes(path: Path) -> None:
