@@ -254,45 +254,40 @@ def _find_outside_bins(release: AttachedRelease) -> list[str]:
     return wrong
 
 
-def _compare_suppressed(manifest: Manifest, source: Records) -> list[str]:
-    stated = (manifest.records, manifest.published, manifest.suppressed)
-    left_out = manifest.facts.get("left_out", 0)
+def compare_with_source(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
+    """Return the checks of a manifest against the source and its specification, whatever the mechanism."""
+    left_out, orders = manifest.facts.get("left_out", 0), source.roles.orders
+    stated = {"records": manifest.records, "published": manifest.published, "suppressed": manifest.suppressed}
     counted = (source.source_records, source.records - left_out, source.suppressed + left_out)
-    names = ("records", "published", "suppressed")
-    return [
-        f"{name}: stated {s}, the source has {f}"
-        for name, s, f in zip(names, stated, counted, strict=True)
-        if s != f and s is not None
-    ]
-
-
-def _compare_policies(manifest: Manifest, spec: Spec) -> list[str]:
-    stated = manifest.nulls.items()
-    return [f"{name}: stated {policy}" for name, policy in stated if policy != spec.columns.null_policy(name)]
-
-
-def _compare_bins(manifest: Manifest, spec: Spec) -> list[str]:
-    specified = describe_coarsening(manifest.quasi_identifiers, spec.columns)
-    stated = {"bins": manifest.bins, "groups": manifest.groups}
-    return [f"{key} are stated otherwise" for key, entries in stated.items() if entries != specified[key]]
-
-
-def _compare_persons(manifest: Manifest, source: Records) -> list[str]:
-    stated, counted = (
-        one.model_copy(update={"choice": None}) if one is not None else None
-        for one in (manifest.persons, source.persons)
-    )
-    same = stated == counted  # who has another key has checked something else
-    return [] if same else [f"stated: {manifest.persons or 'nothing'}; the source: {source.persons or 'nothing'}"]
-
-
-def _compare_orders(manifest: Manifest, source: Records) -> list[str]:
-    orders = source.roles.orders
-    return [
-        f"orders: {name}"
-        for name, labels in manifest.orders.items()
-        if labels != [label for label in orders.get(name, ()) if label in set(labels)]
-    ]
+    coarse = describe_coarsening(manifest.quasi_identifiers, spec.columns)
+    # who has another key has checked something else
+    persons, others = (one and one.model_copy(update={"choice": None}) for one in (manifest.persons, source.persons))
+    wrong = {
+        "suppressed records are as stated": [
+            f"{name}: stated {number}, the source has {found}"
+            for (name, number), found in zip(stated.items(), counted, strict=True)
+            if number not in (found, None)
+        ],
+        "policies for NULL are those of the specification": [
+            f"{name}: stated {policy}"
+            for name, policy in manifest.nulls.items()
+            if policy != spec.columns.null_policy(name)
+        ],
+        "bins and groups are those of the specification": [
+            f"{key} are stated otherwise"
+            for key, entries in (("bins", manifest.bins), ("groups", manifest.groups))
+            if entries != coarse[key]
+        ],
+        "persons are as stated": []
+        if persons == others
+        else [f"stated: {manifest.persons or 'nothing'}; the source: {source.persons or 'nothing'}"],
+        "labels are in the order of the source": [
+            f"orders: {name}"
+            for name, labels in manifest.orders.items()
+            if labels != [label for label in orders.get(name, ()) if label in set(labels)]
+        ],
+    }
+    return [Check(name, partial(list, lines)) for name, lines in wrong.items()]
 
 
 def _is_same(stated: object, other: object) -> bool:
@@ -588,13 +583,7 @@ def examine_release(
             checks.append(Check(PARAMETERS_CHECK, partial(differ_from_spec, checked.params, spec.mechanism)))
             same = has_same_choice(manifest, source)
             checks += mechanism.source_checks(checked, source, spec.mechanism) if same else matching_checks(release)
-            checks += [
-                Check("suppressed records are as stated", partial(_compare_suppressed, manifest, source)),
-                Check("policies for NULL are those of the specification", partial(_compare_policies, manifest, spec)),
-                Check("bins and groups are those of the specification", partial(_compare_bins, manifest, spec)),
-                Check("persons are as stated", partial(_compare_persons, manifest, source)),
-                Check("labels are in the order of the source", partial(_compare_orders, manifest, source)),
-            ]
+            checks += compare_with_source(manifest, source, spec)
         return run_checks(release.db, checks)
     except (UsageError, *BROKEN) as error:
         wrong = str(error) if isinstance(error, UsageError) else f"{type(error).__name__} on what the release holds"

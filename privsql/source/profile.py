@@ -44,10 +44,8 @@ PERSON = re.compile(  # of the identifying names those that name a person, and n
     re.IGNORECASE,
 )
 PERSONS = re.compile(r"(^|_)(individual|participant|patient|person|respondent|subj(ect)?)$", re.IGNORECASE)
-POSTAL, POSTAL_WIDTH = (
-    re.compile(r"(^|_)(zip|postal|postcode|post_code|plz)", re.IGNORECASE),
-    100,
-)  # codes of five digits
+POSTAL = re.compile(r"(^|_)(zip|postal|postcode|post_code|plz)", re.IGNORECASE)
+POSTAL_WIDTH = 100  # of codes of five digits
 FEWEST = 10  # values of a column that names persons; a subject with fewer is one that is taught
 MOST_VALUES = 3200  # values of a sensitive column beyond which it is no category
 CLEAR = 0.9  # share of records whose value who knows a column guesses right, from which on it gives the value away,

@@ -534,17 +534,13 @@ def load(path: PathLike, *, source: object | None = None) -> Spec:
     path = as_path(path)
     try:
         content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        bytes_ = "is no text in UTF-8, as the TOML of a specification is"
-        missing = f"no such file{suggest_file(path)}; 'privsql init SOURCE --output {path.name}' writes one"
-        known = (
-            missing
-            if isinstance(error, FileNotFoundError)
-            else error.strerror
-            if isinstance(error, OSError)
-            else bytes_
-        )
-        raise EngineError(f"{path}: {known}") from error
+    except FileNotFoundError as error:
+        hint = f"'privsql init SOURCE --output {path.name}' writes one"
+        raise EngineError(f"{path}: no such file{suggest_file(path)}; {hint}") from error
+    except OSError as error:
+        raise EngineError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise EngineError(f"{path}: is no text in UTF-8, as the TOML of a specification is") from error
     try:
         raw = tomllib.loads(content, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:

@@ -212,7 +212,9 @@ def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
     highest = -met.least_of_groups(-held.value_after(met.group, np.maximum(chosen - 1, 0)), any_chosen)
     sure = met.least_of_groups(held.value_after(met.group, np.maximum(chosen - np.maximum(fewest, 1), 0)), fewest > 0)
     high = np.where(np.isfinite(sure), sure, highest)
-    estimate = held.values[_median_rank(held, met)]
+    # the least rank that the minimum, if there is one, does not exceed with a probability of at least one half
+    target = (1 + _none_up_to(held, met, np.full(met.sets, len(held.values)))) / 2
+    estimate = held.values[_least_rank(held, met, lambda rank: np.asarray(_none_up_to(held, met, rank + 1) <= target))]
     return np.clip(estimate, low, high), np.full(met.sets, np.nan), low, high
 
 
@@ -271,12 +273,6 @@ def _mean_quantile(held: ChosenValues, met: MatchingRecords, share: float) -> Fl
         return np.asarray(met.sum_groups(weight * held.count_below(met.group, rank[met.set] + 1)) >= share * total)
 
     return np.asarray(held.values[_least_rank(held, met, is_enough)])
-
-
-def _median_rank(held: ChosenValues, met: MatchingRecords) -> Ints:
-    """The least rank that the minimum, if there is one, does not exceed with a probability of at least one half."""
-    target = (1 + _none_up_to(held, met, np.full(met.sets, len(held.values)))) / 2
-    return _least_rank(held, met, lambda rank: np.asarray(_none_up_to(held, met, rank + 1) <= target))
 
 
 def _none_up_to(held: ChosenValues, met: MatchingRecords, rank: Ints) -> Floats:

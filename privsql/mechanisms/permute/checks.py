@@ -347,7 +347,7 @@ def attack_poor_groups(scene: PermutedView) -> list[Finding]:
     """The promise itself: share of the groups that are not (k,e)-anonymous."""
     number, held = scene.group_contents.groups, len(scene.unfine_groups)
     notes = (f"{held:,} groups are not (k,e)-anonymous",) if held else ()
-    return [Finding(POOR, POOR_KNOWS, promised=True, attacked=number, unit="groups", above=held / number, notes=notes)]
+    return [Finding(attacked=number, unit="groups", above=held / number, notes=notes)]
 
 
 def attack_exact_value(scene: PermutedView) -> list[Finding]:
@@ -361,7 +361,7 @@ def attack_exact_value(scene: PermutedView) -> list[Finding]:
     sizes = held.group_sizes
     certain, likely = (int(sizes[chosen].sum()) for chosen in (most == sizes, 2 * most > sizes))
     notes = (f"{certain:,} records' values are certain, {likely:,} are believed beyond 1/2",)
-    return [Finding(EXACT, EXACT_KNOWS, promised=False, baseline=scene.baseline, notes=notes, **tally.finding_fields())]
+    return [Finding(baseline=scene.baseline, notes=notes, **tally.finding_fields())]
 
 
 def attack_near_value(view: ReleaseView, scene: PermutedView) -> list[Finding]:
@@ -381,8 +381,6 @@ def attack_near_value(view: ReleaseView, scene: PermutedView) -> list[Finding]:
     return [
         Finding(
             f"{NEAR} of {distance}",
-            NEAR_KNOWS,
-            promised=False,
             attacked=int(sizes.sum()),
             mean=float(best.sum() / sizes.sum()),
             highest=float((best / sizes).max()),
@@ -421,7 +419,7 @@ def _if_small(one: Adversary[PermutedView]) -> Adversary[PermutedView]:
     def attack(learnt: AttackContext[PermutedView]) -> list[Finding]:
         if learnt.scene.group_contents.is_small:
             return one.attack(learnt)
-        return [Finding(one.name, one.knows, one.promised, applies=False, notes=(TOO_LARGE,))]
+        return [Finding(applies=False, notes=(TOO_LARGE,))]
 
     return Adversary(one.name, one.knows, one.promised, attack)
 

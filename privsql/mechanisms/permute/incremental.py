@@ -280,7 +280,14 @@ def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
     if not len(at):
         none = np.full(len(ranks), -1)
         return LeftEndBounds(np.arange(len(ranks)), none, none, np.zeros(len(ranks), dtype=bool), none)
-    begin, end = _group_ends(groups[at])
+    here = groups[at]  # of every member, whose group begins and ends where
+    steps = here[1:] != here[:-1]
+    starts = np.concatenate(([0], np.flatnonzero(steps) + 1))
+    if len(starts) != len(np.unique(here)):
+        raise ValueError("a group of an earlier release is no interval of the sensitive value")
+    ends = np.append(starts[1:], len(here)) - 1
+    number = np.concatenate(([0], np.cumsum(steps)))
+    begin, end = starts[number], ends[number]
     left = axis.left_ends(ranks[at])
     left = np.where(left >= begin, left, -1)  # fine within its own group
     last_member = np.cumsum(member) - 1  # the last member up to i, by number
@@ -296,17 +303,6 @@ def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
     dead = (left[end[following]] < following) & (last_member + ~member < len(at))
     cap = np.where(member, far, np.arange(len(ranks)))
     return LeftEndBounds(cap, avoid, np.maximum(until, avoid), dead, last)
-
-
-def _group_ends(groups: Ints) -> tuple[Ints, Ints]:
-    """First and last member of every member's group."""
-    steps = groups[1:] != groups[:-1]
-    starts = np.concatenate(([0], np.flatnonzero(steps) + 1))
-    if len(starts) != len(np.unique(groups)):
-        raise ValueError("a group of an earlier release is no interval of the sensitive value")
-    ends = np.append(starts[1:], len(groups)) - 1
-    number = np.concatenate(([0], np.cumsum(steps)))
-    return starts[number], ends[number]
 
 
 def _place_among_all(at: Ints, number: Ints, indices: Ints) -> Ints:
@@ -487,7 +483,18 @@ def group_release(history: GroupingHistory, algorithm: Algorithm) -> Ints:
     if not history.axis.is_fine(history.ranks[fresh]):
         return np.asarray(history.groups[-1])
     if algorithm == "nested":
-        return _group_nested_records(history, fresh)
+        last, ranks = history.groups[-1], history.ranks
+        number = int(last.max()) + 1
+        low, high = np.full(number, len(history.axis.units)), np.full(number, -1)
+        np.minimum.at(low, last[~fresh], ranks[~fresh])
+        np.maximum.at(high, last[~fresh], ranks[~fresh])
+        values, records = np.unique(ranks[fresh], return_counts=True)
+        spans = Spans(low, high, np.bincount(last[~fresh], minlength=number))
+        result = group_nested(history.axis, spans, Arrivals(values, records))
+        group = np.empty(len(ranks), dtype=np.int64)
+        group[~fresh] = result.old[last[~fresh]]
+        group[fresh] = result.new[np.searchsorted(values, ranks[fresh])]
+        return group
     starts = _find_segments(history, algorithm)
     return history.groups[-1] if starts is None else label_records(starts, len(history.ranks))
 
@@ -504,18 +511,3 @@ def _find_segments(history: GroupingHistory, algorithm: Algorithm) -> list[int] 
         return group_exactly(replace(history, groups=history.groups[-1:]) if algorithm == "reapply-last" else history)
     except ValueError as error:
         raise UsageError(f"algorithm {algorithm!r}: {error}; use 'nested'") from error
-
-
-def _group_nested_records(history: GroupingHistory, fresh: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Ints:
-    last, ranks = history.groups[-1], history.ranks
-    number = int(last.max()) + 1
-    low, high = np.full(number, len(history.axis.units)), np.full(number, -1)
-    np.minimum.at(low, last[~fresh], ranks[~fresh])
-    np.maximum.at(high, last[~fresh], ranks[~fresh])
-    values, records = np.unique(ranks[fresh], return_counts=True)
-    spans = Spans(low, high, np.bincount(last[~fresh], minlength=number))
-    result = group_nested(history.axis, spans, Arrivals(values, records))
-    group = np.empty(len(ranks), dtype=np.int64)
-    group[~fresh] = result.old[last[~fresh]]
-    group[fresh] = result.new[np.searchsorted(values, ranks[fresh])]
-    return group

@@ -255,28 +255,25 @@ class Book:
         """Return the book after events that are not among its own yet."""
         book = Book(self.events, dict(self.releases), dict(self.caps), dict(self.elsewhere))
         for kind, fields in events:
-            book._take_event(kind, fields)
+            match kind:
+                case "ledger":
+                    _require_format(fields)
+                case "release":
+                    book.releases[fields["number"]] = LedgerEntry.from_event(fields)
+                case "made":
+                    book._change_entry(fields, digest=fields["digest"])
+                case "out":
+                    book._change_entry(fields, out=True)
+                case "withdrawn":
+                    book._change_entry(fields, withdrawn=True)
+                case "cap":
+                    book.caps[tuple(fields["source"])] = Fraction(fields["epsilon"])
+                case "elsewhere":
+                    book.elsewhere.pop(tuple(fields["source"]), None)  # the last one stands last
+                    book.elsewhere[tuple(fields["source"])] = Path(fields["database"])
+                case _:
+                    raise ValueError(kind)
         return book
-
-    def _take_event(self, kind: str, fields: Mapping[str, Any]) -> None:
-        match kind:
-            case "ledger":
-                _require_format(fields)
-            case "release":
-                self.releases[fields["number"]] = LedgerEntry.from_event(fields)
-            case "made":
-                self._change_entry(fields, digest=fields["digest"])
-            case "out":
-                self._change_entry(fields, out=True)
-            case "withdrawn":
-                self._change_entry(fields, withdrawn=True)
-            case "cap":
-                self.caps[tuple(fields["source"])] = Fraction(fields["epsilon"])
-            case "elsewhere":
-                self.elsewhere.pop(tuple(fields["source"]), None)  # the last one stands last
-                self.elsewhere[tuple(fields["source"])] = Path(fields["database"])
-            case _:
-                raise ValueError(kind)
 
     def _change_entry(self, fields: Mapping[str, Any], **changes: Any) -> None:
         self.releases[fields["number"]] = replace(self.releases[fields["number"]], **changes)

@@ -179,15 +179,12 @@ class SubjectNames:
             for pair in self.pair_names(entry):
                 pairs.setdefault(pair, []).append(entry)
         for pair, alike in pairs.items():
-            common = self._count_common(pair, alike)
+            holes: Holes = {"names": NAMES, "ours": HASHED, "among": select_releases(alike)}
+            holes |= {"their_kind": exp.Literal.string(pair.theirs), "our_kind": exp.Literal.string(pair.ours)}
+            common = {int(number): int(known) for number, known in self._db.rows(fill("ledger/known", holes))}
             for entry in alike:
                 common_names[entry.number] += (self._describe_common(entry, pair, common.get(entry.number, 0)),)
         return common_names
-
-    def _count_common(self, pair: ComparedNames, entries: Sequence[LedgerEntry]) -> dict[int, int]:
-        holes: Holes = {"names": NAMES, "ours": HASHED, "among": select_releases(entries)}
-        holes |= {"their_kind": exp.Literal.string(pair.theirs), "our_kind": exp.Literal.string(pair.ours)}
-        return {int(number): int(known) for number, known in self._db.rows(fill("ledger/known", holes))}
 
     def _describe_common(self, entry: LedgerEntry, pair: ComparedNames, common: int) -> CommonNames:
         """Return names in common, and how values agree along them; for releases of the same source names suffice."""
