@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from sqlglot import exp
 
-from privsql.answers.aggregates import WINDOWS, AggregateCall, Aggregates, Output, Scope, Statement
+from privsql.answers.aggregates import WINDOWS, Aggregates, Output, Scope, Statement
 from privsql.answers.names import (
     JoinedTables,
     find_aggregates,
@@ -26,7 +25,6 @@ from privsql.answers.question import (
     CONNECTIVES,
     WINDOWED,
     Group,
-    Measure,
     as_written,
     check_kinds,
     forget_positions,
@@ -38,7 +36,7 @@ from privsql.engine.sqlfiles import Roles, column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from privsql.answers.names import Lookups
 
@@ -80,12 +78,19 @@ def parse_query(
 
 
 class _StatementReader:
-    """A query taken apart; ``tree`` has its names resolved."""
+    """A query taken apart; ``tree`` has its names resolved; ``check``: refuses what may not stand in FILTER."""
 
-    def __init__(self, tree: exp.Select, joined: JoinedTables, roles: Roles, measures: Collection[str]) -> None:
+    def __init__(
+        self,
+        tree: exp.Select,
+        joined: JoinedTables,
+        roles: Roles,
+        measures: Collection[str] = (),
+        check: Callable[[str, exp.Expr], None] = check_kinds,
+    ) -> None:
         self._tree, self._sides, self._lookups = tree, joined.sides, tuple(joined.lookups)
         self._types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
-        self._aggregates = Aggregates(joined.sides, self._types, measures)
+        self._aggregates = Aggregates(joined.sides, self._types, measures, check)
         self._groups: dict[exp.Expr, int] = {}
         self._windows: list[exp.Window] = []
         self._sets = self._grouping_sets()
@@ -269,7 +274,7 @@ class _StatementReader:
                 yield exp.Ordered(**{**item.args, "this": key.copy()})
 
 
-TWO = exp.Literal.number(2)
+ONE, TWO = map(exp.Literal.number, (1, 2))
 
 
 def _list_window_parts(child: exp.Expr) -> list[exp.Expr]:
@@ -334,10 +339,10 @@ def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
         name = roles.sensitive[0].name
         reader = QueryReader(release, roles, None, lambda select: _check_item_clauses(select, name))
         tree, _ = reader.read_query(parse_select(sql))
-        limits = read_limits(tree)
         for item in list(tree.find_all(exp.Column)):
             item.replace(column(ITEMS))
-        return replace(_make_statement(tree), limit=limits["limit"], offset=limits["offset"])
+        joined = JoinedTables({ITEMS: "sa"})
+        return _StatementReader(tree, joined, roles, check=lambda *_: None).read_statement()  # conditions are checked
 
 
 def _check_item_clauses(select: exp.Select, name: str) -> None:
@@ -353,31 +358,12 @@ def _check_item_clauses(select: exp.Select, name: str) -> None:
         conditions += [node.expression.this] if isinstance(node, exp.Filter) else []
     for condition in conditions:
         _check_condition(condition, name)
-
-
-def _make_statement(tree: exp.Select) -> Statement:
-    """Return the statement of a query whose columns are the list under its internal name."""
-    counts: dict[exp.Expr | None, int] = {}
-
-    def rename(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Filter | exp.Count):
-            return node
-        among = node.expression.this if isinstance(node, exp.Filter) else None
-        return column(f"a_{counts.setdefault(among, len(counts))}")
-
-    outputs = []
-    for item in tree.expressions:
-        output = Output(item.alias, item.unalias().copy().transform(rename), shorten_sql(item.unalias()))
-        if not output.aggregate_numbers or any(output.expression.find_all(exp.Star)):
-            raise UsageError(f"{output.written}: {ONLY}")
-        check_kinds(output.written, output.expression)
-        outputs.append(output)
-    if len(counts) > MOST_ASKED:
-        raise UsageError(f"more than {MOST_ASKED} counts in one query are not supported")
-    where = tree.args.get("where")
-    scope = Scope(where=where.this if where else exp.true(), sides={ITEMS: "sa"})
-    calls = tuple(AggregateCall(Measure(), among, "COUNT(*)") for among in counts)
-    return Statement(scope, ((),), calls, tuple(outputs))
+    for item in select.expressions:
+        root, written = item.unalias(), shorten_sql(item.unalias())
+        rest = root.copy().transform(lambda node: ONE if isinstance(node, exp.Filter | exp.Count) else node)
+        if not find_aggregates(root) or any(rest.find_all(exp.Star, exp.Column)):
+            raise UsageError(f"{written}: {ONLY}")
+        check_kinds(written, rest)
 
 
 def _check_condition(node: exp.Expr, name: str) -> None:
