@@ -52,6 +52,23 @@ def round_copies(weights: Reals) -> Ints:
     return np.diff(totals, prepend=0)
 
 
+def largest_transport(supply: Ints, demand: Ints, ways: tuple[Ints, Ints], room: Ints) -> int:
+    """Return how much of what is supplied (n,) meets demands (m,) at most, in whole numbers: an integral flow.
+
+    ``ways``: from which supply to which demand something can go, so much of it as each has ``room``.
+    """
+    from scipy.sparse import csr_array  # noqa: PLC0415 (takes long to import)
+    from scipy.sparse.csgraph import maximum_flow  # noqa: PLC0415
+
+    starts, ends = len(supply), len(demand)
+    source, sink = starts + ends, starts + ends + 1
+    tails = np.concatenate((np.full(starts, source), ways[0], starts + np.arange(ends))).astype(np.int32)
+    heads = np.concatenate((np.arange(starts), starts + ways[1], np.full(ends, sink))).astype(np.int32)
+    limits = np.concatenate((supply, room, demand)).astype(np.int32)
+    graph = csr_array((limits, (tails, heads)), shape=(sink + 1, sink + 1))
+    return int(maximum_flow(graph, source, sink).flow_value)
+
+
 @dataclass(frozen=True)
 class ReleaseArrays:
     """A release's tables: n records bucket by bucket, and K values by their codes.

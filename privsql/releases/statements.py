@@ -22,6 +22,7 @@ from privsql.keyed_random import seed_key
 from privsql.mechanisms.contract import BudgetComposition
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, differ_from_spec, run_checks
+from privsql.model.records import largest_transport
 from privsql.releases.fitted import attached_parameters, check_parameters
 from privsql.source.table import describe_coarsening, in_bins
 from privsql.system import __version__
@@ -529,9 +530,6 @@ def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
     ``persons``, ``rows``: which row each person could fill, -1 for none; ``records``: of each row. Persons who could
     fill the same rows are one node of the flow.
     """
-    from scipy.sparse import coo_array  # noqa: PLC0415 (takes long to import)
-    from scipy.sparse.csgraph import maximum_flow  # noqa: PLC0415
-
     order = np.lexsort((rows, persons))
     persons, rows = persons[order][rows[order] >= 0], rows[order][rows[order] >= 0]
     starts = np.flatnonzero(np.diff(persons, prepend=-1))
@@ -540,14 +538,9 @@ def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
         known = kinds.get(options.tobytes(), (options, 0))
         kinds[options.tobytes()] = (options, known[1] + 1)
     groups, sizes = [group for group, _ in kinds.values()], np.array([size for _, size in kinds.values()], np.int64)
-    first, end = 1 + len(groups), 1 + len(groups) + len(records)
-    lengths = np.array([len(group) for group in groups], np.int64)
-    middle = np.repeat(np.arange(1, first), lengths)
-    heads = np.concatenate([np.zeros(len(groups), np.int64), middle, np.arange(first, end)])
-    tails = np.concatenate([np.arange(1, first), *(first + group for group in groups), np.full(len(records), end)])
-    limits = np.concatenate([sizes, np.repeat(sizes, lengths), records]).astype(np.int32)
-    graph = coo_array((limits, (heads.astype(np.int32), tails.astype(np.int32))), shape=(end + 1, end + 1)).tocsr()
-    return int(records.sum()) - int(maximum_flow(graph, 0, end).flow_value)
+    tails = np.repeat(np.arange(len(groups)), np.array([len(group) for group in groups], np.int64))
+    heads = np.concatenate([np.zeros(0, np.int64), *groups])
+    return int(records.sum()) - largest_transport(sizes, records, (tails, heads), sizes[tails])
 
 
 # Examine --------------------------------------------------------------------------------------------------------------

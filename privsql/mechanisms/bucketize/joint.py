@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import scipy
 from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, fill, temp_table
 from privsql.model.packing import BATCH, count_pairs
+from privsql.model.records import largest_transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -400,20 +400,10 @@ def _infeasible_slices(sums: dict[str, MarginSums], low: Ints, high: Ints) -> tu
         total = int(due[first].least.sum())
         if total > LARGEST:
             return {}, False
-        if _maximum_flow(due[first], due[second], high - low) < total:
+        ways = due[first].place, due[second].place
+        if largest_transport(due[first].least, due[second].least, ways, high - low) < total:
             return {first: np.arange(0)}, True
     return {}, True
-
-
-def _maximum_flow(first: MarginSums, second: MarginSums, room: Ints) -> int:
-    """Return how much of what is due can go from the first sums to the second ones, at most."""
-    starts, ends = len(first.least), len(second.least)
-    source, sink = starts + ends, starts + ends + 1
-    tails = np.concatenate((np.full(starts, source), first.place, starts + np.arange(ends)))
-    heads = np.concatenate((np.arange(starts), starts + second.place, np.full(ends, sink)))
-    capacity = np.concatenate((first.least, room, second.least)).astype(np.int32)
-    graph = scipy.sparse.csr_array((capacity, (tails, heads)), shape=(sink + 1, sink + 1))
-    return int(scipy.sparse.csgraph.maximum_flow(graph, source, sink).flow_value)
 
 
 # In words ---

@@ -18,6 +18,7 @@ from privsql.exact import fraction_text
 from privsql.mechanisms.randomize import partition
 from privsql.mechanisms.randomize.publish import FRACTIONS, Ints, PublicParameters, read_public
 from privsql.model.manifest import Check, CheckedRelease, VerifiedBound, in_order
+from privsql.model.records import largest_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,20 +72,15 @@ def is_possible(public: PublicParameters, counts: Ints) -> bool:
 
     Every cell holds at least 1 record, and at most rho1_j |T_j| where its value is protected.
     """
-    tables, values, cells = len(public.records), len(counts), len(public.sub_tables)
     if int(counts.sum()) != int(public.records.sum()) or int(counts.sum()) > LARGEST:
         return False
-    supply = counts - np.bincount(public.code, minlength=values)
+    supply = counts - np.bincount(public.code, minlength=len(counts))
     demand = public.records - public.domain_sizes
     room = public.most_records.astype(np.int64) - 1
     if supply.min() < 0 or demand.min() < 0 or room.min() < 0:
         return False
-    source, sink = values + tables, values + tables + 1
-    tails = np.concatenate((np.full(values, source), public.code, values + np.arange(tables)))
-    heads = np.concatenate((np.arange(values), values + public.sub_tables, np.full(tables, sink)))
-    capacity = np.concatenate((supply, room, demand)).astype(np.int32)
-    graph = scipy.sparse.csr_array((capacity, (tails, heads)), shape=(sink + 1, sink + 1))
-    return int(scipy.sparse.csgraph.maximum_flow(graph, source, sink).flow_value) == int(counts.sum()) - cells
+    moved = largest_transport(supply, demand, (public.code, public.sub_tables), room)
+    return moved == int(counts.sum()) - len(public.sub_tables)
 
 
 def deviation_p_value(public: PublicParameters, published: Floats, truth: Floats) -> float | None:

@@ -21,6 +21,7 @@ from privsql.mechanisms.bucketize.joint import (
     take_known,
     tighten_bounds,
 )
+from privsql.model.records import largest_transport
 from support.commands import PEOPLE, run, specification, succeeded, write
 from support.effort import share
 from support.loops import rest_slow
@@ -171,10 +172,11 @@ def test_each_combination_is_looked_at_by_what_is_less() -> None:
 
 
 def test_a_flow_counts_what_can_go_from_one_kind_of_sums_to_another() -> None:
-    y = np.zeros(4, dtype=np.int64)
-    own = MarginSums(np.array([0, 0, 1, 2]), np.array([1, 1, 1]), np.array([1, 1, 1]))
-    lying = MarginSums(np.array([0, 1, 2, 2]), np.array([1, 1, 1]), np.array([1, 1, 1]))
-    assert joints._maximum_flow(own, lying, y + 1) == 2
+    ways, one = (np.array([0, 0, 1, 2]), np.array([0, 1, 2, 2])), np.ones(3, dtype=np.int64)
+    assert largest_transport(one, one, ways, np.ones(4, dtype=np.int64)) == 2
+    assert largest_transport(one, 2 * one, ways, np.ones(4, dtype=np.int64)) == 3
+    nothing = np.zeros(0, dtype=np.int64)
+    assert largest_transport(nothing, one, (nothing, nothing), nothing) == 0
 
 
 # Releases ---
