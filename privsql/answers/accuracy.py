@@ -306,7 +306,7 @@ def draw_random(
     """
     queries, attributes, selectivity = shape
     domains: dict[str, list[Any]] = {}
-    for key, f in zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True):
+    for key, f in zip((*roles.qi_keys, *roles.sa_keys), roles.columns, strict=True):
         domain = exp.select(column(key)).distinct().from_(temp_table("records")).subquery("values")
         rows = db.rows(fill("core/values", {"domain": domain, "columns": [column(key)]}))
         domains[f.name] = [row[0] for row in rows]

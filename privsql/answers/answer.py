@@ -657,7 +657,7 @@ def _hint_unknown(name: str, value: exp.Literal, answers: Answers, roles: Roles)
     """Say that a column, or item, has no such value; empty where it has, or that is not known."""
     if not name:
         return "" if value.name in answers.item_labels else _phrase_hint(value, answers.item_labels)
-    fields = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
+    fields = {field.name: field.type for field in roles.columns}
     kind, sensitive = fields.get(name, ""), any(field.name == name for field in roles.sensitive)
     counts = is_number(kind) and kind != "BOOLEAN"
     if name in answers.in_bins or not (kind.startswith(("VARCHAR", "ENUM")) or (counts and sensitive)):

@@ -579,7 +579,7 @@ class GroupedBy:
         roles, kind = self.asking.manifest.roles, measure.kind
         if kind not in ("min", "max") and (kind != "sum" or not all(row.is_fixed for row in rows)):
             return None  # a column would hold two types
-        types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
+        types = {field.name: field.type for field in roles.columns}
         return decimal_scale(types.get(measure.column or "", ""))
 
     def least_records(self, one: AggregateCall) -> dict[Key, Number]:

@@ -224,10 +224,8 @@ def refuse_others(node: exp.Expr, known: set[str]) -> None:
 def check_clauses(select: exp.Select, place: str = "") -> None:
     """Raise ``UsageError`` for what is not supported in a clause; ``place``: how messages call it besides its name."""
     read_limits(select)
-    order, clauses = (
-        select.args.get("order"),
-        [(name, select.args.get(name)) for name in ("where", "having", "qualify")],
-    )
+    order = select.args.get("order")
+    clauses = [(name, select.args.get(name)) for name in ("where", "having", "qualify")]
     parts = [("SELECT", item.unalias()) for item in select.expressions if not is_star(item)]
     parts += [(name.upper(), clause.this) for name, clause in clauses if clause is not None]
     parts += [("GROUP BY", item) for item in group_items(select)]

@@ -1,21 +1,26 @@
-"""Parse an analyst's SQL into questions, for tables and for item sets; refuse by name what is not understood."""
+"""Parse an analyst's SQL into questions, for tables, item sets and UNION ALL; refuse by name what is not understood."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from sqlglot import exp
 
 from privsql.answers.aggregates import WINDOWS, Aggregates, Output, Scope, Statement
 from privsql.answers.names import (
+    MAIN_SCHEMAS,
     JoinedTables,
     find_aggregates,
     has_aggregates,
     is_count,
+    output_position,
+    parse_query_text,
     parse_select,
     read_limits,
     refuse_bad_text,
+    refuse_others,
     sides_of,
 )
 from privsql.answers.question import (
@@ -32,7 +37,7 @@ from privsql.answers.question import (
 )
 from privsql.answers.rewriting import QueryReader
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import Roles, column
+from privsql.engine.sqlfiles import DIALECT, Roles, column
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +94,7 @@ class _StatementReader:
         check: Callable[[str, exp.Expr], None] = check_kinds,
     ) -> None:
         self._tree, self._sides, self._lookups = tree, joined.sides, tuple(joined.lookups)
-        self._types = {field.name: field.type for field in (*roles.quasi_identifiers, *roles.sensitive)}
+        self._types = {field.name: field.type for field in roles.columns}
         self._aggregates = Aggregates(joined.sides, self._types, measures, check)
         self._groups: dict[exp.Expr, int] = {}
         self._windows: list[exp.Window] = []
@@ -408,3 +413,135 @@ def _require_constant(node: exp.Expr, inside: exp.Expr) -> None:
     for part in node.walk():
         if not isinstance(part, CONSTANT):
             raise UsageError(f"WHERE: {shorten_sql(inside)} is not supported; {shorten_sql(part)} is not a constant")
+
+
+# UNION ALL ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UnionParts:
+    """The queries that UNION ALL joins, and what is made of their rows: (place, descending) pairs, LIMIT, OFFSET."""
+
+    queries: tuple[str, ...]
+    order: tuple[tuple[int, bool], ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+
+def split_union(sql: str) -> UnionParts:
+    """Return the parts of UNION ALL; a query by itself is one."""
+    tree = parse_query_text(sql)
+    if not isinstance(tree, exp.Union):
+        return UnionParts((sql,))
+    queries, rest = list[str](), list[exp.Expr]([tree])
+    clause = tree.args.get("with_")
+    while rest:
+        node = rest.pop()
+        if isinstance(node, exp.Union):
+            if node.args.get("distinct"):
+                raise UsageError("UNION is not supported; write UNION ALL, which keeps every row")
+            rest += [node.expression, node.this]
+        elif isinstance(node, exp.Subquery) and not node.alias:
+            rest.append(node.this)
+        else:
+            if clause is not None and isinstance(node, exp.Select):
+                node.set("with_", clause.copy())
+            queries.append(node.sql(DIALECT))
+    first = parse_select(queries[0])
+    limits = read_limits(tree)
+    return UnionParts(tuple(queries), tuple(_union_order(tree, first)), limits["limit"], limits["offset"] or 0)
+
+
+def _union_order(tree: exp.Query, first: exp.Select) -> Iterator[tuple[int, bool]]:
+    """Yield the columns by which rows of UNION ALL are sorted, with whether the largest comes first."""
+    names = [fold_name(item.output_name) for item in first.expressions]
+    order = tree.args.get("order")
+    for item in order.expressions if order else ():
+        place = output_position(item.this, len(names))
+        if place is None and isinstance(item.this, exp.Column) and fold_name(item.this.name) in names:
+            place = names.index(fold_name(item.this.name))
+        if place is None:
+            raise UsageError(f"ORDER BY {shorten_sql(item.this)} is not supported over UNION ALL; name a column")
+        yield place, bool(item.args.get("desc"))
+
+
+# Groups of items ------------------------------------------------------------------------------------------------------
+
+FORM = "unnest({}) AS item and COUNT(*) by GROUP BY item, with WHERE on records, ORDER BY and LIMIT, work"
+
+
+@dataclass(frozen=True)
+class ItemGroups:
+    """A count of records by item: whether the item comes first, the condition on records, and ORDER BY and LIMIT."""
+
+    item_first: bool
+    where: exp.Expr | None
+    rows: UnionParts
+
+
+def split_items(sql: str, release: str, items: str) -> ItemGroups | None:
+    """Return a query that counts the records of each item; None for one that does not unnest any."""
+    tree = parse_query_text(sql)
+    if not isinstance(tree, exp.Select) or not tree.find(exp.Explode, exp.Unnest):
+        return None
+    works = FORM.format(items)
+    refuse_others(tree, {"expressions", "from_", "joins", "where", "group", "order", "limit", "offset"})
+    name, where = _find_unnested(tree, release, items, works)
+    places = [at for at, item in enumerate(tree.expressions) if _is_item(item.unalias(), name, items)]
+    counts = [at for at, item in enumerate(tree.expressions) if is_count(item.unalias())]
+    group = tree.args.get("group")
+    keys = group.expressions if group else []
+    by_item = len(keys) == 1 and places and (
+        _is_item(keys[0], name, items) or output_position(keys[0], len(tree.expressions)) == places[0]
+    )  # fmt: skip
+    by_item = by_item and not (where is not None and any(_is_item(one, name, "") for one in where.find_all(exp.Column)))
+    if len(tree.expressions) != 2 or len(places) != 1 or len(counts) != 1 or not by_item:
+        raise UsageError(f"{shorten_sql(tree)}: a list of items has one COUNT(*) by item; {works}")
+    limits, order = read_limits(tree), tuple(_union_order(tree, tree))
+    return ItemGroups(places[0] == 0, where, UnionParts((), order, limits["limit"], limits["offset"] or 0))
+
+
+def _find_unnested(tree: exp.Select, release: str, items: str, works: str) -> tuple[str, exp.Expr | None]:
+    """Return the name of the items in a query, and the condition on records."""
+    source, joins = tree.args["from_"].this if tree.args.get("from_") else None, tree.args.get("joins") or []
+    where = tree.args.get("where")
+    if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select) and not joins and where is None:
+        inner = source.this
+        refuse_others(inner, {"expressions", "from_", "where"})
+        source, where = inner.args["from_"].this if inner.args.get("from_") else None, inner.args.get("where")
+        names = [one.alias for one in inner.expressions if _is_item(one.unalias(), "", items)]
+        names = names if len(inner.expressions) == 1 else []
+    elif joins:
+        unnested = joins[0].this if len(joins) == 1 and isinstance(joins[0].this, exp.Unnest) else None
+        held = unnested is not None and [one.name for one in unnested.expressions] == [items]
+        names = list(unnested.alias_column_names) if held and unnested is not None else []
+    else:
+        names = [one.alias for one in tree.expressions if _is_item(one.unalias(), "", items)]
+    plain = isinstance(source, exp.Table) and fold_name(source.name) == fold_name(release)
+    if len(names) != 1 or not names[0] or not plain:
+        raise UsageError(f"{shorten_sql(tree)} is not supported for item sets; {works}")
+    return names[0], where.this if where else None
+
+
+def _is_item(node: exp.Expr, name: str, items: str) -> bool:
+    """Return whether an expression is an item of a record: unnest(items), or a column of that name."""
+    if isinstance(node, exp.Explode):
+        return isinstance(node.this, exp.Column) and fold_name(node.this.name) == fold_name(items)
+    return bool(name) and isinstance(node, exp.Column) and fold_name(node.name) == fold_name(name)
+
+
+def as_described(sql: str, release: str) -> str:
+    """Return a query as an engine can describe it, which knows no schema of tools and no function of bounds."""
+    if not any(word in fold_name(sql) for word in (*MAIN_SCHEMAS, *BOUNDS)):
+        return sql
+    tree = parse_select(sql)
+    for one in list(tree.find_all(exp.Table, exp.Column, exp.Anonymous)):
+        if isinstance(one, exp.Anonymous):
+            if one.name.lower() in BOUNDS and len(one.expressions) == 1:
+                one.replace(exp.cast(one.expressions[0], "DOUBLE"))
+            continue
+        named = isinstance(one, exp.Column) or fold_name(one.name) == fold_name(release)
+        if named and fold_name(one.args["db"].name if one.args.get("db") else "") in MAIN_SCHEMAS:
+            one.set("db", None)
+            one.set("catalog", None)
+    return tree.sql(DIALECT)

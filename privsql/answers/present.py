@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     from privsql.answers.evaluate_select import GroupedBy, SelectEvaluation
-    from privsql.answers.results import ItemGroups, UnionParts
+    from privsql.answers.parser import ItemGroups, UnionParts
 
 # Limits ---------------------------------------------------------------------------------------------------------------
 

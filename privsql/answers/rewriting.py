@@ -18,6 +18,8 @@ from sqlglot import exp
 from privsql.answers.names import (
     CLAUSES,
     MAIN_SCHEMAS,
+    MOST,
+    SETS,
     JoinedTables,
     Lookups,
     NameResolver,
@@ -25,12 +27,13 @@ from privsql.answers.names import (
     check_clauses,
     find_aggregates,
     find_outermost,
+    has_aggregates,
     is_column_equality,
+    is_star,
     refuse_others,
     split_conjuncts,
 )
-from privsql.answers.question import Lookup, as_written, in_order, list_items, shorten_sql
-from privsql.answers.results import merge_outer
+from privsql.answers.question import WINDOWED, Lookup, as_written, in_order, list_items, shorten_sql
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Roles, column, list_nodes
 from privsql.errors import UsageError
@@ -127,8 +130,7 @@ class QueryReader:
             raise UsageError(f"{as_written(target)} is not supported; rename columns with AS in SELECT")
         if self._is_release(target) and not joined.reads_release:
             joined.reads_release = True
-            columns = (*self.roles.quasi_identifiers, *self.roles.sensitive)
-            return QueryTable(target.alias_or_name, {field.name: column(field.name) for field in columns})
+            return QueryTable(target.alias_or_name, {one.name: column(one.name) for one in self.roles.columns})
         called = tuple(part.name for part in target.parts)
         if self.lookups is None:
             raise UsageError(f"JOIN: there is no lookup table {'.'.join(called)!r}; attach the file that has it")
@@ -437,6 +439,138 @@ def _filtered(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.Filter):
         return exp.Filter(this=node.this.copy(), expression=exp.Where(this=exp.and_(condition, node.expression.this)))
     return exp.Filter(this=node.copy(), expression=exp.Where(this=condition.copy()))
+
+
+# Results of a count query ---------------------------------------------------------------------------------------------
+# A SELECT over the result of a count query, as one count query.
+#
+# ``WITH t AS (SELECT .. COUNT(*) AS n ..) SELECT a, 100 * n FROM t WHERE n > 5`` asks the same as the inner query with
+# the outer columns in place of its own, and the outer condition in its HAVING.
+
+LATER = ("limit", "offset")
+
+
+def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
+    """Return a query over the result of another one in that, whose names are resolved."""
+    if any(inner.args.get(key) for key in LATER):
+        raise UsageError("LIMIT inside a subquery is not supported; put it at the end")
+    results = {item.output_name: item.unalias() for item in inner.expressions if item.output_name}
+    _resolve_outer(outer, list(results), named=len(results) == len(inner.expressions))
+    coarser = _sum_results(outer, inner, results)
+    if not coarser:
+        _spread_aggregates(outer)
+    windows = outer.find(exp.Window) is not None
+    columns = list(outer.find_all(exp.Column))
+    sizes = {name: sum(1 for _ in item.walk()) for name, item in results.items()}
+    if sum(sizes[item.name] for item in columns) > MOST:  # each level could double what is below
+        raise UsageError("the query is too large once its subqueries are written out; split it")
+    for item in columns:
+        item.replace(exp.paren(results[item.name].copy(), copy=False))
+    where = outer.args.get("where")
+    if coarser:
+        inner.set("group", outer.args.get("group"))
+        parts = [one.this for one in (inner.args.get("where"), where) if one is not None]
+        inner.set("where", exp.Where(this=exp.and_(*parts)) if parts else None)
+        inner.set("having", outer.args.get("having"))
+    else:
+        _merge_filters(outer, inner, windows=windows)
+    inner.set("expressions", outer.expressions)
+    for key in ("order", *LATER):
+        inner.set(key, outer.args.get(key) or inner.args.get(key))
+    if not inner.args.get("group") and not has_aggregates(inner):
+        raise UsageError("the query uses no count of its subquery; run the subquery alone")
+    return inner
+
+
+def _resolve_outer(outer: exp.Select, results: list[str], *, named: bool) -> None:
+    """Resolve the names of a query over ``results``, in place; ``named``: whether these are all columns."""
+    source, clauses = outer.args["from_"].this, ("where", "group", "having", "qualify", "order", "distinct", *LATER)
+    refuse_others(outer, {"expressions", "from_", *clauses})
+    refuse_others(source, {"this", "alias"})
+    if source.args.get("alias") is not None and source.alias_column_names:
+        raise UsageError("renaming columns in FROM is not supported")
+    names = NameResolver(JoinedTables({}), [QueryTable(source.alias_or_name, {one: column(one) for one in results})])
+    star = next(filter(is_star, outer.expressions), None)
+    if star is not None and not named:
+        raise UsageError(f"{shorten_sql(star)} over a subquery needs a name for each of its columns; add AS")
+    names.expand_stars(outer)
+    check_clauses(outer, " over a result")
+    items = [
+        exp.alias_(one, one.name, quoted=True) if isinstance(one, exp.Column) else one for one in outer.expressions
+    ]
+    outer.set("expressions", items)
+    outer.set("from_", None)
+    names.resolve_names(outer)
+
+
+def _merge_filters(outer: exp.Select, inner: exp.Select, *, windows: bool) -> None:
+    """Put the conditions of a query over a result where they belong: before the window functions, or behind them.
+
+    ``windows``: whether the query has window functions of its own.
+    """
+    where, late = outer.args.get("where"), any(item.find(exp.Window) for item in inner.expressions)
+    late = late or inner.args.get("distinct") is not None or inner.args.get("qualify") is not None
+    nested = any(one.this.find(exp.Window) for one in outer.find_all(exp.Window))
+    chosen_late = where is not None if late else False
+    beyond = chosen_late or any(inner.args.get(key) for key in ("distinct", "qualify"))
+    if nested or (beyond and windows):
+        raise UsageError("window functions over window functions are not supported; ask for the inner ones alone")
+    early = [] if late else [where]
+    having = [part.this for part in (inner.args.get("having"), *early) if part is not None]
+    inner.set("having", exp.Having(this=exp.and_(*having)) if having else None)
+    rest = [inner.args.get("qualify"), outer.args.get("qualify"), *([where] if late else [])]
+    qualify = [part.this for part in rest if part is not None]
+    inner.set("qualify", exp.Qualify(this=exp.and_(*qualify)) if qualify else None)
+    inner.set("distinct", outer.args.get("distinct") or inner.args.get("distinct"))
+
+
+def _sum_results(outer: exp.Select, inner: exp.Select, results: Mapping[str, exp.Expr]) -> bool:
+    """Turn sums of counts and sums into those of fewer groups, in place, where a query asks for no others."""
+    parts = [*outer.expressions, *(outer.args[key] for key in ("having", "order") if outer.args.get(key))]
+    calls = find_aggregates(*parts)
+    group = inner.args.get("group")
+    plain = group is not None and not group.find(*SETS) and not group.args.get("all")
+    beyond = any(inner.args.get(key) for key in ("having", "qualify", "distinct", "order"))
+    if not calls or not plain or beyond or outer.args.get("qualify") or outer.find(exp.Window):
+        return False
+    outer_group = outer.args.get("group")
+    if outer_group is not None and (outer_group.find(*SETS) or outer_group.args.get("all")):
+        return False
+    summed = [node.this.unnest() if isinstance(node, exp.Sum) else None for node in calls]
+    inside = [results[one.name] if isinstance(one, exp.Column) else None for one in summed]
+    if not all(isinstance(one, exp.Sum | exp.Count) and not one.find(exp.Distinct) for one in inside):
+        return False
+    where = outer.args.get("where")
+    if where is not None and any(find_aggregates(results[one.name]) for one in where.find_all(exp.Column)):
+        return False
+    for node, one in zip(calls, inside, strict=True):
+        total: exp.Expr = one.copy() if one is not None else node
+        if isinstance(one, exp.Count) and outer_group is None:  # of no group the sum is NULL
+            number = exp.Count(this=exp.Star(), big_int=True)
+            nobody = exp.EQ(this=number, expression=exp.Literal.number(0))
+            total = exp.Case(ifs=[exp.If(this=nobody, true=exp.null())], default=total)
+        node.replace(exp.paren(total, copy=False))
+    return True
+
+
+def _spread_aggregates(outer: exp.Select) -> None:
+    """Turn aggregate functions over a result into window functions, in place; one row of each group remains."""
+    group, having = outer.args.get("group"), outer.args.get("having")
+    parts = [*outer.expressions, *(outer.args[key] for key in ("having", "order") if outer.args.get(key))]
+    calls = [node for node in find_aggregates(*parts) if not node.find_ancestor(exp.Window)]
+    if not calls and group is None:
+        return
+    keys = list(group.expressions) if group is not None else []
+    if group is not None and (group.args.get("all") or any(one.find(*SETS) for one in keys)):
+        raise UsageError("GROUP BY over a result must list columns; ROLLUP and the like work in the count query itself")
+    for node in calls:
+        if not isinstance(node, WINDOWED) or node.find(exp.Distinct):
+            raise UsageError(f"{shorten_sql(node)} over a result is not supported; SUM, AVG, MIN, MAX and COUNT(*) are")
+        node.replace(exp.Window(this=node.copy(), partition_by=[key.copy() for key in keys]))
+    outer.set("distinct", exp.Distinct(on=exp.Tuple(expressions=[key.copy() for key in keys])))
+    outer.set("qualify", exp.Qualify(this=having.this) if having is not None else outer.args.get("qualify"))
+    outer.set("having", None)
+    outer.set("group", None)
 
 
 # Constants ------------------------------------------------------------------------------------------------------------

@@ -14,10 +14,9 @@ from privsql import markup
 from privsql.answers.answer import BEST, Answer, find_unknown
 from privsql.answers.evaluate_select import SelectEvaluation
 from privsql.answers.names import read_limits
-from privsql.answers.parser import MOST_ASKED
+from privsql.answers.parser import MOST_ASKED, as_described, split_items, split_union
 from privsql.answers.present import AnswerBuilder, join_answers, join_items, list_records
 from privsql.answers.question import LOOKUPS
-from privsql.answers.results import as_described, split_items, split_union
 from privsql.answers.rewriting import MOST_VALUES
 from privsql.calls import as_confidence, as_paths
 from privsql.engine import sqlfiles
@@ -38,9 +37,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from privsql.answers.parser import ItemGroups
     from privsql.answers.present import QuestionLimits
     from privsql.answers.question import Lookup
-    from privsql.answers.results import ItemGroups
     from privsql.calls import PathLike
     from privsql.engine.database import Container, LockedSession, Options, Relations, Stage
     from privsql.engine.sqlfiles import Field
@@ -285,12 +284,7 @@ class Release:
         return self.query(sql, confidence=confidence, estimator=estimator).frame()
 
     def query(
-        self,
-        sql: str,
-        *,
-        confidence: float = 0.95,
-        estimator: str = BEST,
-        limits: QuestionLimits | None = None,
+        self, sql: str, *, confidence: float = 0.95, estimator: str = BEST, limits: QuestionLimits | None = None
     ) -> Answer:
         """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered.
 
