@@ -318,8 +318,7 @@ def serve(
     attach: Attached = None,
     timeout: Annotated[int, typer.Option(min=1, max=3_600, help="Seconds that a question may take.")] = 30,
     rows: Annotated[
-        int,
-        typer.Option(min=1, max=1_000_000, help="Largest answer, in rows, or in figures if a row has several."),
+        int, typer.Option(min=1, max=1_000_000, help="Largest answer, in rows, or in figures if a row has several.")
     ] = 20_000,
     at_once: Annotated[int, typer.Option(min=1, max=64, help="Questions that are answered at once; others wait.")] = 2,
     verify: Annotated[bool, typer.Option("--verify", help="Verify every release before it is served.")] = False,

@@ -85,10 +85,7 @@ class PostgresServer:
 
     def close(self) -> None:
         """End the session, and with it all that is temporary."""
-        with (
-            suppress(RuntimeError, EngineError),
-            translate_postgres_errors(),
-        ):  # a stream that is not read, or no server
+        with suppress(RuntimeError, EngineError), translate_postgres_errors():  # an unread stream, or no server
             self._connection.close()
 
     def run_statement(self, sql: str) -> None:

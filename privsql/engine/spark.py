@@ -38,13 +38,7 @@ from sqlglot import exp
 from privsql import system
 from privsql.engine.database import ONE_MACHINE, Options
 from privsql.engine.files import ROOM, Folder
-from privsql.engine.remote import (
-    RemoteDialect,
-    as_tuples,
-    call_function,
-    temporary_name,
-    widen_types,
-)
+from privsql.engine.remote import RemoteDialect, as_tuples, call_function, temporary_name, widen_types
 from privsql.engine.sqlfiles import DIGITS, Field, all_rows, concat_texts, first_characters, one_select, temp_table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 

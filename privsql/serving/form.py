@@ -110,7 +110,7 @@ def make_form(release: Release) -> ReleaseForm:
         items_column = FormColumn(0, field.name, kind, _column_kind(kind), ())
         return ReleaseForm(manifest.name, (items_column,), (RECORDS,), release.answers.item_labels, certain, estimators)
     sensitive = {field.name for field in manifest.sensitive} if manifest.quasi_identifiers else set()
-    fields = (*manifest.quasi_identifiers, *manifest.sensitive)
+    fields = manifest.roles.columns
     columns = tuple(_make_column(release, k, field, field.name in sensitive) for k, field in enumerate(fields))
     measures = (RECORDS, *_list_amounts(release, columns))
     return ReleaseForm(manifest.name, columns, measures, certain=certain, estimators=estimators)

@@ -334,7 +334,7 @@ class Session:
             raise SessionError(f"at most {MOST_NAMED:,} parameters are possible", "54000")
         known = dict(enumerate((oid for oid in prepared.oids), start=1))
         columns = {fold_name(one.name): wire.find_type(one.type)[0].oid for pool in self._server.pools.values()
-                   for one in (*pool.manifest.quasi_identifiers, *pool.manifest.sensitive)}  # fmt: skip
+                   for one in pool.manifest.roles.columns}  # fmt: skip
         for place, name in find_compared(prepared.sql) if not all(known.get(k) for k in range(1, number + 1)) else ():
             if name in columns and not known.get(place):
                 known[place] = columns[name]

@@ -29,14 +29,7 @@ from privsql.engine.sqlfiles import (
 from privsql.errors import UsageError
 from privsql.keyed_random import system_key
 from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, TableShape
-from privsql.model.packing import (
-    SECRET,
-    keyed_digest,
-    place_hashes,
-    scatter_bits,
-    secret_word,
-    source_changed_error,
-)
+from privsql.model.packing import SECRET, keyed_digest, place_hashes, scatter_bits, secret_word, source_changed_error
 from privsql.model.parameters import Universe
 from privsql.model.records import History, Persons, create_universe
 from privsql.source.profile import refuse_uncategorical
@@ -102,8 +95,8 @@ def prepare_table(
     else:
         persons = count_persons(db, source, mounted, keep, choice)
     if persons is not None and persons.taken is not None:
-        fields = (*roles.quasi_identifiers, *roles.sensitive)
-        reduce_persons(db, source, mounted, [(sources[one.name], one.type) for one in fields], keep, choice)
+        published = [(sources[one.name], one.type) for one in roles.columns]
+        reduce_persons(db, source, mounted, published, keep, choice)
         name_people(db, source, reading)
     source_records, remaining = _count_records(db, columns, roles, keep)
     for one in coarse:
@@ -183,7 +176,7 @@ def _refuse_misfits(db: Warehouse, coarse: Coarse, keep: exp.Expr) -> None:
 
 def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
     """Records of the source, and those that the NULL policy keeps; refuses by name."""
-    refused = [f.name for f in (*roles.quasi_identifiers, *roles.sensitive) if columns.null_policy(f.name) == "refuse"]
+    refused = [f.name for f in roles.columns if columns.null_policy(f.name) == "refuse"]
     missing = [is_null(column(name)) for name in refused]
 
     def counts(conditions: Sequence[exp.Expr]) -> tuple[int, int, int]:

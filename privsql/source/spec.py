@@ -549,11 +549,7 @@ def load(path: PathLike, *, source: object | None = None) -> Spec:
 
 
 def build(
-    raw: Mapping[str, Any],
-    *,
-    base: PathLike = HERE,
-    origin: str = "specification",
-    source: object | None = None,
+    raw: Mapping[str, Any], *, base: PathLike = HERE, origin: str = "specification", source: object | None = None
 ) -> Spec:
     """Return a validated specification from plain data, as TOML gives it.
 

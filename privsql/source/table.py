@@ -322,11 +322,10 @@ class TableRecords:
     def bind_key(self, key: Key) -> Key:
         """The key for these records alone; ``hash_records`` where their order is portable."""
         roles, columns = self.roles, self.roles.qi_columns("r")
-        fields = (*roles.quasi_identifiers, *roles.sensitive)
         if self.order != "portable":
             if self._ranked is not None:
                 return derive_stream_key(self._ranked.hash_records(key, exact=True), key)
-            read = zip((*self.reading.qi, *self.reading.sa), fields, strict=True)
+            read = zip((*self.reading.qi, *self.reading.sa), roles.columns, strict=True)
             values = [(one.this, each_field.type) for one, each_field in read]
             hashed = hash_columns(self.db, values, temp_table("source"), self.keep_predicate, key, exact=True)
             return derive_stream_key(hashed, key)
@@ -334,7 +333,7 @@ class TableRecords:
             self.sort_records()
             columns.append(column("pos", "r"))
         coded, columns = self._coded_query([*columns, *roles.sa_columns("r")]), [*columns, column("code", "r")]
-        named = dict(zip((*roles.qi_keys, *roles.sa_keys), fields, strict=True))
+        named = dict(zip((*roles.qi_keys, *roles.sa_keys), roles.columns, strict=True))
         self.db.create_table("hashed", hash_records(self.db, coded, columns, named, key), title="Hashing the records")
         return derive_record_key(self.db, temp_table("hashed"), key)
 
@@ -346,7 +345,7 @@ class TableRecords:
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
         """Return a query for the names of records and persons; ``follow``: with a digest of each published record."""
         roles = self.roles
-        fields = dict(zip((*roles.qi_keys, *roles.sa_keys), (*roles.quasi_identifiers, *roles.sensitive), strict=True))
+        fields = dict(zip((*roles.qi_keys, *roles.sa_keys), roles.columns, strict=True))
         if not follow:
             nobody = exp.cast(exp.null(), "VARCHAR")
             names = {key: self.known_by.get(key, nobody) for key in ("id", "person")}
@@ -365,8 +364,8 @@ class TableRecords:
 
     def hash_records(self, key: Key, columns: Sequence[str] | None = None) -> Iterator[HashedRecords] | None:
         """Keyed hashes of the published columns of all records, or of other ones; None where the source lacks one."""
-        names = [one.name for one in (*self.roles.quasi_identifiers, *self.roles.sensitive)]
-        values = list(self.values_of(names if columns is None else columns).values())
+        names = [one.name for one in self.roles.columns] if columns is None else columns
+        values = list(self.values_of(names).values())
         if columns is not None and len(values) < len(columns):
             return None
         is_plain = [value for value, _ in values] == [one.this for one in (*self.reading.qi, *self.reading.sa)]

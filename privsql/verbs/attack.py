@@ -348,10 +348,7 @@ def _summarize_band(
 
 
 def summarize(
-    release: PathLike,
-    *,
-    findings: Sequence[Finding] | None = None,
-    **how: Unpack[RunKeywords],
+    release: PathLike, *, findings: Sequence[Finding] | None = None, **how: Unpack[RunKeywords]
 ) -> ReleaseSummary:
     """Return the five lines on a release: promise, strongest attacker, error of a count, unique people, other releases.
 

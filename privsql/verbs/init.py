@@ -384,10 +384,8 @@ def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> Le
 
     Raises ``UsageError`` if the ledger does not hold it, or has it as withdrawn already.
     """
-    path, named = (
-        require_ledger(None, as_optional_path(database, "database")),
-        str(release if isinstance(release, int | str) else as_path(release)),
-    )
+    path = require_ledger(None, as_optional_path(database, "database"))
+    named = str(release if isinstance(release, int | str) else as_path(release))
     with open_scratch() as db, open_for_writing(db, path) as book:
         entry = _find_entry(book, named)
         with db.in_transaction():

@@ -27,12 +27,7 @@ from privsql.mechanisms.bucketize.checks import (
 )
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts
-from privsql.mechanisms.bucketize.preview import (
-    compare_algorithms,
-    make_plan_facts,
-    predict_curve,
-    propose_parameters,
-)
+from privsql.mechanisms.bucketize.preview import compare_algorithms, make_plan_facts, predict_curve, propose_parameters
 from privsql.mechanisms.bucketize.publish import publish
 from privsql.mechanisms.contract import TableShape, TabularMechanism
 from privsql.model.manifest import (

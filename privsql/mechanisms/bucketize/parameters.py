@@ -209,8 +209,7 @@ class Bucketize(Parameters):
 
     kind: Literal["bucketize"] = "bucketize"
     algorithm: Literal["anatomy", "one-size", "two-size", "multi-size", "optimal", "informative", "setting"] = Field(
-        default="optimal",
-        description="[default: informative for thresholds with f, else optimal]",
+        default="optimal", description="[default: informative for thresholds with f, else optimal]"
     )
     threshold: Threshold = Field(
         description="Highest allowed belief in a value: a constant, or linear in its frequency f: '8*f + 0.02'."

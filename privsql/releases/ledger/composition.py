@@ -263,7 +263,7 @@ class BudgetPublication(RecordedPublication):
         if self.cap is not None and self.cap != book.find_cap(stated.source):
             cap = {"source": list(stated.source), "epsilon": fraction_text(self.cap), "by": "specification"}
             events.append(("cap", cap))
-        self.subjects.prepare_marks()
+        self.subjects.names.prepare_marks()
         with self.db.in_transaction():
             self.subjects.write_records(self.entry.number, None)
             write_events(self.db, book, *events)
@@ -349,7 +349,7 @@ class GroupPublication(RecordedPublication):
             safe = GROWN if reason.startswith(CHANGED) else ""
             withdraw = f"if nobody has received that one, run 'privsql ledger withdraw {max(self.findings.same)}'"
             self._require_allowed(f"{reason}; {safe}{withdraw}")
-        self.subjects.prepare_marks()
+        self.subjects.names.prepare_marks()
 
     @property
     def key(self) -> Key:

@@ -324,10 +324,6 @@ class Subjects:
         source.db.drop(SECRET)
         return sketch
 
-    def prepare_marks(self) -> None:
-        """Make the marks that stand beside names in the ledger."""
-        self.names.prepare_marks()
-
     def write_records(self, number: int, groups: NDArray[np.integer[Any]] | None) -> None:
         """Add the records to the attached ledger; ``groups``: of each, below 0 where it is held back."""
         self._db.register_arrow("sketch", self._sketch.as_table())
@@ -412,10 +408,7 @@ class Subjects:
             if sketch is not None:
                 records += self._count_equal_records([entry], sketch).values()
         return replace(
-            evidence,
-            records=tuple(records),
-            columns=pair_columns(ours, theirs),
-            compared=len(ours) * len(theirs),
+            evidence, records=tuple(records), columns=pair_columns(ours, theirs), compared=len(ours) * len(theirs)
         )
 
     def _count_equal_records(self, entries: Sequence[LedgerEntry], sketch: RecordSketch) -> dict[int, CommonRecords]:
