@@ -6,18 +6,15 @@ A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privsql.errors import UsageError, suggest_name
 from privsql.exact import as_fraction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PathLike = str | os.PathLike[str]
 

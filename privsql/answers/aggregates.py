@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 from sqlglot import exp
 
@@ -19,17 +19,16 @@ from privsql.answers.question import (
     STATISTICS,
     CountQuery,
     Group,
+    Kind,
     Lookup,
     Measure,
+    Side,
     as_written,
     check_kinds,
     unwrap_order,
 )
 from privsql.engine.sqlfiles import all_of, is_null
 from privsql.errors import UsageError
-
-if TYPE_CHECKING:
-    from privsql.answers.question import Kind, Side
 
 # SELECTs taken apart --------------------------------------------------------------------------------------------------
 # A SELECT as count questions, one for each aggregate function, and expressions over their answers.

@@ -12,6 +12,7 @@ from privsql.answers.aggregates import WINDOWS, Aggregates, Output, Scope, State
 from privsql.answers.names import (
     MAIN_SCHEMAS,
     JoinedTables,
+    Lookups,
     find_aggregates,
     has_aggregates,
     is_count,
@@ -42,8 +43,6 @@ from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from privsql.answers.names import Lookups
 
     Tree = TypeVar("Tree", bound=exp.Expr)
 

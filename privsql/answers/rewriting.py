@@ -33,15 +33,13 @@ from privsql.answers.names import (
     refuse_others,
     split_conjuncts,
 )
-from privsql.answers.question import WINDOWED, Lookup, as_written, in_order, list_items, shorten_sql
+from privsql.answers.question import WINDOWED, Lookup, Side, as_written, in_order, list_items, shorten_sql
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Roles, column, list_nodes
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from privsql.answers.question import Side
 
 
 MOST_VALUES = 10_000  # that a subquery may give

@@ -26,19 +26,17 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, TypeVar, cast
 
 from privsql.calls import as_whole_number, refuse_unknown_keywords
 from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
     from threading import Event
-    from typing import Self
 
     import pyarrow as pa
     from sqlglot import exp

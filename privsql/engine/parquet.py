@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from privsql.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
 MAGIC = b"PAR1"
 TAIL = 8  # bytes behind the footer: its length and the magic number

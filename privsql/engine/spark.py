@@ -30,13 +30,13 @@ from pyspark.errors import (
     NumberFormatException,
     PySparkException,
 )
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_schema
 from sqlglot import exp
 
 from privsql import system
-from privsql.engine.database import ONE_MACHINE, Options
+from privsql.engine.database import ONE_MACHINE, Options, Origin, Stage
 from privsql.engine.files import ROOM, Folder
 from privsql.engine.remote import RemoteDialect, as_tuples, call_function, temporary_name, widen_types
 from privsql.engine.sqlfiles import DIGITS, Field, all_rows, concat_texts, first_characters, one_select, temp_table
@@ -45,9 +45,6 @@ from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
-    from privsql.engine.database import Origin, Stage
 
 # Dialect --------------------------------------------------------------------------------------------------------------
 # Trees of ``sql/`` as Spark's SQL, and Spark's types by privsql's names.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pyspark.sql.pandas.types import from_arrow_schema
 from sqlglot import exp
 
-from privsql.engine.database import ONE_MACHINE, Options
+from privsql.engine.database import ONE_MACHINE, Options, ViewDefinition
 from privsql.engine.duck.container import STAGE, CopiedSchemas, Objects, RemoteSchemas
 from privsql.engine.files import temporary_folder
 from privsql.engine.remote import BATCH, write_view
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from privsql.engine.database import ViewDefinition
 
 # Release --------------------------------------------------------------------------------------------------------------
 # The tables of a release, read by Spark: for questions and checks about more than one machine can hold.

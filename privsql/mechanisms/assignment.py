@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.engine.database import require_ordered
+from privsql.engine.database import Relations, require_ordered
 from privsql.engine.remote import stream_positions
 from privsql.engine.sqlfiles import BITS, Holes, all_rows, column, fill, temp_table
 from privsql.model.packing import source_changed_error
@@ -18,7 +18,6 @@ from privsql.model.packing import source_changed_error
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.model.records import Records
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, Typ
 
 from pydantic import ValidationError
 
-from privsql.engine.database import ViewDefinition
+from privsql.engine.database import Relations, ViewDefinition
 from privsql.errors import UsageError
-from privsql.model.parameters import Facts, Parameters
+from privsql.model.parameters import Facts, Parameters, Universe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from privsql.answers.answer import Answers
     from privsql.attacks.scene import Finding
     from privsql.attacks.suite import Adversary, AttackContext, Suite
-    from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.model.manifest import (
         Check,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
         Tables,
         VerifiedBound,
     )
-    from privsql.model.parameters import Universe
     from privsql.model.records import Profile, Records
 
 # Algorithms beside each other -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import contract
 from privsql.model import manifest
-from privsql.model.manifest import ReleasePromises, VerifiedBound
+from privsql.model.manifest import Check, CheckedRelease, Manifest, ReleasePromises, VerifiedBound
 from privsql.model.parameters import Facts, Parameters
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from privsql.answers.names import Lookups
     from privsql.engine.database import Relations
     from privsql.mechanisms.contract import Alternatives
-    from privsql.model.manifest import Check, CheckedRelease, Manifest
     from privsql.model.records import Records
 
     Ints = NDArray[np.integer[Any]]

@@ -19,6 +19,7 @@ from sqlglot import exp
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Field as Column
 from privsql.engine.sqlfiles import (
+    Hole,
     Holes,
     ReservedColumns,
     Roles,
@@ -34,14 +35,12 @@ from privsql.engine.sqlfiles import (
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.keyed_random import Origin
 from privsql.model.parameters import WORDS, Bins, Facts, NullPolicy, Parameters, Version, Wording, fits_type
-from privsql.model.records import Persons
+from privsql.model.records import Persons, Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Hole
-    from privsql.model.records import Records
 
 # Estimates ------------------------------------------------------------------------------------------------------------
 # One row of an answer, whatever mechanism it comes from.

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import (
     BaseModel,
@@ -24,7 +24,6 @@ from privsql.exact import Linear, as_fraction, fraction_text, parse_linear
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import date, datetime
-    from typing import Self
 
 # Bins -----------------------------------------------------------------------------------------------------------------
 # Bins of a quasi-identifier: what a publisher asks for, and what a release says of a column that is in bins.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import DIALECT, Holes, canonical_value, column, fill, temp_table
+from privsql.engine.sqlfiles import DIALECT, Holes, Roles, canonical_value, column, fill, temp_table
 from privsql.errors import EngineError, GuaranteeError, UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.model.packing import PackedColumn, PackedRecords
     from privsql.model.parameters import Order, Universe

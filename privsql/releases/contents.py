@@ -14,10 +14,10 @@ from sqlglot import exp
 
 from privsql.engine import parquet, sqlfiles
 from privsql.engine.open import log_of, open_locked
-from privsql.engine.sqlfiles import Field, all_rows, column, fill, table
+from privsql.engine.sqlfiles import Field, Holes, all_rows, column, fill, table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError, suggest_file
 from privsql.mechanisms.registry import get_mechanism
-from privsql.model.manifest import MANIFEST, PARAMETERS, Check, CheckResult, Manifest, run_checks
+from privsql.model.manifest import MANIFEST, PARAMETERS, Check, CheckedRelease, CheckResult, Manifest, run_checks
 from privsql.releases.draft import COUNTED, HOLDER, MAIN, digest_schema, digest_tables, sweep_drafts
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Container, CountingDatabase, Relations, ViewDefinition
     from privsql.engine.parquet import ParquetLayout
-    from privsql.engine.sqlfiles import Holes
     from privsql.mechanisms.contract import Columns, Mechanism
-    from privsql.model.manifest import CheckedRelease
     from privsql.model.records import ReleaseArrays
     from privsql.source.targets import Target
 

@@ -20,7 +20,7 @@ from privsql import system
 from privsql.answers.answer import AttachedModel
 from privsql.engine.files import Folder, sweep_folders, unused_name
 from privsql.engine.open import open_scratch
-from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, table, temp_table
+from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.model.manifest import PARAMETERS
 from privsql.releases.draft import digest_table
@@ -28,7 +28,6 @@ from privsql.releases.draft import digest_table
 if TYPE_CHECKING:
     from privsql.answers.bucket_model import BucketModel
     from privsql.engine.database import Container
-    from privsql.engine.sqlfiles import Holes, Roles
     from privsql.model.records import ReleaseArrays
     from privsql.releases.contents import AttachedRelease
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.attacks.scene import Finding, ReleaseView
-from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, SAMPLE, quick_learning_risk
+from privsql.attacks.scene import Finding, Ints, ReleaseView
+from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, SAMPLE, LearningRisk, quick_learning_risk
 from privsql.engine import sqlfiles
 from privsql.engine.remote import BATCH
-from privsql.engine.sqlfiles import Holes, any_of, column, fill, is_null, same_columns, table, temp_table
+from privsql.engine.sqlfiles import Field, Holes, any_of, column, fill, is_null, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.contract import BudgetComposition
 from privsql.mechanisms.registry import get_mechanism
-from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, differ_from_spec, run_checks
-from privsql.model.records import largest_transport
+from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, VerifiedBound, differ_from_spec, run_checks
+from privsql.model.records import Records, largest_transport
 from privsql.releases.fitted import attached_parameters, check_parameters
 from privsql.source.table import describe_coarsening, in_bins
 from privsql.system import __version__
@@ -30,13 +30,8 @@ from privsql.system import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from privsql.attacks.scene import Ints
-    from privsql.attacks.suite import LearningRisk
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Field
-    from privsql.model.manifest import VerifiedBound
     from privsql.model.parameters import Facts
-    from privsql.model.records import Records
     from privsql.releases.contents import AttachedRelease
     from privsql.source.spec import Spec
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.engine.database import report_steps
+from privsql.engine.database import Reporter, Warehouse, report_steps
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import Field, Holes, column, fill
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import ItemSetShape, TableShape
+from privsql.mechanisms.contract import ItemSetShape, Mechanism, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism
 from privsql.model.parameters import Bins
 from privsql.model.records import Profile
@@ -21,8 +21,6 @@ from privsql.source.table import Named, find_column, index_names, is_publishable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from privsql.engine.database import Reporter, Warehouse
-    from privsql.mechanisms.contract import Mechanism
 
 SENSITIVE = re.compile(
     r"disease|diagnos|illness|condition|medic|drug|salary|income|wage|occupation|job|profession|religion|politic|party|crime|"

@@ -6,10 +6,10 @@ import csv
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import (
     BaseModel,
@@ -37,6 +37,7 @@ from privsql.mechanisms.contract import (
     CategoricalShape,
     GroupComposition,
     ItemSetShape,
+    Mechanism,
     Shape,
     TableShape,
 )
@@ -44,11 +45,6 @@ from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_pa
 from privsql.model.parameters import WORDS, Bins, NullPolicy, Order, Parameters, Positive, Wording
 from privsql.source.places import WHEREVER, Source, SpecPart, is_table, join_base, optional_key
 from privsql.source.targets import Address, SchemaName, Target, open_database, require_file_name, target_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from privsql.mechanisms.contract import Mechanism
 
 # Columns --------------------------------------------------------------------------------------------------------------
 # The roles of columns, the meaning of NULL in each, and how values are made coarser.

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import sqlglot
 from sqlglot import exp
@@ -20,18 +20,18 @@ from privsql.answers.accuracy import BANDS
 from privsql.answers.answer import BASELINE, BEST
 from privsql.answers.parser import parse_query
 from privsql.attacks import suite
-from privsql.attacks.scene import ReleaseView
-from privsql.attacks.suite import LEARNING, ReleaseSeries
-from privsql.calls import as_exact_number, as_optional_path, as_whole_number
-from privsql.engine.database import options_from, report_steps
-from privsql.engine.sqlfiles import DIALECT, alias_as, column, render_sql, table
+from privsql.attacks.scene import Finding, Floats, ReleaseView
+from privsql.attacks.suite import LEARNING, Inference, ReleaseSeries
+from privsql.calls import PathLike, as_exact_number, as_optional_path, as_whole_number
+from privsql.engine.database import Options, Reporter, RunKeywords, options_from, report_steps
+from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, render_sql, table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.pages.rendering import ExpectedAccuracy
 from privsql.releases.opened import Release, explain_failures, open_release, open_releases
 from privsql.releases.statements import ReleaseSummary, list_bounds
-from privsql.source.keywords import as_spec, spec_from_manifest
+from privsql.source.keywords import SpecLike, as_spec, spec_from_manifest
 from privsql.source.table import describe_coarsening
 from privsql.source.targets import Target, as_target, as_targets
 from privsql.verbs.verify import open_records, open_release_with_source, require_same_persons
@@ -40,14 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from decimal import Decimal
     from fractions import Fraction
-    from typing import Unpack
 
-    from privsql.attacks.scene import Finding, Floats
-    from privsql.attacks.suite import Inference
-    from privsql.calls import PathLike
-    from privsql.engine.database import Options, Reporter, RunKeywords
-    from privsql.engine.sqlfiles import Field
-    from privsql.source.keywords import SpecLike
     from privsql.source.spec import Spec
 
 # Attack ---------------------------------------------------------------------------------------------------------------

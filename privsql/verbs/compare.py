@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from privsql import markup, plot
 from privsql.answers.accuracy import KINDS, Evaluated, EvaluationContext, TrueAnswers, Workload
 from privsql.calls import (
+    PathLike,
     as_confidence,
     as_exact_data,
     as_names,
@@ -26,32 +27,26 @@ from privsql.engine.database import RUNNING, SILENT, Options, PartReporter, RunK
 from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_scratch
 from privsql.errors import InfeasibleError, UsageError
-from privsql.keyed_random import seed_key, system_key
+from privsql.keyed_random import Key, seed_key, system_key
 from privsql.mechanisms.registry import get_parameters
 from privsql.releases.ledger.book import path_of
 from privsql.releases.ledger.composition import make_choice, read_key, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import Release, explain_failures, inspect
-from privsql.source.keywords import as_spec, parse_toml_value, spec_from_manifest, split_keywords
+from privsql.source.keywords import SpecLike, as_spec, parse_toml_value, spec_from_manifest, split_keywords
 from privsql.source.places import is_table
 from privsql.source.records import prepare_records
 from privsql.source.spec import Ledger, ReleaseSection, Spec
-from privsql.source.targets import as_target
+from privsql.source.targets import Target, as_target
 from privsql.verbs.publish import Published, publish_spec
 from privsql.verbs.verify import open_records, open_session, require_same_persons, require_same_roles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import Unpack
 
     from privsql.answers.answer import Answer
-    from privsql.calls import PathLike
-    from privsql.keyed_random import Key
     from privsql.mechanisms.contract import Alternatives, Curve
-    from privsql.source.keywords import SpecLike
     from privsql.source.table import PersonChoice
-    from privsql.source.targets import Target
     from privsql.source.typed_keywords import Names, Planning
 
 __all__ = ["Evaluated", "Workload", "evaluate"]

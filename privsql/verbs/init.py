@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
 import tomlkit
@@ -13,25 +13,32 @@ from pydantic import ValidationError
 from sqlglot import exp
 
 from privsql.answers.answer import BEST
-from privsql.calls import as_exact_number, as_optional_path, as_path, as_whole_number
-from privsql.engine.database import HERE, TRAITS, options_from
+from privsql.calls import PathLike, as_exact_number, as_optional_path, as_path, as_whole_number
+from privsql.engine.database import HERE, TRAITS, Options, RunKeywords, Warehouse, options_from
 from privsql.engine.files import fold_name, is_files, url_scheme
 from privsql.engine.open import list_tables, open_scratch
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contract import BudgetComposition, ProfiledSource, TableShape
+from privsql.mechanisms.contract import BudgetComposition, ProfiledSource, Proposal, TableShape
 from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import is_occupied
-from privsql.releases.ledger.book import open_for_reading, open_for_writing, sum_epsilons, write_events
+from privsql.releases.ledger.book import (
+    Book,
+    LedgerEntry,
+    open_for_reading,
+    open_for_writing,
+    sum_epsilons,
+    write_events,
+)
 from privsql.releases.ledger.composition import require_ledger, require_names
 from privsql.releases.opened import Release, explain_failures
-from privsql.source.keywords import as_spec
+from privsql.source.keywords import ArrowStream, SpecLike, as_spec
 from privsql.source.places import Source, as_frame, is_table
-from privsql.source.profile import choose_roles, find_missing_markers, is_identifying_name
+from privsql.source.profile import ChosenRoles, choose_roles, find_missing_markers, is_identifying_name
 from privsql.source.records import prepare_table
-from privsql.source.spec import Columns
+from privsql.source.spec import Columns, Spec
 from privsql.source.table import mount_persons
 from privsql.source.targets import as_target, known_as
 from privsql.verbs.verify import open_session
@@ -40,17 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from decimal import Decimal
     from fractions import Fraction
-    from typing import Unpack
 
     from tomlkit.items import Table
 
-    from privsql.calls import PathLike
-    from privsql.engine.database import Options, RunKeywords, Warehouse
-    from privsql.mechanisms.contract import Proposal
-    from privsql.releases.ledger.book import Book, LedgerEntry
-    from privsql.source.keywords import ArrowStream, SpecLike
-    from privsql.source.profile import ChosenRoles
-    from privsql.source.spec import Spec
 
 # Init -----------------------------------------------------------------------------------------------------------------
 # ``init``: look at a source and propose a specification that can be published.

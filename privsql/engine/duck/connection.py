@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from privsql.engine.database import Reporter
-
     Result = TypeVar("Result", bound=Sized)
 
 # Memory ---------------------------------------------------------------------------------------------------------------

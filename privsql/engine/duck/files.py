@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.engine.duck.connection import EXTENSION, name_file_in_errors
+from privsql.engine.duck.connection import EXTENSION, Connection, name_file_in_errors
 from privsql.engine.duck.container import call_with_options, file_pattern, quote_text, reader_call
 from privsql.engine.files import (
     DELIMITERS,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.engine.database import Relations, Scan
-    from privsql.engine.duck.connection import Connection
 
 # Extensions -----------------------------------------------------------------------------------------------------------
 # Sources that DuckDB reads by an extension: it is loaded where it is installed, and never installed from here.

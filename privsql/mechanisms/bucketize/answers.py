@@ -12,9 +12,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.answers import answer
-from privsql.answers.answer import BASELINE, LINEAR, MODEL
+from privsql.answers.answer import BASELINE, LINEAR, MODEL, AttachedModel
 from privsql.answers.bucket_model import find_obstacle, find_twins
-from privsql.answers.channel import LARGE, Channel, LinearEstimator
+from privsql.answers.channel import LARGE, Channel, Floats, LinearEstimator
 from privsql.answers.estimate import (
     ConfidenceLevel,
     CountBounds,
@@ -41,6 +41,7 @@ from privsql.answers.question import (
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import (
     Holes,
+    Roles,
     alias_as,
     all_of,
     all_rows,
@@ -55,16 +56,12 @@ from privsql.errors import EngineError, GuaranteeError, InfeasibleError, UsageEr
 from privsql.mechanisms.bucketize.beliefs import size_of_bucket
 from privsql.mechanisms.bucketize.estimator import FakeValueChannel, make_channel, make_linear_estimator
 from privsql.mechanisms.bucketize.layout import BucketRuns, runs_from_entries
-from privsql.mechanisms.bucketize.parameters import BucketizeFacts
+from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts
 from privsql.model.manifest import Estimate, exact_estimate, same_nan
 from privsql.model.records import ReleaseArrays
 
 if TYPE_CHECKING:
-    from privsql.answers.answer import AttachedModel
-    from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
-    from privsql.mechanisms.bucketize.parameters import BucketFacts
 
 # An open release ------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from privsql.engine.sqlfiles import Roles, alias_as, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize.beliefs import Entries, Floats, scale_chances, times_listed
-from privsql.mechanisms.bucketize.layout import draw_bids
+from privsql.mechanisms.bucketize.layout import BucketRuns, draw_bids
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import CertaintyFacts, FakeFacts
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.layout import BucketRuns
 
     Find = Callable[[BucketProblem], Plan]
 

@@ -18,7 +18,7 @@ from privsql.exact import fraction_text
 from privsql.mechanisms.randomize import partition
 from privsql.mechanisms.randomize.publish import FRACTIONS, Ints, PublicParameters, read_public
 from privsql.model.manifest import Check, CheckedRelease, VerifiedBound, in_order
-from privsql.model.records import largest_transport
+from privsql.model.records import Records, largest_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
     from privsql.mechanisms.randomize.parameters import Randomize, RandomizeFacts
-    from privsql.model.records import Records
 
 # Agreement ------------------------------------------------------------------------------------------------------------
 # Whether published records can have come from the stated matrices: tests of a given significance.

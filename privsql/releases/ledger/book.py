@@ -22,8 +22,8 @@ from privsql.engine.files import fold_name, private
 from privsql.engine.open import log_of, open_scratch
 from privsql.engine.sqlfiles import DIALECT, Field, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, UsageError
-from privsql.keyed_random import key_file
-from privsql.mechanisms.contract import BudgetComposition, Unit
+from privsql.keyed_random import Key, key_file
+from privsql.mechanisms.contract import BudgetComposition, Composition, Unit
 from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.evidence import Histogram, RecordSummary
 from privsql.source.targets import is_same_source, known_as
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from privsql.engine.database import Container, EngineSession
-    from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Composition
     from privsql.source.spec import Spec
 
 # Events ---------------------------------------------------------------------------------------------------------------

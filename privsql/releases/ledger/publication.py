@@ -11,22 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from privsql.engine.open import open_locked
 from privsql.errors import PrivsqlError
-from privsql.keyed_random import system_key
-from privsql.mechanisms.contract import BudgetComposition
+from privsql.keyed_random import Key, system_key
+from privsql.mechanisms.contract import BudgetComposition, Columns
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import HOLDER, MAIN, digest_tables, is_occupied, sweep_drafts
-from privsql.releases.ledger.book import LedgerRequest, open_for_writing, write_events
+from privsql.releases.ledger.book import Book, Event, LedgerEntry, LedgerRequest, open_for_writing, write_events
 from privsql.source.targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.engine.database import EngineSession, Relations
-    from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Columns
     from privsql.model.parameters import Facts
     from privsql.model.records import Records
-    from privsql.releases.ledger.book import Book, Event, LedgerEntry
     from privsql.source.spec import Spec
     from privsql.source.table import PersonChoice
 
