@@ -270,7 +270,7 @@ private = _Mask()  # whatever file is made inside, by the engine too, can be rea
 
 
 class Folder:
-    """A folder of this process's own; ``path`` is its place."""
+    """A folder of this process's own; ``path`` is its place. ``with`` gives that, and removes the folder at the end."""
 
     def __init__(self, prefix: str, parent: Path, *, masked: bool = True) -> None:
         """Make the folder; ``masked``: all new files are private as long as it exists. ``OSError`` if it can't be."""
@@ -286,6 +286,12 @@ class Folder:
         self._held.callback(os.close, descriptor)
         if masked:
             self._held.enter_context(private)
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
     def let_go(self) -> None:
         """Release the lock, so that another process removes the folder."""
@@ -337,10 +343,8 @@ def temporary_folder(*, masked: bool = True) -> Iterator[Path]:
         folder = Folder(ROOM, parent, masked=masked)
     except OSError as error:
         raise EngineError(f"{parent}: no temporary folder can be made: {error.strerror}") from error
-    try:
-        yield folder.path
-    finally:
-        folder.remove()
+    with folder as path:
+        yield path
 
 
 def _taken(folder: Path, flags: int = 0) -> int | None:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import tempfile
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -146,14 +145,9 @@ def sweep_drafts(target: Target) -> None:
     files.sweep_folders(_draft_prefix(target), _draft_folder(target), restore)
 
 
-@contextmanager
-def private_folder(target: Target) -> Iterator[Path]:
-    """Make a private folder beside a release, for a moment."""
-    folder = Folder(_draft_prefix(target), target.file.parent)
-    try:
-        yield folder.path
-    finally:
-        folder.remove()
+def private_folder(target: Target) -> Folder:
+    """Return a private folder beside a release, for the time of a ``with``."""
+    return Folder(_draft_prefix(target), target.file.parent)
 
 
 def _flush_path(path: Path) -> None:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import os
 import stat
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -209,10 +209,8 @@ def store_model(arrays: ReleaseArrays, model: BucketModel, parameters: ModelPara
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         sweep_folders(DRAFT, folder)
-        draft = Folder(DRAFT, folder)
-        with ExitStack() as stack, open_scratch() as db:
-            stack.callback(draft.remove)
-            file = draft.path / f"{name}{ENDING}"
+        with Folder(DRAFT, folder) as draft, open_scratch() as db:
+            file = draft / f"{name}{ENDING}"
             db.attach(file, MODEL, read_only=False)
             stated = pa.table({"content": [parameters.model_dump_json()]})
             for title, content in {"parameters": stated, "weights": list_beliefs(arrays, model)}.items():

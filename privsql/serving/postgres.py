@@ -12,7 +12,7 @@ import signal
 import ssl
 import struct
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -598,12 +598,11 @@ def open_server(pools: Mapping[str, ReleasePool], queue: QueryQueue, options: Op
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"two releases are called {twice!r}; serve each on its own port")
-    with open_locked({CATALOG: None}, home=CATALOG, options=options) as db:
-        side = QueryQueue(1, queue.seconds, queue.rows)
-        try:
-            yield Server(pools, Catalog(db, pools), queue, side)
-        finally:
-            side.close()
+    with (
+        open_locked({CATALOG: None}, home=CATALOG, options=options) as db,
+        closing(QueryQueue(1, queue.seconds, queue.rows)) as side,
+    ):
+        yield Server(pools, Catalog(db, pools), queue, side)
 
 
 async def run_server(server: Server, listener: Listener, ready: Callable[[], None], stop: asyncio.Event) -> None:
@@ -643,7 +642,5 @@ def serve_clients(
         password = f":{listener.token}" if listener.token else ""
         mode = "?sslmode=require" if others else ""
         address = f"postgresql://{USER}{password}@{listener.place}/{DATABASE}{mode}"
-        try:
+        with closing(queue):
             asyncio.run(run_server(server, listener, lambda: ready(address), asyncio.Event()))
-        finally:
-            queue.close()

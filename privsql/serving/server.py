@@ -7,6 +7,7 @@ import errno
 import logging
 import re
 import socket
+from contextlib import closing
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -126,10 +127,8 @@ def run_server(
     server = QueryServer(app, queue, lambda: ready(listener.address))
 
     async def run() -> None:
-        try:
+        with closing(queue):
             await server.serve(sockets=[listener.socket])
-        finally:
-            queue.close()
 
     asyncio.run(run())
 
