@@ -253,14 +253,8 @@ def group_items(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def find_outermost(roots: Iterable[exp.Expr], matches: Callable[[exp.Expr], bool]) -> Iterator[exp.Expr]:
-    """Yield the parts of expressions that match and are in no other that does, in their order."""
-    rest = list(roots)[::-1]
-    while rest:
-        node = rest.pop()
-        if matches(node):
-            yield node
-        else:
-            rest += list(node.iter_expressions())[::-1]
+    """Return the parts of expressions that match and are in no other that does, in their order."""
+    return (node for root in roots for node in root.walk(bfs=False, prune=matches) if matches(node))
 
 
 def find_aggregates(*roots: exp.Expr) -> list[exp.Expr]:

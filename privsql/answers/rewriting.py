@@ -578,18 +578,13 @@ MOMENTS = {dt.datetime: "TIMESTAMP", dt.date: "DATE", dt.time: "TIME"}
 
 def as_constant(value: object) -> exp.Expr:
     """Return a value as SQL."""
-    if value is None:
-        return exp.null()
-    if isinstance(value, bool):
-        return exp.true() if value else exp.false()
-    if isinstance(value, int | float | Decimal):
-        text = str(abs(value))
-        number: exp.Expr = exp.Literal.number(text)
-        number = exp.cast(number, "DOUBLE") if isinstance(value, float) else number
-        return exp.Neg(this=number) if value < 0 else number
+    if value is None or isinstance(value, int | Decimal):
+        return exp.convert(value)
+    if isinstance(value, float):
+        return exp.cast(exp.convert(value), "DOUBLE")
     kind = MOMENTS.get(type(value))
-    text_ = exp.Literal.string(str(value))
-    return exp.cast(text_, kind, dialect=DIALECT) if kind else text_
+    text = exp.convert(str(value))
+    return exp.cast(text, kind, dialect=DIALECT) if kind else text
 
 
 def _equals(left: exp.Expr, value: object) -> exp.Expr:
