@@ -320,10 +320,12 @@ def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
 
 
 def side_holes(query: CountQuery) -> Holes:
-    """Return what holes of SQL have of both sides: ``qi_terms``, ``sa_terms``, and the filters."""
-    sides: tuple[Side, ...] = ("qi", "sa")
-    filters: Holes = {f"{side}_filter": all_of(query.filters[side]) for side in sides}
-    return {**filters, **{f"{side}_terms": select_terms(query, side) for side in sides}}
+    """Return what holes of SQL have of both sides: their terms and filters, what is asked of both, and the groups."""
+    holes: Holes = {"predicate": query.predicate or exp.true()}
+    holes["groups"] = [column(f"g_{i}") for i in range(len(query.groups))]
+    for side, filters in query.filters.items():
+        holes |= {f"{side}_terms": select_terms(query, side), f"{side}_filter": all_of(filters)}
+    return holes
 
 
 def condition_holes(query: CountQuery) -> Holes:

@@ -275,8 +275,6 @@ def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> e
         "st_bid": roles.by_sa.as_column("bid"),
         "count": roles.by_sa.as_column("count"),
         "size": size_of_bucket(facts.sizes, exp.column("bid", table="s")),
-        "groups": [column(f"g_{i}") for i in range(len(query.groups))],
-        "predicate": query.predicate or exp.true(),
         "fakes": exp.Literal.number(fakes),
         "qi_keys": [expression for _, expression in group_terms(query, "qi")],
         "sa_keys": [expression for _, expression in group_terms(query, "sa")],
@@ -381,8 +379,6 @@ def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> ex
         "values": table("privsql_values"),
         "code": roles.by_sa.as_column("code"),
         "weights": model.weights,
-        "groups": [column(f"g_{i}") for i in range(len(query.groups))],
-        "predicate": query.predicate or exp.true(),
         "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.Literal.number(1),
     }
     return fill("query/modelled", holes | side_holes(query))
