@@ -314,6 +314,10 @@ def _format_figure(value: object) -> object:
     return f"{value:,}" if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
 
 
+def _format(figure: float | None, form: str = ".1%") -> str:
+    return "-" if figure is None else format(figure, form)
+
+
 def _format_cell(value: object) -> str:
     if value is None:
         return "-"
@@ -325,8 +329,6 @@ def _format_cell(value: object) -> str:
 
 FIGURES = ("asked", "mean error", "coverage", "half-width")
 ERROR = "mean error is |estimate - truth| / max(truth, 0.1 % of the records), half-width in records"
-
-
 USEFUL = "it adds up noise as if all of it went one way (Chen et al. 2011, theorem 4.2)"
 
 
@@ -346,11 +348,8 @@ def print_evaluation(evaluated: Evaluated) -> None:
         summary = score.summary()
         for band in (*summary["bands"], summary):
             label = "all" if band is summary else plot.band_label(band)
-            errors = (
-                "-" if band[key] is None else f"{band[key]:.3f}"
-                for key in ("mean_relative_error", "median_relative_error")
-            )
-            add_row(rows, name, label, f"{band['queries']:,}", *errors, format_coverage(band))
+            errors = (_format(band[key], ".3f") for key in ("mean_relative_error", "median_relative_error"))
+            add_row(rows, name, label, f"{band['queries']:,}", *errors, _format(band["coverage"]))
         rows.add_section()
     get_console().print(rows)
     hold = f"coverage: share of {evaluated.confidence:.0%} intervals that hold the truth; baseline's bounds are certain"
@@ -364,9 +363,8 @@ def _print_by_class(estimator: str, extra: Mapping[str, Any]) -> None:
         for label, figures in section:
             queries = figures.get("queries", figures.get("cells"))
             error = figures.get("mean_error", figures.get("mean_relative_error"))
-            mean_error = "-" if error is None else f"{error:.3f}"
-            width = "-" if figures["half_width"] is None else f"{figures['half_width']:,.0f}"
-            add_row(rows, label, f"{queries:,}", mean_error, format_coverage(figures), width)
+            width = _format(figures["half_width"], ",.0f")
+            add_row(rows, label, f"{queries:,}", _format(error, ".3f"), _format(figures["coverage"]), width)
         rows.add_section()
     get_console().print(rows)
     for one in (one for one in extra.get("tables", []) if one["tables"]):
@@ -407,11 +405,6 @@ def _label_share(band: Mapping[str, Any]) -> str:
     return f"{low} or more" if band["high"] is None else f"{low} to {high} of the records"
 
 
-def format_coverage(summary: Mapping[str, Any]) -> str:
-    """Return how often the truth lies within the bounds; where no answer has any, nothing."""
-    return "-" if summary["coverage"] is None else f"{summary['coverage']:.1%}"
-
-
 # Measures -------------------------------------------------------------------------------------------------------------
 # Tables of measurements: algorithms, comparisons, adversaries.
 
@@ -447,8 +440,7 @@ def print_algorithms(alternatives: Alternatives) -> None:
 def _measured_figure(figure: float | None, form: str, *, bold: bool) -> Text:
     from rich.text import Text  # noqa: PLC0415 (as all of it, when there is something to print)
 
-    text = "-" if figure is None else format(figure, form)
-    return Text(text, style="bold" if bold and figure is not None else "")
+    return Text(_format(figure, form), style="bold" if bold and figure is not None else "")
 
 
 def print_comparison(comparison: Comparison) -> None:
@@ -459,16 +451,16 @@ def print_comparison(comparison: Comparison) -> None:
     for one in comparison:
         facts = one.published.facts
         summaries = [score.summary() for score in one.evaluated.scores.values()]
-        errors = (_join_lines(_format_error(summary, label) for summary in summaries) for label in labels)
+        errors = ("\n".join(_format_error(summary, label) for summary in summaries) for label in labels)
         add_row(
             rows,
             f"{one.name}\n{facts['mechanism']}, {facts['algorithm']}",
             one.promise.replace(" if ", "\nif "),
-            _join_lines(one.evaluated.scores),
+            "\n".join(one.evaluated.scores),
             *errors,
-            _join_lines(format_coverage(summary) for summary in summaries),
-            "-" if facts["records"] is None else f"{facts['published'] / max(1, facts['records']):.1%}",
-            f"{facts['retention']:.1%}" if "retention" in facts else "-",
+            "\n".join(_format(summary["coverage"]) for summary in summaries),
+            _format(None if facts["records"] is None else facts["published"] / max(1, facts["records"])),
+            _format(facts.get("retention")),
             f"{one.published.seconds:.1f}",
         )
     if comparison:
@@ -482,8 +474,7 @@ def print_comparison(comparison: Comparison) -> None:
 def _format_error(summary: dict[str, Any], label: str) -> str:
     """Mean relative error of a band, or of all."""
     bands = {plot.band_label(band): band for band in summary["bands"]} | {"all": summary}
-    error = bands.get(label, {}).get("mean_relative_error")
-    return "-" if error is None else f"{error:.3f}"
+    return _format(bands.get(label, {}).get("mean_relative_error"), ".3f")
 
 
 def _band_labels(candidates: Sequence[Candidate]) -> list[str]:
@@ -502,19 +493,15 @@ def print_attack(outcome: Attacked, summary: ReleaseSummary | None) -> None:
     rows.columns[1].ratio = 1
     rows.add_column("promise")
     for one in outcome.findings:
-        figures = [_format_share(figure) for figure in (one.mean, one.highest, one.above)]
-        gain = "-" if one.gain is None else f"{one.gain:.1f}x"
-        right = [_format_share(one.right)] if outcome.source else []
-        number = f"{one.attacked:,}\n{one.unit}" if one.applies else "-"
-        knows = _join_lines((one.knows, *(f"({note})" for note in one.notes)))
+        figures = [_format(figure) for figure in (one.mean, one.highest, one.above)]
+        gain = None if one.gain is None else f"{one.gain:.1f}x"
+        right = [_format(one.right)] if outcome.source else []
+        number = f"{one.attacked:,}\n{one.unit}" if one.applies else None
+        knows = "\n".join((one.knows, *(f"({note})" for note in one.notes)))
         add_row(rows, one.adversary, knows, number, *figures, gain, *right, one.outcome)
     get_wide_console().print(rows)
     print_line(LEGEND)
     print_line(outcome.verdict)
-
-
-def _format_share(figure: float | None) -> str:
-    return "-" if figure is None else f"{figure:.1%}"
 
 
 def print_inference(inference: CountInference) -> None:
@@ -523,21 +510,9 @@ def print_inference(inference: CountInference) -> None:
     rows = make_table(right=("x", "y", "y/x", *theory, "within 0.05", "disclosed"))
     for row in inference.rows:
         sizes = (f"{row.x:,.0f}{' *' if row.asked else ''}", f"{row.y:,.0f}", f"{row.ratio:.3f}")
-        means = (
-            f"{row.mean:.4f}",
-            f"{row.simulated_mean:.4f}",
-            f"{row.deviation:.4f}",
-            f"{row.simulated_deviation:.4f}",
-        )
+        means = (f"{one:.4f}" for one in (row.mean, row.simulated_mean, row.deviation, row.simulated_deviation))
         add_row(rows, *sizes, *means, f"{row.near:.1%}", "yes" if row.discloses else "no")
     get_wide_console().print(rows)
-    legend = (
-        f"x: {inference.condition};  y: of these {inference.sensitive};  * your question, other rows have the same y/x"
-    )
-    print_line(legend)
-    text = INFERRED.format(scale=1 / inference.epsilon, epsilon=inference.epsilon, draws=inference.draws)
-    print_line(text)
-
-
-def _join_lines(cells: Iterable[str]) -> str:
-    return "\n".join(cells)
+    conditions = f"x: {inference.condition};  y: of these {inference.sensitive}"
+    print_line(f"{conditions};  * your question, other rows have the same y/x")
+    print_line(INFERRED.format(scale=1 / inference.epsilon, epsilon=inference.epsilon, draws=inference.draws))

@@ -299,8 +299,7 @@ class SparkFolders(SparkSchemas):
 
     def name_schemas(self) -> list[str]:
         with translate_spark_errors():
-            both = (self._place, self.name_stage(self._place))
-            return [one for one in both if self._system.exists(self._path(one))]
+            return [one for one in (self._place, self.name_stage(self._place)) if self._system.exists(self._path(one))]
 
     def describe_schema(self, schema: str) -> Objects:
         objects = []

@@ -321,8 +321,7 @@ def column(name: str, table: str | None = None) -> exp.Column:
 
 def alias_as(expression: exp.Expr, name: str) -> exp.Expr:
     """``expression AS "name"``."""
-    shared = expression.parent is not None
-    return exp.alias_(expression, exp.to_identifier(name, quoted=True), copy=shared)
+    return exp.alias_(expression, exp.to_identifier(name, quoted=True), copy=expression.parent is not None)
 
 
 def table(name: str, database: str | None = None, schema: str | None = None) -> exp.Table:
