@@ -315,7 +315,8 @@ class DuckContainer(DuckRelations):
         self.connection.run(f"COPY (SELECT * FROM {render_sql(source)}) {written}")
 
     def list_objects(self, database: str, schema: str | None = None) -> Objects:
-        rows = self._fetch_objects(database)
+        is_made = any(called == database and path in self._made for path, called in self._attached.items())
+        rows = self.connection.rows(_objects_query(database, functions=not is_made))  # privsql puts none into new files
         if schema is None:
             return [(kind, name, sql) for kind, name, sql, _ in rows]
         entries = [(kind, name.removeprefix(f"{schema}."), sql) for kind, name, sql, place in rows if place == schema]
@@ -323,12 +324,8 @@ class DuckContainer(DuckRelations):
 
     def list_schemas(self, database: str) -> list[str]:
         """Return the schemas of an attached database but its first, main."""
-        return [name for kind, name, _, _ in self._fetch_objects(database) if kind == "schema"]
-
-    def _fetch_objects(self, database: str) -> list[tuple[Any, ...]]:
-        """Return (kind, name, SQL, schema) of what a database holds; privsql puts no functions into new files."""
-        is_made = any(called == database and path in self._made for path, called in self._attached.items())
-        return self.connection.rows(_objects_query(database, functions=not is_made))
+        rows = self.connection.rows(_objects_query(database, functions=False))
+        return [name for kind, name, _, _ in rows if kind == "schema"]
 
     def find_schema(self, database: str, name: str) -> str | None:
         listed = ["main", *self.list_schemas(database)]
