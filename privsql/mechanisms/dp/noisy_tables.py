@@ -219,19 +219,17 @@ def believe_column(table: Reals, variance: float) -> BelievedTable:
 
 def _smooth_column(table: Reals, variance: float) -> tuple[BelievedTable, float]:
     """The likeliest posterior of a smooth column, and the logarithm of its likelihood."""
-    coefficients, best, result = transform_table(table), -inf, BelievedTable(table, np.full(len(table), variance))
-    values, order = coefficients[1:], np.arange(1, len(table))
-    square = float((values**2).mean()) if len(values) else 0.0
-    for falling in FALLING if len(values) else ():
-        shape = order ** -float(falling)
-        for scale in SCALES * max(square, LEAST):
-            prior = max(scale, square * sqrt(2 / len(values))) * shape / shape.mean()
-            likely = -0.5 * float((np.log(prior + variance) + values**2 / (prior + variance)).sum())
+    coefficients, best, part = transform_table(table), -inf, np.ones(1)
+    values, squares, order = coefficients[1:], coefficients[1:] ** 2, np.arange(1, len(table))
+    square = float(squares.mean()) if len(values) else 0.0
+    scales = np.maximum(SCALES * max(square, LEAST), square * sqrt(2 / max(len(values), 1)))[:, None]
+    for shape in (order ** -float(falling) for falling in (FALLING if len(values) else ())):
+        for prior in scales * shape / shape.mean():
+            likely = -0.5 * float((np.log(prior + variance) + squares / (prior + variance)).sum())
             if likely > best:
-                part = prior / (prior + variance)
-                mean = restore_table(np.concatenate([coefficients[:1], part * values]))
-                best, result = likely, BelievedTable(mean, np.full(len(table), float((part * variance).mean())))
-    return result, best
+                best, part = likely, prior / (prior + variance)
+    mean = restore_table(np.concatenate([coefficients[:1], part * values]))
+    return BelievedTable(mean, np.full(len(table), float((part * variance).mean()))), best
 
 
 def _believe_cells(
