@@ -61,7 +61,7 @@ def pytest_collection_finish() -> None:
     """What was collected stays, and is no longer walked through for garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
+    gc.set_threshold(50_000, 50, 50)
 
 
 def pytest_unconfigure() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import linecache
 import pkgutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ def test_tools_are_content(command: list[str]) -> None:
 
 
 def test_examples_in_docstrings() -> None:
+    linecache.clearcache()  # doctest asks whether any of these files has changed, before every docstring
     modules = ["support.loops", *(name for name in FOUND if "__main__" not in name)]
     assert [name for name in modules if doctest.testmod(importlib.import_module(name)).failed] == []
 
