@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy import stats
 
+from privsql.mechanisms.contingency import marginals
+from privsql.mechanisms.dp.joint_model import Model
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import pytest
     from numpy.typing import NDArray
+
+    from privsql.mechanisms.dp.noisy_tables import NoisyTable
 
     Ints = NDArray[np.int64]
 
@@ -75,6 +81,21 @@ class Enumeration:
     def choice(self, number: int, size: int, *, replace: bool, shuffle: bool) -> Ints:
         choices = list(itertools.combinations(range(number), size))
         return np.array(choices[self._draw([1 / len(choices)] * len(choices))], dtype=np.int64)
+
+
+def fit_models_once(patch: pytest.MonkeyPatch) -> None:
+    """What has been measured has one model, whoever was measured: programs that differ later do not fit it again."""
+    fitted: dict[Any, Model] = {}
+
+    def find_model(tables: Sequence[NoisyTable], sizes: Sequence[int]) -> Model:
+        measured = ((one.columns, one.budget, one.choice, one.law, one.counts.tobytes()) for one in tables)
+        key = (tuple(sizes), *measured)
+        if key not in fitted:
+            fitted[key] = Model(tables, sizes)
+            vars(fitted[key])["fitted_table"] = cache(fitted[key].fitted_table)
+        return fitted[key]
+
+    patch.setattr(marginals, "Model", find_model)
 
 
 def worst_ratio(one: dict[Any, float], other: dict[Any, float]) -> float:

@@ -29,7 +29,7 @@ from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables import NoisyTable, budget_weight
 from support.census import ASKED, PEOPLE, spec
 from support.commands import fetched, manifest, refused, run, succeeded, write
-from support.enumeration import worst_ratio
+from support.enumeration import fit_models_once, worst_ratio
 from support.loops import each, rest_slow
 from support.tampering import asked_without_a_traceback, changed, not_verified, stating, with_facts
 
@@ -193,6 +193,7 @@ def two_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """One pair or two are chosen; models, which are post-processing, are fitted in a hurry."""
     monkeypatch.setattr(marginals, "count_rounds", lambda *_: 2)
     monkeypatch.setattr(noisy_tables, "ROUNDS", 1)
+    fit_models_once(monkeypatch)
 
 
 @pytest.mark.slow

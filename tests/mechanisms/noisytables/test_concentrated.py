@@ -32,7 +32,7 @@ from privsql.mechanisms.setvalued.parameters import SetValued
 from privsql.releases.ledger.book import Spending, compose_spending
 from support import census, shop
 from support.commands import manifest, refused, rows, run, succeeded, write
-from support.enumeration import Enumeration, chi_square
+from support.enumeration import Enumeration, chi_square, fit_models_once
 from support.loops import each
 from support.tampering import changed, not_verified, stating
 
@@ -202,6 +202,7 @@ def test_no_divergence_exceeds_rho(pairs: str, sizes: tuple[int, ...], monkeypat
     """Clamped noise is a post-processing; choices depend on the tables before them, of two units in all."""
     monkeypatch.setattr(marginals, "count_rounds", lambda *_: 2)
     monkeypatch.setattr(noisy_tables, "ROUNDS", 1)
+    fit_models_once(monkeypatch)
     assert 0.3 < worst_part_of_rho(Gaussian, pairs, sizes) <= 1 + 1e-9
 
 
