@@ -198,9 +198,7 @@ PARQUET: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "place", slow_but(PARQUET, "metadata of the file", "bytes behind the footer", "an unknown field", "a filter")
-)
+@pytest.mark.parametrize("place", slow_but(PARQUET, "metadata of the file", "an unknown field"))
 def test_rows_in_a_parquet_file_are_refused(shelf: Path, tmp_path: Path, place: str) -> None:
     release = taken(shelf, tmp_path, "folder")
     hide, words = PARQUET[place]

@@ -56,6 +56,13 @@ def release(request: pytest.FixtureRequest, folder: Path) -> Iterator[api.Releas
         yield found
 
 
+@pytest.fixture(scope="module")
+def bucketized(folder: Path) -> Iterator[api.Release]:
+    """The bucketized one, open."""
+    with closing(api.open(folder / "bucketize.duckdb")) as found:
+        yield found
+
+
 def test_constants_as_measures(release: api.Release) -> None:
     """7, 2 n, 0 and 1 for those who are there; SUM(1) has the bounds of COUNT(*)."""
     condition = "income > 20" if release.manifest.mechanism == "permute" else "job <> 'Sales'"
@@ -108,9 +115,9 @@ def test_nobody_has_no_mean(release: api.Release) -> None:
         "SELECT 2 * AVG(age) + 1 FROM t WHERE age = 20 AND pay = 10 AND job = 'Sales'",
     ],
 )
-def test_what_may_be_of_nobody_is_not_exact(folder: Path, sql: str) -> None:
+def test_what_may_be_of_nobody_is_not_exact(bucketized: api.Release, sql: str) -> None:
     """One record at most may have the value: its mean is known, but not that it is there."""
-    answer = api.query(folder / "bucketize.duckdb", sql)
+    answer = bucketized.query(sql)
     assert answer.rests_on == "interval"
     assert all(answer.may_be_empty)
     assert all(row["may_be_empty"] and row["std_error"] is None for row in answer.as_json()["rows"])
@@ -119,9 +126,9 @@ def test_what_may_be_of_nobody_is_not_exact(folder: Path, sql: str) -> None:
 
 
 @pytest.mark.parametrize("sql", ["SELECT age, AVG(age) FROM t GROUP BY age", "SELECT AVG(age) FROM t WHERE age = 20"])
-def test_what_the_release_holds_is_exact(folder: Path, sql: str) -> None:
+def test_what_the_release_holds_is_exact(bucketized: api.Release, sql: str) -> None:
     """Where only quasi-identifiers are asked for, somebody is there."""
-    answer = api.query(folder / "bucketize.duckdb", sql)
+    answer = bucketized.query(sql)
     assert answer.rests_on == "exact"
     assert not any(answer.may_be_empty)
 
@@ -182,9 +189,9 @@ def test_values_that_do_not_occur(folder: Path, name: str, condition: str, meant
 
 
 @pytest.mark.parametrize("condition", ["job = 'Sales'", "upper(job) = 'sales'", "age = 99", "pay = 1", "job LIKE 'x'"])
-def test_values_that_occur_get_no_hint(folder: Path, condition: str) -> None:
+def test_values_that_occur_get_no_hint(bucketized: api.Release, condition: str) -> None:
     """Nor do numbers that an analyst may ask for, and what is more than a comparison."""
-    assert not api.query(folder / "bucketize.duckdb", f"SELECT COUNT(*) FROM t WHERE {condition}").hints
+    assert not bucketized.query(f"SELECT COUNT(*) FROM t WHERE {condition}").hints
 
 
 def test_items_that_a_public_universe_lacks_are_refused(shop: Path) -> None:
@@ -193,9 +200,9 @@ def test_items_that_a_public_universe_lacks_are_refused(shop: Path) -> None:
         api.query(shop / "shop.duckdb", "SELECT COUNT(*) FROM shop WHERE list_contains(goods, 'Ale')")
 
 
-def test_sums_of_decimals_are_of_one_type_in_all_groups(folder: Path) -> None:
+def test_sums_of_decimals_are_of_one_type_in_all_groups(bucketized: api.Release) -> None:
     """Some of them are certain, others not."""
-    answer = api.query(folder / "bucketize.duckdb", "SELECT pay, SUM(pay) AS z FROM t WHERE job = 'Sales' GROUP BY pay")
+    answer = bucketized.query("SELECT pay, SUM(pay) AS z FROM t WHERE job = 'Sales' GROUP BY pay")
     assert len({type(row[1]) for row in answer.rows if row[1] is not None}) == 1
     assert len(answer.frame()) == len(answer.rows)
 

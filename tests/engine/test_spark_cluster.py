@@ -18,6 +18,7 @@ import privsql
 from privsql.engine.open import open_scratch
 from support import engines
 from support.commands import write
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,11 +193,15 @@ def differing(one: Path, other: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Path:
-    """A release of each mechanism, and what is left of one whose driver was killed; no result is larger than 1 MB."""
+def folder(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, request: pytest.FixtureRequest) -> Path:
+    """A release of each mechanism, and what is left of one whose driver was killed; no result is larger than 1 MB.
+
+    Outside ``tests.soak`` it is one mechanism: tests in one process make releases of all of them.
+    """
+    kinds = MECHANISMS if "soak(" in request.config.option.markexpr else ["bucketize"]
     made = tmp_path_factory.mktemp("releases")
     people = write(made / "people.parquet", PEOPLE.format(rows=ROWS, share=3))
-    releases: dict[str, Any] = {str(made / kind): {**how, "ledger_off": True} for kind, how in MECHANISMS.items()}
+    releases: dict[str, Any] = {str(made / kind): {**MECHANISMS[kind], "ledger_off": True} for kind in kinds}
     releases[str(made / "bucketize")] = {**BUCKETIZE, "id": "id", "ledger_database": str(made / "ledger")}
     releases[str(made / "killed")] = {**BUCKETIZE, "ledger_off": True}
     driver = cluster.start_driver(people, releases, stops=made / "killed")
@@ -207,7 +212,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Path:
     return made
 
 
-@pytest.mark.parametrize("kind", MECHANISMS)
+@pytest.mark.parametrize("kind", rest_slow(MECHANISMS, soak="spark"))
 def test_tables_are_written_by_workers(tmp_path: Path, folder: Path, kind: str) -> None:
     """They are those that DuckDB makes of the file."""
     more: dict[str, Any] = {"format": "parquet", "order": "portable", "name": "r", "ledger_off": True, "seed": 7}

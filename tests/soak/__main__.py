@@ -25,7 +25,7 @@ PARTS = {  # what each guards
     "outputs": "epsilon: every output of small programs, and 20,000 runs against exact chances",
     "papers": "every experiment at its paper's size: hours, goes on from build/experiments (real tables: PRIVSQL_DATA)",
     "properties": "all examples of the properties of which other runs try a part",
-    "services": "a Spark Connect server, Airflow, Dagster, and dbt in DuckDB and in Postgres",
+    "services": "a Spark Connect server, a Postgres server that fails, Airflow, Dagster, dbt in DuckDB and Postgres",
     "spark": "every relation of tests/sql, and releases of every algorithm, are made by Spark as by DuckDB",
 }
 SHARED = [  # where the properties are: tests with examples of which others try a part
