@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import portalocker
 import pytest
 from hypothesis import settings
 
@@ -25,7 +24,7 @@ import support.shop
 import support.town
 from privsql.releases import fitted
 from support import effort, engines, ledgers, sqllogic
-from support import shelf as shelves
+from support.shelf import make_once, publish_shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,18 +76,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> sqllogic.F
     return None
 
 
-def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return the folder that ``make`` fills: once in a run, whichever of its workers comes first."""
-    workers = "PYTEST_XDIST_WORKER" in os.environ
-    folder = (factory.getbasetemp().parent if workers else factory.getbasetemp()) / f"shared-{name}"
-    with portalocker.Lock(folder.with_suffix(".lock"), timeout=600):
-        if not folder.with_suffix(".made").exists():
-            folder.mkdir()
-            make(folder)
-            folder.with_suffix(".made").touch()
-    return folder
-
-
 @pytest.fixture(scope="session")
 def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Bucketized: a folder with a source, its specification and its release; read only."""
@@ -134,7 +121,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Office]:
 @pytest.fixture(scope="session")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The releases of ``tests/fixtures/shelf`` beside their sources and specifications; read only."""
-    return make_once(tmp_path_factory, "shelf", shelves.publish_shelf)
+    return make_once(tmp_path_factory, "shelf", publish_shelf)
 
 
 @pytest.fixture

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import portalocker
 
 import privsql
 from privsql.source.spec import Ledger
@@ -13,11 +15,26 @@ from support.commands import Outcome, run
 from support.places import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    import pytest
 
 SPECS = ROOT / "tests" / "fixtures" / "shelf"
 MECHANISMS = ("bucketize", "fakes", "randomize", "permute", "setvalued", "contingency")
 KEPT_APART = {"setvalued": "visits"}  # what a release calls itself, if not people
+
+
+def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return the folder that ``make`` fills: once in a run, whichever of its workers comes first."""
+    workers = "PYTEST_XDIST_WORKER" in os.environ
+    folder = (factory.getbasetemp().parent if workers else factory.getbasetemp()) / f"shared-{name}"
+    with portalocker.Lock(folder.with_suffix(".lock"), timeout=600):
+        if not folder.with_suffix(".made").exists():
+            folder.mkdir()
+            make(folder)
+            folder.with_suffix(".made").touch()
+    return folder
 
 
 def publish_shelf(shelf: Path) -> Path:

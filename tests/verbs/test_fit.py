@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -14,6 +15,7 @@ from privsql.answers import bucket_model
 from privsql.releases import fitted
 from support.commands import refused, run, specification, succeeded, write
 from support.loops import rest_slow
+from support.shelf import make_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,10 +36,7 @@ QUESTIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A release as a file and as a folder, its source, and a cache with its model."""
-    place = tmp_path_factory.mktemp("fitted")
+def publish_and_fit(place: Path) -> None:
     write(place / "people.parquet", PEOPLE)
     columns = 'quasi_identifiers = ["age", "sex", "points"]\nsensitive = "job"'
     spec = specification(place, columns=columns, release='name = "t"\nto = "t.duckdb"', mechanism='threshold = "1/3"')
@@ -46,6 +45,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVSQL_CACHE", str(place / "cache"))
         succeeded("fit", place / "t.duckdb", "--to", place / "t.json")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A release as a file and as a folder, its source, and a cache with its model; each worker has a copy."""
+    made = make_once(tmp_path_factory, "fitted", publish_and_fit)
+    place = shutil.copytree(made, tmp_path_factory.mktemp("fitted") / "copy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVSQL_CACHE", str(place / "cache"))
         yield place
 
 
