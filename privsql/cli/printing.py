@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.answer import Answer
     from privsql.mechanisms.contract import Alternatives
-    from privsql.model.manifest import Manifest, VerifiedBound
+    from privsql.model.manifest import Manifest
     from privsql.pages.rendering import Report
     from privsql.releases.ledger.book import LedgerEntry
     from privsql.releases.statements import ReleaseSummary
@@ -112,6 +112,15 @@ def add_row(target: Table, *cells: object) -> None:
     target.add_row(*(_format_cell(value) for value in cells))
 
 
+def _print_rows(target: Table, rows: Sequence[Sequence[object]], most: int | None = None) -> None:
+    """Print a table with at most ``most`` rows, and how many are left out."""
+    for row in rows[:most]:
+        add_row(target, *row)
+    get_console().print(target)
+    if most is not None and len(rows) > most:
+        print_line(f"and {len(rows) - most:,} more (--json lists all)")
+
+
 def print_line(text: str) -> None:
     """Print a line as it is: neither coloured nor broken."""
     get_console().print(escape_controls(text), highlight=False, soft_wrap=True)
@@ -143,12 +152,7 @@ def print_published(done: Published) -> None:
     get_console().print(make_pairs(done.lines))
     head, *rows = done.stated.tabulate() or [()]
     if rows:
-        parts = make_table(right=map(str, head))
-        for row in rows[:MOST_ROWS]:
-            add_row(parts, *row)
-        get_console().print(parts)
-    if len(rows) > MOST_ROWS:
-        print_line(f"and {len(rows) - MOST_ROWS:,} more (--json lists all)")
+        _print_rows(make_table(right=map(str, head)), rows, MOST_ROWS)
     if done.release:
         print_line(f"wrote {done.target}")
 
@@ -157,20 +161,21 @@ def print_verified(release: str, outcome: Verified, *, verbose: bool) -> None:
     """Print the summary and the checks that do not hold; with ``verbose`` every check, figure and bound."""
     if outcome.recomputed:
         print_summary(outcome.recomputed.summary)
-    checks = make_table("check", "holds", "details")
-    listed = [one for one in outcome.checks if verbose or not one.ok or one.compared]
-    for check in listed:
-        add_row(
-            checks,
-            check.name,
-            "yes" if check.ok else f"NO ({check.violations})",
-            "\n".join(filter(None, (*check.offending, check.compared))),
+    listed = [
+        (
+            one.name,
+            "yes" if one.ok else f"NO ({one.violations})",
+            "\n".join(filter(None, (*one.offending, one.compared))),
         )
+        for one in outcome.checks
+        if verbose or not one.ok or one.compared
+    ]
     if listed:
-        get_console().print(checks)
+        _print_rows(make_table("check", "holds", "details"), listed)
     if outcome.recomputed and verbose:
         get_console().print(make_pairs(outcome.recomputed.figures))
-        _print_bounds(outcome.recomputed.bounds)
+        bounds = [(one.value, one.bound, one.found) for one in outcome.recomputed.bounds]
+        _print_rows(make_table("verified of", right=("bound", "found")), bounds, FIRST)
     others = outcome.recomputed.summary.lines["others"].text if outcome.recomputed else ""
     for note in outcome.notes:
         if note not in others:
@@ -191,16 +196,6 @@ def print_report_outcome(to: Path, report: Report) -> None:
     for adversary in report.broken:
         print_line(f"A PROMISE IS BROKEN: {adversary.adversary}: {'; '.join(adversary.notes) or 'see the page'}")
     print_line(f"wrote {to}: {'the release is NOT verified, and the page says so' if failed else f'verified; {kind}'}")
-
-
-def _print_bounds(bounds: Sequence[VerifiedBound]) -> None:
-    """Print the verified bounds, value by value."""
-    rows = make_table("verified of", right=("bound", "found"))
-    for one in bounds[:FIRST]:
-        add_row(rows, one.value, one.bound, one.found)
-    get_console().print(rows)
-    if len(bounds) > FIRST:
-        print_line(f"and {len(bounds) - FIRST:,} more (--json lists all)")
 
 
 def print_answer(answer: Answer, hints: Sequence[str] = (), *, explain: bool) -> None:
@@ -268,19 +263,16 @@ def write_csv(file: IO[str], answer: Answer) -> None:
 
 def print_itemsets(itemsets: Sequence[tuple[list[str], float]]) -> None:
     """Print item sets with their supports."""
-    rows = make_table("items", right=["records"])
-    for items, support in itemsets:
-        add_row(rows, ", ".join(items), support)
-    get_console().print(rows)
+    _print_rows(make_table("items", right=["records"]), [(", ".join(items), support) for items, support in itemsets])
 
 
 def print_ledger(listing: LedgerListing) -> None:
     """Print the releases of a source within 80 columns, and what they compose to."""
-    rows = make_table("release", "made", "name", "mechanism", right=("records", "new"))
-    for entry in listing:
-        counts = (None if number is None else f"{number:,}" for number in (entry.records, entry.fresh))
-        add_row(rows, entry.number, entry.made[:10], entry.name, entry.mechanism, *counts)
-    get_console().print(rows)
+    rows = [
+        (one.number, one.made[:10], one.name, one.mechanism, _format(one.records, ","), _format(one.fresh, ","))
+        for one in listing
+    ]
+    _print_rows(make_table("release", "made", "name", "mechanism", right=("records", "new")), rows)
     for entry in listing:
         print_line(f"{entry.number}: {entry.composes}{'; withdrawn' if entry.withdrawn else ''}")
     if listing.spent or listing.cap is not None:
