@@ -248,12 +248,9 @@ def make_membership_finding(params: Mapping[str, Any], exponents: Sequence[float
     """
     epsilon, beliefs = Fraction(params["epsilon"]), [1 / (1 + e_to(-one)) for one in exponents]
     if not beliefs:
-        return Finding(MEMBERSHIP, KNOWS, promised=True, attacked=0, unit=unit)
+        return Finding(unit=unit)
     most = 1 / (1 + e_to(-float(epsilon)))
     return Finding(
-        MEMBERSHIP,
-        KNOWS,
-        promised=True,
         attacked=len(beliefs),
         unit=unit,
         mean=sum(beliefs) / len(beliefs),

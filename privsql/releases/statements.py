@@ -13,7 +13,7 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.attacks.scene import Finding, Ints, ReleaseView
-from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, SAMPLE, LearningRisk, quick_learning_risk
+from privsql.attacks.suite import SAMPLE, LearningRisk, quick_learning_risk
 from privsql.engine import sqlfiles
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Field, Holes, any_of, column, fill, is_null, same_columns, table, temp_table
@@ -145,7 +145,7 @@ def find_stated_learning(release: AttachedRelease) -> Finding | None:
     stated = attached_parameters(release)
     if stated is None:
         return None
-    return Finding(LEARNING, LEARNING_KNOWS, promised=False, mean=float(stated.facts["belief"][0]), calibrated=True)
+    return Finding(mean=float(stated.facts["belief"][0]), calibrated=True)
 
 
 def refuse_learning(release: AttachedRelease) -> Finding | None:

@@ -292,9 +292,6 @@ def find_learning(scene: BucketAttackView) -> Finding | None:
         uniform = np.broadcast_to(1 / batch.of.values.shape[1], (len(rows), 1, batch.of.values.shape[1]))
         tally.add_block(Block(rows, batch.of.values, uniform, exclusive=batch.of.exact), batch.beliefs)
     return Finding(
-        suite.LEARNING,
-        suite.LEARNING_KNOWS,
-        promised=False,
         baseline=scene.baseline,
         calibrated=True,
         notes=("a model of all columns, calibrated on buckets to which it was not fitted",),
