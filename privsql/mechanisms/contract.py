@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
@@ -182,21 +182,6 @@ class NoComposition:
     """Nothing is promised of two releases: a second one is refused."""
 
 
-class CrossReleaseChecks(Protocol):
-    """Checks of what several releases of groups tell together; ``offending rows`` as of any check."""
-
-    def comparable(self, names: Sequence[str], manifests: Sequence[Manifest]) -> None:
-        """``UsageError`` unless the releases can be compared."""
-
-    def published(self, db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
-        """The adversary's view of every pair; release i is attached as database ``r<i>``."""
-
-    def by_record(
-        self, db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
-    ) -> list[Check]:
-        """The records' view: ``known`` are (id, value) of all, the last release's columns are those of ``manifest``."""
-
-
 @dataclass(frozen=True)
 class LedgerRelease:
     """A release in a ledger: its number, and the table of (id, bid) of its records."""
@@ -210,12 +195,16 @@ class GroupComposition(Generic[P]):
     """Chains of releases of the same subjects are covered by one guarantee.
 
     ``terms``: what must agree between them, besides the columns; ``covered``: what releases by these algorithms, oldest
-    first, guarantee together, in words, None where nothing covers them; ``together``: its checks.
+    first, guarantee together, in words, None where nothing covers them; ``comparable``: ``UsageError`` unless releases
+    can be compared. ``published``: checks of what an adversary sees in every pair; release i is attached as database
+    ``r<i>``. ``by_record``: checks of the records of all, whose (id, value) are known, by the last one's columns.
     """
 
     terms: Callable[[P], Any]
     covered: Callable[[Sequence[str]], str | None]
-    together: CrossReleaseChecks
+    comparable: Callable[[Sequence[str], Sequence[Manifest]], None]
+    published: Callable[[Relations, Sequence[str], Sequence[Manifest]], list[Check]]
+    by_record: Callable[[Relations, Sequence[LedgerRelease], exp.Query, Manifest], list[Check]]
 
 
 Unit = Literal["presence", "value"]

@@ -17,7 +17,7 @@ from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_engine, open_spark
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import EngineError, UsageError
-from privsql.mechanisms.contract import BudgetComposition, CrossReleaseChecks, GroupComposition, LedgerRelease
+from privsql.mechanisms.contract import BudgetComposition, GroupComposition, LedgerRelease
 from privsql.model.manifest import Check, run_checks
 from privsql.releases.contents import LEFTOVERS, admit_release, check_statistics, digest_release, locate_release
 from privsql.releases.draft import HOLDER
@@ -336,12 +336,12 @@ def _check_by_record(targets: Sequence[Target], ledger: Path, last: AttachedRele
         return run_checks(db, _comparison_rule(last).by_record(db, members, known, manifest))
 
 
-def _comparison_rule(release: AttachedRelease) -> CrossReleaseChecks:
-    """Return the checks of several releases; ``UsageError`` where no guarantee covers several."""
+def _comparison_rule(release: AttachedRelease) -> GroupComposition[Any]:
+    """Return the rule, with checks, of several releases; ``UsageError`` where no guarantee covers several."""
     composition = release.mechanism.composition
     if not isinstance(composition, GroupComposition):
         raise UsageError(f"against: no guarantee covers several releases made by {release.mechanism.kind}")
-    return composition.together
+    return composition
 
 
 def _list_notes(manifest: Manifest) -> list[str]:

@@ -576,7 +576,9 @@ MECHANISM = TabularMechanism(
     parameters=Permute,
     facts=PermuteFacts,
     shape=TableShape(numeric=True, most_numbers=None),
-    composition=GroupComposition(agreed_terms, joint_guarantee, together),
+    composition=GroupComposition(
+        agreed_terms, joint_guarantee, together.comparable, together.published, together.by_record
+    ),
     sql=SQL,
     demand=demand_number,
     plan=plan_release,
