@@ -6,7 +6,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -343,21 +343,9 @@ MaxRecords = Annotated[int, Field(ge=1, le=MOST_RECORDS, exclude_if=_is_one)]
 MAX_RECORDS = "Most records of a person (source.person), which share the budget: noise grows in proportion."
 
 
-class NoisyFacts(Protocol):
-    """Facts that state where the noise is from."""
-
-    @property
-    def noise(self) -> str:
-        """Return "opendp", or "seed" in tests."""
-
-    @property
-    def opendp(self) -> str:
-        """Return the version of OpenDP."""
-
-
-def describe_noise(facts: NoisyFacts) -> tuple[str, str]:
-    """Return where the noise is from, for a person."""
-    return "noise", f"OpenDP {facts.opendp}" if facts.noise == "opendp" else "seeded: NOT private, for tests only"
+def describe_noise(origin: NoiseOrigin, opendp: str) -> tuple[str, str]:
+    """Return where the noise is from, for a person; ``opendp``: the version of OpenDP."""
+    return "noise", f"OpenDP {opendp}" if origin == "opendp" else "seeded: NOT private, for tests only"
 
 
 def warn_remaining(number: int, remaining: float, total: float, what: str) -> list[str]:

@@ -147,7 +147,7 @@ class TreeFacts(Facts):
     def describe(self) -> list[tuple[str, str]]:
         """Return values and cells."""
         cells = f"{self.cells:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
-        return [_describe_values(self), ("cells", cells), describe_noise(self)]
+        return [_describe_values(self), ("cells", cells), describe_noise(self.noise, self.opendp)]
 
     def list_warnings(self) -> list[str]:
         """Return whether little was kept."""
@@ -205,7 +205,7 @@ class MarginalFacts(Facts):
             _describe_values(self),
             ("tables", f"{self.cliques:,} of {self.cells:,} cells{chosen}"),
             ("rows", rows),
-            describe_noise(self),
+            describe_noise(self.noise, self.opendp),
         ]
 
 

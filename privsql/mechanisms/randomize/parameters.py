@@ -300,7 +300,7 @@ class TablesFacts(Facts):
         return [
             ("tables", f"{self.tables:,} of {self.cells:,} counts; {pairs}"),
             ("combinations", f"{self.combinations:,} of quasi-identifiers, published as they are"),
-            describe_noise(self),
+            describe_noise(self.noise, self.opendp),
         ]
 
 

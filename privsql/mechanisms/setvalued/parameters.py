@@ -66,7 +66,12 @@ class ItemSetTreeFacts(Facts):
     def describe(self) -> list[tuple[str, str]]:
         """Return the taxonomy, the item sets and what is not covered."""
         sets = f"{self.item_sets:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
-        return [_describe_taxonomy(self), ("item sets", sets), _describe_universe(self), describe_noise(self)]
+        return [
+            _describe_taxonomy(self),
+            ("item sets", sets),
+            _describe_universe(self),
+            describe_noise(self.noise, self.opendp),
+        ]
 
     def list_warnings(self) -> list[str]:
         """Return whether little was kept."""
@@ -119,7 +124,7 @@ class ViewFacts(Facts):
             ("counts", f"{self.cells:,}; about {self.estimated_records:,.0f} records"),
             ("synthetic", f"{self.sets:,} different sets"),
             _describe_universe(self),
-            describe_noise(self),
+            describe_noise(self.noise, self.opendp),
         ]
 
     def list_warnings(self) -> list[str]:
