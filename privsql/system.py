@@ -42,9 +42,9 @@ def user_folder(kind: Literal["STATE", "CACHE"]) -> Path | None:
     return folder / "privsql"
 
 
-def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
+def open_descriptor(path: Path, flags: int) -> int:
     """Return the descriptor of a file that is no link, and that no other program inherits. Raises ``OSError``."""
-    return os.open(path, flags | OPENED, mode)
+    return os.open(path, flags | OPENED, 0o600)
 
 
 def is_users_file(status: os.stat_result) -> bool:

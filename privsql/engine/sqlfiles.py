@@ -586,13 +586,13 @@ class Roles:
         """Return CAST(s0 AS DATE) AS "since", .."""
         return [cast_as(column(k, table), f) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
-    def qi_in(self, table: str | None = None) -> list[exp.Expr]:
+    def qi_in(self) -> list[exp.Expr]:
         """Return quasi-identifiers under internal names: "age" AS q0, .."""
-        return [alias_as(column(f.name, table), k) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
+        return [alias_as(column(f.name), k) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
-    def sa_in(self, table: str | None = None) -> list[exp.Expr]:
+    def sa_in(self) -> list[exp.Expr]:
         """Return sensitive columns under internal names: "occupation" AS s0, .."""
-        return [alias_as(column(f.name, table), k) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
+        return [alias_as(column(f.name), k) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
 
 def cast_as(value: exp.Expr, field: Field) -> exp.Expr:
