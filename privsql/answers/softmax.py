@@ -365,15 +365,19 @@ def fit_softmax(
         penalties = fit.penalties
         if number:
             exponent = OVERSHOOT if number < schedule.rounds else 1.0
-            # one round of restricted likelihood
-            each = fit.penalties[design.groups][:, None]
-            squares = np.bincount(design.groups, (fit.theta**2 + 1 / (information + each)).sum(axis=1))
-            numbers = np.bincount(design.groups) * fit.theta.shape[1]
-            changes = numbers / squares / fit.penalties
-            penalties = np.asarray(np.clip(fit.penalties * changes**exponent, LEAST, MOST))
+            penalties = estimate_penalties(design, fit, information, exponent)
         steps = schedule.last if number == schedule.rounds else schedule.each if number else schedule.first
         fit = _climb(design, likelihood, offset, SoftmaxFit(fit.theta, penalties, information, 0, 0), steps, report)
     return fit
+
+
+def estimate_penalties(design: Design, fit: SoftmaxFit, information: Floats, exponent: float = 1.0) -> Floats:
+    """Return the penalty of each term by one round of restricted likelihood."""
+    each = fit.penalties[design.groups][:, None]
+    squares = np.bincount(design.groups, (fit.theta**2 + 1 / (information + each)).sum(axis=1))
+    numbers = np.bincount(design.groups) * fit.theta.shape[1]
+    changes = numbers / squares / fit.penalties
+    return np.asarray(np.clip(fit.penalties * changes**exponent, LEAST, MOST))
 
 
 def _climb(

@@ -13,23 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsql.answers.softmax import (
-    Schedule,
     Term,
-    fit_softmax,
+    estimate_penalties,
     join_blocks,
     renumber_levels,
     split_range,
-    split_rows,
     start_fit,
-    sum_parts,
 )
 from privsql.dp_random import SUBSTITUTION, SelectionNoise
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp.noisy_tables import NoisyTable, fit_moments, measure_table
+from privsql.mechanisms.dp.noisy_tables import NoisyTable, measure_table
 from privsql.mechanisms.dp.noisy_tables_release import measure_again, regress_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from privsql.answers.channel import Floats
     from privsql.answers.softmax import Design, SoftmaxFit
@@ -100,13 +97,16 @@ class PublicCodes:
             pairs.append(PublicTable((i, j), member, len(cells)))
         return [*alone, *pairs]
 
-    def member_parts(self, k: int) -> list[tuple[slice, Any]]:
-        """Return the records of each combination in each cell of a table, sparse (rows, size), in parts."""
+    def sum_cells(self, k: int, each: Floats, sizes: Ints) -> Floats:
+        """Return sums in the cells of a table (size, K): of numbers of combinations (rows, K), times ``sizes``."""
         import scipy  # noqa: PLC0415 (takes long)
 
-        table, rows = self.tables[k], len(self.sizes)
-        entries = self.sizes.astype(np.float32), table.cells, np.arange(rows + 1)
-        return split_rows(scipy.sparse.csr_array(entries, shape=(rows, table.size)))
+        table, sums = self.tables[k], np.zeros((self.tables[k].size, each.shape[1]))
+        for rows in split_range(len(sizes)):
+            entries = sizes[rows].astype(each.dtype), table.cells[rows], np.arange(len(sizes[rows]) + 1)
+            member = scipy.sparse.csr_array(entries, shape=(len(sizes[rows]), table.size))
+            sums += np.asarray(member.T @ each[rows])
+        return sums
 
     @property
     def table_names(self) -> tuple[str, ...]:
@@ -245,65 +245,107 @@ WORTH = 0.25  # of its noise that a pair has to show: a model takes what it can 
 # Model ----------------------------------------------------------------------------------------------------------------
 # p(v | x) is the softmax of ``answers.softmax`` over combinations x of quasi-identifiers: effects of levels, bins
 # of columns of numbers, and of the cells of measured pairs. With T records in a cell of a table, a share f of the value
-# v, and noise of variance s^2, its count y is taken for normal around the sum of p with variance s^2 + T f (1 - f).
-# Weights are p raked to the tables, shrunk to the model by how far these lie from it beyond their noise.
+# v, and noise of variance s^2, its count y is taken for normal around the sum mu of p, with variance s^2 + T f (1 - f).
+#
+# Steps of Gauss and Newton find the effects. If an effect z is added in cell d, the count
+# of cell c changes by about f r_c r_d G_cd (z - mean of z by p): G are the records that both cells have, r = mu/(T f).
+# For c = d it is exactly mu (z - mean). Each step is solved by conjugate gradients. A few of these are enough: more of
+# them only follow the noise. The ridge of a column or pair is estimated after each step, but for the first ones.
 
-FIRST = Schedule(first=8, rounds=1, last=8)
-LAST = Schedule(first=6, rounds=2, each=6, last=12)
-AGAIN = Schedule(rounds=0, last=16)
-FEWEST, RAKING, FARTHEST, TINY = 30, 3, 10.0, 1e-9
+FIRST, LAST, AGAIN = 8, 12, 5  # steps
+SETTLING, CONJUGATES, LONGEST = 2, 10, 1.0  # steps before ridges are estimated; of the gradients; of log-odds in one
+FEWEST, TINY = 30, 1e-9
 TYPICAL_INTERACTION, MOST_INTERACTION = 0.1, 0.3
 
 
 @dataclass(frozen=True)
-class TableLikelihood:
+class CellRegression:
     """Counts ``observed`` (C, K) in the cells of a design, and their ``precision``, 0 where nothing was measured."""
 
     design: Design
     observed: Floats
     precision: Floats
 
-    def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
-        """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
-        sizes, back = self.design.sizes[:, None].astype(probabilities.dtype), np.empty_like(probabilities)
-        far = self.observed.copy()
+    @cached_property
+    def shared(self) -> Floats:
+        """Return how many records two cells have in common (C, C)."""
+        sizes, total = self.design.sizes[:, None], self.design.cells.shape[1]
+        shared = np.zeros((total, total), dtype=np.float32)
         for rows, cells in self.design.parts:
-            far -= cells.T @ (probabilities[rows] * sizes[rows])
-        slopes = (far * self.precision).astype(probabilities.dtype)
-        for rows, cells in self.design.parts:
-            each, part = probabilities[rows], cells @ slopes
-            part -= np.einsum("rk,rk->r", each, part)[:, None]
-            part *= each
-            np.multiply(part, sizes[rows], out=back[rows])
-        return float(-(far**2 * self.precision).sum() / 2), back
+            shared += (cells.T @ cells.multiply(sizes[rows]).tocsr()).toarray()
+        return shared
 
-    def measure_information(self, design: Design, probabilities: Floats) -> Floats:
-        """Return the information of every parameter (J, K) in the table that it belongs to."""
-        sizes, spread = design.sizes[:, None].astype(probabilities.dtype), np.zeros_like(self.observed)
-        for rows, cells in design.parts:
-            each = probabilities[rows]
-            spread += cells.T @ (each * (1 - each) * sizes[rows])
-        return np.asarray(design.features.T @ (spread**2 * self.precision))
+    def expect_counts(self, probabilities: Floats) -> Floats:
+        """Return the sums of p (rows, K) in all cells (C, K)."""
+        sizes, sums = self.design.sizes[:, None].astype(probabilities.dtype), np.zeros_like(self.observed)
+        for rows, cells in self.design.parts:
+            sums += cells.T @ (probabilities[rows] * sizes[rows])
+        return sums
+
+    def linearize(self, expected: Floats) -> Callable[[Floats], Floats]:
+        """Return by how much counts (C, K) change with small effects of cells (C, K); a symmetric function."""
+        shares = expected.sum(axis=0) / expected.sum()
+        likely = self.shared.diagonal()[:, None] * shares
+        ratio = expected / np.maximum(likely, TINY)
+        inside = expected - likely * ratio**2
+        of_cell = expected / np.maximum(expected.sum(axis=1, keepdims=True), TINY)
+
+        def move_counts(effects: Floats) -> Floats:
+            effects = effects - (of_cell * effects).sum(axis=1, keepdims=True)
+            moved = shares * ratio * (self.shared @ (ratio * effects).astype(np.float32)) + inside * effects
+            return np.asarray(moved - of_cell * moved.sum(axis=1, keepdims=True))
+
+        return move_counts
+
+    def improve(self, fit: SoftmaxFit, offset: Floats) -> SoftmaxFit:
+        """Return the fit after one step, with the information of every parameter in the table that it belongs to."""
+        expected = self.expect_counts(self.design.probabilities(fit.theta, offset))
+        move_counts, features = self.linearize(expected), self.design.features
+        penalties = fit.penalties[self.design.groups][:, None]
+        known = expected**2 * self.precision
+        known[0] = known.sum(axis=0)  # everybody is in the first cell, which is of no table
+        information = features.T @ known
+        slope = features.T @ move_counts(self.precision * (self.observed - expected)) - penalties * fit.theta
+
+        def curve(change: Floats) -> Floats:
+            moved = move_counts(features @ change)
+            return np.asarray(features.T @ move_counts(self.precision * moved) + penalties * change)
+
+        change = solve_symmetric(curve, slope, 1 / (information + penalties))
+        return replace(fit, theta=fit.theta + np.clip(change, -LONGEST, LONGEST), information=information)
+
+
+def solve_symmetric(curve: Callable[[Floats], Floats], wanted: Floats, scale: Floats) -> Floats:
+    """Return x with ``curve(x) = wanted``, nearly, by conjugate gradients; ``scale``: one over its diagonal, nearly."""
+    found, left = np.zeros_like(wanted), wanted
+    direction = scale * left
+    square = float((left * direction).sum())
+    for _ in range(CONJUGATES):
+        if square <= 0:
+            break
+        curved = curve(direction)
+        length = square / float((direction * curved).sum())
+        found, left = found + length * direction, left - length * curved
+        before, square = square, float((left**2 * scale).sum())
+        direction = scale * left + square / before * direction
+    return found
 
 
 @dataclass(frozen=True)
 class TablesModel:
-    """The model of measured tables: ``design`` and ``fit``, ``offset`` (K,), ``places``: where the cells of each table
-    begin in the design, and ``weights`` (rows, K), of which those of a combination add up to 1. ``interaction``: by
-    what share of itself a count of a pair of columns lies from what the columns alone make likely.
+    """The model of measured tables: its ``fit``, and ``weights`` (rows, K); those of a combination add up to 1.
+
+    ``interaction``: by what share of itself a count of a pair of columns lies from what the columns alone make likely.
     """
 
     rule: TablesRule
-    design: Design
     fit: SoftmaxFit
-    offset: Floats
-    places: dict[int, int]
     weights: Floats
     interaction: float = 0.0
 
     def expect_table(self, k: int) -> Floats:
         """Return the counts of a table that the weights make likely (size * K,)."""
-        return sum_parts(self.rule.codes.member_parts(k), self.weights).ravel()
+        return self.rule.codes.sum_cells(k, self.weights, self.rule.codes.sizes).ravel()
 
 
 def combine_tables(tables: Sequence[NoisyTable], values: int) -> dict[int, tuple[Floats, float]]:
@@ -320,7 +362,7 @@ def combine_tables(tables: Sequence[NoisyTable], values: int) -> dict[int, tuple
 
 
 def fit_tables(
-    tables: Sequence[NoisyTable], rule: TablesRule, start: TablesModel | None = None, schedule: Schedule = LAST
+    tables: Sequence[NoisyTable], rule: TablesRule, start: TablesModel | None = None, steps: int = LAST
 ) -> TablesModel:
     """Return the model of tables; ``start``: one of the same tables, or of those of the columns alone."""
     combined = combine_tables(tables, rule.values)
@@ -333,18 +375,20 @@ def fit_tables(
         records = np.bincount(codes.tables[k].cells, codes.sizes)[:, None]
         place = slice(places[k], places[k] + len(counts))
         observed[place], precision[place] = counts, 1 / (variance + records * shares * (1 - shares))
-    likelihood, offset = TableLikelihood(design, observed, precision), np.log(shares)
+    regression, offset = CellRegression(design, observed, precision), np.log(shares)
     fit = start_fit(design, rule.values)
     if start is not None:  # the parameters of pairs come last
         theta, penalties = start.fit.theta, start.fit.penalties
         more = np.zeros((len(fit.theta) - len(theta), rule.values))
         penalties = np.concatenate((penalties, fit.penalties[len(penalties) :]))
         fit = replace(fit, theta=np.concatenate((theta, more)), penalties=penalties)
-    fit = fit_softmax(design, likelihood, offset, fit, FIRST if start is None else schedule)
+    for number in range(FIRST if start is None else steps):
+        fit = regression.improve(fit, offset)
+        if number >= SETTLING:
+            fit = replace(fit, penalties=estimate_penalties(design, fit, fit.information))
     weights = design.probabilities(fit.theta, offset)
-    rake_weights(weights, codes, combined)
     interaction = 0.0 if start is None else estimate_interaction(start, combined)
-    return TablesModel(rule, design, fit, offset, places, weights, interaction)
+    return TablesModel(rule, fit, weights, interaction)
 
 
 def refit_tables(tables: Sequence[NoisyTable], rule: TablesRule) -> TablesModel:
@@ -397,37 +441,6 @@ def make_design(codes: PublicCodes, pairs: Sequence[int]) -> tuple[Design, dict[
     return join_blocks(blocks, codes.sizes, np.float32), places
 
 
-def rake_weights(weights: Floats, codes: PublicCodes, combined: Mapping[int, tuple[Floats, float]]) -> None:
-    """Move weights (rows, K) in place towards measured tables, whose counts are shrunk by their noise.
-
-    Beyond it they lie a mu + b mu^2 from the model's mu, by the mean square.
-    """
-    parts = {k: codes.member_parts(k) for k in combined}
-    wanted: dict[int, Floats] = {}
-    ratio, cells = np.ones((1, weights.shape[1])), np.zeros(len(weights), dtype=np.int64)
-    for k in [*combined] * RAKING:
-        now = _scale_weights(weights, ratio, cells, parts[k])
-        counts, variance = combined[k]
-        if k not in wanted:
-            first, second = fit_moments(now.ravel(), now.ravel() ** 2, ((counts - now) ** 2 - variance).ravel())
-            beyond = first * now + second * now**2
-            wanted[k] = now + beyond / (beyond + variance) * (counts - now)
-        ratio, cells = wanted[k] / np.maximum(now, TINY), codes.tables[k].cells
-    _scale_weights(weights, ratio, cells, parts[k])
-
-
-def _scale_weights(weights: Floats, ratio: Floats, cells: Ints, parts: Sequence[tuple[slice, Any]]) -> Floats:
-    """Multiply weights by the ratio of their cell, in place; return their sums in the cells of another table."""
-    change = np.clip(ratio, 1 / FARTHEST, FARTHEST).astype(weights.dtype)
-    ones, sums = np.ones(weights.shape[1], weights.dtype), np.zeros((parts[0][1].shape[1], weights.shape[1]))
-    for rows, member in parts:
-        part = weights[rows]
-        part *= change[cells[rows]]
-        part /= (part @ ones)[:, None]  # faster than sums of many short rows
-        sums += member.T @ part
-    return sums
-
-
 # Intervals ------------------------------------------------------------------------------------------------------------
 # A table of values is drawn, measured with noise of the same scales, and the model is fitted to that. It is drawn from
 # the weights, moved by random effects of every pair of columns that was not measured and of all threes, as large as
@@ -460,19 +473,18 @@ def rehearse(model: TablesModel, tables: Sequence[NoisyTable]) -> list[list[floa
     draw = seed_key(0).random_generator("rehearsal")
     rule, codes = model.rule, model.rule.codes
     drawn = draw_values(model, {k for one in tables for k in one.columns}, draw)
-    shares = drawn / codes.sizes[:, None].astype(drawn.dtype)
-    again = measure_again(tables, lambda table: sum_parts(codes.member_parts(table[0]), shares).ravel(), draw)
+    ones = np.ones_like(codes.sizes)
+    again = measure_again(tables, lambda table: codes.sum_cells(table[0], drawn, ones).ravel(), draw)
     weights = fit_tables(again, rule, model, AGAIN).weights
     sets = (draw.random((rule.values, SETS)) < draw.uniform(0.02, 0.6, SETS)).astype(drawn.dtype)
     found: tuple[list[Floats], list[Floats]] = ([], [])
-    conditions = list(draw_conditions(codes, draw))
-    for each, true in ((weights, drawn), (weights @ sets, drawn @ sets)):
-        squares = each**2
-        for rows, columns in conditions:
-            size = codes.sizes[rows].astype(drawn.dtype)
+    asked = (weights, drawn), (weights @ sets, drawn @ sets)
+    for rows, columns in draw_conditions(codes, draw):
+        size = codes.sizes[rows].astype(drawn.dtype)
+        for each, true in asked:
             count, truth = size @ each[rows], true[rows].sum(axis=0)
             members = np.full(len(truth), size.sum())
-            found[columns > 1].append(np.stack((members, truth, count, count - size @ squares[rows])))
+            found[columns > 1].append(np.stack((members, truth, count, count - size @ each[rows] ** 2)))
     return [_regress_errors(answers, int(codes.sizes.sum())) for answers in found]
 
 
@@ -489,14 +501,16 @@ def draw_conditions(codes: PublicCodes, draw: np.random.Generator) -> Iterator[t
 def draw_values(model: TablesModel, measured: set[int], draw: np.random.Generator) -> Floats:
     """Return a table of values (rows, K), drawn from the weights with random effects of what was not ``measured``."""
     codes, weights = model.rule.codes, model.weights
-    cells = [codes.tables[k].cells for k in range(model.rule.columns, len(codes.tables)) if k not in measured]
-    cells += [(i * MOST_COARSE + j) * MOST_COARSE + k for i, j, k in combinations(codes.bins, 3)]
-    effects = [np.exp(draw.normal(0, model.interaction, (each.max() + 1, weights.shape[1]))) for each in cells]
+    pairs = [codes.tables[k].columns for k in range(model.rule.columns, len(codes.tables)) if k not in measured]
+    together = [*pairs, *combinations(range(len(codes.names)), 3)]
+    shape = MOST_COARSE, weights.shape[1]
+    effects = [np.exp(draw.normal(0, model.interaction, (MOST_COARSE ** (len(one) - 1), *shape))) for one in together]
     drawn = np.empty_like(weights)
     for rows in split_range(len(weights)):
         part = weights[rows].astype(np.float64)
-        for each, effect in zip(cells, effects, strict=True):
-            part *= effect[each[rows]]
+        for columns, effect in zip(together, effects, strict=True):
+            *first, last = (codes.bins[j][rows] for j in columns)
+            part *= effect[np.ravel_multi_index(first, (MOST_COARSE,) * len(first)), last]
         drawn[rows] = draw.multinomial(codes.sizes[rows], part / part.sum(axis=1, keepdims=True))
     return drawn
 

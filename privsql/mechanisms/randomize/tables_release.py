@@ -211,7 +211,7 @@ def publish_tables(db: Relations, source: Records, params: Randomize, key: Key) 
     weights = {
         "combination": np.repeat(np.arange(rows, dtype=np.int32), values),
         "code": np.tile(np.arange(values, dtype=np.int32), rows),
-        "weight": model.weights.astype(np.float32).ravel(),
+        "weight": model.weights.ravel(),
     }
     write_release_table(db, WEIGHTS, pa.table(weights), title="Writing the weights")
     return TablesFacts(
@@ -277,8 +277,8 @@ def read_published(db: Relations, manifest: Manifest, database: str | None) -> t
 def read_weights(db: Relations, rule: TablesRule, database: str | None) -> Any:
     """Return the weights of every combination (rows, K)."""
     order = [column("combination"), column("code")]
-    weights = db.arrow(all_rows(table(WEIGHTS, database)).order_by(*order))["weight"].to_numpy()
-    return weights.astype(np.float64).reshape(len(rule.codes.sizes), rule.values)
+    weights = db.arrow(exp.select(column("weight")).from_(table(WEIGHTS, database)).order_by(*order))["weight"]
+    return weights.to_numpy().reshape(len(rule.codes.sizes), rule.values)
 
 
 def check_tables(release: TablesRelease) -> list[Check]:

@@ -234,19 +234,30 @@ def test_much_epsilon_gives_the_tables_and_the_pair_that_matters() -> None:
     assert (codes.sizes @ (model.weights * equal[:, None])) == pytest.approx(truth[equal].sum(axis=0), abs=40)
 
 
-def test_the_likelihood_has_the_gradient_of_its_differences() -> None:
-    codes, entries, _ = people(300)
-    rule = TablesRule(Fraction(3), 5, codes)
-    _, model = measure_tables(entries, rule, SeededNoise(np.random.default_rng(1)))
-    draw = np.random.default_rng(2)
-    shape = (model.design.cells.shape[1], 5)
-    likelihood = tables.TableLikelihood(model.design, draw.uniform(0, 9, shape), draw.uniform(0, 1, shape))
-    logits, step = draw.normal(size=(len(codes.sizes), 5)), 1e-6
-    ahead, behind = logits.copy(), logits.copy()
-    ahead[3, 2] += step
-    behind[3, 2] -= step
-    values = [likelihood.evaluate(softmax(one))[0] for one in (ahead, behind)]
-    assert likelihood.evaluate(softmax(logits))[1][3, 2] == pytest.approx((values[0] - values[1]) / 2 / step, rel=1e-4)
+def test_small_effects_change_counts_as_differences_of_sums_do() -> None:
+    """Two independent columns; the value goes with the first one."""
+    codes = codes_of([0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1], sizes=[120, 180, 200, 300, 80, 120])
+    design, places = tables.make_design(codes, [])
+    regression = tables.CellRegression(design, *np.zeros((2, design.cells.shape[1], 4)))
+    draw, step = np.random.default_rng(2), 1e-3
+    effects, moved = np.zeros((2, design.cells.shape[1], 4))
+    effects[places[0] : places[1]], moved[places[0] : places[1]] = draw.normal(size=(2, 3, 4))
+
+    def expect(each: Any) -> Any:
+        return regression.expect_counts(softmax(design.cells @ each))
+
+    move_counts = regression.linearize(expect(effects))
+    ahead, behind = (expect(effects + side * step * moved) for side in (1, -1))
+    assert move_counts(moved) == pytest.approx((ahead - behind) / 2 / step, abs=0.01)
+    other = draw.normal(size=moved.shape)
+    assert (other * move_counts(moved)).sum() == pytest.approx((moved * move_counts(other)).sum(), rel=1e-5)
+
+
+def test_conjugate_gradients_solve_a_system_of_few_unknowns() -> None:
+    root = np.random.default_rng(3).normal(size=(6, 6))
+    matrix, wanted = root @ root.T + np.eye(6), np.arange(6.0)[:, None]
+    found = tables.solve_symmetric(lambda change: matrix @ change, wanted, 1 / matrix.diagonal()[:, None])
+    assert matrix @ found == pytest.approx(wanted, abs=1e-6)
 
 
 def softmax(logits: Any) -> Any:
