@@ -30,9 +30,11 @@ from privsql.engine.database import Options, Reporter
 from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_engine
 from privsql.mechanisms.contingency import domains as of_tables
+from privsql.mechanisms.dp.noisy_tables import sum_cells
 from privsql.mechanisms.setvalued import questions as of_sets
 from privsql.mechanisms.setvalued.questions import WeightedSets
 from privsql.model.manifest import Estimate
+from privsql.releases.opened import Release
 from privsql.source.records import prepare_records
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
     from privsql.source.spec import Spec
 
-AFFORDABLE = 120  # seconds that cells of all tables by three columns may take; else they are read from the view
 ALL = 10**9  # cells
 ONE = ("reconstructed",)
 
@@ -154,34 +155,31 @@ def own(spec: Spec, queries: int) -> dict[str, Any]:
     privsql.publish(spec, replace=True)
     found: dict[str, Any] = {"seconds": time.perf_counter() - begun}
     found["megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    begun = time.perf_counter()
-    asked = Workload(queries=queries, cells=ALL)
+    asked = Workload(queries=queries, cells=ALL, estimators=ONE)
     found |= privsql.evaluate(spec.target, spec, asked).as_json()["reconstructed"]
     if "tables" in found and len(spec.columns.categories) > 2:
-        lasted = (time.perf_counter() - begun) / found["tables"][1]["cells"]
         with beside(spec) as place:
-            found |= _by_three(spec, place, lasted)
+            found["tv3"] = _by_three(spec, place)
     return found
 
 
-def _by_three(spec: Spec, place: Beside, lasted: float) -> dict[str, Any]:
-    """Total variation of all tables by three columns: through answers, or from the view where these take too long."""
-    cells = place.distances(3, lambda columns: _cells(place, columns)) * len(list(combinations(place.columns, 3)))
-    if cells * lasted < AFFORDABLE:
-        asked = Workload(queries=1, ways=3, cells=ALL)
-        tables = privsql.evaluate(spec.target, spec, asked).as_json()["reconstructed"]["tables"]
-        return {"tv3": tables[2]["total_variation"]}
+def _by_three(spec: Spec, place: Beside) -> float:
+    """Total variation of all tables by three columns: of the model of marginals, or of the view's rows."""
+    if spec.mechanism.algorithm == "marginals":  # type: ignore[attr-defined]
+        columns = of_tables.read_columns(place.db, place.source, spec.mechanism)  # type: ignore[arg-type]
+        codes, records, _ = of_tables.read_coded_cells(place.db, place.source, columns)
+        with Release(spec.target) as release:
+            model = release.answers.sum_estimator.model  # type: ignore[attr-defined]
+            far = [
+                np.abs(model.fitted_table(one) - sum_cells(codes, records, one, model.sizes)).sum()
+                for one in combinations(range(len(columns)), 3)
+            ]
+        return float(np.mean(far)) / 2 / place.source.records
     with duckdb.connect(str(spec.target), read_only=True) as release:
         weights = release.sql(f"SELECT * FROM {spec.name}_weighted").to_arrow_table()
     place.db.register_arrow("weighted", weights)
     weight = "weight" if "weight" in weights.column_names else "1"
-    apart = place.distances(3, lambda columns: place.apart("temp.privsql_weighted", weight, columns))
-    return {"tv3": apart, "by_view": True}
-
-
-def _cells(place: Beside, columns: Sequence[str]) -> float:
-    by = ", ".join(f'"{one}"' for one in columns)
-    return float(place.db.run_select(f"SELECT count(*) FROM (SELECT DISTINCT {by} FROM {place.spec.name})")[0][0])
+    return place.distances(3, lambda columns: place.apart("temp.privsql_weighted", weight, columns))
 
 
 def rows(spec: Spec, queries: int, path: str) -> dict[str, Any]:
