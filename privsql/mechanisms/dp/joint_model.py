@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp.noisy_tables import (
     AGAIN,
     POSSIBLE,
@@ -38,9 +39,11 @@ if TYPE_CHECKING:
 # multiplied and summed over it, those first that leave the smallest tables (variable elimination). The factors f are
 # found by iterative proportional fitting: each is scaled to its pair in turn, until all pairs are met. Along a tree one
 # round is exact. As a table of many columns can't be held, pairs are taken from the strongest on (by their mutual
-# information), as long as no elimination leaves more than ``LARGEST`` cells.
+# information), as long as no elimination makes more than ``LARGEST`` cells. Where the columns that are asked for, which
+# stay, would make it more than ``MOST_JOINED``, records are drawn from the model and counted.
 
-LARGEST = 300_000  # cells of a table that elimination leaves
+LARGEST = 300_000  # cells of a table that elimination makes
+MOST_JOINED, DRAWN = 10_000_000, 1_000_000  # cells of one beside columns that stay; records that are drawn instead
 FIT, CLOSE = 8, 3e-3  # rounds at most; total variation of a pair
 FARTHEST = 1e9  # of a factor: pairs that contradict each other would drive it to infinity
 REFUSED = 30  # pairs in a row that are too large, after which no weaker one is tried
@@ -72,7 +75,12 @@ class JointModel:
         asked = tuple(number + i if i in classes else i for i in columns)
         factors = self._factors_among(self._find_core(columns))
         factors += [((i, number + i), classes[i]) for i in columns if i in classes]
-        left, _ = _eliminate_columns(factors, {i for held, _ in factors for i in held} - set(asked))
+        order, largest = _plan_elimination(
+            _factor_sizes(factors), {i for held, _ in factors for i in held} - set(asked)
+        )
+        if largest > MOST_JOINED:
+            return self._count_drawn(columns, classes)
+        left, _ = _eliminate_columns(factors, order)
         inside, table = _multiply_factors(left)
         table = np.transpose(table, [inside.index(i) for i in asked])
         return np.asarray(table * (self.total / max(float(table.sum()), np.finfo(float).tiny)))
@@ -81,7 +89,8 @@ class JointModel:
         """Codes of so many records, (number, columns), drawn column by column in the reverse order of elimination."""
         codes = np.full((number, len(self.singles)), -1, dtype=np.int64)
         every = range(len(self.singles))
-        _, steps = _eliminate_columns(self._factors_among(every), set(every))
+        factors = self._factors_among(every)
+        _, steps = _eliminate_columns(factors, _plan_elimination(_factor_sizes(factors), set(every))[0])
         for column, held in reversed(steps):
             columns, table = _multiply_factors(held)
             known = tuple(i for i in columns if i != column)
@@ -90,6 +99,20 @@ class JointModel:
             row = np.ravel_multi_index(tuple(codes[:, i] for i in known), shape) if known else row
             codes[:, column] = _draw_values(chances, row, draw)
         return codes
+
+    @cached_property
+    def _drawn_records(self) -> Ints:
+        return self.draw_records(DRAWN, seed_key(0).random_generator("joint model"))
+
+    def _count_drawn(self, columns: Clique, classes: Classes) -> Reals:
+        """The table of some columns, counted from records that are drawn once."""
+        codes = [
+            classes[i].argmax(axis=1)[self._drawn_records[:, i]] if i in classes else self._drawn_records[:, i]
+            for i in columns
+        ]
+        shape = [classes[i].shape[1] if i in classes else len(self.singles[i]) for i in columns]
+        table = np.bincount(np.ravel_multi_index(codes, shape), minlength=prod(shape))
+        return np.asarray(table.reshape(shape) * (self.total / DRAWN), dtype=np.float64)
 
     def _find_core(self, columns: Clique) -> set[int]:
         """The columns on which a table of some depends: leaves of the graph beside these sum up to 1."""
@@ -113,28 +136,18 @@ class JointModel:
         return [((i,), self.singles[i]) for i in sorted(core)] + pairs
 
     def _select_pairs(self, pairs: Mapping[Clique, Reals], largest: int) -> list[Clique]:
-        """The strongest pairs with which no elimination leaves more than ``largest`` cells, or than a pair has."""
+        """The strongest pairs with which no elimination makes more than ``largest`` cells, or than a pair has."""
         chosen: list[Clique] = []
         refused = 0
         for pair in sorted(pairs, key=lambda one: (-mutual_information(pairs[one]), one)):
-            if self._largest_left([*chosen, pair]) <= max([largest, *(pairs[one].size for one in (*chosen, pair))]):
+            sizes = [dict(zip(one, pairs[one].shape, strict=True)) for one in (*chosen, pair)]
+            made = _plan_elimination(sizes, {i for one in (*chosen, pair) for i in one})[1]
+            if made <= max([largest, *(pairs[one].size for one in (*chosen, pair))]):
                 chosen.append(pair)
                 refused = 0
             elif (refused := refused + 1) == REFUSED:
                 break
         return chosen
-
-    def _largest_left(self, edges: Sequence[Clique]) -> int:
-        """Cells of the largest table that elimination makes, the eliminated column included."""
-        near, largest = _find_neighbours(edges), 0
-        while near:
-            sizes = {i: prod(len(self.singles[j]) for j in (i, *others)) for i, others in near.items()}
-            first = min(sizes, key=lambda i: (sizes[i], i))
-            largest = max(largest, sizes[first])
-            others = near.pop(first)
-            for i in others:
-                near[i] = (near[i] | others) - {first, i}
-        return largest
 
 
 def _find_neighbours(edges: Sequence[Clique]) -> dict[int, set[int]]:
@@ -145,10 +158,29 @@ def _find_neighbours(edges: Sequence[Clique]) -> dict[int, set[int]]:
     return result
 
 
-def _joined_size(factors: Sequence[Factor], column: int) -> int:
-    """Cells of the product of the factors that hold a column."""
-    sizes = {i: size for held, table in factors if column in held for i, size in zip(held, table.shape, strict=True)}
-    return prod(sizes.values())
+def _factor_sizes(factors: Sequence[Factor]) -> list[dict[int, int]]:
+    """The number of values of each column, by factor."""
+    return [dict(zip(held, table.shape, strict=True)) for held, table in factors]
+
+
+def _plan_elimination(factors: Sequence[dict[int, int]], left: set[int]) -> tuple[list[int], int]:
+    """Return columns in the order of their elimination, those first that make the smallest tables, and the cells of
+    the largest one; ``factors``: the columns of each with their numbers of values.
+    """
+    sizes = {i: size for one in factors for i, size in one.items()}
+    near = {i: set().union(*(one for one in factors if i in one)) for i in sizes}
+    cells = {i: prod(sizes[j] for j in near[i]) for i in left}
+    order, largest = [], 1
+    while cells:
+        first = min(cells, key=lambda i: (cells[i], i))
+        largest = max(largest, cells.pop(first))
+        order.append(first)
+        others = near.pop(first) - {first}
+        for i in others:
+            near[i] = (near[i] | others) - {first}
+            if i in cells:
+                cells[i] = prod(sizes[j] for j in near[i])
+    return order, largest
 
 
 def _multiply_factors(factors: Sequence[Factor]) -> Factor:
@@ -160,15 +192,15 @@ def _multiply_factors(factors: Sequence[Factor]) -> Factor:
     return columns, result
 
 
-def _eliminate_columns(factors: list[Factor], left: set[int]) -> tuple[list[Factor], list[tuple[int, list[Factor]]]]:
+def _eliminate_columns(
+    factors: list[Factor], order: Sequence[int]
+) -> tuple[list[Factor], list[tuple[int, list[Factor]]]]:
     """Return factors of the other columns, and of each eliminated column, in that order, the factors that held it."""
     steps = []
-    while left:
-        first = min(left, key=lambda i: (_joined_size(factors, i), i))
-        held = [one for one in factors if first in one[0]]
-        steps.append((first, held))
-        factors = [one for one in factors if first not in one[0]] + [_eliminate_column(held, first)]
-        left = left - {first}
+    for column in order:
+        held = [one for one in factors if column in one[0]]
+        steps.append((column, held))
+        factors = [one for one in factors if column not in one[0]] + [_eliminate_column(held, column)]
     return factors, steps
 
 

@@ -216,6 +216,19 @@ def test_cells_far_from_what_is_expected_are_believed() -> None:
     assert believed.variance.min() >= 0
 
 
+def test_a_table_whose_columns_that_stay_are_too_many_is_counted_from_drawn_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    codes = population(records=5000)
+    model = Model(measured_by(codes, PAIRS, Fraction(10), 4), (4, 4, 3)).joint
+    classes = {1: np.eye(2)[[0, 0, 1, 1]]}
+    exact, merged = model.marginal_table((0, 1, 2)), model.marginal_table((0, 1, 2), classes)
+    monkeypatch.setattr(joint_model, "MOST_JOINED", 0)
+    monkeypatch.setattr(joint_model, "DRAWN", 200_000)
+    assert np.abs(model.marginal_table((0, 1, 2)) - exact).sum() / 5000 < 0.02
+    assert np.abs(model.marginal_table((0, 1, 2), classes) - merged).sum() / 5000 < 0.02
+
+
 def test_what_makes_columns_dependent_is_found_in_few_dimensions() -> None:
     """Two columns of 30 values each, dependent in one dimension: noise of 10 a cell leaves about a tenth of it."""
     draw = np.random.default_rng(2)
