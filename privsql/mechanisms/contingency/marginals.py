@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 # Cliques --------------------------------------------------------------------------------------------------------------
 # Which tables are measured, and for how much: a public rule of what was asked for, the domains and the noisy total.
 #
-# A hundredth of the budget counts all records. The columns by themselves take 3 sqrt(u) of it, between an eighth and
+# A hundredth of the budget counts all records. The columns by themselves take 5/2 sqrt(u), between an eighth and
 # two thirds, where u is what the noise of their tables would come to beside the records if they had all of it. Of the
 # rest the declared workload takes 7/10, if there is one, and the pairs of columns what remains; tables share in
 # proportion to the square root of their cells. Where the noise of all pairs would come to more than a quarter of the
@@ -57,15 +57,14 @@ if TYPE_CHECKING:
 # some pairs are measured: in rounds, each of which first chooses the pair that the tables so far tell least of, of
 # those that it can pay for. The unit is what would pay for 3 d sqrt(1/4 / ratio) pairs. A twentieth of it is spent on
 # each choice; a pair with its choice takes as many units as the square root of its cells beside that of the median
-# pair, between a quarter and two, and the last one all that is left. (Shares and rounds were tried on census tables and
-# made ones.)
+# pair, between a half and 5/4, and the last one all that is left. (Tried on census tables and made ones.)
 # Where sums are measured they take a fifth of the budget first, in equal parts for the measured columns: of each the
 # total, that by every column, and that by the workload, which share as tables of counts do.
 
 TOTAL, WORKLOAD, CHOOSING = Fraction(1, 100), Fraction(7, 10), Fraction(1, 20)
 SINGLES = Fraction(1, 8), Fraction(2, 3)  # of the budget, at least and at most
-STEEP, ROUNDS = Fraction(3), Fraction(3)
-PRICES = Fraction(1, 4), Fraction(2)  # of a unit, at least and at most
+STEEP, ROUNDS = Fraction(5, 2), Fraction(3)
+PRICES = Fraction(1, 2), Fraction(5, 4)  # of a unit, at least and at most
 WORTH = Fraction(1, 2)  # of the mean noise of a count: what a cell has to exceed to count for its pair
 DIGITS = 10**4  # to which roots are rounded down
 SUMMED = Fraction(1, 5)  # of the budget, where sums are measured

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from privsql.answers.answer import FIRST, LAST, TURNED, read_constant, refuse_cuts
-from privsql.answers.estimate import count_interval, student_quantile
+from privsql.answers.estimate import count_intervals, student_quantile
 from privsql.answers.question import Measure
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, column, fill, is_null, table
@@ -24,10 +24,15 @@ from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.contingency.domains import UNITS, Point, as_sql_number
 from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, SUMS, Rule, read_domains, read_sums
-from privsql.mechanisms.contingency.parameters import Contingency, is_whole
+from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, is_whole
 from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.noisy_tables import LeastSquares
-from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, CellSums, SumEstimator, read_noisy_tables
+from privsql.mechanisms.dp.noisy_tables import CellSums, LeastSquares
+from privsql.mechanisms.dp.noisy_tables_release import (
+    CLIQUES,
+    MARGINALS,
+    SumEstimator,
+    read_noisy_tables,
+)
 from privsql.mechanisms.private import refuse_damaged
 from privsql.model.manifest import Estimate, same_nan
 from privsql.model.parameters import Bins, number_range
@@ -538,7 +543,8 @@ class MarginalAnswers(private.PrivateAnswers):
         names, sizes = [field.name for field in self._manifest.sensitive], self.known_columns.sizes
         with refuse_damaged():
             tables = read_noisy_tables(cliques, marginals, names, sizes, private.find_law(self._params))
-            return SumEstimator(Model(tables, sizes))
+            facts = MarginalFacts.model_validate(self._manifest.facts)
+            return SumEstimator(Model(tables, sizes), facts.errors)
 
     def _split_question(self, query: CountQuery) -> MarginalQuestion:
         refuse_joins(query)
@@ -555,13 +561,17 @@ class MarginalAnswers(private.PrivateAnswers):
             return self._answer_amounts(query, confidence)
         groups, sums = self._split_question(query).read_sums(self._db)
         degrees = self._degrees_of_freedom(sums.columns, estimator)
-        estimates = self._estimate_sums(sums, estimator)
-        rows = [_make_estimate(*one, confidence, degrees) for one in zip(groups, *estimates, strict=True)]
+        rows = _make_estimates(groups, *self._estimate_sums(sums, estimator), confidence, degrees)
         if sums.is_whole:
             return rows
-        ends = (zip(*self._estimate_sums(sums.round_weights(up=up), estimator), strict=True) for up in (False, True))
-        bounded = zip(rows, *ends, strict=True)
-        return [_estimate_between(row, low, high, confidence, degrees) for row, low, high in bounded]
+        low, high = (
+            _make_estimates(groups, *self._estimate_sums(sums.round_weights(up=up), estimator), confidence, degrees)
+            for up in (False, True)
+        )  # all that lies within a bin that is cut may be on either side of the cut
+        return [
+            replace(row, std_error=None, low=least.low, high=most.high)
+            for row, least, most in zip(rows, low, high, strict=True)
+        ]
 
     def _degrees_of_freedom(self, columns: Clique, estimator: str) -> float:
         if len(columns) > 1:
@@ -601,13 +611,11 @@ class MarginalAnswers(private.PrivateAnswers):
         counted = replace(query, measure=Measure(), filters=known)
         keys, counts = self._split_question(counted).read_sums(self._db)
         numbers = dict(zip(keys, zip(*self.sum_estimator.estimate_sums(counts), strict=True), strict=True))
-        amounts = zip(
-            sums.sum_table(squares.estimate_table(sums.columns)), sums.weight_arrays(squares.sizes), strict=True
-        )
+        amounts = zip(sums.sum_table(squares.estimate_table(sums.columns)), squares.sum_variances(sums), strict=True)
         ends = [float(edge) for edge in self._params.bin_edges(name)]
         scale, result = (ends[-1] - ends[0]) / UNITS, []
-        for group, (amount, weights) in zip(groups, amounts, strict=True):
-            excess = Uncertain(max(amount, 0.0) * scale, squares.sum_variance(sums.columns, weights) * scale**2)
+        for group, (amount, variance) in zip(groups, amounts, strict=True):
+            excess = Uncertain(max(amount, 0.0) * scale, variance * scale**2)
             number = Uncertain(*numbers.get(group, (0.0, 0.0)))
             make = estimate_sum if query.measure.kind == "sum" else estimate_mean
             result.append(make(group, excess, number, (ends[0], ends[-1]), confidence))
@@ -626,20 +634,16 @@ class MarginalAnswers(private.PrivateAnswers):
         whose = np.repeat(np.arange(len(rows)), round_copies(rows[weight].to_numpy()))
         return rows.drop_columns(weight).take(pa.array(whose))
 
-    def _estimate_sums(self, sums: CellSums, estimator: str) -> tuple[list[float], list[float]]:
+    def _estimate_sums(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
         """Sums and the variances of their errors."""
-        result, variance = (
-            self._least_squares(sums) if estimator == "baseline" else self.sum_estimator.estimate_sums(sums)
-        )
-        return result.tolist(), variance.tolist()
+        return self._least_squares(sums) if estimator == "baseline" else self.sum_estimator.estimate_sums(sums)
 
     def _least_squares(self, sums: CellSums) -> tuple[Reals, Reals]:
         """Sums of the least-squares table and their variances; these are infinite where no table holds all columns."""
         squares = self.sum_estimator.model.squares
         if sums.classes or np.prod([self.known_columns.sizes[i] for i in sums.columns]) > CELLS:
             raise UsageError("the baseline is not available for so many values; use fewer columns")
-        result = sums.sum_table(squares.estimate_table(sums.columns))
-        return result, np.array([squares.sum_variance(sums.columns, one) for one in sums.weight_arrays(squares.sizes)])
+        return sums.sum_table(squares.estimate_table(sums.columns)), squares.sum_variances(sums)
 
 
 @dataclass(frozen=True)
@@ -675,18 +679,14 @@ def estimate_mean(
     return Estimate(group, mean, error, max(mean - quantile * error, low), min(mean + quantile * error, high))
 
 
-def _make_estimate(
-    group: tuple[Any, ...], value: float, variance: float, confidence: float, degrees: float
-) -> Estimate:
-    if not np.isfinite(variance):
-        return Estimate(group, value, None, None, None)
-    low, high = count_interval(value, float(np.sqrt(variance)), confidence, degrees)
-    return Estimate(group, value, float(np.sqrt(variance)), min(low, value), max(high, value, 0.0))
-
-
-def _estimate_between(
-    row: Estimate, least: tuple[float, float], most: tuple[float, float], confidence: float, degrees: float
-) -> Estimate:
-    """An estimate of what cuts bins: all that lies within one may be on either side of the cut."""
-    low, high = (_make_estimate(row.group, *one, confidence, degrees) for one in (least, most))
-    return replace(row, std_error=None, low=low.low, high=high.high)
+def _make_estimates(
+    groups: Sequence[tuple[Any, ...]], values: Reals, variances: Reals, confidence: float, degrees: float
+) -> list[Estimate]:
+    """Estimates of groups with their intervals; without one where the variance is infinite."""
+    errors = np.sqrt(np.where(np.isfinite(variances), variances, 0.0))
+    low, high = count_intervals(values, errors, confidence, degrees)
+    columns = values, errors, np.minimum(low, values), np.maximum(high, np.maximum(values, 0.0)), np.isfinite(variances)
+    return [
+        Estimate(group, value, *figures) if known else Estimate(group, value, None, None, None)
+        for group, value, *figures, known in zip(groups, *(one.tolist() for one in columns), strict=True)
+    ]

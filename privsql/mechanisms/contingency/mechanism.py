@@ -76,7 +76,7 @@ from privsql.mechanisms.dp.diffpart_release import (
     tree_table,
 )
 from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.noisy_tables_release import tables_structure, write_noisy_tables
+from privsql.mechanisms.dp.noisy_tables_release import rehearse_sums, tables_structure, write_noisy_tables
 from privsql.mechanisms.private import PrivateMechanism, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure
 
@@ -136,6 +136,7 @@ def publish_marginals(db: Relations, source: Records, params: Contingency, key: 
         synthetic=len(synthetic[1]),
         distance=round(mean_total_variation(model, *synthetic), 6),
         estimated_records=rounded_total(model),
+        errors=rehearse_sums(model),
         not_covered=params.not_covered(field.name for field in source.roles.sensitive),
         noise=noise.origin,
         opendp=opendp_version(),

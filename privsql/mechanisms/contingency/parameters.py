@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -181,8 +181,14 @@ class MarginalPlan(Facts):
         ]
 
 
+Coefficients = Annotated[list[float], Field(min_length=5, max_length=5)]
+
+
 class MarginalFacts(Facts):
-    """The facts of marginals: all of them follow from the published tables."""
+    """The facts of marginals: all of them follow from the published tables.
+
+    ``errors``: by kind of table how its estimates err, learnt from a rehearsal on the tables (``scale_variance``).
+    """
 
     title: ClassVar = "marginals"
 
@@ -193,6 +199,7 @@ class MarginalFacts(Facts):
     synthetic: int = Field(ge=0)
     distance: float = Field(ge=0)
     estimated_records: float
+    errors: dict[str, Annotated[list[Coefficients], Field(min_length=3, max_length=3)]]
     not_covered: list[str]
     noise: NoiseOrigin
     opendp: Version

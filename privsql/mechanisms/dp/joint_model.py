@@ -17,7 +17,7 @@ from privsql.mechanisms.dp.noisy_tables import (
     LeastSquares,
     ObservedTable,
     believe_column,
-    believe_tables,
+    believe_table,
     nearest_nonnegative,
     rake_table,
 )
@@ -25,9 +25,8 @@ from privsql.mechanisms.dp.noisy_tables import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from privsql.mechanisms.dp.noisy_tables import BelievedTable, Clique, Ints, Margin, NoisyTable, Reals
+    from privsql.mechanisms.dp.noisy_tables import BelievedTable, Classes, Clique, Ints, Margin, NoisyTable, Reals
 
-    Classes = Mapping[int, Reals]
     Factor = tuple[Clique, Reals]
 
 # Joint model ----------------------------------------------------------------------------------------------------------
@@ -285,7 +284,7 @@ class Model:
         others = [pair for pair in self._pairs if pair not in self.joint.edges]
         result = self._pairs | self._believe_pairs({pair: self.joint.marginal_table(pair) for pair in others})
         for clique in sorted((one for one in self.measured if len(one) > 2), key=lambda one: (len(one), one)):
-            (self.beliefs[clique],) = believe_tables([self._observe_table(clique, self._expect_table(clique, result))])
+            self.beliefs[clique] = self._believe_table(clique, self._expect_table(clique, result))
             result[clique] = self._possible_table(clique, result)
         return result
 
@@ -336,14 +335,15 @@ class Model:
         first, second = (self.singles[i] for i in pair)
         return np.outer(first, second) / max(self.total, 1.0)
 
-    def _observe_table(self, clique: Clique, expected: Reals) -> ObservedTable:
-        return ObservedTable(self.squares.estimate_table(clique), expected, self.squares.cell_variance(clique))
+    def _believe_table(self, clique: Clique, expected: Reals) -> BelievedTable:
+        """A measured table, shrunk towards what is expected of it."""
+        return believe_table(
+            ObservedTable(self.squares.estimate_table(clique), expected, self.squares.cell_variance(clique))
+        )
 
     def _believe_pairs(self, expected: Mapping[Clique, Reals]) -> dict[Clique, Reals]:
         """The tables of measured pairs, shrunk towards what is expected of them."""
-        if expected:
-            observed = [self._observe_table(pair, table) for pair, table in expected.items()]
-            self.beliefs |= zip(expected, believe_tables(observed), strict=True)
+        self.beliefs |= {pair: self._believe_table(pair, table) for pair, table in expected.items()}
         return {pair: self._possible_table(pair, {}) for pair in expected}
 
     def _possible_table(self, clique: Clique, known: Mapping[Clique, Reals]) -> Reals:

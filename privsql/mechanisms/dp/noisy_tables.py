@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
+from itertools import chain, combinations
 from math import inf, isqrt, prod, sqrt
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Clique = tuple[int, ...]
+Classes = Mapping[int, Reals]
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,56 @@ def budget_weight(cells: int) -> int:
     return isqrt(cells * 10**6)
 
 
+# Sums over cells ------------------------------------------------------------------------------------------------------
+# What is asked of tables: sums over their cells.
+
+DENSE = 2_000_000  # sums by group and cell that are made in one array
+
+
+@dataclass(frozen=True)
+class CellSums:
+    """G sums over cells of one table: sum ``group`` takes ``weight`` of cell ``cell`` (row-major), (n,) each.
+
+    ``classes``: of columns whose values the table has summed up (``model.merged``).
+    """
+
+    columns: Clique
+    cell: Ints
+    group: Ints
+    weight: Reals
+    number: int
+    classes: Classes = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether no cell is met in part."""
+        return bool(((self.weight == 0) | (self.weight == 1)).all())
+
+    def round_weights(self, *, up: bool) -> CellSums:
+        """The sums with every cell that is met in part met as a whole, or not at all."""
+        return replace(self, weight=(self.weight > 0 if up else self.weight >= 1).astype(np.float64))
+
+    def sum_table(self, table: Reals) -> Reals:
+        """The sums, (G,)."""
+        flat = table.reshape(-1)[self.cell]
+        return sum_by_group(self, flat * self.weight)
+
+
+def sum_by_group(sums: CellSums, values: Reals) -> Reals:
+    """Values of the cells by sum, (G,)."""
+    result: Reals = np.bincount(sums.group, weights=values, minlength=sums.number).astype(np.float64)
+    return result
+
+
+def sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]]:
+    """The different keys below ``size``, ascending, and the sums of values by key."""
+    if size <= DENSE:
+        places = np.flatnonzero(np.bincount(keys, minlength=size))
+        return places, [np.asarray(np.bincount(keys, one, size)[places], dtype=np.float64) for one in values]
+    places, at = np.unique(keys, return_inverse=True)
+    return places, [np.asarray(np.bincount(at, one), dtype=np.float64) for one in values]
+
+
 # Nonnegative ----------------------------------------------------------------------------------------------------------
 # Tables that a population can have: nothing negative, a given total, given sums along some axes.
 
@@ -134,21 +187,13 @@ if TYPE_CHECKING:
 # Pairs of columns first: what makes them dependent is mostly of few dimensions, noise is of all. So the singular values
 # of g - mu are shrunk as is best for such a sum (Gavish & Donoho, IEEE Trans. Inf. Theory 2017), and added to mu.
 #
-# How far x lies from mu is told by all cells together: x - mu is normal with variance c V, V = a mu + b mu^2, where
-# (a, b) fit the squares (g - mu)^2 - s^2 by weighted least squares, and c is one of ``GRID``, each with a share that
-# expectation maximization finds, over all tables and then for each table with the shares of all as its prior. Some
-# cells lie far from mu in any real table, and a mixture lets these be believed while all others are shrunk (adaptive
-# shrinkage: Stephens, Biostatistics 2017). The posterior mean is mu + S (g - mu).
+# How far x lies from that centre is told by all cells together: with variance a mu, where a fits the squares less s^2.
+# The posterior mean is the centre + S (g - centre), S = a mu / (a mu + s^2).
 #
-# A single column may be smooth instead, as ages are: then the variance of its coefficient k falls as k^-b. Scale and b
-# are the likeliest, and so is whether the column is smooth or has cells that lie apart.
+# A single column may be smooth, as ages are: then the variance of its coefficient k falls as k^-b, with b = 0 if it is
+# not. Scale and b are the likeliest.
 
-GRID = np.array([0.0, 0.02, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
-STRENGTH = 30.0  # cells that the shares of all tables count for beside those of one
-ROUNDS, MOMENTS = 30, 5
-MOST_SHARED_CELLS = 20_000  # cells of all tables that the common shares are fitted to
 LEAST = 1e-9  # records: the variance of an impossible cell
-EVEN, TINY = np.full(len(GRID), 1 / len(GRID)), 1e-300
 FALLING, SCALES = (0, 1, 2, 3, 4), np.geomspace(1e-2, 10, 20)  # b, and scales beside the mean square
 ESTIMATED = 3  # parameters of the prior of a column
 LARGEST_SIDE = 500  # values of the smaller column of a pair whose singular values are computed
@@ -182,43 +227,22 @@ class BelievedTable:
     variance: Reals
 
 
-def believe_tables(observed: Sequence[ObservedTable]) -> list[BelievedTable]:
-    """The posteriors of tables, which learn from each other how far cells lie from what is expected of them."""
-    expected = np.concatenate([one.expected.reshape(-1) for one in observed])
-    centres = [one.centre for one in observed]
-    far = np.concatenate([(one.table - centre).reshape(-1) for one, centre in zip(observed, centres, strict=True)])
-    noise = np.concatenate([np.full(one.table.size, one.variance) for one in observed])
-    terms, moments = np.stack([expected, expected**2], axis=1), np.array([1.0, 0.01])
-    for _ in range(MOMENTS):
-        weight = 1 / (noise + terms @ moments)
-        moments = np.array(fit_moments(expected * weight, expected**2 * weight, (far**2 - noise) * weight))
-    spread, step = terms @ moments + LEAST, -(-len(far) // MOST_SHARED_CELLS)
-    shares = _fit_mixture(far[::step], spread[::step], noise[::step], EVEN, 1.0)[0]
-    edges = np.cumsum([0, *(one.table.size for one in observed)])
-    return [
-        _believe_cells(one.table, centre, one.variance, spread[start:end], shares)[0]
-        for one, centre, start, end in zip(observed, centres, edges[:-1], edges[1:], strict=True)
-    ]
+def believe_table(observed: ObservedTable) -> BelievedTable:
+    """The posterior of a table: cells lie apart from the centre with a variance that goes with what is expected."""
+    centre, expected, noise = observed.centre, observed.expected, observed.variance
+    far = observed.table - centre
+    spread = max(float(((far**2 - noise) * expected).sum()), 0.0) / max(float((expected**2).sum()), LEAST)
+    prior = spread * expected + LEAST
+    part = prior / (prior + noise)
+    return BelievedTable(centre + part * far, part * noise)
 
 
 def believe_column(table: Reals, variance: float) -> BelievedTable:
-    """The posterior of a single column: smooth, or with cells that lie apart from an equal number in each.
+    """The likeliest posterior of a column, smooth or not.
 
     Few cells don't tell that they lie near it: the variance is taken to be one standard error of its estimate at least,
     and as the prior is an estimate of m cells, sqrt(3/m) of the noise stays in the posterior at least.
     """
-    far, centre = table - table.mean(), np.full(len(table), table.mean())
-    square = float((far**2).mean())
-    spread = np.full(far.size, max(square - variance, square * sqrt(2 / far.size), LEAST))
-    shares = _fit_mixture(far, spread, np.full(far.size, variance), EVEN, 1.0)[0]
-    apart, likely = _believe_cells(table, centre, variance, spread, shares)
-    smooth, smoothly = _smooth_column(table, variance)
-    best = smooth if smoothly > likely * (len(table) - 1) / len(table) else apart
-    return BelievedTable(best.mean, np.clip(best.variance, variance * min(1.0, sqrt(ESTIMATED / len(table))), variance))
-
-
-def _smooth_column(table: Reals, variance: float) -> tuple[BelievedTable, float]:
-    """The likeliest posterior of a smooth column, and the logarithm of its likelihood."""
     coefficients, best, part = transform_table(table), -inf, np.ones(1)
     values, squares, order = coefficients[1:], coefficients[1:] ** 2, np.arange(1, len(table))
     square = float(squares.mean()) if len(values) else 0.0
@@ -229,19 +253,8 @@ def _smooth_column(table: Reals, variance: float) -> tuple[BelievedTable, float]
             if likely > best:
                 best, part = likely, prior / (prior + variance)
     mean = restore_table(np.concatenate([coefficients[:1], part * values]))
-    return BelievedTable(mean, np.full(len(table), float((part * variance).mean()))), best
-
-
-def _believe_cells(
-    table: Reals, centre: Reals, noise: float, spread: Reals, shares: Reals
-) -> tuple[BelievedTable, float]:
-    """The posterior of cells that lie apart from a centre by ``spread``, and the logarithm of their likelihood."""
-    far = (table - centre).reshape(-1)
-    _, chances, likely = _fit_mixture(far, spread, np.full(far.shape, noise), shares, STRENGTH)
-    factor = GRID[:, None] * spread / (GRID[:, None] * spread + noise + TINY)
-    mean = (chances * factor).sum(axis=0)
-    square = (chances * (factor * noise + (factor * far) ** 2)).sum(axis=0) - (mean * far) ** 2
-    return BelievedTable(centre + (mean * far).reshape(table.shape), square.reshape(table.shape)), likely
+    least = variance * min(1.0, sqrt(ESTIMATED / len(table)))
+    return BelievedTable(mean, np.full(len(table), max(float((part * variance).mean()), least)))
 
 
 def fit_moments(first: Reals, second: Reals, wanted: Reals) -> tuple[float, float]:
@@ -257,22 +270,6 @@ def fit_moments(first: Reals, second: Reals, wanted: Reals) -> tuple[float, floa
     return min(alone, key=lambda ab: float(((ab[0] * first + ab[1] * second - wanted) ** 2).sum()))
 
 
-def _fit_mixture(far: Reals, spread: Reals, noise: Reals, prior: Reals, strength: float) -> tuple[Reals, Reals, float]:
-    """Shares of ``GRID`` (K,) by expectation maximization, of every cell (n,) the chances of each (K, n), and the
-    logarithm of the likelihood of all cells.
-    """
-    variance = GRID[:, None] * spread + noise + TINY
-    logarithm = -0.5 * (np.log(variance) + far**2 / variance)
-    most, shares = logarithm.max(axis=0), prior
-    likely = np.exp(logarithm - most)
-    for _ in range(ROUNDS):
-        chances = shares[:, None] * likely
-        chances /= chances.sum(axis=0)
-        shares = chances.sum(axis=1) + strength * prior
-        shares = shares / shares.sum()
-    return shares, chances, float((most + np.log(shares @ likely)).sum())
-
-
 # Squares --------------------------------------------------------------------------------------------------------------
 # Least squares over noisy tables, in closed form.
 #
@@ -285,7 +282,7 @@ def _fit_mixture(far: Reals, spread: Reals, noise: Reals, prior: Reals, strength
 # all cliques with weights 1/variance is the least-squares estimate, and 1/(sum of weights) its variance. What is made
 # of these is consistent by construction, and whatever is asked, its answer has no bias and an exact variance.
 
-ZERO = 1e-9  # of a coefficient of a question, relative to the largest: doubles
+ZERO, ROUNDED = 1e-9, 1e-12  # of a coefficient of a question, relative to the largest, or of a square: doubles
 
 
 class LeastSquares:
@@ -314,6 +311,26 @@ class LeastSquares:
             return inf
         return float(np.divide(square, precision, out=np.zeros_like(square), where=precision > 0).sum())
 
+    def sum_variances(self, sums: CellSums) -> Reals:
+        """Variances of sums over cells, (G,), as of ``sum_variance``.
+
+        The square of a question's part in the interaction of some columns is that of its sums by these, beside the
+        number of cells in each, less those of all interactions within.
+        """
+        shape, precision = self.shape(sums.columns), self.coefficients(sums.columns)[1]
+        codes, result = np.unravel_index(sums.cell, shape), np.zeros(sums.number)
+        parts: dict[Clique, Reals] = {}
+        for axes in chain.from_iterable(combinations(range(len(shape)), k) for k in range(len(shape) + 1)):
+            sizes = [shape[axis] for axis in axes]
+            within = np.ravel_multi_index([codes[axis] for axis in axes], sizes) if axes else np.zeros_like(sums.cell)
+            places, (added,) = sum_places(sums.group * prod(sizes) + within, sums.number * prod(sizes), sums.weight)
+            square = np.bincount(places // prod(sizes), added**2, sums.number) * prod(sizes) / prod(shape)
+            inside = sum(part for smaller, part in parts.items() if set(smaller) < set(axes))
+            parts[axes] = np.where(square - inside > ROUNDED * square, square - inside, 0.0)
+            known = precision[tuple(min(int(axis in axes), size - 1) for axis, size in enumerate(shape))]
+            result += parts[axes] / known if known else np.where(parts[axes] > 0, inf, 0.0)
+        return result
+
     def largest_step(self, columns: Clique, weights: Reals) -> float:
         """The largest weight of one count in the estimate of the sum of cells times ``weights``."""
         precision, steps = self.coefficients(columns)[1], [0.0]
@@ -339,6 +356,11 @@ class LeastSquares:
     def total(self) -> float:
         """The estimated number of records."""
         return self._count_total[0]
+
+    @property
+    def total_variance(self) -> float:
+        """Variance of the estimated number of records."""
+        return 1 / self._count_total[1]
 
     @cached_property
     def _count_total(self) -> tuple[float, float]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
-from itertools import chain, combinations, pairwise
+from functools import lru_cache
+from itertools import chain, combinations
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,69 +18,31 @@ from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.exact import fraction_text
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp.joint_model import JointModel, Model, merge_values
-from privsql.mechanisms.dp.noisy_tables import POSSIBLE, NoisyTable, measure_table, sum_cells
+from privsql.mechanisms.dp.noisy_tables import (
+    POSSIBLE,
+    CellSums,
+    NoisyTable,
+    measure_table,
+    sum_by_group,
+    sum_cells,
+    sum_places,
+)
 from privsql.mechanisms.private import write_release_table
 from privsql.model.manifest import ReleaseTable, Structure
 from privsql.model.manifest import make_structure as part
 from privsql.model.parameters import LARGEST_EPSILON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from privsql.engine.database import Relations
-    from privsql.mechanisms.dp.joint_model import Classes
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
     from privsql.model.manifest import Manifest
 
+    ErrorScale = list[list[float]]  # beta, and the least and the largest features
+
 # Figures --------------------------------------------------------------------------------------------------------------
 # Sums over cells of a model's tables, each with the variance of its error.
-
-
-@dataclass(frozen=True)
-class CellSums:
-    """G sums over cells of one table: sum ``group`` takes ``weight`` of cell ``cell`` (row-major), (n,) each.
-
-    ``classes``: of columns whose values the table has summed up (``model.merged``).
-    """
-
-    columns: Clique
-    cell: Ints
-    group: Ints
-    weight: Reals
-    number: int
-    classes: Classes = field(default_factory=dict)
-
-    @property
-    def is_whole(self) -> bool:
-        """Return whether no cell is met in part."""
-        return bool(((self.weight == 0) | (self.weight == 1)).all())
-
-    def round_weights(self, *, up: bool) -> CellSums:
-        """The sums with every cell that is met in part met as a whole, or not at all."""
-        return replace(self, weight=(self.weight > 0 if up else self.weight >= 1).astype(np.float64))
-
-    def sum_table(self, table: Reals) -> Reals:
-        """The sums, (G,)."""
-        flat = table.reshape(-1)[self.cell]
-        return sum_by_group(self, flat * self.weight)
-
-    def weight_arrays(self, sizes: Sequence[int]) -> Iterator[Reals]:
-        """The weights of each sum, an array of the table's shape."""
-        shape, order = [sizes[i] for i in self.columns], np.argsort(self.group, kind="stable")
-        edges = np.searchsorted(self.group[order], np.arange(self.number + 1))
-        for first, end in pairwise(edges.tolist()):
-            members = order[first:end]
-            flat = np.bincount(self.cell[members], weights=self.weight[members], minlength=prod(shape))
-            yield flat.astype(np.float64).reshape(shape)
-
-
-def sum_by_group(sums: CellSums, values: Reals) -> Reals:
-    """Values of the cells by sum, (G,)."""
-    result: Reals = np.bincount(sums.group, weights=values, minlength=sums.number).astype(np.float64)
-    return result
-
-
-# Errors of sums ---
 #
 # What is known of an error before anything is rehearsed: the estimate is made of smaller tables, and with u the part of
 # a cell that a sum takes, and s^2 the variance of that cell's belief, a table adds sum (u s)^2 (the delta method). Near
@@ -89,7 +51,6 @@ def sum_by_group(sums: CellSums, values: Reals) -> Reals:
 # records, of a single column the share of the values, that the sum has. Three columns and more deviate as a sample
 # does, too.
 
-DENSE = 2_000_000  # sums by group and cell that are made in one array
 FLOOR = 1e-3, 1e-6  # of a variance: records, and of all records
 
 
@@ -104,33 +65,19 @@ class SumErrors:
     features: Reals
 
 
-def _sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]]:
-    """The different keys below ``size``, ascending, and the sums of values by key."""
-    if size <= DENSE:
-        places = np.flatnonzero(np.bincount(keys, minlength=size))
-        return places, [np.asarray(np.bincount(keys, one, size)[places], dtype=np.float64) for one in values]
-    places, at = np.unique(keys, return_inverse=True)
-    return places, [np.asarray(np.bincount(at, one), dtype=np.float64) for one in values]
-
-
 class SumEstimator:
-    """Estimates from a model. What their errors are is rehearsed once, from a fixed seed: answers don't vary."""
+    """Estimates from a model. ``scales``: of their errors, by kind of table, as a rehearsal found them."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, scales: Mapping[str, ErrorScale] | None = None) -> None:
+        self.model, self.scales = model, scales or {}
         self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.fitted_table)
-
-    @cached_property
-    def scales(self) -> dict[int, ErrorScale]:
-        """By kind of table the scale of errors that a rehearsal finds."""
-        return rehearse_sums(self.model)
 
     def estimate_sums(self, sums: CellSums) -> tuple[Reals, Reals]:
         """The sums and the variances of their errors, (G,) each."""
         errors = self.expect_errors(sums)
         kind = self.model.table_kind(sums.columns)
-        scale = self.scales.get(kind) if kind else None
-        return errors.sums, errors.variance if scale is None else scale.scale_variance(errors)
+        scale = self.scales.get(str(kind)) if kind else None
+        return errors.sums, errors.variance if scale is None else scale_variance(errors, scale)
 
     def expect_errors(self, sums: CellSums) -> SumErrors:
         """The sums, and what is known of their errors."""
@@ -160,11 +107,11 @@ class SumEstimator:
         if belief is None:
             return np.zeros(sums.number)
         variance = merge_values(belief.variance, columns, sums.classes).reshape(-1)
-        places, (taken,) = _sum_places(sums.group * len(variance) + within, sums.number * len(variance), part)
+        places, (taken,) = sum_places(sums.group * len(variance) + within, sums.number * len(variance), part)
         group, cell = np.divmod(places, len(variance))
         if len(columns) > 1:
             return np.asarray(np.bincount(group, taken**2 * variance[cell], sums.number), dtype=np.float64)
-        number, total = len(variance), self.model.squares.sum_variance((), np.ones(()))
+        number, total = len(variance), self.model.squares.total_variance
         alone, amount = np.maximum(variance - total / number**2, 0.0), np.bincount(group, taken, sums.number)
         square = np.bincount(group, taken**2, sums.number)
         together = np.divide(amount**2, square, out=np.ones(sums.number), where=square > 0)  # values that a sum has
@@ -176,7 +123,7 @@ class SumEstimator:
 
 def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
     """The share of the records whose values of a column no cell of a sum has."""
-    places, _ = _sum_places(sums.group * len(shares) + codes, sums.number * len(shares))
+    places, _ = sum_places(sums.group * len(shares) + codes, sums.number * len(shares))
     group, code = np.divmod(places, len(shares))
     return np.maximum(1 - np.bincount(group, shares[code], sums.number), 0.0)
 
@@ -204,21 +151,13 @@ SMOOTH = 0.5  # of the effects: those in which near bins go together
 BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
 FEWEST_IN_BAND, TRIMMED = 100, 0.998
 LEAST_SCALE = 0.5  # of a variance: few rehearsed tables may all be better than what is known
+STATED_DIGITS = 4  # of what a release states of its errors
 
 
-@dataclass(frozen=True)
-class ErrorScale:
-    """By how much errors exceed what is known of them: exp(features beta), not below ``LEAST_SCALE``; features within
-    ``limits`` (2, 5).
-    """
-
-    beta: Reals
-    limits: Reals
-
-    def scale_variance(self, errors: SumErrors) -> Reals:
-        """Variances of errors, (G,)."""
-        scale = np.exp(np.clip(errors.features, *self.limits) @ self.beta)
-        return np.asarray(errors.variance * np.maximum(scale, LEAST_SCALE))
+def scale_variance(errors: SumErrors, scale: ErrorScale) -> Reals:
+    """Variances of errors, (G,): by exp(features beta), not below ``LEAST_SCALE``, more than what is known of them."""
+    beta, *limits = np.array(scale)
+    return np.asarray(errors.variance * np.maximum(np.exp(np.clip(errors.features, *limits) @ beta), LEAST_SCALE))
 
 
 def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int) -> Reals:
@@ -255,8 +194,8 @@ def measure_again(
     ]
 
 
-def rehearse_sums(model: Model) -> dict[int, ErrorScale]:
-    """Return by kind of table by how much errors exceed what is known of them."""
+def rehearse_sums(model: Model) -> dict[str, ErrorScale]:
+    """Return by kind of table by how much errors exceed what is known of them, as a release states it."""
     draw = seed_key(0).random_generator("rehearsal")
     if model.total < 1:
         return {}
@@ -275,7 +214,7 @@ def rehearse_sums(model: Model) -> dict[int, ErrorScale]:
             sums = _draw_questions(columns, model.sizes, at, draw)
             pair = again.expect_errors(sums), sums.sum_table(count(columns))
             found.setdefault(model.table_kind(columns), []).append(pair)
-    return {kind: _fit_scale(answers) for kind, answers in found.items()}
+    return {str(kind): _fit_scale(answers) for kind, answers in sorted(found.items())}
 
 
 def _fit_scale(answers: Sequence[tuple[SumErrors, Reals]]) -> ErrorScale:
@@ -284,7 +223,9 @@ def _fit_scale(answers: Sequence[tuple[SumErrors, Reals]]) -> ErrorScale:
     amounts = np.concatenate([(one.sums - true) ** 2 / one.variance for one, true in answers])
     amounts = np.minimum(amounts, np.quantile(amounts, TRIMMED)) + np.finfo(float).tiny
     limits = np.quantile(features, [1 - TRIMMED, TRIMMED], axis=0)
-    return ErrorScale(regress_errors(np.clip(features, *limits), amounts, truth, FEWEST_IN_BAND), limits)
+    beta = regress_errors(np.clip(features, *limits), amounts, truth, FEWEST_IN_BAND)
+    scale: ErrorScale = np.round([beta, *limits], STATED_DIGITS).tolist()
+    return scale
 
 
 def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np.random.Generator) -> Reals:

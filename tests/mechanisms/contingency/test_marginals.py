@@ -416,6 +416,8 @@ DAMAGE: dict[str, tuple[str, Any]] = {
     "another noise": ("facts", with_facts(noise="opendp")),
     "a number of records": ("facts", with_facts(estimated_records=5000.0)),
     "a distance": ("rows fit", with_facts(distance=0.5)),
+    "a scale of errors": ("facts", with_facts(errors={"1": [[0.0] * 5] * 3})),
+    "a scale of errors that is none": ("valid marginals", with_facts(errors={"1": [[0.0] * 5] * 2})),
     "a version of OpenDP": ("OpenDP", with_facts(opendp="99.1")),
     "a fact of another kind": ("valid marginals", with_facts(cells="many")),
     "another algorithm": ("", stating("algorithm", lambda _: "diffpart")),
