@@ -362,10 +362,8 @@ def fit_softmax(
     fit = start
     for number in range(schedule.rounds + 1):
         information = likelihood.measure_information(design, design.probabilities(fit.theta, offset))
-        penalties = fit.penalties
-        if number:
-            exponent = OVERSHOOT if number < schedule.rounds else 1.0
-            penalties = estimate_penalties(design, fit, information, exponent)
+        exponent = OVERSHOOT if number < schedule.rounds else 1.0
+        penalties = estimate_penalties(design, fit, information, exponent) if number else fit.penalties
         steps = schedule.last if number == schedule.rounds else schedule.each if number else schedule.first
         fit = _climb(design, likelihood, offset, SoftmaxFit(fit.theta, penalties, information, 0, 0), steps, report)
     return fit
@@ -373,11 +371,9 @@ def fit_softmax(
 
 def estimate_penalties(design: Design, fit: SoftmaxFit, information: Floats, exponent: float = 1.0) -> Floats:
     """Return the penalty of each term by one round of restricted likelihood."""
-    each = fit.penalties[design.groups][:, None]
-    squares = np.bincount(design.groups, (fit.theta**2 + 1 / (information + each)).sum(axis=1))
-    numbers = np.bincount(design.groups) * fit.theta.shape[1]
-    changes = numbers / squares / fit.penalties
-    return np.asarray(np.clip(fit.penalties * changes**exponent, LEAST, MOST))
+    each = fit.theta**2 + 1 / (information + fit.penalties[design.groups][:, None])
+    wanted = np.bincount(design.groups) * fit.theta.shape[1] / np.bincount(design.groups, each.sum(axis=1))
+    return np.asarray(np.clip(fit.penalties * (wanted / fit.penalties) ** exponent, LEAST, MOST))
 
 
 def _climb(

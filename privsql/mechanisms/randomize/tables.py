@@ -10,6 +10,7 @@ from math import floor, pi
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from privsql.answers.softmax import (
@@ -52,13 +53,11 @@ class PublicTable:
 
     def find_unions(self, sizes: Ints, group: Ints, combination: Ints) -> dict[int, Ints]:
         """Return the cells of each group of combinations that is a union of cells; ``sizes``: records of each."""
-        key, member = np.unique(group * self.size + self.cells[combination], return_inverse=True)
-        inside, whole = np.bincount(member, sizes[combination]), np.bincount(self.cells, sizes)
-        at, cells = np.divmod(key, self.size)
-        groups, starts = np.unique(at, return_index=True)
-        broken = set(at[inside < whole[cells]].tolist())
-        each = zip(groups.tolist(), np.split(cells, starts[1:]), strict=True)
-        return {one: union for one, union in each if one not in broken}
+        inside: Any = scipy.sparse.csr_array((sizes[combination], (group, self.cells[combination])))
+        whole = np.bincount(self.cells, sizes)
+        broken = {*inside.tocoo().coords[0][inside.data < whole[inside.indices]].tolist()}
+        ends = zip(inside.indptr[:-1], inside.indptr[1:], strict=True)
+        return {k: inside.indices[begin:end] for k, (begin, end) in enumerate(ends) if k not in broken}
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,6 @@ class PublicCodes:
 
     def sum_cells(self, k: int, each: Floats, sizes: Ints) -> Floats:
         """Return sums in the cells of a table (size, K): of numbers of combinations (rows, K), times ``sizes``."""
-        import scipy  # noqa: PLC0415 (takes long)
-
         table, sums = self.tables[k], np.zeros((self.tables[k].size, each.shape[1]))
         for rows in split_range(len(sizes)):
             entries = sizes[rows].astype(each.dtype), table.cells[rows], np.arange(len(sizes[rows]) + 1)
@@ -254,7 +251,7 @@ WORTH = 0.25  # of its noise that a pair has to show: a model takes what it can 
 
 FIRST, LAST, AGAIN = 8, 12, 5  # steps
 SETTLING, CONJUGATES, LONGEST = 2, 10, 1.0  # steps before ridges are estimated; of the gradients; of log-odds in one
-FEWEST, TINY = 30, 1e-9
+FEWEST, TINY, ENOUGH = 30, 1e-9, 1e-9
 TYPICAL_INTERACTION, MOST_INTERACTION = 0.1, 0.3
 
 
@@ -308,27 +305,15 @@ class CellRegression:
         slope = features.T @ move_counts(self.precision * (self.observed - expected)) - penalties * fit.theta
 
         def curve(change: Floats) -> Floats:
-            moved = move_counts(features @ change)
-            return np.asarray(features.T @ move_counts(self.precision * moved) + penalties * change)
+            each = change.reshape(slope.shape)
+            moved = features.T @ move_counts(self.precision * move_counts(features @ each))
+            return np.asarray(moved + penalties * each).ravel()
 
-        change = solve_symmetric(curve, slope, 1 / (information + penalties))
-        return replace(fit, theta=fit.theta + np.clip(change, -LONGEST, LONGEST), information=information)
-
-
-def solve_symmetric(curve: Callable[[Floats], Floats], wanted: Floats, scale: Floats) -> Floats:
-    """Return x with ``curve(x) = wanted``, nearly, by conjugate gradients; ``scale``: one over its diagonal, nearly."""
-    found, left = np.zeros_like(wanted), wanted
-    direction = scale * left
-    square = float((left * direction).sum())
-    for _ in range(CONJUGATES):
-        if square <= 0:
-            break
-        curved = curve(direction)
-        length = square / float((direction * curved).sum())
-        found, left = found + length * direction, left - length * curved
-        before, square = square, float((left**2 * scale).sum())
-        direction = scale * left + square / before * direction
-    return found
+        system = scipy.sparse.linalg.LinearOperator((slope.size, slope.size), curve, dtype=slope.dtype)
+        nearly = scipy.sparse.diags_array(1 / (information + penalties).ravel())
+        change, _ = scipy.sparse.linalg.cg(system, slope.ravel(), rtol=ENOUGH, maxiter=CONJUGATES, M=nearly)
+        theta = fit.theta + np.clip(change.reshape(slope.shape), -LONGEST, LONGEST)
+        return replace(fit, theta=theta, information=information)
 
 
 @dataclass(frozen=True)
@@ -378,10 +363,9 @@ def fit_tables(
     regression, offset = CellRegression(design, observed, precision), np.log(shares)
     fit = start_fit(design, rule.values)
     if start is not None:  # the parameters of pairs come last
-        theta, penalties = start.fit.theta, start.fit.penalties
-        more = np.zeros((len(fit.theta) - len(theta), rule.values))
-        penalties = np.concatenate((penalties, fit.penalties[len(penalties) :]))
-        fit = replace(fit, theta=np.concatenate((theta, more)), penalties=penalties)
+        theta = np.concatenate((start.fit.theta, fit.theta[len(start.fit.theta) :]))
+        penalties = np.concatenate((start.fit.penalties, fit.penalties[len(start.fit.penalties) :]))
+        fit = replace(fit, theta=theta, penalties=penalties)
     for number in range(FIRST if start is None else steps):
         fit = regression.improve(fit, offset)
         if number >= SETTLING:

@@ -330,11 +330,9 @@ def _wrong_budget(release: TablesRelease, rule: TablesRule, tables: Sequence[Noi
 
 def _wrong_values(release: TablesRelease, *_: object) -> list[str]:
     """Return values that are not the public list."""
-    rows = release.read_view("values").to_pylist()
-    text = exp.cast(column("s0"), "VARCHAR")
-    listed = release.db.rows(exp.select(text).from_(release.view("values")).order_by("code"))
+    listed = exp.select(column("code"), exp.cast(column("s0"), "VARCHAR")).from_(release.view("values"))
     due = list_values(release.params, release.roles.sensitive[0].type)
-    right = [row["code"] for row in rows] == list(range(len(due))) and [one for (one,) in listed] == due
+    right = release.db.rows(listed.order_by("code")) == [*enumerate(due)]
     return [] if right else ["the listed values are others"]
 
 

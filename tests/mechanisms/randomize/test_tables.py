@@ -253,13 +253,6 @@ def test_small_effects_change_counts_as_differences_of_sums_do() -> None:
     assert (other * move_counts(moved)).sum() == pytest.approx((moved * move_counts(other)).sum(), rel=1e-5)
 
 
-def test_conjugate_gradients_solve_a_system_of_few_unknowns() -> None:
-    root = np.random.default_rng(3).normal(size=(6, 6))
-    matrix, wanted = root @ root.T + np.eye(6), np.arange(6.0)[:, None]
-    found = tables.solve_symmetric(lambda change: matrix @ change, wanted, 1 / matrix.diagonal()[:, None])
-    assert matrix @ found == pytest.approx(wanted, abs=1e-6)
-
-
 def softmax(logits: Any) -> Any:
     exponents = np.exp(logits)
     return exponents / exponents.sum(axis=1, keepdims=True)
