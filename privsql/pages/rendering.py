@@ -61,9 +61,9 @@ def page_policy() -> str:
     return f"default-src 'none'; style-src {style_source()}; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def shorten_text(value: object) -> Html:
+def shorten_text(value: object, width: int = SHORT) -> Html:
     """Return a name or a value of a table: cut, and with a writing direction of its own."""
-    return Html(f"<bdi>{clean_text(str(value), SHORT)}</bdi>")
+    return Html(f"<bdi>{clean_text(str(value), width)}</bdi>")
 
 
 def as_code(text: object) -> Html:
