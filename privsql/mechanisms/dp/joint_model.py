@@ -49,6 +49,11 @@ REFUSED = 30  # pairs in a row that are too large, after which no weaker one is 
 NO_CLASSES: Classes = MappingProxyType({})
 
 
+def fixed_draw(purpose: str) -> np.random.Generator:
+    """Return draws that are the same for everybody."""
+    return seed_key(0).random_generator(purpose)
+
+
 class JointModel:
     """The model of ``singles`` and of as many of the ``pairs`` as can be held; ``total`` records."""
 
@@ -74,9 +79,7 @@ class JointModel:
         asked = tuple(number + i if i in classes else i for i in columns)
         factors = self._factors_among(self._find_core(columns))
         factors += [((i, number + i), classes[i]) for i in columns if i in classes]
-        order, largest = _plan_elimination(
-            _factor_sizes(factors), {i for held, _ in factors for i in held} - set(asked)
-        )
+        order, largest = _plan_elimination(factors, {i for held, _ in factors for i in held} - set(asked))
         if largest > MOST_JOINED:
             return self._count_drawn(columns, classes)
         left, _ = _eliminate_columns(factors, order)
@@ -87,9 +90,8 @@ class JointModel:
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
         """Codes of so many records, (number, columns), drawn column by column in the reverse order of elimination."""
         codes = np.full((number, len(self.singles)), -1, dtype=np.int64)
-        every = range(len(self.singles))
-        factors = self._factors_among(every)
-        _, steps = _eliminate_columns(factors, _plan_elimination(_factor_sizes(factors), set(every))[0])
+        factors = self._factors_among(range(len(self.singles)))
+        _, steps = _eliminate_columns(factors, _plan_elimination(factors, set(range(len(self.singles))))[0])
         for column, held in reversed(steps):
             columns, table = _multiply_factors(held)
             known = tuple(i for i in columns if i != column)
@@ -101,14 +103,12 @@ class JointModel:
 
     @cached_property
     def _drawn_records(self) -> Ints:
-        return self.draw_records(DRAWN, seed_key(0).random_generator("joint model"))
+        return self.draw_records(DRAWN, fixed_draw("joint model"))
 
     def _count_drawn(self, columns: Clique, classes: Classes) -> Reals:
         """The table of some columns, counted from records that are drawn once."""
-        codes = [
-            classes[i].argmax(axis=1)[self._drawn_records[:, i]] if i in classes else self._drawn_records[:, i]
-            for i in columns
-        ]
+        drawn = self._drawn_records[:, list(columns)].T
+        codes = [classes[i].argmax(axis=1)[one] if i in classes else one for i, one in zip(columns, drawn, strict=True)]
         shape = [classes[i].shape[1] if i in classes else len(self.singles[i]) for i in columns]
         table = np.bincount(np.ravel_multi_index(codes, shape), minlength=prod(shape))
         return np.asarray(table.reshape(shape) * (self.total / DRAWN), dtype=np.float64)
@@ -139,9 +139,9 @@ class JointModel:
         chosen: list[Clique] = []
         refused = 0
         for pair in sorted(pairs, key=lambda one: (-mutual_information(pairs[one]), one)):
-            sizes = [dict(zip(one, pairs[one].shape, strict=True)) for one in (*chosen, pair)]
-            made = _plan_elimination(sizes, {i for one in (*chosen, pair) for i in one})[1]
-            if made <= max([largest, *(pairs[one].size for one in (*chosen, pair))]):
+            factors = [(one, pairs[one]) for one in (*chosen, pair)]
+            made = _plan_elimination(factors, {i for one, _ in factors for i in one})[1]
+            if made <= max([largest, *(table.size for _, table in factors)]):
                 chosen.append(pair)
                 refused = 0
             elif (refused := refused + 1) == REFUSED:
@@ -157,17 +157,10 @@ def _find_neighbours(edges: Sequence[Clique]) -> dict[int, set[int]]:
     return result
 
 
-def _factor_sizes(factors: Sequence[Factor]) -> list[dict[int, int]]:
-    """The number of values of each column, by factor."""
-    return [dict(zip(held, table.shape, strict=True)) for held, table in factors]
-
-
-def _plan_elimination(factors: Sequence[dict[int, int]], left: set[int]) -> tuple[list[int], int]:
-    """Return columns in the order of their elimination, those first that make the smallest tables, and the cells of
-    the largest one; ``factors``: the columns of each with their numbers of values.
-    """
-    sizes = {i: size for one in factors for i, size in one.items()}
-    near = {i: set().union(*(one for one in factors if i in one)) for i in sizes}
+def _plan_elimination(factors: Sequence[Factor], left: set[int]) -> tuple[list[int], int]:
+    """Return columns in the order of their elimination, which makes small tables, and the cells of the largest one."""
+    sizes = {i: size for held, table in factors for i, size in zip(held, table.shape, strict=True)}
+    near = {i: set().union(*(held for held, _ in factors if i in held)) for i in sizes}
     cells = {i: prod(sizes[j] for j in near[i]) for i in left}
     order, largest = [], 1
     while cells:

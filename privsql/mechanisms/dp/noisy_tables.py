@@ -317,7 +317,7 @@ class LeastSquares:
         The square of a question's part in the interaction of some columns is that of its sums by these, beside the
         number of cells in each, less those of all interactions within.
         """
-        shape, precision = self.shape(sums.columns), self.coefficients(sums.columns)[1]
+        shape, precision = [self.sizes[i] for i in sums.columns], self.coefficients(sums.columns)[1]
         codes, result = np.unravel_index(sums.cell, shape), np.zeros(sums.number)
         parts: dict[Clique, Reals] = {}
         for axes in chain.from_iterable(combinations(range(len(shape)), k) for k in range(len(shape) + 1)):
@@ -348,10 +348,6 @@ class LeastSquares:
         precision = self.coefficients(columns)[1]
         return float(np.divide(1, precision, out=np.zeros_like(precision), where=precision > 0).mean())
 
-    def shape(self, columns: Clique) -> tuple[int, ...]:
-        """Shape of the table of some columns."""
-        return tuple(self.sizes[i] for i in columns)
-
     @property
     def total(self) -> float:
         """The estimated number of records."""
@@ -375,7 +371,7 @@ class LeastSquares:
 
     def _combine_tables(self, columns: Clique) -> tuple[Reals, Reals]:
         """Coefficients of the table of some columns and their precisions, 0 for those that no clique holds."""
-        shape = self.shape(columns)
+        shape = [self.sizes[i] for i in columns]
         sums, precision = np.zeros(shape), np.zeros(shape)
         for at in sorted({at for i in columns for at in self._tables_by_column[i]}):
             inside = tuple(i for i in columns if i in self.tables[at].columns)

@@ -16,8 +16,7 @@ from privsql.answers.bucket_model import fit_gamma
 from privsql.dp_random import PURE, NoiseLaw, SeededGaussian, SeededNoise, deviation_of
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.exact import fraction_text
-from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp.joint_model import JointModel, Model, merge_values
+from privsql.mechanisms.dp.joint_model import JointModel, Model, fixed_draw, merge_values
 from privsql.mechanisms.dp.noisy_tables import (
     POSSIBLE,
     CellSums,
@@ -196,7 +195,7 @@ def measure_again(
 
 def rehearse_sums(model: Model) -> dict[str, ErrorScale]:
     """Return by kind of table by how much errors exceed what is known of them, as a release states it."""
-    draw = seed_key(0).random_generator("rehearsal")
+    draw = fixed_draw("rehearsal")
     if model.total < 1:
         return {}
     found: dict[int, list[tuple[SumErrors, Reals]]] = {}
@@ -236,10 +235,10 @@ def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np
         drawn = np.maximum(draw.normal(mean, np.sqrt(model.beliefs[clique].variance)), 0.0)
         moved = np.log(np.maximum(drawn, POSSIBLE) / np.maximum(mean, POSSIBLE))
         far += np.clip(moved, -MOST_EFFECT, MOST_EFFECT)[tuple(codes[:, i] for i in clique)]
-    pairs = [one for one in combinations(range(len(model.sizes)), 2) if one not in model.beliefs]
+    pairs: list[Clique] = [one for one in combinations(range(len(model.sizes)), 2) if one not in model.beliefs]
     threes = sorted({three for one in subsets for three in combinations(one, 3) if model.table_kind(three) != 1})
     unmeasured, beyond = unmeasured_strength(model), float(np.clip(pair_deviation(model), *TYPICAL))
-    variances: dict[Clique, float] = {pair: _draw_strength(unmeasured, draw) for pair in pairs}
+    variances = {pair: min(unmeasured * draw.lognormal(-(UNEVEN**2) / 2, UNEVEN), MOST_EFFECT) for pair in pairs}
     variances |= dict.fromkeys(threes, OF_THREES * beyond)
     for clique, variance in variances.items():
         far += _draw_effects(len(clique), variance, draw)[tuple(bins[:, i] for i in clique)]
@@ -291,11 +290,6 @@ def _draw_effects(columns: int, variance: float, draw: np.random.Generator) -> R
             effects -= effects.mean(axis=axis, keepdims=True)
         effects /= effects.std()
     return np.asarray(effects * variance**0.5)
-
-
-def _draw_strength(mean: float, draw: np.random.Generator) -> float:
-    """Variance of the effects of a pair that was not measured."""
-    return float(min(mean * draw.lognormal(-(UNEVEN**2) / 2, UNEVEN), MOST_EFFECT))
 
 
 def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:

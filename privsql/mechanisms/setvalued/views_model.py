@@ -82,7 +82,7 @@ def fit_population(squares: LeastSquares) -> Reals:
     if not views:
         return nearest_nonnegative(squares.estimate_table(everything), total)
     margins = [(view, _possible_table(squares, view)) for view in _maximal_sets(views)]
-    result = rake_table(np.full(squares.shape(everything), total / (1 << items)), margins, ROUNDS)
+    result = rake_table(np.full((2,) * items, total / (1 << items)), margins, ROUNDS)
     for counted in (one for one in squares.tables if one.columns == everything):
         result = rake_table(np.maximum(_shrink_to_counts(result, counted), LEAST * result), margins, ROUNDS)
     return rake_table(result, [((i,), _possible_table(squares, (i,))) for i in everything], LAST_ROUNDS)

@@ -201,7 +201,7 @@ def worst_part_of_rho(noise: type[Gaussian], pairs: str, sizes: tuple[int, ...])
 def test_no_divergence_exceeds_rho(pairs: str, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Clamped noise is a post-processing; choices depend on the tables before them, of two units in all."""
     monkeypatch.setattr(marginals, "count_rounds", lambda *_: 2)
-    monkeypatch.setattr(noisy_tables, "ROUNDS", 1)
+    monkeypatch.setattr(noisy_tables, "FALLING", (0,))
     fit_models_once(monkeypatch)
     assert 0.3 < worst_part_of_rho(Gaussian, pairs, sizes) <= 1 + 1e-9
 
