@@ -145,7 +145,7 @@ def list_epsilon_bound(release: CheckedRelease[Any, Any]) -> list[VerifiedBound]
 
 
 def write_release_table(
-    db: Relations, name: str, data: pa.Table, query: exp.Query | None = None, *, title: str = ""
+    db: Relations, name: str, data: pa.Table | pa.RecordBatchReader, query: exp.Query | None = None, *, title: str = ""
 ) -> None:
     """Make a table of the release, of ``data`` as it lies or by a query over relation ``given``."""
     db.register_arrow("given", data)

@@ -22,6 +22,8 @@ from privsql.model.manifest import BROKEN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from sqlglot import exp
+
     from privsql.attacks.scene import Finding, ReleaseView
     from privsql.mechanisms.dp.diffpart import Ints, PartitionTree, Taxonomy, TreeRule
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
@@ -37,15 +39,15 @@ def check_published(
     release: CheckedRelease[Any, Any],
     what: str,
     read: Callable[[CheckedRelease[Any, Any]], tuple[Any, ...]],
-    named: Mapping[str, Callable[..., list[str]]],
+    named: Mapping[str, Callable[..., list[str] | exp.Query]],
 ) -> list[Check]:
     """Return checks of what was published, which ``read`` reads once; where it can't be read, all have failed.
 
-    ``named``: by name, functions that list what is wrong in the release and in what was read of it.
+    ``named``: by name, functions that list what is wrong in the release and in what was read of it, or query it.
     """
     once = cache(partial(read, release))
 
-    def run_check(check: Callable[..., list[str]], _: CheckedRelease[Any, Any]) -> list[str]:
+    def run_check(check: Callable[..., list[str] | exp.Query], _: CheckedRelease[Any, Any]) -> list[str] | exp.Query:
         try:
             return check(release, *once())
         except BROKEN as error:

@@ -243,7 +243,8 @@ def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np
     for clique, variance in variances.items():
         far += _draw_effects(len(clique), variance, draw)[tuple(bins[:, i] for i in clique)]
     chances = np.exp(np.clip(far, -2 * MOST_EFFECT, 2 * MOST_EFFECT))
-    return np.asarray(draw.poisson(chances * (model.total / chances.sum())), dtype=np.float64)
+    weights = np.asarray(draw.poisson(chances * (model.total / chances.sum())), dtype=np.float64)
+    return weights if weights.any() else np.ones_like(weights)  # of a record or two there may be none
 
 
 def _bin_values(single: Reals) -> Ints:

@@ -10,6 +10,7 @@ from math import floor, pi
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import scipy
 from numpy.typing import NDArray
 
@@ -331,6 +332,18 @@ class TablesModel:
     def expect_table(self, k: int) -> Floats:
         """Return the counts of a table that the weights make likely (size * K,)."""
         return self.rule.codes.sum_cells(k, self.weights, self.rule.codes.sizes).ravel()
+
+    def stream_weights(self) -> pa.RecordBatchReader:
+        """Return (combination, code, weight), in this order."""
+        kind = pa.from_numpy_dtype(self.weights.dtype)
+        schema = pa.schema({"combination": pa.int32(), "code": pa.int32(), "weight": kind})
+        rows, codes = (np.arange(number, dtype=np.int32) for number in self.weights.shape)
+
+        def make_batch(part: slice) -> pa.RecordBatch:
+            columns = np.repeat(rows[part], len(codes)), np.tile(codes, len(rows[part])), self.weights[part].ravel()
+            return pa.RecordBatch.from_arrays([pa.array(one) for one in columns], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, map(make_batch, split_range(len(rows))))
 
 
 def combine_tables(tables: Sequence[NoisyTable], values: int) -> dict[int, tuple[Floats, float]]:

@@ -207,13 +207,7 @@ def publish_tables(db: Relations, source: Records, params: Randomize, key: Key) 
     db.drop("combined")
     write_noisy_tables(db, tables, rule.codes.table_names)
     write_release_table(db, VALUES, *query_values(roles, params))
-    rows, values = model.weights.shape
-    weights = {
-        "combination": np.repeat(np.arange(rows, dtype=np.int32), values),
-        "code": np.tile(np.arange(values, dtype=np.int32), rows),
-        "weight": model.weights.ravel(),
-    }
-    write_release_table(db, WEIGHTS, pa.table(weights), title="Writing the weights")
+    write_release_table(db, WEIGHTS, model.stream_weights(), title="Writing the weights")
     return TablesFacts(
         **count_facts(rule, tables), coefficients=rehearse(model, tables), noise=noise.origin, opendp=opendp_version()
     )
@@ -283,7 +277,7 @@ def read_weights(db: Relations, rule: TablesRule, database: str | None) -> Any:
 
 def check_tables(release: TablesRelease) -> list[Check]:
     """Return the checks that need the release alone."""
-    named: dict[str, Callable[..., list[str]]] = {
+    named: dict[str, Callable[..., list[str] | exp.Query]] = {
         "tables and choices spend epsilon together": _wrong_budget,
         "tables are those of the public rule": (
             lambda _, rule, found: checks.differ_from_due(found, rule.due_tables(found))
@@ -307,7 +301,7 @@ def check_tables(release: TablesRelease) -> list[Check]:
     ]
 
 
-def _check_published(release: TablesRelease, named: Mapping[str, Callable[..., list[str]]]) -> list[Check]:
+def _check_published(release: TablesRelease, named: Mapping[str, Callable[..., list[str] | exp.Query]]) -> list[Check]:
     return checks.check_published(
         release, "tables", lambda one: read_published(one.db, one.manifest, one.database), named
     )
@@ -336,10 +330,9 @@ def _wrong_values(release: TablesRelease, *_: object) -> list[str]:
     return [] if right else ["the listed values are others"]
 
 
-def _wrong_weights(release: TablesRelease, rule: TablesRule, _: object) -> list[str]:
-    weights = read_weights(release.db, rule, release.database)
-    right = np.isfinite(weights).all() and (weights >= 0).all() and np.abs(weights.sum(axis=1) - 1).max() <= CLOSE
-    return [] if right else ["a weight is negative, or those of a combination do not add up to 1"]
+def _wrong_weights(release: TablesRelease, rule: TablesRule, _: object) -> exp.Query:
+    numbers = {"combinations": len(rule.codes.sizes), "listed": rule.values, "close": CLOSE}
+    return release.fill_query("verify/weights_sum", **{name: exp.Literal.number(n) for name, n in numbers.items()})
 
 
 def _wrong_fit(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyTable]) -> list[str]:
