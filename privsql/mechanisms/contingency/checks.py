@@ -33,7 +33,7 @@ from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
 from privsql.mechanisms.dp.diffpart_release import taxonomy_table
 from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.noisy_tables_release import TABLE_ORDERS, read_noisy_tables, rehearse_sums
+from privsql.mechanisms.dp.noisy_tables_release import TABLE_ORDERS, differ_in_scale, read_noisy_tables
 from privsql.model.manifest import in_order
 
 if TYPE_CHECKING:
@@ -148,9 +148,9 @@ def _wrong_facts(release: MarginalRelease, published: PublishedMarginals) -> lis
     extra = {
         "not_covered": release.params.not_covered(field.name for field in release.manifest.sensitive),
         "estimated_records": rounded_total(published.model),
-        "errors": rehearse_sums(published.model),
     }
-    return private.wrong_facts(release, count_tables(published.rule, published.tables) | extra)
+    wrong = private.wrong_facts(release, count_tables(published.rule, published.tables) | extra)
+    return wrong + differ_in_scale(published.model, release.facts.errors)
 
 
 def _wrong_rows(release: MarginalRelease, published: PublishedMarginals) -> list[str]:

@@ -151,6 +151,7 @@ BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
 FEWEST_IN_BAND, TRIMMED = 100, 0.998
 LEAST_SCALE = 0.5  # of a variance: few rehearsed tables may all be better than what is known
 STATED_DIGITS = 4  # of what a release states of its errors
+SAME_SCALE = 2.0  # of standard errors by two rehearsals: those of other seeds differ by 1.1 to 1.7
 
 
 def scale_variance(errors: SumErrors, scale: ErrorScale) -> Reals:
@@ -195,11 +196,31 @@ def measure_again(
 
 def rehearse_sums(model: Model) -> dict[str, ErrorScale]:
     """Return by kind of table by how much errors exceed what is known of them, as a release states it."""
+    return {kind: _fit_scale(answers) for kind, answers in _rehearse_answers(model).items()}
+
+
+def differ_in_scale(model: Model, stated: Mapping[str, ErrorScale]) -> list[str]:
+    """Return the kinds of table whose stated scale gives other standard errors than a rehearsal here.
+
+    The arithmetic of another machine may draw other tables, so their mean ratio may be up to ``SAME_SCALE``.
+    """
+    answers = _rehearse_answers(model)
+    if stated.keys() != answers.keys():
+        return [f"errors: of kinds {sorted(stated)}, found {sorted(answers)}"]
+    wrong = []
+    for kind, found in answers.items():
+        again, each = _fit_scale(found), [one for one, _ in found]
+        logs = [np.log(scale_variance(one, stated[kind]) / scale_variance(one, again)) / 2 for one in each]
+        ratio = float(np.exp(np.abs(np.concatenate(logs)).mean()))
+        wrong += [] if ratio <= SAME_SCALE else [f"errors: of kind {kind} off by a factor of {ratio:.2f}"]
+    return wrong
+
+
+def _rehearse_answers(model: Model) -> dict[str, list[tuple[SumErrors, Reals]]]:
+    """Return by kind of table estimated sums of drawn tables and the true ones."""
     draw = fixed_draw("rehearsal")
-    if model.total < 1:
-        return {}
-    found: dict[int, list[tuple[SumErrors, Reals]]] = {}
-    for _ in range(DRAWN_TABLES):
+    found: dict[str, list[tuple[SumErrors, Reals]]] = {}
+    for _ in range(DRAWN_TABLES if model.total >= 1 else 0):
         asked = _draw_subsets(model, draw)
         codes = model.joint.draw_records(min(round(model.total), MOST_DRAWN), draw)
         weights = _draw_weights(model, codes, asked, draw)
@@ -212,8 +233,8 @@ def rehearse_sums(model: Model) -> dict[str, ErrorScale]:
             at = codes[draw.choice(len(codes), ASKED, p=weights / weights.sum())]
             sums = _draw_questions(columns, model.sizes, at, draw)
             pair = again.expect_errors(sums), sums.sum_table(count(columns))
-            found.setdefault(model.table_kind(columns), []).append(pair)
-    return {str(kind): _fit_scale(answers) for kind, answers in sorted(found.items())}
+            found.setdefault(str(model.table_kind(columns)), []).append(pair)
+    return dict(sorted(found.items()))
 
 
 def _fit_scale(answers: Sequence[tuple[SumErrors, Reals]]) -> ErrorScale:

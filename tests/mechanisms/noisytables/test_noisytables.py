@@ -29,6 +29,7 @@ from privsql.mechanisms.dp.noisy_tables import (
 )
 from privsql.mechanisms.dp.noisy_tables_release import (
     SumEstimator,
+    differ_in_scale,
     measure_again,
     pair_deviation,
     regress_errors,
@@ -306,6 +307,19 @@ def test_intervals_cover_what_is_asked(columns: tuple[int, ...]) -> None:
         found, variance = SumEstimator(model, rehearse_sums(model)).estimate_sums(sums)
         inside += list(np.abs(found - true) <= 2 * np.sqrt(variance))
     assert 0.9 <= np.mean(inside) <= 1
+
+
+def test_a_scale_of_errors_may_differ_as_rehearsals_do_and_no_more() -> None:
+    model = Model(measured_by(population(5), PAIRS, Fraction(1, 20), 1), (4, 4, 3))
+    stated = rehearse_sums(model)
+
+    def widened(factor: float) -> dict[str, list[list[float]]]:
+        return {kind: [[beta[0] + 2 * np.log(factor), *beta[1:]], *rest] for kind, (beta, *rest) in stated.items()}
+
+    assert not differ_in_scale(model, stated)
+    assert not differ_in_scale(model, widened(1.5))
+    assert len(differ_in_scale(model, widened(3))) == len(stated)
+    assert differ_in_scale(model, {})
 
 
 def test_many_groups_are_summed_up_like_few(monkeypatch: pytest.MonkeyPatch) -> None:
