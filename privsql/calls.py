@@ -1,12 +1,14 @@
-"""Check and convert the arguments of Python's verbs: paths, numbers, keywords. An error is one line.
+"""Check and convert the arguments of Python's verbs: paths, numbers, keywords; pause garbage while one runs.
 
-A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/10).
+An error is one line. A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/10).
 """
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral, Real
@@ -181,3 +183,15 @@ def _unknown_keyword(name: str, names: set[str], verb: str | Callable[..., Any])
     possible = sorted(names | {one.name for one in parameters if one.kind is not Parameter.VAR_KEYWORD})
     hint = suggest_name(name, possible).removeprefix(", ") or f"it has {', '.join(possible)}"
     return UsageError(f"{called} has no keyword {name!r}; {hint}")
+
+
+@contextmanager
+def pause_collection() -> Iterator[None]:
+    """Collect no garbage meanwhile: most of what a query makes lasts until its answer is there."""
+    was_running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_running:
+            gc.enable()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from privsql import dp_random, system
+from privsql import calls, dp_random, system
 from privsql.errors import EngineError
 from support.commands import PEOPLE, refused, run, write
 from support.places import ROOT
@@ -174,3 +176,17 @@ def test_a_picture_without_altair_names_the_extra_before_it_measures(
     refused(
         run(verb, "nowhere.duckdb", "--source", "nowhere.toml", "--plot", "p.png"), 4, "pip install 'privsql[plot]'"
     )
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_garbage_is_collected_again_once_an_answer_is_there(*, running: bool) -> None:
+    assert gc.isenabled()
+    if not running:
+        gc.disable()
+    try:
+        with suppress(ValueError), calls.pause_collection():
+            assert not gc.isenabled()
+            raise ValueError
+        assert gc.isenabled() == running
+    finally:
+        gc.enable()

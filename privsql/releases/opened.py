@@ -18,7 +18,7 @@ from privsql.answers.parser import MOST_ASKED, as_described, split_items, split_
 from privsql.answers.present import AnswerBuilder, join_answers, join_items, list_records
 from privsql.answers.question import LOOKUPS
 from privsql.answers.rewriting import MOST_VALUES
-from privsql.calls import as_confidence, as_paths
+from privsql.calls import as_confidence, as_paths, pause_collection
 from privsql.engine import sqlfiles
 from privsql.engine.database import ViewDefinition
 from privsql.engine.files import PACKED, fold_name, kind_of, private
@@ -250,7 +250,7 @@ class Release:
         files = as_paths(attach, "attach")
         catalog = self.target.catalog
         large = catalog is not None and catalog.is_large(self.target.schema or MAIN)
-        with ExitStack() as stack:
+        with ExitStack() as stack, pause_collection():
             self._db, attached = stack.enter_context(open_release(self.target, files, options, in_place=large))
             modelled = attached.mechanism.answers(self._db, attached.manifest).modelled
             modelled = modelled and not large and (catalog is not None or options is None or options.session is None)
@@ -306,7 +306,7 @@ class Release:
         with self._turn:
             if self._closed:
                 raise UsageError(f"{self.path} was closed; open it again")
-            with explain_failures(self.target):
+            with explain_failures(self.target), pause_collection():
                 yield
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
