@@ -1,4 +1,4 @@
-"""Check and convert the arguments of Python's verbs: paths, numbers, keywords; pause garbage while one runs.
+"""Check and convert the arguments of Python's verbs: paths, numbers, keywords; collect no garbage during an answer.
 
 An error is one line. A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/10).
 """

@@ -185,8 +185,8 @@ class Relaxation:
         return None
 
     def _certify_bound(self, multipliers: Floats) -> None:
-        """Exact lower bound from rounded duals; keeps the best and its reduced costs. Integers count 1/PRECISION."""
-        weights = [(round(max(0.0, v) * PRECISION), k) for k, v in enumerate(multipliers)]
+        """Exact lower bound from rounded duals; keeps the best one and its reduced costs."""
+        weights = [(round(max(0.0, v) * PRECISION), k) for k, v in enumerate(multipliers)]  # in 1/PRECISION
         active = [(w, k) for w, k in weights if w]
         base = sum(w * self.needs[k] for w, k in active)
         sizes = [int(s) for s in self.problem.sizes]

@@ -393,14 +393,14 @@ class LabelFit:
     offset: Floats
 
 
-def measure_posterior(fit: LabelFit, dealt: LabelledRecords, bucket: Ints, slots: Ints) -> PosteriorSums:
+def measure_posterior(fitted: LabelFit, dealt: LabelledRecords, bucket: Ints, slots: Ints) -> PosteriorSums:
     """Return what is believed of ``dealt`` records in buckets (s,) that list their values, after labels of others."""
     values = len(dealt.counts)
     entries, count = np.unique(bucket * values + slots, return_counts=True)
     arrays = ReleaseArrays(dealt.columns, bucket, entries // values, entries % values, count, [None] * values)
-    prepared = prepare_release(arrays, fit.features)
+    prepared = prepare_release(arrays, fitted.features)
     likelihood = prepared.likelihood
-    probabilities = prepared.design.probabilities(fit.fit.theta, fit.offset)
+    probabilities = prepared.design.probabilities(fitted.fit.theta, fitted.offset)
     belief, power = calibrate_power(likelihood, probabilities)
     probabilities = raise_power(probabilities, power)
     _, value, weight = list_weights(likelihood, probabilities)

@@ -27,12 +27,7 @@ from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, SUMS, Rule, 
 from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, is_whole
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables import CellSums, LeastSquares
-from privsql.mechanisms.dp.noisy_tables_release import (
-    CLIQUES,
-    MARGINALS,
-    SumEstimator,
-    read_noisy_tables,
-)
+from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, SumEstimator, read_noisy_tables
 from privsql.mechanisms.private import refuse_damaged
 from privsql.model.manifest import Estimate, same_nan
 from privsql.model.parameters import Bins, number_range

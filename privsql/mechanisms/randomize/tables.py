@@ -23,7 +23,7 @@ from privsql.answers.softmax import (
     start_fit,
 )
 from privsql.dp_random import SUBSTITUTION, SelectionNoise
-from privsql.keyed_random import seed_key
+from privsql.mechanisms.dp.joint_model import fixed_draw
 from privsql.mechanisms.dp.noisy_tables import NoisyTable, measure_table
 from privsql.mechanisms.dp.noisy_tables_release import measure_again, regress_errors
 
@@ -467,7 +467,7 @@ def rehearse(model: TablesModel, tables: Sequence[NoisyTable]) -> list[list[floa
 
     Nothing but what is published is used.
     """
-    draw = seed_key(0).random_generator("rehearsal")
+    draw = fixed_draw("rehearsal")
     rule, codes = model.rule, model.rule.codes
     drawn = draw_values(model, {k for one in tables for k in one.columns}, draw)
     ones = np.ones_like(codes.sizes)
