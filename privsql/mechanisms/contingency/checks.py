@@ -207,7 +207,6 @@ def make_rule(params: Contingency) -> TreeRule:
     """Return the public rule of a tree."""
     return TreeRule(
         private.total_budget(params),
-        holds_sets=False,
         passing=params.tau,
         passing_leaves=params.tau_cells,
         choice=params.choice,
@@ -273,7 +272,7 @@ def _wrong_cells(release: CellRelease, tree: PartitionTree, taxonomy: Taxonomy, 
         for one, value in zip(known, values, strict=True)
     ]
     parts, nodes = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return checks.wrong_leaf_values(tree, taxonomy, parts, nodes, sets=False)
+    return checks.wrong_leaf_values(tree, taxonomy, parts, nodes)
 
 
 def _other_taxonomies(source: Records, params: Contingency, release: CellRelease) -> list[str]:

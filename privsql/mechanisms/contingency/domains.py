@@ -344,7 +344,7 @@ def read_tree_domains(db: Relations, source: Records, params: Contingency) -> Tr
     first = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
     parents = np.concatenate(column_parents)
     parents = np.where(parents < 0, -1, parents + first)
-    return TreeDomains(columns, make_taxonomy(np.repeat(np.arange(len(columns)), sizes), parents))
+    return TreeDomains(columns, make_taxonomy(np.repeat(np.arange(len(columns)), sizes), parents, sets=False))
 
 
 # Questions ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
@@ -63,7 +64,13 @@ from privsql.mechanisms.contingency.parameters import (
 )
 from privsql.mechanisms.contract import CategoricalShape, join_variants, weighted_only
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
-from privsql.mechanisms.dp.diffpart import Cells, expansion_shares, grow_tree, leaf_values, require_remaining
+from privsql.mechanisms.dp.diffpart import (
+    PartitionedRecords,
+    expansion_shares,
+    grow_tree,
+    leaf_values,
+    require_remaining,
+)
 from privsql.mechanisms.dp.diffpart_release import (
     FORMULA,
     TAXONOMY,
@@ -236,12 +243,14 @@ def publish_tree(db: Relations, source: Records, params: Contingency, key: Key) 
     noise = noise_for(key)
     domains, rule = read_tree_domains(db, source, params), make_rule(params)
     codes, records, _ = read_coded_cells(db, source, domains.columns)
-    cells = Cells(records, codes + domains.first_nodes, domains.taxonomy)
+    nodes = codes + domains.first_nodes
+    owners = np.repeat(np.arange(len(nodes)), nodes.shape[1])
+    cells = PartitionedRecords.generalize(owners, nodes.reshape(-1), records, domains.taxonomy)
     choose = key.random_generator("contingency", fraction_text(params.epsilon))
     tree = grow_tree(cells, domains.taxonomy, rule, noise, choose)
     require_remaining(tree, params, "cell", "coarser domains")
     _write_cells(db, source.roles, domains, tree)
-    write_release_table(db, TREE, tree_table(tree, domains.taxonomy, rule))
+    write_release_table(db, TREE, tree_table(tree))
     write_release_table(db, TAXONOMY, taxonomy_table(domains.taxonomy, domains.names))
     return TreeFacts(
         values=sum(len(one.labels) for one in domains.columns),
@@ -257,7 +266,7 @@ def publish_tree(db: Relations, source: Records, params: Contingency, key: Key) 
 
 def _write_cells(db: Relations, roles: Roles, domains: TreeDomains, tree: PartitionTree) -> None:
     """The table ``cells``; a column's values are the first nodes of its taxonomy."""
-    nodes = leaf_values(tree, domains.taxonomy, sets=False)[1].reshape(-1, len(domains.columns))
+    nodes = leaf_values(tree, domains.taxonomy)[1].reshape(-1, len(domains.columns))
     codes = nodes - domains.first_nodes
     values = {
         name: pc.take(one.values, pa.array(codes[:, number]))
@@ -283,7 +292,6 @@ class CellTreeAnswers(TreeAnswers):
     """An open release that answers count queries over its columns."""
 
     records = values = "cells"
-    holds_sets = False
     formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="cells"))
 
     def _matching_query(self, query: CountQuery) -> exp.Query:

@@ -136,9 +136,8 @@ def check_tree(
     """Return the checks of a tree; ``named``: a kind's further ones; ``leaves``: view and key of the leaves' table."""
 
     def read(_: CheckedRelease[Any, Any]) -> tuple[PartitionTree, Taxonomy, TreeRule]:
-        taxonomy = read_taxonomy(release.read_view("taxonomy"))
-        rule = make_rule(taxonomy)
-        return read_tree(release.read_view("tree"), taxonomy, sets=rule.holds_sets), taxonomy, rule
+        taxonomy = read_taxonomy(release.read_view("taxonomy"), sets=release.roles.hold_sets)
+        return read_tree(release.read_view("tree"), taxonomy), taxonomy, make_rule(taxonomy)
 
     common: dict[str, TreeCheck] = {
         "choices and counts of every path spend at most epsilon": wrong_paths,
@@ -181,7 +180,7 @@ def wrong_thresholds(
     nodes = tree.next[tree.parent].tolist()
     for row, (least, node) in enumerate(zip(stated[1:], nodes[1:], strict=True), start=1):
         degree = int(taxonomy.degree[node])
-        branches = 1 if not tree.branch[row] else 2**degree - 1 if rule.holds_sets else degree
+        branches = 1 if not tree.branch[row] else 2**degree - 1 if taxonomy.holds_sets else degree
         kind = tree.budgets[tree.spent[row]], branches, int(taxonomy.height[node]), bool(tree.leaf[row])
         if least is None or tree.size[row] < least or not right(least, *kind):
             wrong.append(f"part {row}: threshold {least}, size {tree.size[row]}")
@@ -199,11 +198,11 @@ def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: PartitionTree, *_
     return wrong
 
 
-def wrong_leaf_values(tree: PartitionTree, taxonomy: Taxonomy, parts: Ints, values: Ints, *, sets: bool) -> list[str]:
+def wrong_leaf_values(tree: PartitionTree, taxonomy: Taxonomy, parts: Ints, values: Ints) -> list[str]:
     """Leaves whose published value nodes (-1: of no node), as pairs with their part, are not those of their path."""
     if len(parts) and not 0 <= parts.min() <= parts.max() < len(tree):
         return ["a leaf belongs to no part of the tree"]
-    which, due = leaf_values(tree, taxonomy, sets=sets)
+    which, due = leaf_values(tree, taxonomy)
     pairs, expected = sorted(zip(parts.tolist(), values.tolist(), strict=True)), tree.leaves[which].tolist()
     if pairs == list(zip(expected, due.tolist(), strict=True)):
         return []
@@ -273,7 +272,7 @@ class _Paths:
         node, due = int(self.tree.next[row]), self.due(self.used[row], cut)[0] if cut else Fraction(0)
         if (node < 0) != (not cut):
             return ["is not a leaf, or should be one"]
-        if cut and (node != max(cut) if self.rule.holds_sets else node not in cut):
+        if cut and (node != max(cut) if self.taxonomy.holds_sets else node not in cut):
             return ["is expanded at a node that it does not have, or not at its cut's last"]
         stated = self._choice_budget(row)
         return [] if stated == due else [f"chose a column for {stated}, not for {due}"]
@@ -282,7 +281,7 @@ class _Paths:
         children = self.taxonomy.children[self.taxonomy.starts[node] : self.taxonomy.starts[node + 1]].tolist()
         taken = [
             child for place, child in enumerate(children)
-            if (branch >> place & 1 if self.rule.holds_sets else branch == place + 1)
+            if (branch >> place & 1 if self.taxonomy.holds_sets else branch == place + 1)
         ]  # fmt: skip
         return frozenset(child for child in taken if self.taxonomy.height[child])
 
@@ -292,7 +291,7 @@ class _Paths:
 
     def _due_budgets(self, used: Fraction, cut: frozenset[int]) -> tuple[Fraction, Fraction, Fraction]:
         """Return what is due for choosing a node of the cut, and for the counts of a part below it and of a leaf."""
-        nodes = self.taxonomy.inner if self.rule.holds_sets else self.taxonomy.height
+        nodes = self.taxonomy.inner if self.taxonomy.holds_sets else self.taxonomy.height
         alpha = (self.rule.epsilon / 2 - used) / sum(int(nodes[node]) for node in cut)
         choice = alpha * self.rule.choice if len(cut) > 1 else Fraction(0)
         return choice, alpha - choice, self.rule.epsilon - used - choice

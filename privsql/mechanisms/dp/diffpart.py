@@ -7,7 +7,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
 from math import isqrt
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,6 @@ from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from privsql.dp_random import SelectionNoise
     from privsql.keyed_random import Chooser
 
@@ -27,29 +25,30 @@ Flags = NDArray[np.bool_]
 # Taxonomy -------------------------------------------------------------------------------------------------------------
 # The taxonomies of all columns in one numbering: children before their parents, column after column. Items are one
 # column whose values are the items (paper, section 3.1).
+#
+# The expansion of a node replaces it in a partition's hierarchy cut: of item sets by a non-empty set of its children
+# (branch: these as bits by place), of a table by one of its children (branch: its place plus 1). Branch 0 of the root
+# holds the records without items.
 
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """K nodes over d columns; all arrays are int64.
+    """K nodes over d columns; all arrays are int64. ``holds_sets``: a record has any number of values of its column.
 
-    ``column``, ``parent`` (K,): -1 above a root. ``height``, ``depth`` (K,): longest way down to a value, way up to the
-    root. ``inner`` (K,): nodes of its sub-tree that are no values, itself included. ``place`` (K,): number among its
-    siblings. ``starts`` (K+1,), ``children``: the children of node k by place, at
-    ``children[starts[k]:starts[k+1]]``. ``roots`` (d,). ``path`` (K, deepest + 2): a node's ancestor at each depth,
-    itself from its own depth on.
+    ``column``, ``parent`` (K,): -1 above a root. ``height`` (K,): longest way down to a value. ``inner`` (K,): nodes of
+    its sub-tree that are no values, itself included. ``place`` (K,): number among its siblings. ``starts`` (K+1,),
+    ``children``: the children of node k by place, at ``children[starts[k]:starts[k+1]]``. ``roots`` (d,).
     """
 
     column: Ints
     parent: Ints
     height: Ints
-    depth: Ints
     inner: Ints
     place: Ints
     starts: Ints
     children: Ints
     roots: Ints
-    path: Ints
+    holds_sets: bool
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -63,8 +62,29 @@ class Taxonomy:
         """The nodes of a column's values, in their order."""
         return np.flatnonzero((self.column == column) & (self.height == 0))
 
+    @property
+    def expansions(self) -> Ints:
+        """The expansions that every node may take at most, (K,)."""
+        return self.inner if self.holds_sets else self.height
 
-def make_taxonomy(column: Ints, parent: Ints) -> Taxonomy:
+    @property
+    def branches(self) -> Ints:
+        """How many sub-partitions every node has, without the root's branch 0, (K,)."""
+        return 2 ** np.minimum(self.degree, BRANCH_BITS) - 1 if self.holds_sets else self.degree
+
+    def branch_children(self, node: Ints, branch: Ints) -> tuple[Ints, Ints]:
+        """The children that branches name, as (index into ``node``, child)."""
+        if not self.holds_sets:
+            return np.arange(len(node)), self.children[self.starts[node] + branch - 1]
+        which, child = [np.arange(0)], [node[:0]]
+        for place in range(int(self.degree.max())):
+            has = np.flatnonzero(branch >> place & 1)
+            which.append(has)
+            child.append(self.children[self.starts[node[has]] + place])
+        return np.concatenate(which), np.concatenate(child)
+
+
+def make_taxonomy(column: Ints, parent: Ints, *, sets: bool) -> Taxonomy:
     """A taxonomy from the column and the parent of every node; ``ValueError`` if these make none."""
     number, is_root = len(parent), parent < 0
     if not number or (np.diff(column, prepend=0) < 0).any() or not _counts_up(column[is_root]):
@@ -72,25 +92,18 @@ def make_taxonomy(column: Ints, parent: Ints) -> Taxonomy:
     below = np.flatnonzero(~is_root)
     if (parent[below] <= below).any() or (parent >= number).any() or (column[parent[below]] != column[below]).any():
         raise ValueError("a node lies after its parent, or in another column")
-    height, depth, inner = (np.zeros(number, dtype=np.int64) for _ in range(3))
+    height, inner, place = (np.zeros(number, dtype=np.int64) for _ in range(3))
     for node in range(number):
         inner[node] += height[node] > 0
         if parent[node] >= 0:
             height[parent[node]] = max(height[parent[node]], height[node] + 1)
             inner[parent[node]] += inner[node]
-    for node in below[::-1]:
-        depth[node] = depth[parent[node]] + 1
     if not height[is_root].all():
         raise ValueError("a column has no values below its root")
     children = below[np.lexsort((below, parent[below]))]
     starts = np.searchsorted(parent[children], np.arange(number + 1))
-    place = np.zeros(number, dtype=np.int64)
     place[children] = np.arange(len(children)) - starts[parent[children]]
-    path = np.repeat(np.arange(number)[:, None], int(depth.max()) + 2, axis=1)
-    for node in below[::-1]:
-        path[node, : depth[node]] = path[parent[node], : depth[node]]
-    roots = np.flatnonzero(is_root)
-    return Taxonomy(column, parent, height, depth, inner, place, starts, children, roots, path)
+    return Taxonomy(column, parent, height, inner, place, starts, children, np.flatnonzero(is_root), sets)
 
 
 def context_free_parents(values: int, fan_out: int) -> Ints:
@@ -114,70 +127,43 @@ def _counts_up(numbers: Ints) -> bool:
 
 # Records --------------------------------------------------------------------------------------------------------------
 # Records, and into which branch of a node each falls.
-#
-# The expansion of a node replaces it in a partition's hierarchy cut: of item sets by a non-empty set of its children
-# (branch: these as bits by place), of a table by one of its children (branch: its place plus 1). Branch 0 of the root
-# holds the records without items.
-
-
-class PartitionedRecords(Protocol):
-    """R records over a taxonomy."""
-
-    @property
-    def weights(self) -> Ints:
-        """How many records are the same as each, (R,)."""
-
-    def find_branches(self, record: Ints, node: Ints) -> Ints:
-        """The branch of a node into which each record falls, (n,)."""
 
 
 @dataclass(frozen=True)
-class Baskets:
-    """Item sets: ``keys``, sorted: record * K + inner node, one for each node that holds an item of the record;
-    ``masks``: which of the node's children do.
+class PartitionedRecords:
+    """R records over a taxonomy of K nodes; ``weights``: how many are the same as each.
+
+    ``keys``, sorted: record * K + inner node, one for each node that holds a value of the record; ``branches``: the
+    branch of the node into which the record falls.
     """
 
     weights: Ints
     keys: Ints
-    masks: Ints
+    branches: Ints
     nodes: int
 
     @staticmethod
-    def generalize(owners: Ints, items: Ints, weights: Ints, taxonomy: Taxonomy) -> Baskets:
-        """Records from pairs (record, item), sorted: O(number of pairs * height of the taxonomy)."""
-        keys, masks, records, nodes = [], [], owners, items
-        while len(nodes) and taxonomy.parent[nodes[0]] >= 0:
-            above = taxonomy.parent[nodes]
-            runs = np.flatnonzero((np.diff(records, prepend=-1) != 0) | (np.diff(above, prepend=-1) != 0))
-            masks.append(np.bitwise_or.reduceat(np.int64(1) << taxonomy.place[nodes], runs))
-            records, nodes = records[runs], above[runs]
+    def generalize(owners: Ints, values: Ints, weights: Ints, taxonomy: Taxonomy) -> PartitionedRecords:
+        """Records from pairs (record, value node), sorted: O(number of pairs * height of the taxonomy)."""
+        keys, branches, records, nodes = [owners[:0]], [owners[:0]], owners, values
+        while (below := taxonomy.parent[nodes] >= 0).any():
+            records, place, nodes = records[below], taxonomy.place[nodes[below]], taxonomy.parent[nodes[below]]
+            runs = np.flatnonzero((np.diff(records, prepend=-1) != 0) | (np.diff(nodes, prepend=-1) != 0))
+            branch = np.int64(1) << place if taxonomy.holds_sets else place + 1
+            branches.append(np.bitwise_or.reduceat(branch, runs))
+            records, nodes = records[runs], nodes[runs]
             keys.append(records * len(taxonomy) + nodes)
-        key = np.concatenate([owners[:0], *keys])
+        key = np.concatenate(keys)
         order = np.argsort(key, kind="stable")
-        return Baskets(weights, key[order], np.concatenate([owners[:0], *masks])[order], len(taxonomy))
+        return PartitionedRecords(weights, key[order], np.concatenate(branches)[order], len(taxonomy))
 
     def find_branches(self, record: Ints, node: Ints) -> Ints:
-        """As in ``PartitionedRecords``."""
+        """The branch of a node into which each record falls, (n,); 0 where it has no value below the node."""
         if not len(self.keys):
             return np.zeros(len(record), dtype=np.int64)
         wanted = record * self.nodes + node
         at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        result: Ints = np.where(self.keys[at] == wanted, self.masks[at], 0)
-        return result
-
-
-@dataclass(frozen=True)
-class Cells:
-    """A table: the value nodes of its different cells, (R, d)."""
-
-    weights: Ints
-    values: Ints
-    taxonomy: Taxonomy
-
-    def find_branches(self, record: Ints, node: Ints) -> Ints:
-        """As in ``PartitionedRecords``."""
-        value = self.values[record, self.taxonomy.column[node]]
-        result: Ints = self.taxonomy.place[self.taxonomy.path[value, self.taxonomy.depth[node] + 1]] + 1
+        result: Ints = np.where(self.keys[at] == wanted, self.branches[at], 0)
         return result
 
 
@@ -197,27 +183,18 @@ PRECISION = 50  # decimal digits of the logarithm in a threshold; correctly roun
 class TreeRule:
     """The public rule by which a tree is grown.
 
-    ``holds_sets``: records are item sets. ``passing``, ``passing_leaves``: the expected number of empty sub-partitions
-    of an expansion that pass; or ``c1``, ``c2``: the paper's factors of thresholds. ``score``: by which the column of
-    an expansion is chosen (``score_divisions``).
+    ``passing``, ``passing_leaves``: the expected number of empty sub-partitions of an expansion that pass; or ``c1``,
+    ``c2``: the paper's factors of thresholds. ``score``: by which the column of an expansion is chosen
+    (``score_divisions``).
     """
 
     epsilon: Fraction
-    holds_sets: bool
     passing: Fraction
     passing_leaves: Fraction
     choice: Fraction = Fraction(0)
     score: str = "max"
     c1: Fraction | None = None
     c2: Fraction | None = None
-
-    def count_expansions(self, taxonomy: Taxonomy) -> Ints:
-        """The expansions that every node may take at most, (K,)."""
-        return taxonomy.inner if self.holds_sets else taxonomy.height
-
-    def count_branches(self, degree: int) -> int:
-        """Return how many sub-partitions a node with so many children has, without the root's branch 0."""
-        return 2**degree - 1 if self.holds_sets else degree
 
     def least_size(self, spent: Fraction, branches: int, height: int, *, leaf: bool) -> int:
         """The least noisy size, at least 1, with which one of ``branches`` is published. Depends on no data.
@@ -301,14 +278,15 @@ class PartitionTree:
 
     All arrays have T rows. ``parent``: row of the partition that was expanded, ascending, before its children; -1 for
     the root. ``branch``: which of its parent's sub-partitions it is, ascending among siblings. ``next``: the node at
-    which the row itself is expanded, -1 for a leaf. ``size``: the noisy size. ``spent``, ``choice``: codes in
-    ``budgets`` of what that count, and choosing ``next``, spent; -1 where nothing was.
+    which the row itself is expanded, -1 for a leaf. ``size``: the noisy size, which is at least ``threshold``.
+    ``spent``, ``choice``: codes in ``budgets`` of what that count, and choosing ``next``, spent; -1 where nothing was.
     """
 
     parent: Ints
     branch: Ints
     next: Ints
     size: Ints
+    threshold: Ints
     spent: Ints
     choice: Ints
     budgets: tuple[Fraction, ...]
@@ -346,7 +324,6 @@ class _Run:
     choose: Chooser
     budgets: BudgetCodes
     inner_nodes: Ints  # nodes that are no values
-    expansions: Ints  # that every node may take
 
 
 @dataclass(frozen=True)
@@ -391,11 +368,11 @@ def grow_tree(
     Raises ``InfeasibleError`` if millions of partitions would have to be counted, or pass.
     """
     inner_nodes = np.flatnonzero(taxonomy.height)
-    run = _Run(records, taxonomy, rule, noise, choose, BudgetCodes(), inner_nodes, rule.count_expansions(taxonomy))
+    run = _Run(records, taxonomy, rule, noise, choose, BudgetCodes(), inner_nodes)
     everyone = np.arange(len(records.weights), dtype=np.int64)
     rest = np.array([run.budgets.code_of(rule.epsilon / 2)], dtype=np.int64)
     front = _Front(np.array([0]), np.isin(inner_nodes, taxonomy.roots)[None, :], rest, everyone, 0 * everyone)
-    first = {"parent": -1, "branch": 0, "size": 0, "spent": -1, "next": 0, "choice": -1}
+    first = {"parent": -1, "branch": 0, "size": 0, "threshold": -1, "spent": -1, "next": 0, "choice": -1}
     rounds, number = [{name: np.array([value], dtype=np.int64) for name, value in first.items()}], 1
     while len(front.row):
         plan = _plan_expansions(front, run)
@@ -413,7 +390,7 @@ def grow_tree(
 
 def _plan_expansions(front: _Front, run: _Run) -> _Plan:
     """Budgets and the choice of the node, for every partition of the front."""
-    left = front.pending @ run.expansions[run.inner_nodes]
+    left = front.pending @ run.taxonomy.expansions[run.inner_nodes]
     possible = _possible_nodes(front.pending, run)
     several = (possible >= 0).sum(axis=1) > 1
     different, kind = distinct_rows(front.rest, left, several)
@@ -431,7 +408,7 @@ def _plan_expansions(front: _Front, run: _Run) -> _Plan:
 
 def _possible_nodes(pending: Flags, run: _Run) -> Ints:
     """The nodes among which the next one is chosen, (F, d): one of each column, -1 where it has none."""
-    if run.rule.holds_sets:
+    if run.taxonomy.holds_sets:
         last: Ints = run.inner_nodes[pending.shape[1] - 1 - pending[:, ::-1].argmax(axis=1)]
         return last[:, None]
     result = np.full((len(pending), len(run.taxonomy.roots)), -1, dtype=np.int64)
@@ -509,15 +486,15 @@ def _expand_front(front: _Front, plan: _Plan, first_row: int, run: _Run) -> tupl
     keys, at = np.unique(np.concatenate((occupied, every)), return_inverse=True)
     count = np.zeros(len(keys), dtype=np.int64)
     count[at.reshape(-1)[: len(occupied)]] = counts
-    passed, size = _pass_thresholds(keys, count, plan, run)
-    if run.rule.holds_sets:
-        empty, drawn = _draw_empty(keys, plan, run)
-        order = np.argsort(np.concatenate((passed, empty)))
-        passed, size = np.concatenate((passed, empty))[order], np.concatenate((size, drawn))[order]
+    published = _pass_thresholds(keys, count, plan, run)
+    if run.taxonomy.holds_sets:
+        pairs = zip(published, _draw_empty(keys, plan, run), strict=True)
+        together = [np.concatenate(pair) for pair in pairs]
+        published = [one[np.argsort(together[0])] for one in together]
+    passed, size, least = published
     of = passed >> BRANCH_BITS
-    leaf = _are_leaves(passed, plan, run)
-    codes = np.where(leaf, plan.leaf[of], plan.inner[of])
-    rows = {"parent": front.row[of], "branch": passed & BRANCH, "size": size, "spent": codes}
+    leaf, codes = _count_budgets(passed, plan, run)
+    rows = {"parent": front.row[of], "branch": passed & BRANCH, "size": size, "threshold": least, "spent": codes}
     rows |= {"next": np.where(leaf, -1, 0), "choice": np.full(len(passed), -1, dtype=np.int64)}
     inner = np.flatnonzero(~leaf)
     position = np.searchsorted(passed[inner], inside)
@@ -533,7 +510,7 @@ def _certain_keys(plan: _Plan, front: _Front, run: _Run) -> Ints:
 
     All those of a table; of item sets the one of the records without items.
     """
-    if run.rule.holds_sets:
+    if run.taxonomy.holds_sets:
         return np.zeros(int(front.row[0] == 0), dtype=np.int64)
     degree = run.taxonomy.degree[plan.node]
     ends = np.cumsum(degree)
@@ -544,75 +521,51 @@ def _certain_keys(plan: _Plan, front: _Front, run: _Run) -> Ints:
     return result
 
 
-def branch_children(taxonomy: Taxonomy, node: Ints, branch: Ints, *, sets: bool) -> tuple[Ints, Ints]:
-    """The children that branches name, as (index into ``node``, child)."""
-    if not sets:
-        return np.arange(len(node)), taxonomy.children[taxonomy.starts[node] + branch - 1]
-    which, child = [np.arange(0)], [node[:0]]
-    for place in range(int(taxonomy.degree.max())):
-        has = np.flatnonzero(branch >> place & 1)
-        which.append(has)
-        child.append(taxonomy.children[taxonomy.starts[node[has]] + place])
-    return np.concatenate(which), np.concatenate(child)
-
-
-def _are_leaves(keys: Ints, plan: _Plan, run: _Run) -> Flags:
-    """Which sub-partitions have no more expansion before them."""
-    of, branch = keys >> BRANCH_BITS, keys & BRANCH
-    left = plan.left[of] - run.expansions[plan.node[of]]
-    which, child = branch_children(run.taxonomy, plan.node[of], branch, sets=run.rule.holds_sets)
-    gained = np.bincount(which, weights=run.expansions[child], minlength=len(keys))
-    return np.asarray(left + gained == 0)
+def _count_budgets(keys: Ints, plan: _Plan, run: _Run) -> tuple[Flags, Ints]:
+    """Which sub-partitions have no more expansion before them, and the codes of what the counts of all spend."""
+    of, expansions = keys >> BRANCH_BITS, run.taxonomy.expansions
+    which, child = run.taxonomy.branch_children(plan.node[of], keys & BRANCH)
+    gained = np.bincount(which, weights=expansions[child], minlength=len(keys))
+    leaf = plan.left[of] - expansions[plan.node[of]] + gained == 0
+    return leaf, np.where(leaf, plan.leaf[of], plan.inner[of])
 
 
 def _replace_nodes(pending: Flags, node: Ints, branch: Ints, run: _Run) -> Flags:
     """Cuts in which the node of each is replaced by the children of a branch that are no values."""
     pending[np.arange(len(node)), np.searchsorted(run.inner_nodes, node)] = False
-    which, child = branch_children(run.taxonomy, node, branch, sets=run.rule.holds_sets)
+    which, child = run.taxonomy.branch_children(node, branch)
     inner = run.taxonomy.height[child] > 0
     pending[which[inner], np.searchsorted(run.inner_nodes, child[inner])] = True
     return pending
 
 
-def _pass_thresholds(keys: Ints, counts: Ints, plan: _Plan, run: _Run) -> tuple[Ints, Ints]:
-    """The sub-partitions whose noisy size reaches its threshold, and this size; one draw for all of a kind."""
-    of, leaf = keys >> BRANCH_BITS, _are_leaves(keys, plan, run)
-    codes = np.where(leaf, plan.leaf[of], plan.inner[of])
+def _pass_thresholds(keys: Ints, counts: Ints, plan: _Plan, run: _Run) -> list[Ints]:
+    """The sub-partitions whose noisy size reaches its threshold, and both; one draw for all of a kind."""
+    leaf, codes = _count_budgets(keys, plan, run)
     size, least = np.empty_like(counts), np.empty_like(counts)
-    for kind, places in _group_kinds(codes, plan.node[of], leaf, keys & BRANCH, run):
-        spent = run.budgets.values[kind[0]]
+    for spent, threshold, places in _group_kinds(codes, plan.node[keys >> BRANCH_BITS], leaf, keys & BRANCH, run):
         size[places] = run.noise.add_noise(counts[places], spent)
-        least[places] = _least_of_kind(kind, run.budgets.values, run.rule)
-    passed = np.flatnonzero(size >= least)
-    return keys[passed], size[passed]
+        least[places] = threshold
+    return [one[size >= least] for one in (keys, size, least)]
 
 
-def _group_kinds(
-    codes: Ints, node: Ints, leaf: Flags, branch: Ints, run: _Run
-) -> list[tuple[tuple[int, int, int, bool], Ints]]:
-    """The different kinds of counts (budget, branches, height of the node, leaf), and the places of each."""
+def _group_kinds(codes: Ints, node: Ints, leaf: Flags, branch: Ints, run: _Run) -> list[tuple[Fraction, int, Ints]]:
+    """The different kinds of counts: the budget, the threshold and the places of each."""
     if not len(codes):
         return []
-    different, which = _count_kinds(codes, node, leaf, branch, run.taxonomy)
+    branches = np.where(branch > 0, run.taxonomy.branches[node], 1)
+    different, which = distinct_rows(codes, branches, run.taxonomy.height[node], leaf)
     order = np.argsort(which, kind="stable")
     ends = np.cumsum(np.bincount(which, minlength=len(different)))[:-1]
-    return list(zip([(a, b, c, bool(d)) for a, b, c, d in different], np.split(order, ends), strict=True))
+    result = []
+    for (code, number, height, last), places in zip(different, np.split(order, ends), strict=True):
+        spent = run.budgets.values[code]
+        result.append((spent, run.rule.least_size(spent, number, height, leaf=bool(last)), places))
+    return result
 
 
-def _count_kinds(
-    codes: Ints, node: Ints, leaf: Flags, branch: Ints, taxonomy: Taxonomy
-) -> tuple[list[list[int]], Ints]:
-    """Kinds of counts as (budget, children of the node or 0 for the branch without items, its height, leaf)."""
-    return distinct_rows(codes, np.where(branch > 0, taxonomy.degree[node], 0), taxonomy.height[node], leaf)
-
-
-def _least_of_kind(kind: Sequence[int], budgets: Sequence[Fraction], rule: TreeRule) -> int:
-    code, degree, height, leaf = kind
-    return rule.least_size(budgets[code], rule.count_branches(degree) if degree else 1, height, leaf=bool(leaf))
-
-
-def _draw_empty(keys: Ints, plan: _Plan, run: _Run) -> tuple[Ints, Ints]:
-    """Keys and noisy sizes of the empty sub-partitions that pass; ``keys`` are those that were counted, sorted.
+def _draw_empty(keys: Ints, plan: _Plan, run: _Run) -> list[Ints]:
+    """Keys, noisy sizes and thresholds of the empty sub-partitions that pass; ``keys``: those that were counted.
 
     The r-th free branch is r plus the number of those before it that were counted; sizes are noise given that it
     reaches the threshold. That is the distribution of counting them one by one.
@@ -620,19 +573,19 @@ def _draw_empty(keys: Ints, plan: _Plan, run: _Run) -> tuple[Ints, Ints]:
     named = keys[keys & BRANCH > 0]
     taken = np.bincount(named >> BRANCH_BITS, minlength=len(plan.node)).astype(np.int64)
     ends = np.cumsum(taken)
-    free = (np.int64(1) << run.taxonomy.degree[plan.node]) - 1 - taken
+    free = run.taxonomy.branches[plan.node] - taken
     leaf = plan.left == 1
     codes = np.where(leaf, plan.leaf, plan.inner)
-    result, sizes = [keys[:0]], [keys[:0]]
-    for kind, places in _group_kinds(codes, plan.node, leaf, np.ones_like(codes), run):
-        spent, least = run.budgets.values[kind[0]], _least_of_kind(kind, run.budgets.values, run.rule)
+    result, sizes, thresholds = [keys[:0]], [keys[:0]], [keys[:0]]
+    for spent, least, places in _group_kinds(codes, plan.node, leaf, np.ones_like(codes), run):
         number = run.noise.count_passing(free[places], least, spent)
         for p, count in zip(places[number > 0].tolist(), number[number > 0].tolist(), strict=True):
             before = (named[ends[p] - taken[p] : ends[p]] & BRANCH) - 1 - np.arange(taken[p])
             ranks = run.choose.choice(int(free[p]), count, replace=False, shuffle=False)
             result.append(p << BRANCH_BITS | ranks + 1 + np.searchsorted(before, ranks, side="right"))
         sizes.append(run.noise.draw_above(int(number.sum()), least, spent))
-    return np.concatenate(result), np.concatenate(sizes)
+        thresholds.append(np.full(int(number.sum()), least))
+    return [np.concatenate(one) for one in (result, sizes, thresholds)]
 
 
 def distinct_rows(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
@@ -645,15 +598,7 @@ def distinct_rows(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
 # What a tree says of its leaves, and what an adversary learns of a record in one.
 
 
-def list_thresholds(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> list[int]:
-    """The threshold of every row but the root."""
-    node, branch = tree.next[tree.parent[1:]], tree.branch[1:]
-    different, kind = _count_kinds(tree.spent[1:], node, tree.leaf[1:], branch, taxonomy)
-    result = [_least_of_kind(one, tree.budgets, rule) for one in different]
-    return [result[one] for one in kind.tolist()]
-
-
-def leaf_values(tree: PartitionTree, taxonomy: Taxonomy, *, sets: bool) -> tuple[Ints, Ints]:
+def leaf_values(tree: PartitionTree, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
     """The value nodes of all leaves, as (index into ``tree.leaves``, node) pairs, sorted.
 
     Of an item set these are its items, of a cell one of every column.
@@ -663,7 +608,7 @@ def leaf_values(tree: PartitionTree, taxonomy: Taxonomy, *, sets: bool) -> tuple
     while len(at):
         above = tree.parent[at]
         of, at, above = of[above >= 0], at[above >= 0], above[above >= 0]
-        place, child = branch_children(taxonomy, tree.next[above], tree.branch[at], sets=sets)
+        place, child = taxonomy.branch_children(tree.next[above], tree.branch[at])
         is_value = taxonomy.height[child] == 0
         which.append(of[place[is_value]])
         values.append(child[is_value])

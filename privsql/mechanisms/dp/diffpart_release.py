@@ -18,7 +18,7 @@ from privsql.engine.sqlfiles import all_rows, column, fill, table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import private
-from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy, list_thresholds, make_taxonomy
+from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy, make_taxonomy
 from privsql.mechanisms.private import DAMAGED, KNOWS, MEMBERSHIP, make_membership_finding, refuse_damaged
 from privsql.model.manifest import Estimate, ReleaseTable, Structure, make_structure, same_nan
 from privsql.model.parameters import LARGEST_EPSILON
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from privsql.answers.question import CountQuery
     from privsql.attacks.scene import AttackView, Finding, ReleaseView
     from privsql.engine.database import Relations
-    from privsql.mechanisms.dp.diffpart import Ints, TreeRule
+    from privsql.mechanisms.dp.diffpart import Ints
     from privsql.model.manifest import Manifest
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ TREE_TABLES = {
 TREE_ORDERS = {"tree": ["part"], "taxonomy": ["node"]}
 
 
-def tree_table(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> pa.Table:
+def tree_table(tree: PartitionTree) -> pa.Table:
     """``privsql_tree``: every partition with its noisy size, budget, scale and threshold.
 
     ``branch``: which sub-partition of its parent it is; ``node``: the taxonomy node at which it is divided (NULL for a
@@ -69,7 +69,7 @@ def tree_table(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> pa.Ta
             "size": pa.array(tree.size, pa.int64(), mask=root),
             "budget": _by_code(tree.spent, [fraction_text(one) for one in tree.budgets], pa.string()),
             "scale": _by_code(tree.spent, [noise_scale(one) for one in tree.budgets], pa.float64()),
-            "threshold": pa.array([None, *list_thresholds(tree, taxonomy, rule)], pa.int64()),
+            "threshold": pa.array(tree.threshold, pa.int64(), mask=root),
         }
     )
 
@@ -79,13 +79,13 @@ def _by_code(codes: Ints, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind).take(pa.array(codes, mask=codes < 0))
 
 
-def read_tree(rows: pa.Table, taxonomy: Taxonomy, *, sets: bool) -> PartitionTree:
+def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> PartitionTree:
     """A tree from ``privsql_tree``, by part; ``ValueError`` if it is not one over this taxonomy."""
     parent, branch, node = (as_integers(rows[name], -1) for name in ("parent", "branch", "node"))
     (spent, choice), budgets = _read_budgets(rows, "budget", "choice")
     tree = PartitionTree(
-        parent=parent, branch=branch, next=node, size=as_integers(rows["size"], 0), spent=spent, choice=choice,
-        budgets=budgets,
+        parent=parent, branch=branch, next=node, size=as_integers(rows["size"], 0),
+        threshold=as_integers(rows["threshold"], -1), spent=spent, choice=choice, budgets=budgets,
     )  # fmt: skip
     if not len(tree) or not np.array_equal(as_integers(rows["part"], -1), np.arange(len(tree))):
         raise ValueError("its parts are not numbered 0, 1, ..")
@@ -98,10 +98,8 @@ def read_tree(rows: pa.Table, taxonomy: Taxonomy, *, sets: bool) -> PartitionTre
         raise ValueError("a part is divided at no node, or at a value")
     if tree.leaf[above].any() or ((np.diff(above) == 0) & (np.diff(branch[1:]) <= 0)).any():
         raise ValueError("a part lies below a leaf, stands twice, or is out of order")
-    degree = taxonomy.degree[node[above]]
-    most = 2 ** np.minimum(degree, 31) - 1 if sets else degree
-    least = np.where(above == 0, 0, 1) if sets else 1
-    if (branch[1:] < least).any() or (branch[1:] > most).any():
+    least = np.where(above == 0, 0, 1) if taxonomy.holds_sets else 1
+    if (branch[1:] < least).any() or (branch[1:] > taxonomy.branches[node[above]]).any():
         raise ValueError("a branch names no children of its node")
     return tree
 
@@ -132,11 +130,11 @@ def taxonomy_table(taxonomy: Taxonomy, names: Sequence[str | None]) -> pa.Table:
     )
 
 
-def read_taxonomy(rows: pa.Table) -> Taxonomy:
+def read_taxonomy(rows: pa.Table, *, sets: bool) -> Taxonomy:
     """A taxonomy from ``privsql_taxonomy``, by node; ``ValueError`` if it is none."""
     if not np.array_equal(as_integers(rows["node"], -1), np.arange(len(rows))):
         raise ValueError("nodes are not numbered 0, 1, ..")
-    result = make_taxonomy(as_integers(rows["attribute"], -1), as_integers(rows["parent"], -1))
+    result = make_taxonomy(as_integers(rows["attribute"], -1), as_integers(rows["parent"], -1), sets=sets)
     if taxonomy_table(result, rows["value"].to_pylist()).to_pydict() != rows.to_pydict():
         raise ValueError("nodes are written down otherwise")
     return result
@@ -161,14 +159,13 @@ class TreeAnswers(private.PrivateAnswers):
     """An open release of a tree; both estimators are the paper's sum, whose error is that of the noise."""
 
     formulas: ClassVar[Mapping[str, str]]
-    holds_sets: ClassVar[bool]
 
     @cached_property
     def release_tree(self) -> PartitionTree:
         """The release's tree."""
         rows, nodes = self._read_table(TREE, "part"), self._read_table(TAXONOMY, "node")
         with refuse_damaged():
-            return read_tree(rows, read_taxonomy(nodes), sets=self.holds_sets)
+            return read_tree(rows, read_taxonomy(nodes, sets=self._roles.hold_sets))
 
     @cached_property
     def _count_variances(self) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -60,7 +60,7 @@ def make_rule(params: SetValued, taxonomy: Taxonomy) -> TreeRule:
     """
     nodes = int(taxonomy.inner[-1])
     return TreeRule(
-        private.total_budget(params), holds_sets=True, passing=params.tau / nodes,
+        private.total_budget(params), passing=params.tau / nodes,
         passing_leaves=params.tau_sets / nodes, c1=params.c1, c2=params.c2,
     )  # fmt: skip
 
@@ -101,7 +101,7 @@ def _wrong_leaves(release: TreeRelease, tree: PartitionTree, taxonomy: Taxonomy,
     """Return leaves whose published items are not those of their path."""
     pairs = release.db.arrow(release.fill_query("duckdb/coded", sets=release.view("itemsets")))
     part, code = (pairs[name].fill_null(-1).to_numpy().astype(np.int64) for name in ("part", "code"))
-    return checks.wrong_leaf_values(tree, taxonomy, part, code, sets=True)
+    return checks.wrong_leaf_values(tree, taxonomy, part, code)
 
 
 # Views ----------------------------------------------------------------------------------------------------------------

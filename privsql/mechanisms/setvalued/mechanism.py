@@ -22,7 +22,7 @@ from privsql.mechanisms.contract import ItemSetShape, Proposal, join_variants, w
 from privsql.mechanisms.dp import noisy_tables_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.diffpart import (
-    Baskets,
+    PartitionedRecords,
     context_free_parents,
     distinct_rows,
     expansion_shares,
@@ -106,7 +106,7 @@ TABLES = {
 def items_taxonomy(items: int, params: SetValued) -> Taxonomy:
     """The context-free taxonomy of so many items, which are its first nodes."""
     parents = context_free_parents(items, params.fan_out)
-    return make_taxonomy(np.zeros_like(parents), parents)
+    return make_taxonomy(np.zeros_like(parents), parents, sets=True)
 
 
 def plan_tree(_: Relations, source: Records, params: SetValued) -> ItemSetTreePlan:
@@ -115,7 +115,7 @@ def plan_tree(_: Relations, source: Records, params: SetValued) -> ItemSetTreePl
     rule, root = make_rule(params, taxonomy), int(taxonomy.roots[0])
     first = expansion_shares(rule, rule.epsilon / 2, int(taxonomy.inner[root]), several=False)
     last = taxonomy.inner[root] == 1
-    spent, branches = first.leaf if last else first.inner, rule.count_branches(int(taxonomy.degree[root]))
+    spent, branches = first.leaf if last else first.inner, int(taxonomy.branches[root])
     return ItemSetTreePlan(
         epsilon=fraction_text(params.epsilon),
         items=len(source.labels),
@@ -134,8 +134,8 @@ def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
     """
     root = int(taxonomy.roots[0])
     first = expansion_shares(rule, rule.epsilon / 2, int(taxonomy.inner[root]), several=False)
-    inner, different = taxonomy.inner[root] > 1, distinct_rows(taxonomy.degree, taxonomy.height)[0]
-    kinds = [(rule.count_branches(degree), height) for degree, height in different if height]
+    inner, different = taxonomy.inner[root] > 1, distinct_rows(taxonomy.branches, taxonomy.height)[0]
+    kinds = [(branches, height) for branches, height in different if height]
     leaves = [rule.least_size(rule.epsilon / 2, *kind, leaf=True) for kind in kinds]
     parts = [rule.least_size(first.inner, *kind, leaf=False) for kind in kinds] if inner else []
     return Usefulness(first.inner if inner else first.leaf, max([*leaves, *parts]))
@@ -156,7 +156,8 @@ def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) ->
     taxonomy = items_taxonomy(len(source.labels), params)
     rule = make_rule(params, taxonomy)
     sets = _read_sets(db, source)
-    tree = grow_tree(Baskets.generalize(sets.owners, sets.codes, sets.records, taxonomy), taxonomy, rule, noise, choose)
+    records = PartitionedRecords.generalize(sets.owners, sets.codes, sets.records, taxonomy)
+    tree = grow_tree(records, taxonomy, rule, noise, choose)
     require_remaining(tree, params, "item set", "fewer items")
     items = db.arrow(all_rows(temp_table("universe")).order_by("code"))["item"].combine_chunks()
     write_release_table(
@@ -166,7 +167,7 @@ def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) ->
         fill("setvalued/itemsets", {"given": temp_table("given"), **name_columns(source.roles, "part", "count")}),
         title="Writing the sets",
     )
-    write_release_table(db, TREE, tree_table(tree, taxonomy, rule))
+    write_release_table(db, TREE, tree_table(tree))
     names = [*source.labels, *[None] * int(taxonomy.inner[-1])]
     write_release_table(db, TAXONOMY, taxonomy_table(taxonomy, names))
     db.create_table(views.UNIVERSE, fill("setvalued/items", {"universe": temp_table("universe")}), into="release")
@@ -196,7 +197,7 @@ def _read_sets(db: Relations, source: Records) -> views.SourceSets:
 
 def _leaf_sets(tree: PartitionTree, taxonomy: Taxonomy, items: pa.Array) -> pa.Table:
     """The item sets of the leaves: part, items, count."""
-    which, codes = leaf_values(tree, taxonomy, sets=True)
+    which, codes = leaf_values(tree, taxonomy)
     offsets = np.searchsorted(which, np.arange(len(tree.leaves) + 1)).astype(np.int32)
     lists = pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(codes)))
     parts, counts = pa.array(tree.leaves, pa.int32()), pa.array(tree.size[tree.leaves], pa.int64())
@@ -212,7 +213,6 @@ class ItemSetTreeAnswers(TreeAnswers):
     """An open release that answers count queries over items."""
 
     records = values = "itemsets"
-    holds_sets = True
     formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="item sets"))
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)

@@ -27,7 +27,7 @@ from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.dp import diffpart
 from privsql.mechanisms.dp.checks import find_violations
 from privsql.mechanisms.dp.diffpart import (
-    Cells,
+    PartitionedRecords,
     PartitionTree,
     Taxonomy,
     context_free_parents,
@@ -58,19 +58,18 @@ def joined(*parents: Sequence[int]) -> Taxonomy:
     sizes = [len(one) for one in parents]
     first = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
     above = np.concatenate([np.asarray(one) for one in parents])
-    return make_taxonomy(np.repeat(np.arange(len(sizes)), sizes), np.where(above < 0, -1, above + first))
+    return make_taxonomy(np.repeat(np.arange(len(sizes)), sizes), np.where(above < 0, -1, above + first), sets=False)
 
 
-def table(records: Iterable[Record], taxonomy: Taxonomy) -> Cells:
+def table(records: Iterable[Record], taxonomy: Taxonomy) -> PartitionedRecords:
     """Records as numbers of values, counted."""
     found: dict[Record, int] = defaultdict(int)
     for record in records:
         found[record] += 1
     values = [taxonomy.values(column) for column in range(len(taxonomy.roots))]
-    nodes = [[int(values[c][v]) for c, v in enumerate(record)] for record in found]
-    shape = (-1, len(values))
-    weights = np.array(list(found.values()), dtype=np.int64)
-    return Cells(weights, np.array(nodes, dtype=np.int64).reshape(shape), taxonomy)
+    pairs = [(owner, int(values[c][v])) for owner, record in enumerate(found) for c, v in enumerate(record)]
+    owners, nodes = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return PartitionedRecords.generalize(owners, nodes, np.array(list(found.values()), dtype=np.int64), taxonomy)
 
 
 def violations(tree: PartitionTree, taxonomy: Taxonomy, request: Contingency) -> list[tuple[int, str]]:
@@ -87,11 +86,9 @@ TINY = joined(UNEVEN, PAIR)
 
 def test_an_uneven_taxonomy() -> None:
     assert TINY.height.tolist() == [0, 0, 0, 1, 2, 0, 0, 1]
-    assert TINY.depth.tolist() == [2, 2, 1, 1, 0, 1, 1, 0]
     assert TINY.roots.tolist() == [4, 7]
     assert TINY.inner.tolist() == [0, 0, 0, 1, 2, 0, 0, 1]
     assert [TINY.children[a:b].tolist() for a, b in itertools.pairwise(TINY.starts)][4] == [2, 3]
-    assert TINY.path[0].tolist() == [4, 3, 0, 0]
     assert TINY.values(1).tolist() == [5, 6]
 
 
@@ -106,7 +103,7 @@ def test_a_context_free_taxonomy_groups_by_fan_out(values: int, fan_out: int) ->
 @each("parents", [[-1], [1, -1, -1], [1, 0], [2, 2, 1], [9, -1], []])
 def test_what_is_no_taxonomy_is_refused(parents: list[int]) -> None:
     with pytest.raises(ValueError, match=r"root|parent"):
-        make_taxonomy(np.zeros(len(parents), dtype=np.int64), np.array(parents, dtype=np.int64))
+        make_taxonomy(np.zeros(len(parents), dtype=np.int64), np.array(parents, dtype=np.int64), sets=False)
 
 
 def test_a_stated_taxonomy() -> None:

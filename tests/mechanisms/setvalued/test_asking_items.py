@@ -17,7 +17,7 @@ from privsql.answers.accuracy import Workload
 from privsql.dp_random import SeededNoise
 from privsql.engine.database import Reporter
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp.diffpart import Baskets, grow_tree, leaf_values
+from privsql.mechanisms.dp.diffpart import PartitionedRecords, grow_tree, leaf_values
 from privsql.mechanisms.setvalued.checks import make_rule
 from privsql.mechanisms.setvalued.mechanism import bound_noise, items_taxonomy
 from privsql.mechanisms.setvalued.parameters import SetValued
@@ -113,12 +113,14 @@ def test_errors_stay_within_the_bound_and_would_not_within_a_tenth(tmp_path: Pat
     params = SetValued(algorithm="diffpart", epsilon="1/2", universe={"items": ["a", "b"]}, fan_out=2, c1=1, c2=1)
     taxonomy = items_taxonomy(2, params)
     rule = make_rule(params, taxonomy)
-    records = Baskets.generalize(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.array([90]), taxonomy)
+    records = PartitionedRecords.generalize(
+        np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.array([90]), taxonomy
+    )
     errors = []
     for seed in range(200):
         draw = np.random.default_rng(seed)
         tree = grow_tree(records, taxonomy, rule, SeededNoise(draw), seed_key(seed).random_generator("test", 1))
-        which, values = leaf_values(tree, taxonomy, sets=True)
+        which, values = leaf_values(tree, taxonomy)
         errors.append(abs(int(tree.size[tree.leaves][which[values == 0]].sum()) - 90))
     useful = bound_noise(rule, taxonomy)
     assert useful.budget == Fraction(1, 2)

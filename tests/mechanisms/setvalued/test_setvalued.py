@@ -24,7 +24,7 @@ from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp import diffpart
 from privsql.mechanisms.dp.checks import find_violations
 from privsql.mechanisms.dp.diffpart import (
-    Baskets,
+    PartitionedRecords,
     PartitionTree,
     Taxonomy,
     grow_tree,
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 SETS = [frozenset(c) for size in (1, 2, 3) for c in itertools.combinations(range(3), size)]
 
 
-def baskets(records: Iterable[Iterable[int]], taxonomy: Taxonomy) -> Baskets:
+def baskets(records: Iterable[Iterable[int]], taxonomy: Taxonomy) -> PartitionedRecords:
     """Records from plain sets."""
     lists = [sorted(set(record)) for record in records]
     pairs = [(owner, item) for owner, record in enumerate(lists) for item in record]
     owners, items = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return Baskets.generalize(owners, items, np.ones(len(lists), dtype=np.int64), taxonomy)
+    return PartitionedRecords.generalize(owners, items, np.ones(len(lists), dtype=np.int64), taxonomy)
 
 
 def asked(epsilon: object = 1, **options: Any) -> SetValued:
@@ -76,7 +76,7 @@ def violations(tree: PartitionTree, taxonomy: Taxonomy, request: SetValued) -> l
 def sets_of(tree: PartitionTree, taxonomy: Taxonomy) -> dict[int, frozenset[int]]:
     """Item set of every leaf."""
     found: dict[int, set[int]] = {row: set() for row in tree.leaves.tolist()}
-    for which, item in zip(*leaf_values(tree, taxonomy, sets=True), strict=True):
+    for which, item in zip(*leaf_values(tree, taxonomy), strict=True):
         found[int(tree.leaves[which])].add(int(item))
     return {row: frozenset(items) for row, items in found.items()}
 
