@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sqlglot import exp
 
-from privsql.engine.sqlfiles import column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
 from privsql.mechanisms.setvalued import views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, ItemSetTreeFacts, SetValued, ViewFacts
+from privsql.mechanisms.setvalued.questions import read_labels
 from privsql.mechanisms.setvalued.views import (
     ORDERS,
-    TOTAL,
     PublishedViews,
     choice_scale,
     declared_sets,
@@ -79,10 +77,9 @@ def tree_checks(release: TreeRelease) -> list[Check]:
 
 def _wrong_groups(release: TreeRelease, _tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
     """Return whether groups are not those of the fan-out, or items not those of the universe."""
-    labels: list[exp.Expr] = [exp.cast(column("item"), "VARCHAR")]
-    universe = release.db.rows(fill("core/labels", {"domain": release.view("universe"), "labels": labels}))
+    universe = read_labels(release.db, release.view("universe"))
     named = release.read_view("taxonomy")["value"].to_pylist()
-    wrong = [] if named[: len(universe)] == [row[0] for row in universe] else ["items have other names"]
+    wrong = [] if named[: len(universe)] == [*universe] else ["items have other names"]
     due = context_free_parents(len(universe), release.params.fan_out)
     return wrong if np.array_equal(taxonomy.parent, due) else [*wrong, "nodes are not grouped by the fan-out"]
 
@@ -149,11 +146,9 @@ def _wrong_choice(release: ViewRelease, published: PublishedViews) -> list[str]:
 
 def _wrong_layout(release: ViewRelease, published: PublishedViews) -> list[str]:
     """Return tables that are not those of the rule, in its order."""
-    params, universe = release.params, published.universe_size
-    wanted = declared_sets(params, published.labels)
-    due = [(*one, None) for one in due_tables(params, universe, published.choice, wanted)]
-    total = [((), TOTAL * private.total_budget(params), None)] if universe > TINY_UNIVERSE else []
-    return checks.differ_from_due(published.noisy_tables, [*total, *due])
+    wanted = declared_sets(release.params, published.labels)
+    due = due_tables(release.params, published.universe_size, published.choice, wanted)
+    return checks.differ_from_due(published.noisy_tables, [(*one, None) for one in due])
 
 
 def _wrong_scales(release: ViewRelease, published: PublishedViews) -> list[str]:
@@ -166,8 +161,7 @@ def _wrong_scales(release: ViewRelease, published: PublishedViews) -> list[str]:
 
 def _wrong_population(_: ViewRelease, published: PublishedViews) -> list[str]:
     """Return sets whose running totals are not those of the table that fits the published counts."""
-    weight = published.set_patterns[1]
-    wrong = [] if (weight > 0).all() else ["a set has no records"]
+    wrong = [] if (published.synthetic_sets.weights > 0).all() else ["a set has no records"]
     squares, population = published.model.squares, published.model.population
     deviation = np.abs(np.cumsum(population) - np.cumsum(views_model.fit_population(squares)))
     slack = HALF + 1e-9 * max(squares.total, 0.0)

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from sqlglot import exp
 
 from privsql.answers.answer import ESTIMATORS
 from privsql.attacks.suite import Suite
 from privsql.dp_random import noise_for, opendp_version, table_noise_for
-from privsql.engine.sqlfiles import Holes, all_of, all_rows, column, fill, table, temp_table
+from privsql.engine.sqlfiles import all_of, all_rows, fill, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.contract import ItemSetShape, Proposal, join_variants, weighted_only
@@ -64,24 +62,25 @@ from privsql.mechanisms.setvalued.parameters import (
     ViewPlan,
 )
 from privsql.mechanisms.setvalued.questions import (
+    UNIVERSE,
+    ItemAnswers,
     Usefulness,
     WeightedSets,
     evaluate_answers,
     name_columns,
-    parse_counted,
+    read_sets,
+    repeat_sets,
     set_source_checks,
     weighted_sets,
 )
-from privsql.mechanisms.setvalued.views import ViewBudgets
 from privsql.mechanisms.setvalued.views_answers import ViewAnswers
 from privsql.model.manifest import SETS, ReleaseTable
-from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from privsql.answers.aggregates import Statement
-    from privsql.answers.names import Lookups
+    from sqlglot import exp
+
     from privsql.answers.question import CountQuery
     from privsql.attacks.scene import ReleaseView
     from privsql.engine.database import Relations
@@ -90,7 +89,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.dp.diffpart import Ints, PartitionTree, Taxonomy, TreeRule
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.setvalued.views import ItemChoice
-    from privsql.model.manifest import Estimate, Manifest
+    from privsql.model.manifest import Estimate
     from privsql.model.records import Records
 
 # DiffPart -------------------------------------------------------------------------------------------------------------
@@ -98,7 +97,7 @@ if TYPE_CHECKING:
 
 TABLES = {
     "itemsets": ReleaseTable(("part INTEGER", SETS, "count BIGINT")),
-    views.UNIVERSE: views.TABLES[views.UNIVERSE],
+    UNIVERSE: views.TABLES[UNIVERSE],
     **TREE_TABLES,
 }
 
@@ -155,8 +154,9 @@ def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) ->
     noise = noise_for(key)
     taxonomy = items_taxonomy(len(source.labels), params)
     rule = make_rule(params, taxonomy)
-    sets = _read_sets(db, source)
-    records = PartitionedRecords.generalize(sets.owners, sets.codes, sets.records, taxonomy)
+    sets = read_sets(source)
+    source.drop_relations()
+    records = PartitionedRecords.generalize(sets.owners, sets.codes, sets.weights.astype(np.int64), taxonomy)
     tree = grow_tree(records, taxonomy, rule, noise, choose)
     require_remaining(tree, params, "item set", "fewer items")
     items = db.arrow(all_rows(temp_table("universe")).order_by("code"))["item"].combine_chunks()
@@ -170,7 +170,7 @@ def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) ->
     write_release_table(db, TREE, tree_table(tree))
     names = [*source.labels, *[None] * int(taxonomy.inner[-1])]
     write_release_table(db, TAXONOMY, taxonomy_table(taxonomy, names))
-    db.create_table(views.UNIVERSE, fill("setvalued/items", {"universe": temp_table("universe")}), into="release")
+    db.create_table(UNIVERSE, fill("setvalued/items", {"universe": temp_table("universe")}), into="release")
     return ItemSetTreeFacts(
         items=len(source.labels),
         inner_nodes=int(taxonomy.inner[-1]),
@@ -184,17 +184,6 @@ def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) ->
     )
 
 
-def _read_sets(db: Relations, source: Records) -> views.SourceSets:
-    """The source's sets as arrays; relations ``contents`` and ``baskets`` are those of ``privsql.source.records``."""
-    counts = source.counts
-    source.sort_records()
-    contents = db.arrow(all_rows(temp_table("contents")))
-    records = db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()
-    source.drop_relations()
-    owners, codes = (contents[name].to_numpy().astype(np.int64) for name in ("basket", "code"))
-    return views.SourceSets(owners, codes, records.astype(np.int64), counts)
-
-
 def _leaf_sets(tree: PartitionTree, taxonomy: Taxonomy, items: pa.Array) -> pa.Table:
     """The item sets of the leaves: part, items, count."""
     which, codes = leaf_values(tree, taxonomy)
@@ -204,29 +193,11 @@ def _leaf_sets(tree: PartitionTree, taxonomy: Taxonomy, items: pa.Array) -> pa.T
     return pa.table({"part": parts, "items": lists, "count": counts})
 
 
-def tree_view(manifest: Manifest) -> exp.Query:
-    """The view whose sums of weights are the paper's answers."""
-    return weighted_sets(manifest, "itemsets", "count")
-
-
-class ItemSetTreeAnswers(TreeAnswers):
+class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
     """An open release that answers count queries over items."""
 
     records = values = "itemsets"
     formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="item sets"))
-
-    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
-        """Return a count query over items, which a public universe has to hold."""
-        return parse_counted(sql, self._roles, self._manifest, lambda: self.item_labels)
-
-    @cached_property
-    def item_labels(self) -> tuple[str, ...]:
-        """Text of the items, in the order of the universe."""
-        holes: Holes = {
-            "domain": table(views.UNIVERSE, self._database),
-            "labels": [exp.cast(column("item"), "VARCHAR")],
-        }
-        return tuple(str(row[0]) for row in self._db.rows(fill("core/labels", holes)))
 
     @property
     def published_sets(self) -> WeightedSets:
@@ -242,32 +213,20 @@ class ItemSetTreeAnswers(TreeAnswers):
     @cached_property
     def _published_parts(self) -> tuple[Ints, WeightedSets]:
         """All published sets with their counts, and the part of each."""
-        rows, items = self._db.arrow(self._sets_inside), self._read_table(views.UNIVERSE, "code")["item"]
-        lists = rows["items"].combine_chunks()
-        codes = pc.index_in(lists.flatten(), value_set=items.combine_chunks())
+        rows, items = self._db.arrow(self._sets_inside), self._read_table(UNIVERSE, "code")["item"]
         with refuse_damaged():
-            if codes.null_count:
-                raise ValueError("a set holds an item that is not in the universe")
-        starts = np.concatenate(([0], np.cumsum(pc.list_value_length(lists).to_numpy().astype(np.int64))))
-        weights = as_integers(rows["count"], 0).astype(np.float64)
-        sets = WeightedSets(starts, codes.to_numpy().astype(np.int64), weights, len(items))
+            sets = WeightedSets.from_lists(rows["items"], rows["count"], items.combine_chunks())
         return as_integers(rows["part"], -1), sets
 
     def make_synthetic(self) -> pa.Table:
         """The published sets as records, (record, item) in order; the empty have none."""
-        sets = self.published_sets
-        copied = np.repeat(np.arange(len(sets.weights)), round_copies(sets.weights))
-        length = np.diff(sets.starts)[copied]
-        first = np.repeat(sets.starts[copied] - (np.cumsum(length) - length), length)
-        codes = sets.codes[first + np.arange(int(length.sum()))]
-        items = self._read_table(views.UNIVERSE, "code")["item"].combine_chunks()
-        return pa.table({"record": np.repeat(np.arange(len(copied)), length), "item": items.take(pa.array(codes))})
+        rows = self._db.arrow(self._sets_inside)
+        return repeat_sets(rows["items"], rows["count"])
 
-    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
-        """The most frequent item sets, each with its number of published records."""
+    def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
+        """The item sets with most published records: their codes, ascending, and how many these are."""
         self.require_estimator(estimator)
-        result = self.published_sets.top_sets(top)
-        return [([self.item_labels[code] for code in chosen], support) for chosen, support in result]
+        return self.published_sets.top_sets(number)
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
         """The number of records that contain all of some items."""
@@ -296,7 +255,7 @@ DIFFPART = PrivateMechanism(
     plan=plan_tree,
     publish=publish_tree,
     layout=TABLES,
-    views=weighted_only(tree_view),
+    views=weighted_only(partial(weighted_sets, name="itemsets", count="count")),
     checks=tree_checks,
     source_checks=set_source_checks,
     answers=ItemSetTreeAnswers,
@@ -320,11 +279,12 @@ def plan_views(_: Relations, source: Records, params: SetValued) -> ViewPlan:
         ViewPlan, epsilon=fraction_text(params.epsilon), items=items, measured_at_most=min(items, TINY_UNIVERSE)
     )
     if items > TINY_UNIVERSE:
-        budgets = ViewBudgets.divide(total_budget(params), choosing=len(views.named_first(wanted)) < TINY_UNIVERSE)
+        records, choice = views.TOTAL * total_budget(params), views.CHOICE * total_budget(params)
+        choice *= len(views.named_first(wanted)) < TINY_UNIVERSE
         return make_plan(
-            records_budget=fraction_text(budgets.total),
-            choice_budget=fraction_text(budgets.choice),
-            tables_budget=fraction_text(budgets.tables),
+            records_budget=fraction_text(records),
+            choice_budget=fraction_text(choice),
+            tables_budget=fraction_text(total_budget(params) - records - choice),
         )
     due = views.lay_out_all(items, params, wanted)
     cells = sum(1 << len(places) for places, _ in due)
@@ -335,7 +295,9 @@ def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -
     """Make the tables of a release in database ``release``; returns the facts."""
     noise = table_noise_for(key, find_law(params))
     wanted = views.declared_sets(params, source.labels)
-    choice, measured = views.measure_views(_read_sets(db, source), params, wanted, noise)
+    sets = read_sets(source)
+    source.drop_relations()
+    choice, measured = views.measure_views(sets, params, wanted, noise)
     fitted = LeastSquares(measured, [2] * len(choice.codes))
     _require_information(fitted, params)
     written = _write_views(db, source, choice, measured, views_model.fit_population(fitted))
@@ -378,7 +340,7 @@ def _write_views(
     chosen = fill("setvalued/measured", {"given": temp_table("given"), "universe": universe})
     write_release_table(db, views.CHOSEN, views.choice_table(choice, measured[0].law), chosen)
     noisy_tables_release.write_noisy_tables(db, measured, labels)
-    db.create_table(views.UNIVERSE, fill("setvalued/items", {"universe": universe}), into="release")
+    db.create_table(UNIVERSE, fill("setvalued/items", {"universe": universe}), into="release")
     return int(sets.num_rows)
 
 
@@ -394,7 +356,7 @@ VIEWS = replace(
     plan=plan_views,
     publish=publish_views,
     layout=views.TABLES,
-    views=weighted_only(views.view_query),
+    views=weighted_only(partial(weighted_sets, name=views.SETS, count="weight")),
     checks=view_checks,
     answers=ViewAnswers,
     adversaries=Suite(adversaries=(noisy_tables_adversary(choice_budgets),)),

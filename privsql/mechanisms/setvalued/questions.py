@@ -1,8 +1,9 @@
-"""Measure how good a release of item sets is, and compare it with its source, by any algorithm."""
+"""Answer from item sets, measure how good a release of them is, and compare it with its source, by any algorithm."""
 
 from __future__ import annotations
 
 import heapq
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import pairwise
@@ -10,6 +11,8 @@ from math import ceil, log
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sqlglot import exp
 
@@ -41,6 +44,8 @@ from privsql.engine.sqlfiles import (
 )
 from privsql.errors import UsageError, closest
 from privsql.keyed_random import seed_key
+from privsql.mechanisms import private
+from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +53,8 @@ if TYPE_CHECKING:
 
     from privsql.answers.accuracy import EvaluationContext
     from privsql.answers.aggregates import Statement
+    from privsql.answers.names import Lookups
+    from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import Ints
     from privsql.mechanisms.setvalued.parameters import SetValued
@@ -70,6 +77,20 @@ class WeightedSets:
     weights: Reals
     items: int
 
+    @staticmethod
+    def from_lists(lists: pa.ChunkedArray, weights: pa.ChunkedArray, items: pa.Array) -> WeightedSets:
+        """Lists of some items with their weights; ``ValueError`` where one holds another item, or one twice."""
+        values = lists.combine_chunks()
+        codes = pc.index_in(values.flatten(), value_set=items)
+        if codes.null_count or values.null_count or weights.null_count:
+            raise ValueError("a set holds an item that is not in the universe or was not measured, or has no weight")
+        starts = np.concatenate(([0], np.cumsum(pc.list_value_length(values).to_numpy().astype(np.int64))))
+        numbers = weights.to_numpy().astype(np.float64)
+        result = WeightedSets(starts, codes.to_numpy().astype(np.int64), numbers, len(items))
+        if len(np.unique(result.owners * result.items + result.codes)) < len(codes):
+            raise ValueError("a set holds an item twice")
+        return result
+
     @property
     def longest_set(self) -> int:
         """Items of the largest set."""
@@ -81,7 +102,8 @@ class WeightedSets:
         return [tuple(sorted(codes[start:end])) for start, end in pairwise(self.starts.tolist())]
 
     @cached_property
-    def _set_of_code(self) -> Ints:
+    def owners(self) -> Ints:
+        """The set that holds each of ``codes``."""
         return np.repeat(np.arange(len(self.weights), dtype=np.int64), np.diff(self.starts))
 
     @cached_property
@@ -93,7 +115,7 @@ class WeightedSets:
     def _sets_by_item(self) -> NDArray[np.uint8]:
         """For every item the sets that hold it, as bits: (items, N/8)."""
         result = np.zeros((self.items, (len(self.weights) + 7) // 8), dtype=np.uint8)
-        owner = self._set_of_code
+        owner = self.owners
         np.bitwise_or.at(result, (self.codes, owner >> 3), (128 >> (owner & 7)).astype(np.uint8))
         return result
 
@@ -101,6 +123,16 @@ class WeightedSets:
         """Which sets hold all of some items, (N,)."""
         packed = np.bitwise_and.reduce(self._sets_by_item[list(codes)], axis=0)
         return np.unpackbits(packed, count=len(self.weights)).astype(bool)
+
+    def count_patterns(self, chosen: Ints) -> Ints:
+        """The records with every pattern of some items, which has a bit for each."""
+        place = np.full(self.items, -1, dtype=np.int64)
+        place[chosen] = np.arange(len(chosen))
+        item_places = place[self.codes]
+        inside = item_places >= 0
+        bits = np.left_shift(np.int64(1), len(chosen) - 1 - item_places[inside])
+        pattern = np.bincount(self.owners[inside], weights=bits, minlength=len(self.weights)).astype(np.int64)
+        return np.bincount(pattern, self.weights, 1 << len(chosen)).astype(np.int64).reshape((2,) * len(chosen))
 
     def top_sets(self, number: int) -> list[tuple[tuple[int, ...], float]]:
         """The ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
@@ -118,7 +150,7 @@ class WeightedSets:
         while queue and len(result) < number:
             weight, size, chosen = heapq.heappop(queue)
             result.append((chosen, -weight))
-            inside = self.sets_with_all(chosen)[self._set_of_code] & (self.codes > chosen[-1])
+            inside = self.sets_with_all(chosen)[self.owners] & (self.codes > chosen[-1])
             weights = self._by_item(self.weights, inside)
             for code in np.flatnonzero(weights > 0).tolist():
                 heapq.heappush(queue, (-float(weights[code]), size + 1, (*chosen, code)))
@@ -126,7 +158,7 @@ class WeightedSets:
 
     def _by_item(self, weights: Reals, inside: Flags) -> Reals:
         """Weights by item, over some of the pairs of set and item, (items,)."""
-        result = np.bincount(self.codes[inside], weights=weights[self._set_of_code[inside]], minlength=self.items)
+        result = np.bincount(self.codes[inside], weights=weights[self.owners[inside]], minlength=self.items)
         return result.astype(np.float64)
 
 
@@ -176,27 +208,6 @@ class IsTree(Protocol):
     published_sets: WeightedSets
     """The sets that were kept, with their noisy counts."""
     usefulness: Usefulness
-
-
-def parse_counted(sql: str, roles: Roles, manifest: Manifest, read_labels: Callable[[], Sequence[str]]) -> Statement:
-    """Take a query apart; ``UsageError`` for an item outside a public universe: it was dropped, not counted."""
-    statement = parse_set_query(sql, roles, manifest.name)
-    if not manifest.facts["universe_is_public"]:
-        return statement
-    labels = read_labels()
-    parts = (statement.scope.where, *(call.among for call in statement.calls))
-    conditions = [part for part in parts if part is not None]
-    for node in (node for condition in conditions for node in condition.find_all(exp.Literal)):
-        holder = node.find_ancestor(exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
-        sign = "-" if isinstance(node.parent, exp.Neg) else ""
-        if holder is None or f"{sign}{node.name}" in labels:
-            continue
-        meant = closest(node.name, labels)
-        hint = "" if meant is None else f"; did you mean {meant!r}?"
-        raise UsageError(
-            f"item {sign}{node.sql()} is not in the universe of this release, which says nothing about it{hint}"
-        )
-    return statement
 
 
 def by_length(longest: int, queries: int, items: int, draw: np.random.Generator) -> list[tuple[float, list[Asked]]]:
@@ -382,6 +393,7 @@ def top_items(
 
 def read_sets(source: Records) -> WeightedSets:
     """The source's sets and how many records have each."""
+    source.sort_records()
     contents = source.db.arrow(all_rows(temp_table("contents")))
     weights = source.db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()
     starts = np.searchsorted(contents["basket"].to_numpy(), np.arange(len(weights) + 1))
@@ -399,14 +411,22 @@ def set_source_checks(release: CheckedRelease[SetValued, Any], source: Records, 
 
 
 def _same_universe(source: Records, release: CheckedRelease[SetValued, Any]) -> list[str]:
-    labels = [exp.cast(column("item"), "VARCHAR")]
-    rows = release.db.rows(fill("core/labels", {"domain": release.view("universe"), "labels": labels}))
-    stated = [row[0] for row in rows]
-    return [] if stated == list(source.labels) else [f"stated {len(stated)} items, the source has {len(source.labels)}"]
+    stated = read_labels(release.db, release.view("universe"))
+    return (
+        [] if stated == tuple(source.labels) else [f"stated {len(stated)} items, the source has {len(source.labels)}"]
+    )
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
 # Published sets have the publisher's name, in the release's table as in its own view; columns of privsql's give way.
+
+UNIVERSE = "privsql_universe"
+
+
+def read_labels(db: Relations, universe: exp.Table) -> tuple[str, ...]:
+    """Text of the items of a release, in the order of its universe."""
+    holes: Holes = {"domain": universe, "labels": [exp.cast(column("item"), "VARCHAR")]}
+    return tuple(str(row[0]) for row in db.rows(fill("core/labels", holes)))
 
 
 def name_columns(roles: Roles, *others: str) -> Holes:
@@ -420,3 +440,49 @@ def weighted_sets(manifest: Manifest, name: str, count: str) -> exp.Query:
     weight = alias_as(roles.by_sa.as_column(count, "sets"), roles.by_sa.column_name("weight"))
     holes: Holes = {"sets": table(name), "items": column(roles.sensitive[0].name, "sets"), "weight": weight}
     return fill("setvalued/weighted", holes)
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
+# What all open releases of item sets have in common.
+
+
+class ItemAnswers(private.PrivateAnswers):
+    """An open release that answers count queries over items."""
+
+    @cached_property
+    def item_labels(self) -> tuple[str, ...]:
+        """Text of the items, in the order of the universe."""
+        return read_labels(self._db, table(UNIVERSE, self._database))
+
+    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
+        """Return a count query; ``UsageError`` for an item outside a public universe: it was dropped, not counted."""
+        statement = parse_set_query(sql, self._roles, self._manifest.name)
+        if not self._manifest.facts["universe_is_public"]:
+            return statement
+        parts = (statement.scope.where, *(call.among for call in statement.calls))
+        for node in (node for part in parts if part is not None for node in part.find_all(exp.Literal)):
+            holder = node.find_ancestor(exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
+            sign = "-" if isinstance(node.parent, exp.Neg) else ""
+            if holder is None or f"{sign}{node.name}" in self.item_labels:
+                continue
+            meant = closest(node.name, self.item_labels)
+            hint = "" if meant is None else f"; did you mean {meant!r}?"
+            raise UsageError(
+                f"item {sign}{node.sql()} is not in the universe of this release, which says nothing about it{hint}"
+            )
+        return statement
+
+    @abstractmethod
+    def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
+        """The item sets with most records: their codes, ascending, and estimates."""
+
+    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
+        """The most frequent item sets, each with its estimated number of records."""
+        return [([self.item_labels[code] for code in codes], number) for codes, number in self.top_sets(top, estimator)]
+
+
+def repeat_sets(lists: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.Table:
+    """Sets as records, each as often as it weighs: (record, item) in order; the empty have none."""
+    copies = np.repeat(np.arange(len(lists)), round_copies(weights.to_numpy()))
+    repeated = lists.combine_chunks().take(pa.array(copies))
+    return pa.table({"record": repeated.value_parent_indices().cast(pa.int64()), "item": repeated.flatten()})

@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from privsql.dp_random import PURE, NoiseLaw
-from privsql.engine.sqlfiles import Holes, column, fill, table
+from privsql.engine.sqlfiles import column, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.dp.noisy_tables import LeastSquares, NoisyTable, measure_table
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES, TABLE_ORDERS, read_noisy_tables
 from privsql.mechanisms.private import find_law, total_budget
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
-from privsql.mechanisms.setvalued.questions import weighted_sets
+from privsql.mechanisms.setvalued.questions import UNIVERSE, WeightedSets, read_labels
 from privsql.mechanisms.setvalued.views_model import ViewModel, count_items, sum_subsets
 from privsql.model.manifest import SETS as LISTS
 from privsql.model.manifest import ReleaseTable
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
     from privsql.mechanisms.setvalued.parameters import SetValued
-    from privsql.model.manifest import Manifest
 
 # Choosing -------------------------------------------------------------------------------------------------------------
 # Choosing items of a large universe: how many is a public rule, which ones a private choice.
@@ -51,21 +50,6 @@ CHOICE = Fraction(3, 10)
 MISSED = 8  # one part in so many of the records is what the last choice may be wrong by
 
 
-@dataclass(frozen=True)
-class ViewBudgets:
-    """Of a large universe: for the number of records, for all choices together, for the tables."""
-
-    total: Fraction
-    choice: Fraction
-    tables: Fraction
-
-    @staticmethod
-    def divide(budget: Fraction, *, choosing: bool) -> ViewBudgets:
-        """Their sum is ``budget``; where all that is measured was declared, nothing is spent on choices."""
-        choice = CHOICE * budget if choosing else Fraction(0)
-        return ViewBudgets(TOTAL * budget, choice, budget - TOTAL * budget - choice)
-
-
 def how_many(budget: Fraction, universe: int, records: int, declared: int, law: NoiseLaw = PURE) -> int:
     """How many items are measured: at most ``TINY_UNIVERSE``, at least one, and those that were declared.
 
@@ -79,7 +63,7 @@ def how_many(budget: Fraction, universe: int, records: int, declared: int, law: 
     return max(1, declared, min(TINY_UNIVERSE, declared + most))
 
 
-def choose(counts: Sequence[int], declared: Sequence[int], number: int, budget: Fraction, noise: TableNoise) -> Ints:
+def choose(counts: Sequence[float], declared: Sequence[int], number: int, budget: Fraction, noise: TableNoise) -> Ints:
     """Codes of the measured items in order: those declared, then ``number`` less so many, at ``budget`` each."""
     scores, left = np.array(counts, dtype=np.int64), np.ones(len(counts), dtype=bool)
     chosen = list(declared)
@@ -151,18 +135,8 @@ VIEW = 8  # items of a view
 LARGEST_TABLE = 10  # items of a declared set that gets a table of its own
 QUARTERS = tuple(Fraction(k, 4) for k in range(1, 4))
 GAIN = 1e-9  # by which a split of the budget must be better than the one before
+HALVES = Fraction(0), Fraction(1, 2)  # of a budget for declared tables, and of what is left for views
 Layout = list[tuple["Clique", Fraction]]
-
-
-@dataclass(frozen=True)
-class Split:
-    """Parts of a budget: ``declared`` of all of it, ``views`` of what is left."""
-
-    declared: Fraction
-    views: Fraction
-
-
-HALVES = Split(Fraction(0), Fraction(1, 2))
 
 
 def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) -> Layout:
@@ -179,7 +153,7 @@ def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) 
     declared_tables = tables_of(declared)
     splits = [
         HALVES,
-        *(Split(part, views) for part in (Fraction(0), *QUARTERS) if declared_tables or not part for views in QUARTERS),
+        *((part, views) for part in (Fraction(0), *QUARTERS) if declared_tables or not part for views in QUARTERS),
     ]
     best, least = HALVES, np.inf
     for split in splits:
@@ -192,9 +166,7 @@ def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) 
 def lay_out_chosen(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) -> Layout:
     """Return the layout over items chosen from a large universe: half for declared sets, if any, the rest for views."""
     declared_tables = tables_of(declared)
-    return _split_budget(
-        items, epsilon, declared_tables, Split(Fraction(1, 2) if declared_tables else Fraction(0), Fraction(1))
-    )
+    return _split_budget(items, epsilon, declared_tables, (Fraction(bool(declared_tables), 2), Fraction(1)))
 
 
 def tables_of(declared: Sequence[Clique]) -> list[Clique]:
@@ -214,30 +186,28 @@ def mean_error(items: int, layout: Layout, declared: Sequence[Clique], law: Nois
     return float(np.sqrt(errors).mean())
 
 
-def _split_budget(items: int, epsilon: Fraction, declared: Sequence[Clique], split: Split) -> Layout:
-    result = [(one, epsilon * split.declared / len(declared)) for one in declared if split.declared]
-    left = epsilon * (1 - split.declared)
+def _split_budget(
+    items: int, epsilon: Fraction, declared: Sequence[Clique], split: tuple[Fraction, Fraction]
+) -> Layout:
+    of_declared, of_views = split
+    result = [(one, epsilon * of_declared / len(declared)) for one in declared if of_declared]
+    left = epsilon * (1 - of_declared)
     views = covering_design(items, VIEW)
-    result += [(view, left * split.views / len(views)) for view in views]
-    whole = left * (1 - split.views)
+    result += [(view, left * of_views / len(views)) for view in views]
+    whole = left * (1 - of_views)
     return [*result, (tuple(range(items)), whole)] if whole else result
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 # The tables of a release of views: their columns, what was chosen and synthetic records as tables.
 
-UNIVERSE, CHOSEN, SETS = "privsql_universe", "privsql_chosen", "privsql_sets"
+CHOSEN, SETS = "privsql_chosen", "privsql_sets"
 TABLES = {
     UNIVERSE: ReleaseTable(("code INTEGER", "item ITEM")),
     CHOSEN: ReleaseTable(("place INTEGER", "item ITEM", "budget VARCHAR", "scale DOUBLE")),
     **NOISY_TABLES,
     SETS: ReleaseTable((LISTS, "weight BIGINT")),
 }
-
-
-def view_query(manifest: Manifest) -> exp.Query:
-    """The view: sets of items, each with the number of synthetic records that have just these."""
-    return weighted_sets(manifest, SETS, "weight")
 
 
 @dataclass(frozen=True)
@@ -292,28 +262,6 @@ def list_patterns(patterns: Ints, items: pa.Array, bits: Ints) -> pa.ListArray:
 # Publishing: the private choice, the tables with their noise, and synthetic records that fit them.
 
 
-@dataclass(frozen=True)
-class SourceSets:
-    """The source: item ``codes`` of set ``owners`` (both (L,)), how many ``records`` have each set, ``counts`` of each
-    item's records.
-    """
-
-    owners: Ints
-    codes: Ints
-    records: Ints
-    counts: Sequence[int]
-
-    def count_patterns(self, chosen: Ints) -> Ints:
-        """The records with every pattern of some items."""
-        place = np.full(len(self.counts), -1, dtype=np.int64)
-        place[chosen] = np.arange(len(chosen))
-        item_places = place[self.codes]
-        inside = item_places >= 0
-        bits = np.left_shift(np.int64(1), len(chosen) - 1 - item_places[inside])
-        pattern = np.bincount(self.owners[inside], weights=bits, minlength=len(self.records)).astype(np.int64)
-        return np.bincount(pattern, self.records, 1 << len(chosen)).astype(np.int64).reshape((2,) * len(chosen))
-
-
 def declared_sets(params: SetValued, labels: Sequence[str]) -> list[tuple[int, ...]]:
     """Codes of the declared sets, each ascending; raises ``UsageError`` and ``InfeasibleError``."""
     if params.algorithm == "basic" and len(labels) > TINY_UNIVERSE:
@@ -350,50 +298,44 @@ def on_places(wanted: Sequence[Sequence[int]], codes: Ints) -> list[Clique]:
 
 
 def measure_views(
-    source: SourceSets, params: SetValued, wanted: Sequence[tuple[int, ...]], noise: TableNoise
+    source: WeightedSets, params: SetValued, wanted: Sequence[tuple[int, ...]], noise: TableNoise
 ) -> tuple[ItemChoice, list[NoisyTable]]:
     """Return what is measured of a source, and the tables with noise. Epsilon-differentially private.
 
     A record lies in one cell of each table, so a table spends its budget; choices spend theirs (``choosing``); layouts
     and numbers follow from public parameters and from what was measured before.
     """
-    universe, law, known = len(source.counts), find_law(params), list[NoisyTable]()
+    universe, law, known = source.items, find_law(params), list[NoisyTable]()
     if universe <= TINY_UNIVERSE:
         choice = ItemChoice(np.arange(universe, dtype=np.int64), (None,) * universe)
     else:
-        first, count = named_first(wanted), np.array(source.records.sum(), dtype=np.int64)
+        first, count = named_first(wanted), np.array(source.weights.sum(), dtype=np.int64)
         known = [measure_table((), count, TOTAL * total_budget(params), noise, law=law)]
         budgets = due_choices(params, universe, len(first), int(known[0].counts))
-        choice = ItemChoice(choose(source.counts, first, len(budgets), budgets[-1] or Fraction(0), noise), budgets)
-    tables = due_tables(params, universe, choice, wanted)
-    return choice, [*known, *_measure_tables(source, choice.codes, tables, noise, law)]
+        codes = choose(source.item_weights.tolist(), first, len(budgets), budgets[-1] or Fraction(0), noise)
+        choice = ItemChoice(codes, budgets)
+    counts, due = source.count_patterns(choice.codes), due_tables(params, universe, choice, wanted)
+    for places, epsilon in due[len(known) :]:
+        others = tuple(place for place in range(len(choice.codes)) if place not in places)
+        known.append(measure_table(places, counts.sum(axis=others), epsilon, noise, law=law))
+    return choice, known
 
 
 def due_choices(params: SetValued, universe: int, declared: int, records: int) -> tuple[Fraction | None, ...]:
     """Return what the choice of each measured item spends, of a large universe: nothing for ``declared`` ones."""
     budget, law = total_budget(params), find_law(params)
     chosen = how_many(budget, universe, records, declared, law) - declared
-    each = ViewBudgets.divide(budget, choosing=chosen > 0).choice / max(chosen, 1)
-    return (*(None,) * declared, *(each,) * chosen)
+    return (*(None,) * declared, *(CHOICE * budget / max(chosen, 1),) * chosen)
 
 
 def due_tables(params: SetValued, universe: int, choice: ItemChoice, wanted: Sequence[Sequence[int]]) -> Layout:
-    """The tables over the measured items: of a large universe behind that of all records."""
+    """The tables over the measured items: of a large universe behind that of all records, which choices follow."""
     declared = on_places(wanted, choice.codes)
     if universe <= TINY_UNIVERSE:
         return lay_out_all(universe, params, declared)
-    budgets = ViewBudgets.divide(total_budget(params), choosing=choice.total_budget > 0)
-    return lay_out_chosen(len(choice.codes), budgets.tables, declared)
-
-
-def _measure_tables(
-    source: SourceSets, codes: Ints, tables: Layout, noise: TableNoise, law: NoiseLaw
-) -> list[NoisyTable]:
-    counts, result = source.count_patterns(codes), []
-    for places, epsilon in tables:
-        others = tuple(place for place in range(len(codes)) if place not in places)
-        result.append(measure_table(places, counts.sum(axis=others), epsilon, noise, law=law))
-    return result
+    budget, records = total_budget(params), TOTAL * total_budget(params)
+    left = budget - records - choice.total_budget
+    return [((), records), *lay_out_chosen(len(choice.codes), left, declared)]
 
 
 # Open releases --------------------------------------------------------------------------------------------------------
@@ -438,27 +380,16 @@ class PublishedViews:
         )
 
     @cached_property
-    def set_patterns(self) -> tuple[Ints, Ints]:
-        """The pattern of each published set, and the number of its records."""
-        sets, number = self.rows["sets"], len(self.choice.codes)
-        lists = sets["items"].combine_chunks()
-        items = self.rows["universe"]["item"].combine_chunks().take(self.choice.codes)
-        place = pc.index_in(lists.flatten(), value_set=items)
-        if place.null_count or lists.null_count or sets["weight"].null_count:
-            raise ValueError("a set holds an item that was not measured")
-        owner = pc.list_parent_indices(lists).to_numpy()
-        bits = np.left_shift(np.int64(1), number - 1 - place.to_numpy().astype(np.int64))
-        result = np.bincount(owner, weights=bits, minlength=len(lists)).astype(np.int64)
-        numbers = count_items(number).reshape(-1)[result % (1 << number)]
-        if not np.array_equal(numbers, pc.list_value_length(lists).to_numpy()):
-            raise ValueError("a set holds an item twice")
-        return result, sets["weight"].to_numpy().astype(np.int64)
+    def synthetic_sets(self) -> WeightedSets:
+        """The published sets, of the measured items by their places."""
+        rows, items = self.rows["sets"], self.rows["universe"]["item"].combine_chunks().take(self.choice.codes)
+        return WeightedSets.from_lists(rows["items"], rows["weight"], items)
 
     @cached_property
     def model(self) -> ViewModel:
         """Return the model of the tables and the synthetic records."""
-        (pattern, weight), number = self.set_patterns, len(self.choice.codes)
-        population = np.bincount(pattern, weight, 1 << number).astype(np.float64).reshape((2,) * number)
+        number = len(self.choice.codes)
+        population = self.synthetic_sets.count_patterns(np.arange(number)).astype(np.float64)
         return ViewModel(LeastSquares(self.noisy_tables, [2] * number), population)
 
 
@@ -473,6 +404,4 @@ def read_views(db: Relations, database: str | None, law: NoiseLaw, roles: Roles)
         name: db.arrow(_read_rows(f"privsql_{name}", database, roles).order_by(*map(column, keys)))
         for name, keys in ORDERS.items()
     }
-    holes: Holes = {"domain": table(UNIVERSE, database), "labels": [exp.cast(column("item"), "VARCHAR")]}
-    result = db.rows(fill("core/labels", holes))
-    return PublishedViews(rows, tuple(str(row[0]) for row in result), law)
+    return PublishedViews(rows, read_labels(db, table(UNIVERSE, database)), law)

@@ -16,8 +16,8 @@ from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.private import refuse_damaged
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, SetValued
-from privsql.mechanisms.setvalued.questions import parse_counted
-from privsql.mechanisms.setvalued.views import UNIVERSE, list_patterns, most_excess, read_views
+from privsql.mechanisms.setvalued.questions import UNIVERSE, ItemAnswers, repeat_sets
+from privsql.mechanisms.setvalued.views import list_patterns, most_excess, read_views
 from privsql.mechanisms.setvalued.views_model import count_items
 from privsql.model.manifest import Estimate
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.answers.aggregates import Statement
-    from privsql.answers.names import Lookups
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.mechanisms.dp.noisy_tables import Clique, Reals
@@ -93,15 +91,11 @@ HAVING = np.array([0.0, 1.0])  # an item
 STRANGE = 0.025  # chance at most, of noise alone, that an item set is listed which nobody has
 
 
-class ViewAnswers(private.PrivateAnswers):
+class ViewAnswers(ItemAnswers):
     """An open release that answers count queries over items; it is read and fitted once."""
 
     records = values = "privsql_sets"
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
-
-    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
-        """Return a count query over items, which a public universe has to hold."""
-        return parse_counted(sql, self._roles, self._manifest, lambda: self.item_labels)
 
     @cached_property
     def published_views(self) -> PublishedViews:
@@ -109,13 +103,8 @@ class ViewAnswers(private.PrivateAnswers):
         law = private.find_law(SetValued.model_validate(self._manifest.parameters))
         result = read_views(self._db, self._database, law, self._roles)
         with refuse_damaged():
-            _ = result.choice, result.noisy_tables, result.set_patterns
+            _ = result.choice, result.noisy_tables, result.synthetic_sets
         return result
-
-    @property
-    def item_labels(self) -> tuple[str, ...]:
-        """Text of the items, in the order of the universe."""
-        return self.published_views.labels
 
     @cached_property
     def _measured_places(self) -> dict[int, int]:
@@ -218,13 +207,7 @@ class ViewAnswers(private.PrivateAnswers):
         chosen = [tuple(sorted(codes[one > 0].tolist())) for one in places]
         return list(zip(chosen, estimated[listed[order]].tolist(), strict=True))
 
-    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
-        """The most frequent item sets, each with its estimated number of records."""
-        return [([self.item_labels[code] for code in codes], number) for codes, number in self.top_sets(top, estimator)]
-
     def make_synthetic(self) -> pa.Table:
         """Synthetic records that fit the release, (record, item) in order; the empty have none."""
         rows = self.published_views.rows["sets"]
-        lists, weight = rows["items"].combine_chunks(), rows["weight"].to_numpy()
-        repeated = lists.take(pa.array(np.repeat(np.arange(len(lists)), weight)))
-        return pa.table({"record": repeated.value_parent_indices().cast(pa.int64()), "item": repeated.flatten()})
+        return repeat_sets(rows["items"], rows["weight"])

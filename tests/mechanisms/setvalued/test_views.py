@@ -20,7 +20,8 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.dp.noisy_tables import LeastSquares, NoisyTable, fit_moments, restore_table, transform_table
 from privsql.mechanisms.setvalued import views, views_model
 from privsql.mechanisms.setvalued.parameters import SetValued
-from privsql.mechanisms.setvalued.views import ViewBudgets, choose, covering_design, how_many, most_excess
+from privsql.mechanisms.setvalued.questions import WeightedSets
+from privsql.mechanisms.setvalued.views import choose, covering_design, how_many, most_excess
 from privsql.mechanisms.setvalued.views_model import ViewModel, count_items, sum_subsets, sum_supersets
 from privsql.model.records import round_copies
 from support.enumeration import Enumeration, worst_ratio
@@ -61,14 +62,12 @@ class Choosing(Enumeration):
         return self._draw(law.tolist())
 
 
-def sets(records: Iterable[Iterable[int]], items: int) -> views.SourceSets:
+def sets(records: Iterable[Iterable[int]], items: int) -> WeightedSets:
     """A source of plain sets."""
     lists = [sorted(set(one)) for one in records]
-    owners = np.array([at for at, one in enumerate(lists) for _ in one], dtype=np.int64)
+    starts = np.cumsum([0, *map(len, lists)])
     codes = np.array([code for one in lists for code in one], dtype=np.int64)
-    return views.SourceSets(
-        owners, codes, np.ones(len(lists), dtype=np.int64), np.bincount(codes, minlength=items).tolist()
-    )
+    return WeightedSets(starts, codes, np.ones(len(lists)), items)
 
 
 def asked(epsilon: object = 1, **options: Any) -> SetValued:
@@ -220,9 +219,10 @@ def test_budgets_add_up_to_epsilon(items: int, epsilon: Fraction, workload: bool
         assert sum(budget for _, budget in found) == epsilon
         held = {pair for places, _ in found for pair in itertools.combinations(places, 2)}
         assert held >= set(itertools.combinations(range(items), 2))
-    for choosing in (True, False):
-        parts = ViewBudgets.divide(epsilon, choosing=choosing)
-        assert parts.total + parts.choice + parts.tables == epsilon
+    for due in (views.due_choices(request, 100, 2, 10**6), (None, None)):
+        choice = views.ItemChoice(np.arange(len(due)), due)
+        tables = views.due_tables(request, 100, choice, [])
+        assert choice.total_budget + sum(budget for _, budget in tables) == epsilon
 
 
 def test_a_declared_workload_is_told_better() -> None:
@@ -395,7 +395,7 @@ def test_how_far_threes_lie_from_their_pairs_is_what_views_tell(strength: float)
     assert four == three
 
 
-def themed_baskets(exponent: float, draw: np.random.Generator, *, themed: bool) -> views.SourceSets:
+def themed_baskets(exponent: float, draw: np.random.Generator, *, themed: bool) -> WeightedSets:
     """5,000 baskets of 20 of 120 items by Zipf's law, some with items that go together."""
     liking = np.repeat(-exponent * np.log(draw.permutation(np.arange(1, 121)))[None], 5000, axis=0)
     if themed:
@@ -417,7 +417,7 @@ def test_the_most_frequent_of_120_items_are_among_those_that_are_measured(
     found = LeastSquares(tables, [2] * len(choice.codes))
     estimates = [found.estimate_table((i,))[1] for i in range(len(choice.codes))]
     best = choice.codes[np.argsort(estimates)[-20:]]
-    assert len(np.intersect1d(best, np.argsort(source.counts)[-20:])) >= 17
+    assert len(np.intersect1d(best, np.argsort(source.item_weights)[-20:])) >= 17
 
 
 @pytest.mark.slow
