@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlglot import exp
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from privsql.attacks.scene import ReleaseView
+    from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, TreeFacts
     from privsql.mechanisms.dp.checks import TreeCheck
     from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy
@@ -218,10 +219,10 @@ def tree_checks(release: CellRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     named: dict[str, TreeCheck] = {
         "taxonomies are stated, or group their values by fan-out": _wrong_taxonomies,
-        "facts are those of the tree": _wrong_tree_facts,
         "cells are the leaves of the tree": _wrong_cells,
     }
-    return checks.check_tree(release, lambda _: make_rule(release.params), named, ("cells", release.roles.sa_keys))
+    facts, leaves = partial(tree_facts, release.params, release.manifest.sensitive), ("cells", release.roles.sa_keys)
+    return checks.check_tree(release, lambda _: make_rule(release.params), facts, named, leaves)
 
 
 def tree_source_checks(release: CellRelease, source: Records, params: Contingency) -> list[Check]:
@@ -251,13 +252,13 @@ def _wrong_taxonomies(release: CellRelease, _tree: PartitionTree, taxonomy: Taxo
     return wrong
 
 
-def _wrong_tree_facts(release: CellRelease, tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
-    computed = {
+def tree_facts(params: Contingency, fields: Sequence[Field], tree: PartitionTree, taxonomy: Taxonomy) -> dict[str, Any]:
+    """Return what the manifest states of a tree over some columns."""
+    return tree.facts | {
         "values": int((taxonomy.height == 0).sum()),
         "cells": len(tree.leaves),
-        "not_covered": release.params.not_covered(field.name for field in release.manifest.sensitive),
+        "not_covered": params.not_covered(field.name for field in fields),
     }
-    return checks.wrong_tree_facts(release, tree, computed)
 
 
 def _wrong_cells(release: CellRelease, tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:

@@ -29,6 +29,7 @@ from privsql.mechanisms.contingency.checks import (
     rounded_total,
     spent_on_sums,
     tree_checks,
+    tree_facts,
     tree_source_checks,
 )
 from privsql.mechanisms.contingency.domains import (
@@ -66,21 +67,18 @@ from privsql.mechanisms.contract import CategoricalShape, join_variants, weighte
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.diffpart import (
     PartitionedRecords,
-    expansion_shares,
+    first_expansion,
     grow_tree,
     leaf_values,
     require_remaining,
 )
 from privsql.mechanisms.dp.diffpart_release import (
     FORMULA,
-    TAXONOMY,
-    TREE,
     TREE_TABLES,
     TreeAnswers,
     membership_adversary,
-    taxonomy_table,
     tree_structure,
-    tree_table,
+    write_tree,
 )
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables_release import rehearse_sums, tables_structure, write_noisy_tables
@@ -225,13 +223,11 @@ TABLES = {"cells": ReleaseTable(("part INTEGER", SENSITIVE, "count BIGINT")), **
 def plan_tree(db: Relations, source: Records, params: Contingency) -> CellTreePlan:
     """Return what is known without looking at the records: values, expansions and the budget of the first one."""
     domains = read_tree_domains(db, source, params)
-    height = domains.taxonomy.height[domains.taxonomy.roots]
-    rule = make_rule(params)
-    first = expansion_shares(rule, rule.epsilon / 2, int(height.sum()), several=len(height) > 1)
+    first = first_expansion(make_rule(params), domains.taxonomy)
     return CellTreePlan(
         epsilon=fraction_text(params.epsilon),
         values=sum(len(one.labels) for one in domains.columns),
-        expansions=int(height.sum()),
+        expansions=int(domains.taxonomy.expansions[domains.taxonomy.roots].sum()),
         first_choice=fraction_text(first.choice),
         first_budget=fraction_text(first.inner),
         not_covered=params.not_covered(field.name for field in source.roles.sensitive),
@@ -250,18 +246,9 @@ def publish_tree(db: Relations, source: Records, params: Contingency, key: Key) 
     tree = grow_tree(cells, domains.taxonomy, rule, noise, choose)
     require_remaining(tree, params, "cell", "coarser domains")
     _write_cells(db, source.roles, domains, tree)
-    write_release_table(db, TREE, tree_table(tree))
-    write_release_table(db, TAXONOMY, taxonomy_table(domains.taxonomy, domains.names))
-    return TreeFacts(
-        values=sum(len(one.labels) for one in domains.columns),
-        partitions=len(tree) - 1,
-        cells=len(tree.leaves),
-        estimated_records=tree.counted_records,
-        kept_records=tree.published_records,
-        not_covered=params.not_covered(field.name for field in source.roles.sensitive),
-        noise=noise.origin,
-        opendp=opendp_version(),
-    )
+    write_tree(db, tree, domains.taxonomy, domains.names)
+    facts = tree_facts(params, source.roles.sensitive, tree, domains.taxonomy)
+    return TreeFacts(**facts, noise=noise.origin, opendp=opendp_version())
 
 
 def _write_cells(db: Relations, roles: Roles, domains: TreeDomains, tree: PartitionTree) -> None:

@@ -130,10 +130,14 @@ CLOSE = 1e-9  # relative difference of a threshold that doubles may make
 def check_tree(
     release: CheckedRelease[Any, Any],
     make_rule: Callable[[Taxonomy], TreeRule],
+    list_facts: Callable[[PartitionTree, Taxonomy], Mapping[str, Any]],
     named: Mapping[str, TreeCheck],
     leaves: tuple[str, Sequence[str]],
 ) -> list[Check]:
-    """Return the checks of a tree; ``named``: a kind's further ones; ``leaves``: view and key of the leaves' table."""
+    """Return the checks of a tree, its facts as ``list_facts`` has them.
+
+    ``named``: a kind's further ones; ``leaves``: view and key of the leaves' table.
+    """
 
     def read(_: CheckedRelease[Any, Any]) -> tuple[PartitionTree, Taxonomy, TreeRule]:
         taxonomy = read_taxonomy(release.read_view("taxonomy"), sets=release.roles.hold_sets)
@@ -143,6 +147,9 @@ def check_tree(
         "choices and counts of every path spend at most epsilon": wrong_paths,
         "sizes reach thresholds that depend on no data": wrong_thresholds,
         "scales are those of the budgets": wrong_tree_scales,
+        "facts are those of the tree": lambda _, tree, taxonomy, _rule: private.wrong_facts(
+            release, list_facts(tree, taxonomy)
+        ),
     }
     view, keys = leaves
     return [
@@ -208,14 +215,6 @@ def wrong_leaf_values(tree: PartitionTree, taxonomy: Taxonomy, parts: Ints, valu
         return []
     differing = set(pairs) ^ set(zip(expected, due.tolist(), strict=True))
     return [f"part {part}" for part in sorted({part for part, _ in differing})] or ["a value stands twice"]
-
-
-def wrong_tree_facts(
-    release: CheckedRelease[Any, Any], tree: PartitionTree, recomputed: Mapping[str, Any]
-) -> list[str]:
-    """Facts that differ from the tree's, or from ``recomputed`` ones."""
-    records = {"estimated_records": tree.counted_records, "kept_records": tree.published_records}
-    return private.wrong_facts(release, {**recomputed, **records, "partitions": len(tree) - 1})
 
 
 def wrong_paths(_: CheckedRelease[Any, Any], tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> list[str]:

@@ -225,6 +225,12 @@ def expansion_shares(rule: TreeRule, rest: Fraction, expansions: int, *, several
     return Shares(choice, alpha - choice, rule.epsilon / 2 + rest - choice, rest - alpha)
 
 
+def first_expansion(rule: TreeRule, taxonomy: Taxonomy) -> Shares:
+    """The shares of the root's expansion."""
+    roots = taxonomy.roots
+    return expansion_shares(rule, rule.epsilon / 2, int(taxonomy.expansions[roots].sum()), several=len(roots) > 1)
+
+
 def least_cutoff(empty: int, passing: Fraction, spent: Fraction) -> int:
     """The least t >= 1 with empty * Pr[noise >= t] <= passing; Pr[noise >= t] = p^t/(1+p), p = exp(-spent)."""
     with localcontext() as context:
@@ -313,6 +319,12 @@ class PartitionTree:
     def published_records(self) -> int:
         """The noisy number of records in the leaves."""
         return int(self.size[self.leaf].sum())
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """Return what the facts of every release of a tree state of it."""
+        counted, published = self.counted_records, self.published_records
+        return {"partitions": len(self) - 1, "estimated_records": counted, "kept_records": published}
 
 
 @dataclass(frozen=True)

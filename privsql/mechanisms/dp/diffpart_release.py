@@ -74,6 +74,12 @@ def tree_table(tree: PartitionTree) -> pa.Table:
     )
 
 
+def write_tree(db: Relations, tree: PartitionTree, taxonomy: Taxonomy, names: Sequence[str | None]) -> None:
+    """Write both tables; ``names``: of the taxonomy's nodes."""
+    private.write_release_table(db, TREE, tree_table(tree))
+    private.write_release_table(db, TAXONOMY, taxonomy_table(taxonomy, names))
+
+
 def _by_code(codes: Ints, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """The value of each code; NULL for -1."""
     return pa.array(values, kind).take(pa.array(codes, mask=codes < 0))

@@ -5,7 +5,8 @@ The checks rest on the published tables alone: exact fractions, integers and SQL
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from privsql.mechanisms.dp.checks import TreeCheck
     from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy
+    from privsql.mechanisms.dp.noisy_tables import LeastSquares
     from privsql.model.manifest import Check, CheckedRelease, Manifest
 
     TreeRelease = CheckedRelease[SetValued, ItemSetTreeFacts]
@@ -67,12 +69,25 @@ def tree_checks(release: TreeRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     named: dict[str, TreeCheck] = {
         "the taxonomy groups the universe by fan-out": _wrong_groups,
-        "facts are those of the tree": _wrong_tree_facts,
         "item sets are the leaves of the tree": _wrong_leaves,
     }
-    leaves = "itemsets", ["items"]
-    checked = checks.check_tree(release, lambda taxonomy: make_rule(release.params, taxonomy), named, leaves)
+    rule, facts, leaves = (
+        partial(make_rule, release.params),
+        partial(tree_facts, release.params),
+        ("itemsets", ["items"]),
+    )
+    checked = checks.check_tree(release, rule, facts, named, leaves)
     return [*checked, *release.check_orders({"universe": ["code"]})]
+
+
+def tree_facts(params: SetValued, tree: PartitionTree, taxonomy: Taxonomy) -> dict[str, Any]:
+    """Return what the manifest states of a tree."""
+    return tree.facts | {
+        "items": len(taxonomy.values(0)),
+        "inner_nodes": int(taxonomy.inner[-1]),
+        "item_sets": len(tree.leaves),
+        "universe_is_public": not params.universe.data,
+    }
 
 
 def _wrong_groups(release: TreeRelease, _tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
@@ -82,16 +97,6 @@ def _wrong_groups(release: TreeRelease, _tree: PartitionTree, taxonomy: Taxonomy
     wrong = [] if named[: len(universe)] == [*universe] else ["items have other names"]
     due = context_free_parents(len(universe), release.params.fan_out)
     return wrong if np.array_equal(taxonomy.parent, due) else [*wrong, "nodes are not grouped by the fan-out"]
-
-
-def _wrong_tree_facts(release: TreeRelease, tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
-    computed = {
-        "items": len(taxonomy.values(0)),
-        "inner_nodes": int(taxonomy.inner[-1]),
-        "item_sets": len(tree.leaves),
-        "universe_is_public": not release.params.universe.data,
-    }
-    return checks.wrong_tree_facts(release, tree, computed)
 
 
 def _wrong_leaves(release: TreeRelease, tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
@@ -169,13 +174,18 @@ def _wrong_population(_: ViewRelease, published: PublishedViews) -> list[str]:
 
 
 def _wrong_view_facts(release: ViewRelease, published: PublishedViews) -> list[str]:
-    computed = {
-        "items": published.universe_size,
-        "measured": len(published.choice.codes),
-        "tables": len(published.noisy_tables),
-        "cells": sum(one.counts.size for one in published.noisy_tables),
-        "sets": published.rows["sets"].num_rows,
-        "estimated_records": round(published.model.squares.total, 1),
-        "universe_is_public": not release.params.universe.data,
+    counted = published.universe_size, published.rows["sets"].num_rows
+    return private.wrong_facts(release, view_facts(release.params, published.model.squares, *counted))
+
+
+def view_facts(params: SetValued, fitted: LeastSquares, items: int, sets: int) -> dict[str, Any]:
+    """Return what the manifest states of views that a table was ``fitted`` to."""
+    return {
+        "items": items,
+        "measured": len(fitted.sizes),
+        "tables": len(fitted.tables),
+        "cells": sum(one.counts.size for one in fitted.tables),
+        "sets": sets,
+        "estimated_records": round(fitted.total, 1),
+        "universe_is_public": not params.universe.data,
     }
-    return private.wrong_facts(release, computed)

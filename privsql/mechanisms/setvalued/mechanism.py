@@ -23,7 +23,7 @@ from privsql.mechanisms.dp.diffpart import (
     PartitionedRecords,
     context_free_parents,
     distinct_rows,
-    expansion_shares,
+    first_expansion,
     grow_tree,
     leaf_values,
     make_taxonomy,
@@ -31,15 +31,12 @@ from privsql.mechanisms.dp.diffpart import (
 )
 from privsql.mechanisms.dp.diffpart_release import (
     FORMULA,
-    TAXONOMY,
-    TREE,
     TREE_TABLES,
     TreeAnswers,
     as_integers,
     membership_adversary,
-    taxonomy_table,
     tree_structure,
-    tree_table,
+    write_tree,
 )
 from privsql.mechanisms.dp.noisy_tables import LeastSquares
 from privsql.mechanisms.dp.noisy_tables_release import tables_structure
@@ -52,7 +49,15 @@ from privsql.mechanisms.private import (
     write_release_table,
 )
 from privsql.mechanisms.setvalued import views, views_model
-from privsql.mechanisms.setvalued.checks import SQL, demand_items, make_rule, tree_checks, view_checks
+from privsql.mechanisms.setvalued.checks import (
+    SQL,
+    demand_items,
+    make_rule,
+    tree_checks,
+    tree_facts,
+    view_checks,
+    view_facts,
+)
 from privsql.mechanisms.setvalued.parameters import (
     TINY_UNIVERSE,
     ItemSetTreeFacts,
@@ -112,7 +117,7 @@ def plan_tree(_: Relations, source: Records, params: SetValued) -> ItemSetTreePl
     """Return what is known without looking at the records: taxonomy, budgets and thresholds at the root."""
     taxonomy = items_taxonomy(len(source.labels), params)
     rule, root = make_rule(params, taxonomy), int(taxonomy.roots[0])
-    first = expansion_shares(rule, rule.epsilon / 2, int(taxonomy.inner[root]), several=False)
+    first = first_expansion(rule, taxonomy)
     last = taxonomy.inner[root] == 1
     spent, branches = first.leaf if last else first.inner, int(taxonomy.branches[root])
     return ItemSetTreePlan(
@@ -131,9 +136,8 @@ def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
     More specific parts spend more (appendix F.2), so the root's first expansion spends least: B/2 over the number of
     inner nodes (Theorem 4.1).
     """
-    root = int(taxonomy.roots[0])
-    first = expansion_shares(rule, rule.epsilon / 2, int(taxonomy.inner[root]), several=False)
-    inner, different = taxonomy.inner[root] > 1, distinct_rows(taxonomy.branches, taxonomy.height)[0]
+    first = first_expansion(rule, taxonomy)
+    inner, different = taxonomy.inner[-1] > 1, distinct_rows(taxonomy.branches, taxonomy.height)[0]
     kinds = [(branches, height) for branches, height in different if height]
     leaves = [rule.least_size(rule.epsilon / 2, *kind, leaf=True) for kind in kinds]
     parts = [rule.least_size(first.inner, *kind, leaf=False) for kind in kinds] if inner else []
@@ -167,21 +171,9 @@ def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) ->
         fill("setvalued/itemsets", {"given": temp_table("given"), **name_columns(source.roles, "part", "count")}),
         title="Writing the sets",
     )
-    write_release_table(db, TREE, tree_table(tree))
-    names = [*source.labels, *[None] * int(taxonomy.inner[-1])]
-    write_release_table(db, TAXONOMY, taxonomy_table(taxonomy, names))
+    write_tree(db, tree, taxonomy, [*source.labels, *[None] * int(taxonomy.inner[-1])])
     db.create_table(UNIVERSE, fill("setvalued/items", {"universe": temp_table("universe")}), into="release")
-    return ItemSetTreeFacts(
-        items=len(source.labels),
-        inner_nodes=int(taxonomy.inner[-1]),
-        partitions=len(tree) - 1,
-        item_sets=len(tree.leaves),
-        estimated_records=tree.counted_records,
-        kept_records=tree.published_records,
-        universe_is_public=not params.universe.data,
-        noise=noise.origin,
-        opendp=opendp_version(),
-    )
+    return ItemSetTreeFacts(**tree_facts(params, tree, taxonomy), noise=noise.origin, opendp=opendp_version())
 
 
 def _leaf_sets(tree: PartitionTree, taxonomy: Taxonomy, items: pa.Array) -> pa.Table:
@@ -301,17 +293,8 @@ def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -
     fitted = LeastSquares(measured, [2] * len(choice.codes))
     _require_information(fitted, params)
     written = _write_views(db, source, choice, measured, views_model.fit_population(fitted))
-    return ViewFacts(
-        items=len(source.labels),
-        measured=len(choice.codes),
-        tables=len(measured),
-        cells=sum(one.counts.size for one in measured),
-        sets=written,
-        estimated_records=round(fitted.total, 1),
-        universe_is_public=not params.universe.data,
-        noise=noise.origin,
-        opendp=opendp_version(),
-    )
+    facts = view_facts(params, fitted, len(source.labels), written)
+    return ViewFacts(**facts, noise=noise.origin, opendp=opendp_version())
 
 
 def _require_information(fitted: LeastSquares, params: SetValued) -> None:
