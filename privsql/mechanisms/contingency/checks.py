@@ -5,9 +5,8 @@ The checks rest on the published tables alone: exact fractions, integers and SQL
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,19 +20,15 @@ from privsql.mechanisms.contingency import domains
 from privsql.mechanisms.contingency.domains import UNITS
 from privsql.mechanisms.contingency.marginals import (
     SUMS,
-    Rule,
-    SummedTable,
     codes_of,
     domains_table,
     mean_total_variation,
-    read_domains,
-    read_sums,
 )
+from privsql.mechanisms.contingency.marginals_answers import PublishedMarginals
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
 from privsql.mechanisms.dp.diffpart_release import taxonomy_table
-from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.noisy_tables_release import TABLE_ORDERS, differ_in_scale, read_noisy_tables
+from privsql.mechanisms.dp.noisy_tables_release import TABLE_ORDERS, differ_in_scale
 from privsql.model.manifest import in_order
 
 if TYPE_CHECKING:
@@ -41,9 +36,11 @@ if TYPE_CHECKING:
 
     from privsql.attacks.scene import ReleaseView
     from privsql.engine.sqlfiles import Field
+    from privsql.mechanisms.contingency.marginals import Rule
     from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, TreeFacts
     from privsql.mechanisms.dp.checks import TreeCheck
     from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy
+    from privsql.mechanisms.dp.joint_model import Model
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.model.manifest import Check, CheckedRelease, Manifest
     from privsql.model.records import Records
@@ -65,20 +62,6 @@ def demand_domains(manifest: Manifest, params: Contingency) -> None:
     strange = manifest.roles.hold_sets or manifest.quasi_identifiers
     if not names or strange or names != set(map(fold_name, params.domains)):
         raise UsageError("its manifest states other columns than those of its domains")
-
-
-@dataclass(frozen=True)
-class PublishedMarginals:
-    """A release read from its tables: its rule, its noisy tables and its model."""
-
-    rule: Rule
-    tables: list[NoisyTable]
-    sums: list[SummedTable]
-
-    @cached_property
-    def model(self) -> Model:
-        """Fitted anew."""
-        return Model(self.tables, self.rule.sizes)
 
 
 def marginal_checks(release: MarginalRelease) -> list[Check]:
@@ -114,13 +97,8 @@ def marginal_source_checks(release: MarginalRelease, source: Records, params: Co
 
 
 def _read_marginals(release: MarginalRelease) -> tuple[PublishedMarginals]:
-    names = tuple(field.name for field in release.manifest.sensitive)
-    sizes = read_domains(release.read_view("domains"), len(names))
-    tables = read_noisy_tables(
-        release.read_view("cliques"), release.read_view("marginals"), names, sizes, private.find_law(release.params)
-    )
-    rule = Rule(release.params, names, sizes)
-    return (PublishedMarginals(rule, tables, read_sums(release.read_view("sums"), rule)),)
+    rows = {name: release.read_view(name.removeprefix("privsql_")) for name in PublishedMarginals.ORDERS}
+    return (PublishedMarginals.read(release.params, release.manifest.sensitive, rows),)
 
 
 def _wrong_domains(release: MarginalRelease, published: PublishedMarginals) -> list[str]:

@@ -23,7 +23,7 @@ from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, 
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.contingency.domains import UNITS, Point, as_sql_number
-from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, SUMS, Rule, read_domains, read_sums
+from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, SUMS, Rule, SummedTable, read_domains, read_sums
 from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, is_whole
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables import CellSums, LeastSquares
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
     from privsql.model.manifest import Manifest, RestsOn
 
 # Parts ----------------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ TINY = 1e-11  # of a share: ten tenths are one
 @dataclass(frozen=True)
 class KnownColumns:
     """The columns of a release: ``fields``, how many values each has (``sizes``) and how many stand for these
-    (``points``), and the ``edges`` of those in bins whose values are not all there (``coarse_columns``).
+    (``points``), and the ``edges`` of those in bins whose values are not all there.
     """
 
     fields: tuple[Field, ...]
@@ -197,21 +197,18 @@ class KnownColumns:
     points: tuple[int, ...]
     edges: Mapping[int, tuple[Fraction, ...]]
 
-    @property
-    def coarse_columns(self) -> frozenset[int]:
-        """The columns in bins whose values are not all there."""
-        return frozenset(self.edges)
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {fold_name(field.name): place for place, field in enumerate(self.fields)}
 
     def column_places(self, expression: exp.Expr) -> frozenset[int]:
         """The columns that an expression names."""
-        known = {fold_name(field.name): place for place, field in enumerate(self.fields)}
-        return frozenset(known[fold_name(one.name)] for one in expression.find_all(exp.Column))
+        return frozenset(self._places[fold_name(one.name)] for one in expression.find_all(exp.Column))
 
     def with_internal_names(self, expression: exp.Expr) -> exp.Expr:
         """The expression over s0, s1, .. in place of the columns."""
-        known = {fold_name(field.name): f"s{place}" for place, field in enumerate(self.fields)}
         return expression.copy().transform(
-            lambda node: column(known[fold_name(node.name)]) if isinstance(node, exp.Column) else node
+            lambda node: column(f"s{self._places[fold_name(node.name)]}") if isinstance(node, exp.Column) else node
         )
 
 
@@ -235,7 +232,7 @@ class MarginalQuestion:
     def read_sums(self, db: Relations) -> tuple[list[tuple[Any, ...]], CellSums]:
         """The groups, and the sums that are asked for."""
         wide = len(self.together)
-        rows = self._mark_doubtful(db, db.rows(self.statement()))
+        rows = self._read_cells(db, self.together, self.conditions, self.groups)
         keys: dict[tuple[Any, ...], int] = {} if self.groups else {(): 0}
         group = [keys.setdefault(tuple(same_nan(one) for one in row[wide:-1]), len(keys)) for row in rows]
         codes = {place: np.array([row[k] for row in rows], dtype=np.int64) for k, place in enumerate(self.together)}
@@ -281,28 +278,29 @@ class MarginalQuestion:
     def _read_shares(self, db: Relations, place: int) -> Reals:
         """How much of each value of a column meets the conditions on it alone."""
         result = np.zeros(self.known.sizes[place])
-        for code, met in db.rows(self._matching_query((place,), tuple(self.alone[place]), ())):
+        for code, met in self._read_cells(db, (place,), self.alone[place], ()):
             result[code] = met
-        if not result.any():
-            result[-1] = LITTLE  # who meets it, if anybody does, has a value that no domain lists
-        doubted = self._uneven_bins(db, place, self.alone[place])
-        return _round_shares(np.where(doubted, result.clip(LITTLE, 1 - LITTLE), result))
+        return _round_shares(result)
 
-    def _mark_doubtful(self, db: Relations, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """The rows, where no cell that a bin's inside may change is met as a whole, or not at all.
+    def _read_cells(
+        self, db: Relations, columns: Clique, conditions: Sequence[exp.Expr], groups: Sequence[exp.Expr]
+    ) -> list[tuple[Any, ...]]:
+        """The cells of some columns that are met, with their groups and how much of each is.
 
-        ``UsageError`` where it may change groups.
+        No cell that a bin's inside may change is met as a whole, or not at all; ``UsageError`` where it may change
+        groups.
         """
-        result = [self._uneven_bins(db, place, (*self.conditions, *self.groups)) for place in self.together]
-        if not rows and not self.groups:
-            rows = [(*(self.known.sizes[place] - 1 for place in self.together), LITTLE)]
-        uneven = [place for place, uneven_bins in zip(self.together, result, strict=True) if uneven_bins.any()]
+        rows = db.rows(self._matching_query(columns, conditions, groups))
+        result = [self._uneven_bins(db, place, (*conditions, *groups)) for place in columns]
+        if not rows and not groups:  # who meets it, if anybody does, has a value that no domain lists
+            rows = [(*(self.known.sizes[place] - 1 for place in columns), LITTLE)]
+        uneven = [place for place, uneven_bins in zip(columns, result, strict=True) if uneven_bins.any()]
         if not uneven:
             return rows
-        if self.groups:
+        if groups:
             name = self.known.fields[uneven[0]].name
             raise UsageError(f"{name} is published in bins; group by an expression that is constant in each bin")
-        shape = [self.known.sizes[place] for place in self.together]
+        shape = [self.known.sizes[place] for place in columns]
         met, doubted = np.zeros(shape), np.zeros(shape, dtype=bool)
         for row in rows:
             met[row[:-1]] = row[-1]
@@ -317,7 +315,7 @@ class MarginalQuestion:
         What rises or falls with the column is looked at where a bin begins and ends.
         """
         result = np.zeros(self.known.sizes[place], dtype=bool)
-        if place not in self.known.coarse_columns:
+        if place not in self.known.edges:
             return result
         field, edges = self.known.fields[place], self.known.edges[place]
         for one in read_cuts(field, expressions)[1]:
@@ -362,7 +360,7 @@ class MarginalQuestion:
 
     def _bin_parts(self, place: int) -> list[Point]:
         """Return what stands for the bins of a column that the question cuts."""
-        if place not in self.known.coarse_columns:
+        if place not in self.known.edges:
             return []
         field, expressions = self.known.fields[place], (*self.conditions, *self.groups, *self.alone.get(place, ()))
         return cut_bins(field.type, self.known.edges[place], read_cuts(field, expressions)[0])
@@ -446,7 +444,7 @@ def _is_answered_by_bins(expression: exp.Expr, known: KnownColumns) -> None:
     """``UsageError`` where single values are asked for of a column that is published in bins of many."""
     for node in expression.find_all(exp.Column):
         alone = node is expression or isinstance(node.parent, exp.EQ | exp.NEQ | exp.In | exp.NullSafeEQ)
-        if alone and known.column_places(node) & known.coarse_columns:
+        if alone and known.column_places(node) & known.edges.keys():
             raise UsageError(f"{node.name} is published in bins; filter or group by ranges of it, not by single values")
 
 
@@ -469,6 +467,31 @@ DEGREES = 8.0  # of freedom of an interval that rests on the model: how much to 
 NOISE_DEGREES = 20.0  # of an interval of few counts with Laplace noise: about as wide as noise of one count needs it
 
 
+@dataclass(frozen=True)
+class PublishedMarginals:
+    """A release read from its tables: its rule, its noisy tables, sums and model; ``ValueError`` for other tables."""
+
+    ORDERS: ClassVar = {
+        DOMAINS: ("place", "code"), CLIQUES: ("clique",), MARGINALS: ("clique", "cell"), SUMS: ("number",)
+    }  # fmt: skip
+    rule: Rule
+    tables: list[NoisyTable]
+    sums: list[SummedTable]
+
+    @staticmethod
+    def read(params: Contingency, fields: Sequence[Field], rows: Mapping[str, pa.Table]) -> PublishedMarginals:
+        """A release from the rows of its tables by name, each in its order."""
+        names = tuple(field.name for field in fields)
+        rule = Rule(params, names, read_domains(rows[DOMAINS], len(names)))
+        tables = read_noisy_tables(rows[CLIQUES], rows[MARGINALS], names, rule.sizes, rule.law)
+        return PublishedMarginals(rule, tables, read_sums(rows[SUMS], rule))
+
+    @cached_property
+    def model(self) -> Model:
+        """Fitted to the tables."""
+        return Model(self.tables, self.rule.sizes)
+
+
 class MarginalAnswers(private.PrivateAnswers):
     """An open release that answers count queries over its columns; its model is fitted once."""
 
@@ -478,7 +501,7 @@ class MarginalAnswers(private.PrivateAnswers):
     @property
     def in_bins(self) -> frozenset[str]:
         """The columns that are published in bins of more values than stand for them."""
-        coarse = (self.known_columns.fields[place].name for place in self.known_columns.coarse_columns)
+        coarse = (self.known_columns.fields[place].name for place in self.known_columns.edges)
         return frozenset((*coarse, *self._prefixes))
 
     @cached_property
@@ -509,12 +532,17 @@ class MarginalAnswers(private.PrivateAnswers):
         return "interval"
 
     @cached_property
+    def published_marginals(self) -> PublishedMarginals:
+        """The tables of the release."""
+        rows = {name: self._read_table(name, *keys) for name, keys in PublishedMarginals.ORDERS.items()}
+        with refuse_damaged():
+            return PublishedMarginals.read(self._params, self._manifest.sensitive, rows)
+
+    @cached_property
     def known_columns(self) -> KnownColumns:
         """The columns of the release."""
+        params, fields, sizes = self._params, self._manifest.sensitive, self.published_marginals.rule.sizes
         rows = self._read_table(DOMAINS, "place", "code")
-        params, fields = self._params, self._manifest.sensitive
-        with refuse_damaged():
-            sizes = read_domains(rows, len(fields))
         points = np.bincount(rows["place"].to_numpy(), minlength=len(fields))
         edges = {
             place: params.bin_edges(field.name)
@@ -526,7 +554,7 @@ class MarginalAnswers(private.PrivateAnswers):
     def list_values(self, name: str, most: int) -> list[str | None]:
         """Texts of all values that a column can have; none of one in bins of many, of which no single one is told."""
         places = {field.name: place for place, field in enumerate(self.known_columns.fields)}
-        if places[name] in self.known_columns.coarse_columns:
+        if places[name] in self.known_columns.edges:
             return []
         rows = self._read_table(DOMAINS, "place", "code").filter(pc.field("place") == places[name])
         return [*rows["value"].to_pylist()[:most]]
@@ -534,12 +562,9 @@ class MarginalAnswers(private.PrivateAnswers):
     @cached_property
     def sum_estimator(self) -> SumEstimator:
         """The model of the release."""
-        cliques, marginals = self._read_table(CLIQUES, "clique"), self._read_table(MARGINALS, "clique", "cell")
-        names, sizes = [field.name for field in self._manifest.sensitive], self.known_columns.sizes
         with refuse_damaged():
-            tables = read_noisy_tables(cliques, marginals, names, sizes, private.find_law(self._params))
-            facts = MarginalFacts.model_validate(self._manifest.facts)
-            return SumEstimator(Model(tables, sizes), facts.errors)
+            errors = MarginalFacts.model_validate(self._manifest.facts).errors
+            return SumEstimator(self.published_marginals.model, errors)
 
     def _split_question(self, query: CountQuery) -> MarginalQuestion:
         refuse_joins(query)
@@ -575,25 +600,15 @@ class MarginalAnswers(private.PrivateAnswers):
 
     # Sums and means ---
 
-    @cached_property
-    def _measured_sums(self) -> dict[int, LeastSquares]:
-        """The least-squares estimate of all sums of each measured column, by its place."""
-        rows, sizes = self._read_table(SUMS, "number"), self.known_columns.sizes
-        with refuse_damaged():
-            names = tuple(field.name for field in self._manifest.sensitive)
-            sums = read_sums(rows, Rule(self._params, names, sizes))
-        places = dict.fromkeys(one.measure for one in sums)
-        return {place: LeastSquares([one.table for one in sums if one.measure == place], sizes) for place in places}
-
     def _answer_amounts(self, query: CountQuery, confidence: float) -> list[Estimate]:
         """The rows of a sum or mean: lower N + S, or lower + S / N, of N values whose excess over ``lower`` is S.
 
         The errors of S and N are independent. ``UsageError`` for what no table of sums tells without a model.
         """
         name = str(query.measure.column)
-        place = [field.name for field in self._manifest.sensitive].index(name)
-        groups, sums = self._split_question(query).read_sums(self._db)
-        squares = self._measured_sums[place]
+        published, groups, sums = self.published_marginals, *self._split_question(query).read_sums(self._db)
+        place = published.rule.names.index(name)
+        squares = LeastSquares([one.table for one in published.sums if one.measure == place], published.rule.sizes)
         if sums.classes or not sums.is_whole:
             raise UsageError(f"SUM and AVG of {name} are of listed values and whole bins; no part of a bin is added up")
         if not squares.is_measured(sums.columns):
@@ -618,9 +633,8 @@ class MarginalAnswers(private.PrivateAnswers):
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
         """Errors of different tables are drawn and bounded in ways of their own."""
-        names = {fold_name(field.name): field.name for field in self.known_columns.fields}
-        result = (names[fold_name(node.name)] for one in conditions for node in one.find_all(exp.Column))
-        return tuple(sorted(dict.fromkeys(result)))
+        places = frozenset().union(*map(self.known_columns.column_places, conditions))
+        return tuple(sorted(self.known_columns.fields[place].name for place in places))
 
     def make_synthetic(self) -> pa.Table:
         """The release's synthetic rows, each as often as it weighs."""
@@ -630,11 +644,9 @@ class MarginalAnswers(private.PrivateAnswers):
         return rows.drop_columns(weight).take(pa.array(whose))
 
     def _estimate_sums(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
-        """Sums and the variances of their errors."""
-        return self._least_squares(sums) if estimator == "baseline" else self.sum_estimator.estimate_sums(sums)
-
-    def _least_squares(self, sums: CellSums) -> tuple[Reals, Reals]:
-        """Sums of the least-squares table and their variances; these are infinite where no table holds all columns."""
+        """Sums and the variances of their errors, which are infinite where least squares do not tell them."""
+        if estimator != "baseline":
+            return self.sum_estimator.estimate_sums(sums)
         squares = self.sum_estimator.model.squares
         if sums.classes or np.prod([self.known_columns.sizes[i] for i in sums.columns]) > CELLS:
             raise UsageError("the baseline is not available for so many values; use fewer columns")
