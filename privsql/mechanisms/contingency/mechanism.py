@@ -18,43 +18,7 @@ from privsql.dp_random import noise_for, opendp_version, table_noise_for
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contingency import marginals
-from privsql.mechanisms.contingency.checks import (
-    SQL,
-    count_tables,
-    demand_domains,
-    make_rule,
-    marginal_checks,
-    marginal_source_checks,
-    rounded_total,
-    spent_on_sums,
-    tree_checks,
-    tree_facts,
-    tree_source_checks,
-)
-from privsql.mechanisms.contingency.domains import (
-    UNITS,
-    evaluate_answers,
-    propose_coarser,
-    read_coded_cells,
-    read_columns,
-    read_tree_domains,
-)
-from privsql.mechanisms.contingency.marginals import (
-    DOMAINS,
-    SUMS,
-    Due,
-    Rule,
-    domains_table,
-    marginal_view,
-    mean_total_variation,
-    measure_marginals,
-    measure_sums,
-    propose_marginals,
-    synthesize_rows,
-    write_rows,
-    write_sums,
-)
+from privsql.mechanisms.contingency import checks, domains, marginals
 from privsql.mechanisms.contingency.marginals_answers import MarginalAnswers, refuse_joins
 from privsql.mechanisms.contingency.parameters import (
     CellTreePlan,
@@ -64,24 +28,9 @@ from privsql.mechanisms.contingency.parameters import (
     TreeFacts,
 )
 from privsql.mechanisms.contract import CategoricalShape, join_variants, weighted_only
+from privsql.mechanisms.dp import diffpart, diffpart_release, noisy_tables_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
-from privsql.mechanisms.dp.diffpart import (
-    PartitionedRecords,
-    first_expansion,
-    grow_tree,
-    leaf_values,
-    require_remaining,
-)
-from privsql.mechanisms.dp.diffpart_release import (
-    FORMULA,
-    TREE_TABLES,
-    TreeAnswers,
-    membership_adversary,
-    tree_structure,
-    write_tree,
-)
 from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.noisy_tables_release import rehearse_sums, tables_structure, write_noisy_tables
 from privsql.mechanisms.private import PrivateMechanism, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure
 
@@ -104,7 +53,7 @@ if TYPE_CHECKING:
 
 def plan_marginals(db: Relations, source: Records, params: Contingency) -> MarginalPlan:
     """Return what is known without looking at the records: tables, cells and budgets."""
-    columns = read_columns(db, source, params)
+    columns = domains.read_columns(db, source, params)
     rule = _make_rule(columns, params)
     fixed = rule.fixed_tables(Fraction(1))
     return MarginalPlan(
@@ -123,32 +72,32 @@ def plan_marginals(db: Relations, source: Records, params: Contingency) -> Margi
 
 def publish_marginals(db: Relations, source: Records, params: Contingency, key: Key) -> MarginalFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
-    columns = read_columns(db, source, params)
+    columns = domains.read_columns(db, source, params)
     rule = _make_rule(columns, params)
     noise = table_noise_for(key, rule.law)
-    codes, records, units = read_coded_cells(db, source, columns)
-    measured = measure_marginals(codes, records, rule, noise)
-    sums = measure_sums(codes, records, units, rule, noise)
+    codes, records, units = domains.read_coded_cells(db, source, columns)
+    measured = marginals.measure_marginals(codes, records, rule, noise)
+    sums = marginals.measure_sums(codes, records, units, rule, noise)
     _require_information(rule, measured)
     model = Model(measured, rule.sizes)
-    synthetic = synthesize_rows(model, key.random_generator("marginals", fraction_text(params.epsilon)))
-    write_noisy_tables(db, measured, rule.names)
-    write_sums(db, sums, rule.names)
-    write_release_table(db, DOMAINS, domains_table(columns))
-    write_rows(db, source.roles.sensitive, columns, synthetic)
+    synthetic = marginals.synthesize_rows(model, key.random_generator("marginals", fraction_text(params.epsilon)))
+    noisy_tables_release.write_noisy_tables(db, measured, rule.names)
+    marginals.write_sums(db, sums, rule.names)
+    write_release_table(db, marginals.DOMAINS, marginals.domains_table(columns))
+    marginals.write_rows(db, source.roles.sensitive, columns, synthetic)
     return MarginalFacts(
-        **count_tables(rule, measured),
+        **checks.count_tables(rule, measured),
         synthetic=len(synthetic[1]),
-        distance=round(mean_total_variation(model, *synthetic), 6),
-        estimated_records=rounded_total(model),
-        errors=rehearse_sums(model),
+        distance=round(marginals.mean_total_variation(model, *synthetic), 6),
+        estimated_records=checks.rounded_total(model),
+        errors=noisy_tables_release.rehearse_sums(model),
         not_covered=params.not_covered(field.name for field in source.roles.sensitive),
         noise=noise.origin,
         opendp=opendp_version(),
     )
 
 
-def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
+def _require_information(rule: marginals.Rule, tables: Sequence[NoisyTable]) -> None:
     """``InfeasibleError`` where the columns' own tables hold more noise than records, unless that is wanted.
 
     How many records there are is not guessed: where there are few, the noisy total is noise, too.
@@ -164,28 +113,31 @@ def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
         )
 
 
-def _sum_budgets(fixed: Sequence[Due], columns: int) -> Fraction:
+def _sum_budgets(fixed: Sequence[marginals.Due], columns: int) -> Fraction:
     """Return what tables of one column, or of more, spend together."""
     return sum((spent for clique, spent, _ in fixed if min(len(clique), 2) == columns), start=Fraction(0))
 
 
-def _make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> Rule:
+def _make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> marginals.Rule:
     largest = max(columns, key=len)
-    line = propose_coarser(largest, params.domain(largest.field.name))
+    line = domains.propose_coarser(largest, params.domain(largest.field.name))
     advice = f" (such as {line} in [mechanism.domains])" if line else ""
-    return Rule(params, tuple(one.field.name for one in columns), tuple(map(len, columns)), advice)
+    return marginals.Rule(params, tuple(one.field.name for one in columns), tuple(map(len, columns)), advice)
 
 
 def _describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:
     """Every table of counts, and what was added up."""
-    result, params = tables_structure(db, manifest), Contingency.model_validate(manifest.parameters)
+    result, params = (
+        noisy_tables_release.tables_structure(db, manifest),
+        Contingency.model_validate(manifest.parameters),
+    )
     ends = {name: params.bin_edges(name) for name in params.measures}
-    rows = db.rows(exp.select("measure", "columns", "budget", "scale").from_(table(SUMS)).order_by("number"))
+    rows = db.rows(exp.select("measure", "columns", "budget", "scale").from_(table(marginals.SUMS)).order_by("number"))
     lines = [
         (measure, " \u00d7 ".join(columns) or "all records", budget, float(f"{noise:.4g}"))
         for measure, columns, budget, scale in rows
         for edges in [params.bin_edges(measure)]
-        for noise in [float(scale) / UNITS * (1 if params.delta else 2**0.5) * float(edges[-1] - edges[0])]
+        for noise in [float(scale) / domains.UNITS * (1 if params.delta else 2**0.5) * float(edges[-1] - edges[0])]
     ]
     clamped = "; ".join(f"{name} to [{float(edges[0]):g}, {float(edges[-1]):g}]" for name, edges in ends.items())
     sentence = f"Values were clamped, {clamped}, and added up; noise was added to every sum."
@@ -197,37 +149,37 @@ MARGINAL_MECHANISM = PrivateMechanism(
     parameters=Contingency,
     facts=MarginalFacts,
     shape=CategoricalShape(lambda params: params.domains),
-    sql=SQL,
-    demand=demand_domains,
+    sql=checks.SQL,
+    demand=checks.demand_domains,
     plan=plan_marginals,
     publish=publish_marginals,
     layout=marginals.TABLES,
-    views=weighted_only(marginal_view),
-    checks=marginal_checks,
-    source_checks=marginal_source_checks,
+    views=weighted_only(marginals.marginal_view),
+    checks=checks.marginal_checks,
+    source_checks=checks.marginal_source_checks,
     answers=MarginalAnswers,
-    evaluate=evaluate_answers,
-    adversaries=Suite(adversaries=(noisy_tables_adversary(spent_on_sums),)),
+    evaluate=domains.evaluate_answers,
+    adversaries=Suite(adversaries=(noisy_tables_adversary(checks.spent_on_sums),)),
     structure=_describe_tables,
     advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
-    propose=propose_marginals,
+    propose=marginals.propose_marginals,
 )
 
 
 # DiffPart -------------------------------------------------------------------------------------------------------------
 # Differentially private contingency tables as a mechanism (``contract``): DiffPart's relational extension.
 
-TABLES = {"cells": ReleaseTable(("part INTEGER", SENSITIVE, "count BIGINT")), **TREE_TABLES}
+TABLES = {"cells": ReleaseTable(("part INTEGER", SENSITIVE, "count BIGINT")), **diffpart_release.TREE_TABLES}
 
 
 def plan_tree(db: Relations, source: Records, params: Contingency) -> CellTreePlan:
     """Return what is known without looking at the records: values, expansions and the budget of the first one."""
-    domains = read_tree_domains(db, source, params)
-    first = first_expansion(make_rule(params), domains.taxonomy)
+    space = domains.read_tree_domains(db, source, params)
+    first = diffpart.first_expansion(checks.make_rule(params), space.taxonomy)
     return CellTreePlan(
         epsilon=fraction_text(params.epsilon),
-        values=sum(len(one.labels) for one in domains.columns),
-        expansions=int(domains.taxonomy.expansions[domains.taxonomy.roots].sum()),
+        values=sum(len(one.labels) for one in space.columns),
+        expansions=int(space.taxonomy.expansions[space.taxonomy.roots].sum()),
         first_choice=fraction_text(first.choice),
         first_budget=fraction_text(first.inner),
         not_covered=params.not_covered(field.name for field in source.roles.sensitive),
@@ -237,27 +189,27 @@ def plan_tree(db: Relations, source: Records, params: Contingency) -> CellTreePl
 def publish_tree(db: Relations, source: Records, params: Contingency, key: Key) -> TreeFacts:
     """Make the tables of a release in database ``release``; returns the facts."""
     noise = noise_for(key)
-    domains, rule = read_tree_domains(db, source, params), make_rule(params)
-    codes, records, _ = read_coded_cells(db, source, domains.columns)
-    nodes = codes + domains.first_nodes
+    space, rule = domains.read_tree_domains(db, source, params), checks.make_rule(params)
+    codes, records, _ = domains.read_coded_cells(db, source, space.columns)
+    nodes = codes + space.first_nodes
     owners = np.repeat(np.arange(len(nodes)), nodes.shape[1])
-    cells = PartitionedRecords.generalize(owners, nodes.reshape(-1), records, domains.taxonomy)
+    cells = diffpart.PartitionedRecords.generalize(owners, nodes.reshape(-1), records, space.taxonomy)
     choose = key.random_generator("contingency", fraction_text(params.epsilon))
-    tree = grow_tree(cells, domains.taxonomy, rule, noise, choose)
-    require_remaining(tree, params, "cell", "coarser domains")
-    _write_cells(db, source.roles, domains, tree)
-    write_tree(db, tree, domains.taxonomy, domains.names)
-    facts = tree_facts(params, source.roles.sensitive, tree, domains.taxonomy)
+    tree = diffpart.grow_tree(cells, space.taxonomy, rule, noise, choose)
+    diffpart.require_remaining(tree, params, "cell", "coarser domains")
+    _write_cells(db, source.roles, space, tree)
+    diffpart_release.write_tree(db, tree, space.taxonomy, space.names)
+    facts = checks.tree_facts(params, source.roles.sensitive, tree, space.taxonomy)
     return TreeFacts(**facts, noise=noise.origin, opendp=opendp_version())
 
 
-def _write_cells(db: Relations, roles: Roles, domains: TreeDomains, tree: PartitionTree) -> None:
+def _write_cells(db: Relations, roles: Roles, space: TreeDomains, tree: PartitionTree) -> None:
     """The table ``cells``; a column's values are the first nodes of its taxonomy."""
-    nodes = leaf_values(tree, domains.taxonomy)[1].reshape(-1, len(domains.columns))
-    codes = nodes - domains.first_nodes
+    nodes = diffpart.leaf_values(tree, space.taxonomy)[1].reshape(-1, len(space.columns))
+    codes = nodes - space.first_nodes
     values = {
         name: pc.take(one.values, pa.array(codes[:, number]))
-        for number, (name, one) in enumerate(zip(roles.sa_keys, domains.columns, strict=True))
+        for number, (name, one) in enumerate(zip(roles.sa_keys, space.columns, strict=True))
     }
     parts, counts = pa.array(tree.leaves, pa.int32()), pa.array(tree.size[tree.leaves], pa.int64())
     holes: Holes = {"given": temp_table("given"), "columns": roles.sa_out("g"), "order": roles.sa_columns("g")}
@@ -275,11 +227,11 @@ def tree_view(manifest: Manifest) -> exp.Query:
     return fill("contingency/synthetic", holes)
 
 
-class CellTreeAnswers(TreeAnswers):
+class CellTreeAnswers(diffpart_release.TreeAnswers):
     """An open release that answers count queries over its columns."""
 
     records = values = "cells"
-    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="cells"))
+    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, diffpart_release.FORMULA.format(leaves="cells"))
 
     def _matching_query(self, query: CountQuery) -> exp.Query:
         refuse_joins(query)
@@ -300,11 +252,11 @@ DIFFPART = replace(
     publish=publish_tree,
     layout=TABLES,
     views=weighted_only(tree_view),
-    checks=tree_checks,
-    source_checks=tree_source_checks,
+    checks=checks.tree_checks,
+    source_checks=checks.tree_source_checks,
     answers=CellTreeAnswers,
-    adversaries=Suite(adversaries=(membership_adversary("cells"),)),
-    structure=tree_structure,
+    adversaries=Suite(adversaries=(diffpart_release.membership_adversary("cells"),)),
+    structure=diffpart_release.tree_structure,
 )
 
 

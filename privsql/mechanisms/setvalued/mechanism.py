@@ -17,29 +17,9 @@ from privsql.engine.sqlfiles import all_of, all_rows, fill, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.contract import ItemSetShape, Proposal, join_variants, weighted_only
-from privsql.mechanisms.dp import noisy_tables_release
+from privsql.mechanisms.dp import diffpart, diffpart_release, noisy_tables_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
-from privsql.mechanisms.dp.diffpart import (
-    PartitionedRecords,
-    context_free_parents,
-    distinct_rows,
-    first_expansion,
-    grow_tree,
-    leaf_values,
-    make_taxonomy,
-    require_remaining,
-)
-from privsql.mechanisms.dp.diffpart_release import (
-    FORMULA,
-    TREE_TABLES,
-    TreeAnswers,
-    as_integers,
-    membership_adversary,
-    tree_structure,
-    write_tree,
-)
 from privsql.mechanisms.dp.noisy_tables import LeastSquares
-from privsql.mechanisms.dp.noisy_tables_release import tables_structure
 from privsql.mechanisms.private import (
     RECORD,
     PrivateMechanism,
@@ -48,16 +28,7 @@ from privsql.mechanisms.private import (
     total_budget,
     write_release_table,
 )
-from privsql.mechanisms.setvalued import views, views_model
-from privsql.mechanisms.setvalued.checks import (
-    SQL,
-    demand_items,
-    make_rule,
-    tree_checks,
-    tree_facts,
-    view_checks,
-    view_facts,
-)
+from privsql.mechanisms.setvalued import checks, questions, views, views_model
 from privsql.mechanisms.setvalued.parameters import (
     TINY_UNIVERSE,
     ItemSetTreeFacts,
@@ -65,18 +36,6 @@ from privsql.mechanisms.setvalued.parameters import (
     SetValued,
     ViewFacts,
     ViewPlan,
-)
-from privsql.mechanisms.setvalued.questions import (
-    UNIVERSE,
-    ItemAnswers,
-    Usefulness,
-    WeightedSets,
-    evaluate_answers,
-    name_columns,
-    read_sets,
-    repeat_sets,
-    set_source_checks,
-    weighted_sets,
 )
 from privsql.mechanisms.setvalued.views_answers import ViewAnswers
 from privsql.model.manifest import SETS, ReleaseTable
@@ -102,22 +61,22 @@ if TYPE_CHECKING:
 
 TABLES = {
     "itemsets": ReleaseTable(("part INTEGER", SETS, "count BIGINT")),
-    UNIVERSE: views.TABLES[UNIVERSE],
-    **TREE_TABLES,
+    questions.UNIVERSE: views.TABLES[questions.UNIVERSE],
+    **diffpart_release.TREE_TABLES,
 }
 
 
 def items_taxonomy(items: int, params: SetValued) -> Taxonomy:
     """The context-free taxonomy of so many items, which are its first nodes."""
-    parents = context_free_parents(items, params.fan_out)
-    return make_taxonomy(np.zeros_like(parents), parents, sets=True)
+    parents = diffpart.context_free_parents(items, params.fan_out)
+    return diffpart.make_taxonomy(np.zeros_like(parents), parents, sets=True)
 
 
 def plan_tree(_: Relations, source: Records, params: SetValued) -> ItemSetTreePlan:
     """Return what is known without looking at the records: taxonomy, budgets and thresholds at the root."""
     taxonomy = items_taxonomy(len(source.labels), params)
-    rule, root = make_rule(params, taxonomy), int(taxonomy.roots[0])
-    first = first_expansion(rule, taxonomy)
+    rule, root = checks.make_rule(params, taxonomy), int(taxonomy.roots[0])
+    first = diffpart.first_expansion(rule, taxonomy)
     last = taxonomy.inner[root] == 1
     spent, branches = first.leaf if last else first.inner, int(taxonomy.branches[root])
     return ItemSetTreePlan(
@@ -130,18 +89,18 @@ def plan_tree(_: Relations, source: Records, params: SetValued) -> ItemSetTreePl
     )
 
 
-def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
+def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> questions.Usefulness:
     """The least budget of a count and the largest threshold of any part, whatever the data.
 
     More specific parts spend more (appendix F.2), so the root's first expansion spends least: B/2 over the number of
     inner nodes (Theorem 4.1).
     """
-    first = first_expansion(rule, taxonomy)
-    inner, different = taxonomy.inner[-1] > 1, distinct_rows(taxonomy.branches, taxonomy.height)[0]
+    first = diffpart.first_expansion(rule, taxonomy)
+    inner, different = taxonomy.inner[-1] > 1, diffpart.distinct_rows(taxonomy.branches, taxonomy.height)[0]
     kinds = [(branches, height) for branches, height in different if height]
     leaves = [rule.least_size(rule.epsilon / 2, *kind, leaf=True) for kind in kinds]
     parts = [rule.least_size(first.inner, *kind, leaf=False) for kind in kinds] if inner else []
-    return Usefulness(first.inner if inner else first.leaf, max([*leaves, *parts]))
+    return questions.Usefulness(first.inner if inner else first.leaf, max([*leaves, *parts]))
 
 
 def propose_parameters(_db: Relations, _source: ProfiledSource) -> Proposal:
@@ -157,63 +116,70 @@ def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) ->
     choose = key.random_generator("setvalued", len(source.labels), fraction_text(params.epsilon))
     noise = noise_for(key)
     taxonomy = items_taxonomy(len(source.labels), params)
-    rule = make_rule(params, taxonomy)
-    sets = read_sets(source)
+    rule = checks.make_rule(params, taxonomy)
+    sets = questions.read_sets(source)
     source.drop_relations()
-    records = PartitionedRecords.generalize(sets.owners, sets.codes, sets.weights.astype(np.int64), taxonomy)
-    tree = grow_tree(records, taxonomy, rule, noise, choose)
-    require_remaining(tree, params, "item set", "fewer items")
+    records = diffpart.PartitionedRecords.generalize(sets.owners, sets.codes, sets.weights.astype(np.int64), taxonomy)
+    tree = diffpart.grow_tree(records, taxonomy, rule, noise, choose)
+    diffpart.require_remaining(tree, params, "item set", "fewer items")
     items = db.arrow(all_rows(temp_table("universe")).order_by("code"))["item"].combine_chunks()
     write_release_table(
         db,
         "itemsets",
         _leaf_sets(tree, taxonomy, items),
-        fill("setvalued/itemsets", {"given": temp_table("given"), **name_columns(source.roles, "part", "count")}),
+        fill(
+            "setvalued/itemsets",
+            {"given": temp_table("given"), **questions.name_columns(source.roles, "part", "count")},
+        ),
         title="Writing the sets",
     )
-    write_tree(db, tree, taxonomy, [*source.labels, *[None] * int(taxonomy.inner[-1])])
-    db.create_table(UNIVERSE, fill("setvalued/items", {"universe": temp_table("universe")}), into="release")
-    return ItemSetTreeFacts(**tree_facts(params, tree, taxonomy), noise=noise.origin, opendp=opendp_version())
+    diffpart_release.write_tree(db, tree, taxonomy, [*source.labels, *[None] * int(taxonomy.inner[-1])])
+    db.create_table(questions.UNIVERSE, fill("setvalued/items", {"universe": temp_table("universe")}), into="release")
+    return ItemSetTreeFacts(**checks.tree_facts(params, tree, taxonomy), noise=noise.origin, opendp=opendp_version())
 
 
 def _leaf_sets(tree: PartitionTree, taxonomy: Taxonomy, items: pa.Array) -> pa.Table:
     """The item sets of the leaves: part, items, count."""
-    which, codes = leaf_values(tree, taxonomy)
+    which, codes = diffpart.leaf_values(tree, taxonomy)
     offsets = np.searchsorted(which, np.arange(len(tree.leaves) + 1)).astype(np.int32)
     lists = pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(codes)))
     parts, counts = pa.array(tree.leaves, pa.int32()), pa.array(tree.size[tree.leaves], pa.int64())
     return pa.table({"part": parts, "items": lists, "count": counts})
 
 
-class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
+class ItemSetTreeAnswers(questions.ItemAnswers, diffpart_release.TreeAnswers):
     """An open release that answers count queries over items."""
 
     records = values = "itemsets"
-    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="item sets"))
+    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ESTIMATORS, diffpart_release.FORMULA.format(leaves="item sets")
+    )
 
     @property
-    def published_sets(self) -> WeightedSets:
+    def published_sets(self) -> questions.WeightedSets:
         """All published sets with their counts."""
         return self._published_parts[1]
 
     @cached_property
-    def usefulness(self) -> Usefulness:
+    def usefulness(self) -> questions.Usefulness:
         """Return what bounds its errors."""
         params = SetValued.model_validate(self._manifest.parameters)
-        return bound_noise(make_rule(params, taxonomy := items_taxonomy(len(self.item_labels), params)), taxonomy)
+        return bound_noise(
+            checks.make_rule(params, taxonomy := items_taxonomy(len(self.item_labels), params)), taxonomy
+        )
 
     @cached_property
-    def _published_parts(self) -> tuple[Ints, WeightedSets]:
+    def _published_parts(self) -> tuple[Ints, questions.WeightedSets]:
         """All published sets with their counts, and the part of each."""
-        rows, items = self._db.arrow(self._sets_inside), self._read_table(UNIVERSE, "code")["item"]
+        rows, items = self._db.arrow(self._sets_inside), self._read_table(questions.UNIVERSE, "code")["item"]
         with refuse_damaged():
-            sets = WeightedSets.from_lists(rows["items"], rows["count"], items.combine_chunks())
-        return as_integers(rows["part"], -1), sets
+            sets = questions.WeightedSets.from_lists(rows["items"], rows["count"], items.combine_chunks())
+        return diffpart_release.as_integers(rows["part"], -1), sets
 
     def make_synthetic(self) -> pa.Table:
         """The published sets as records, (record, item) in order; the empty have none."""
         rows = self._db.arrow(self._sets_inside)
-        return repeat_sets(rows["items"], rows["count"])
+        return questions.repeat_sets(rows["items"], rows["count"])
 
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
         """The item sets with most published records: their codes, ascending, and how many these are."""
@@ -242,18 +208,18 @@ DIFFPART = PrivateMechanism(
     parameters=SetValued,
     facts=ItemSetTreeFacts,
     shape=ItemSetShape(lambda params: params.universe),
-    sql=SQL,
-    demand=demand_items,
+    sql=checks.SQL,
+    demand=checks.demand_items,
     plan=plan_tree,
     publish=publish_tree,
     layout=TABLES,
-    views=weighted_only(partial(weighted_sets, name="itemsets", count="count")),
-    checks=tree_checks,
-    source_checks=set_source_checks,
+    views=weighted_only(partial(questions.weighted_sets, name="itemsets", count="count")),
+    checks=checks.tree_checks,
+    source_checks=questions.set_source_checks,
     answers=ItemSetTreeAnswers,
-    evaluate=evaluate_answers,
-    adversaries=Suite(adversaries=(membership_adversary("item sets"),)),
-    structure=tree_structure,
+    evaluate=questions.evaluate_answers,
+    adversaries=Suite(adversaries=(diffpart_release.membership_adversary("item sets"),)),
+    structure=diffpart_release.tree_structure,
     advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
     propose=propose_parameters,
 )
@@ -287,13 +253,13 @@ def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -
     """Make the tables of a release in database ``release``; returns the facts."""
     noise = table_noise_for(key, find_law(params))
     wanted = views.declared_sets(params, source.labels)
-    sets = read_sets(source)
+    sets = questions.read_sets(source)
     source.drop_relations()
     choice, measured = views.measure_views(sets, params, wanted, noise)
     fitted = LeastSquares(measured, [2] * len(choice.codes))
     _require_information(fitted, params)
     written = _write_views(db, source, choice, measured, views_model.fit_population(fitted))
-    facts = view_facts(params, fitted, len(source.labels), written)
+    facts = checks.view_facts(params, fitted, len(source.labels), written)
     return ViewFacts(**facts, noise=noise.origin, opendp=opendp_version())
 
 
@@ -318,12 +284,12 @@ def _write_views(
     items = db.arrow(all_rows(universe).order_by("code"))["item"].combine_chunks()
     sets = views.sets_table(population, choice, items)
     labels = [source.labels[code] for code in choice.codes.tolist()]
-    fitted = fill("setvalued/fitted", {"given": temp_table("given"), **name_columns(source.roles, "weight")})
+    fitted = fill("setvalued/fitted", {"given": temp_table("given"), **questions.name_columns(source.roles, "weight")})
     write_release_table(db, views.SETS, sets, fitted, title="Writing the sets")
     chosen = fill("setvalued/measured", {"given": temp_table("given"), "universe": universe})
     write_release_table(db, views.CHOSEN, views.choice_table(choice, measured[0].law), chosen)
     noisy_tables_release.write_noisy_tables(db, measured, labels)
-    db.create_table(UNIVERSE, fill("setvalued/items", {"universe": universe}), into="release")
+    db.create_table(questions.UNIVERSE, fill("setvalued/items", {"universe": universe}), into="release")
     return int(sets.num_rows)
 
 
@@ -339,11 +305,11 @@ VIEWS = replace(
     plan=plan_views,
     publish=publish_views,
     layout=views.TABLES,
-    views=weighted_only(partial(weighted_sets, name=views.SETS, count="weight")),
-    checks=view_checks,
+    views=weighted_only(partial(questions.weighted_sets, name=views.SETS, count="weight")),
+    checks=checks.view_checks,
     answers=ViewAnswers,
     adversaries=Suite(adversaries=(noisy_tables_adversary(choice_budgets),)),
-    structure=tables_structure,
+    structure=noisy_tables_release.tables_structure,
 )
 
 
