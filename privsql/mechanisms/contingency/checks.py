@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     MarginalCheck = Callable[[MarginalRelease, "PublishedMarginals"], list[str]]
 
 # Marginals ------------------------------------------------------------------------------------------------------------
-# The checks of marginals: exact fractions and integers of the published tables, and rows that fit them.
 
 SQL: tuple[str, ...] = ("core/", "contingency/", "verify/")
 CLOSE = 1e-6  # of figures that doubles come to
@@ -173,13 +172,11 @@ def spent_on_sums(view: ReleaseView) -> float:
 
 
 def _other_domains(source: Records, params: Contingency, release: MarginalRelease) -> list[str]:
-    expected = domains_table(domains.read_columns(release.db, source, params)).to_pylist()
-    result = release.read_view("domains").to_pylist()
-    return [] if result == expected else [f"stated {len(result)} values, the specification has {len(expected)}"]
+    due = domains_table(domains.read_columns(release.db, source, params))
+    return checks.differ_from_specification(release.read_view("domains"), due)
 
 
 # DiffPart -------------------------------------------------------------------------------------------------------------
-# The checks of a contingency table. They rest on the published tables alone: exact fractions, integers and SQL.
 
 
 def make_rule(params: Contingency) -> TreeRule:
@@ -255,7 +252,5 @@ def _wrong_cells(release: CellRelease, tree: PartitionTree, taxonomy: Taxonomy, 
 
 
 def _other_taxonomies(source: Records, params: Contingency, release: CellRelease) -> list[str]:
-    result = domains.read_tree_domains(release.db, source, params)
-    expected = taxonomy_table(result.taxonomy, result.names).to_pylist()
-    stated = release.read_view("taxonomy").to_pylist()
-    return [] if stated == expected else [f"stated {len(stated)} nodes, the specification has {len(expected)}"]
+    due = domains.read_tree_domains(release.db, source, params)
+    return checks.differ_from_specification(release.read_view("taxonomy"), taxonomy_table(due.taxonomy, due.names))

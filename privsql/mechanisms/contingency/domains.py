@@ -359,7 +359,6 @@ def read_tree_domains(db: Relations, source: Records, params: Contingency) -> Tr
 SPREAD = (0.01, 0.5)  # share of the records between the ends of a range
 WIDEST = 3  # columns of an equality
 ORDERED = ("INT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIME")  # parts of the types that have a range
-Group = tuple[Any, ...]
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ from privsql.mechanisms.private import KNOWS, MEMBERSHIP, make_membership_findin
 from privsql.model.manifest import BROKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    import pyarrow as pa
     from sqlglot import exp
 
     from privsql.attacks.scene import Finding, ReleaseView
@@ -85,6 +86,12 @@ def differ_from_due(
         for k, (measured, other) in pairs
         if measured != other
     ]
+
+
+def differ_from_specification(stated: pa.Table, due: pa.Table) -> list[str]:
+    """Return whether a table has other rows than the specification has."""
+    same = stated.to_pylist() == due.to_pylist()
+    return [] if same else [f"stated {len(stated)} rows, the specification has {len(due)}"]
 
 
 # The adversary of a private release ---
@@ -181,15 +188,13 @@ def wrong_thresholds(
     release: CheckedRelease[Any, Any], tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule
 ) -> list[str]:
     """Rows whose threshold is not the one of their budget, node and kind, or whose size is below it."""
-    stated = release.read_view("tree")["threshold"].to_pylist()
-    wrong = [] if stated[0] is None else ["part 0 was never counted"]
-    right = cache(partial(_is_least, rule))
-    nodes = tree.next[tree.parent].tolist()
-    for row, (least, node) in enumerate(zip(stated[1:], nodes[1:], strict=True), start=1):
-        degree = int(taxonomy.degree[node])
-        branches = 1 if not tree.branch[row] else 2**degree - 1 if taxonomy.holds_sets else degree
+    wrong = [] if release.read_view("tree")["threshold"].to_pylist()[0] is None else ["part 0 was never counted"]
+    right, degrees = cache(partial(_is_least, rule)), taxonomy.degree.tolist()
+    for row in range(1, len(tree)):
+        node, least = int(tree.next[tree.parent[row]]), int(tree.threshold[row])
+        branches = 1 if not tree.branch[row] else 2 ** degrees[node] - 1 if taxonomy.holds_sets else degrees[node]
         kind = tree.budgets[tree.spent[row]], branches, int(taxonomy.height[node]), bool(tree.leaf[row])
-        if least is None or tree.size[row] < least or not right(least, *kind):
+        if tree.size[row] < least or not right(least, *kind):
             wrong.append(f"part {row}: threshold {least}, size {tree.size[row]}")
     return wrong
 
@@ -222,7 +227,7 @@ def wrong_paths(_: CheckedRelease[Any, Any], tree: PartitionTree, taxonomy: Taxo
     return [f"part {row} {what}" for row, what in find_violations(tree, taxonomy, rule)]
 
 
-def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> Iterator[tuple[int, str]]:
+def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> list[tuple[int, str]]:
     """Rows that are not what the algorithm makes of their parent, or whose path spends more than epsilon.
 
     For every row: its cut follows from its parent's and its branch; it is a leaf if no node is left that is no value,
@@ -230,9 +235,7 @@ def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> 
     spent what was due; and choices and counts of no path, whether or not its next counts were kept, exceed epsilon.
     """
     paths = _Paths(tree, taxonomy, rule)
-    for row in range(len(tree)):
-        for what in paths.check_row(row):
-            yield row, what
+    return [(row, what) for row in range(len(tree)) for what in paths.check_row(row)]
 
 
 class _Paths:

@@ -252,24 +252,25 @@ def _ceil_root(square: Fraction) -> int:
 
 @dataclass
 class BudgetCodes:
-    """The distinct budgets of a run: ``values[code]`` is a fraction; equal fractions have one code, nothing has -1."""
+    """The distinct budgets of a run by their codes; nothing has -1."""
 
-    values: list[Fraction] = field(default_factory=list)
     codes: dict[Fraction, int] = field(default_factory=dict)
+
+    @property
+    def values(self) -> list[Fraction]:
+        """The fractions, by code."""
+        return list(self.codes)
 
     def code_of(self, value: Fraction) -> int:
         """The code of a fraction, new or known."""
-        if value and value not in self.codes:
-            self.codes[value] = len(self.values)
-            self.values.append(value)
-        return self.codes[value] if value else -1
+        return self.codes.setdefault(value, len(self.codes)) if value else -1
 
 
 # Tree -----------------------------------------------------------------------------------------------------------------
 # Top-down partitioning (paper, Algorithm 1 and Procedure 1, and appendix D for tables).
 #
-# All partitions that are no leaves yet take one expansion together, in arrays. Of item sets the node of greatest height
-# is expanded, the last one of these in the taxonomy: a public order. Of a table a column is chosen privately, by a
+# All partitions that are no leaves yet take one expansion together, in arrays. Of a column the last node of the cut is
+# expanded: of item sets one of the greatest height, in a public order. Of a table a column is chosen privately, by a
 # score of the children that it would make. Of item sets a round touches the occupied sub-partitions and the few empty
 # ones that pass; how many of a partition's pass is binomial, and which is a uniform choice, as if each were counted.
 
@@ -406,7 +407,8 @@ def _plan_expansions(front: _Front, run: _Run) -> _Plan:
     possible = _possible_nodes(front.pending, run)
     several = (possible >= 0).sum(axis=1) > 1
     different, kind = distinct_rows(front.rest, left, several)
-    due = [expansion_shares(run.rule, run.budgets.values[r], n, several=bool(many)) for r, n, many in different]
+    budgets = run.budgets.values
+    due = [expansion_shares(run.rule, budgets[r], n, several=bool(many)) for r, n, many in different]
     chosen = np.argmax(possible >= 0, axis=1)
     scores = _score_nodes(front, possible, run) if several.any() else possible
     for place in np.flatnonzero(several).tolist():
@@ -419,14 +421,11 @@ def _plan_expansions(front: _Front, run: _Run) -> _Plan:
 
 
 def _possible_nodes(pending: Flags, run: _Run) -> Ints:
-    """The nodes among which the next one is chosen, (F, d): one of each column, -1 where it has none."""
-    if run.taxonomy.holds_sets:
-        last: Ints = run.inner_nodes[pending.shape[1] - 1 - pending[:, ::-1].argmax(axis=1)]
-        return last[:, None]
+    """The nodes among which the next one is chosen, (F, d): the last one of each column, -1 where it has none."""
     result = np.full((len(pending), len(run.taxonomy.roots)), -1, dtype=np.int64)
     row, place = np.nonzero(pending)
     node = run.inner_nodes[place]
-    result[row, run.taxonomy.column[node]] = node
+    np.maximum.at(result, (row, run.taxonomy.column[node]), node)
     return result
 
 
@@ -569,9 +568,9 @@ def _group_kinds(codes: Ints, node: Ints, leaf: Flags, branch: Ints, run: _Run) 
     different, which = distinct_rows(codes, branches, run.taxonomy.height[node], leaf)
     order = np.argsort(which, kind="stable")
     ends = np.cumsum(np.bincount(which, minlength=len(different)))[:-1]
-    result = []
+    result, budgets = [], run.budgets.values
     for (code, number, height, last), places in zip(different, np.split(order, ends), strict=True):
-        spent = run.budgets.values[code]
+        spent = budgets[code]
         result.append((spent, run.rule.least_size(spent, number, height, leaf=bool(last)), places))
     return result
 

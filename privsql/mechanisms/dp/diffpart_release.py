@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 SMALLEST_BUDGET = Fraction(1, 10**15)
 TREE, TAXONOMY = "privsql_tree", "privsql_taxonomy"
-COLUMNS = ("part", "parent", "branch", "node", "choice", "size", "budget", "scale", "threshold")
 TREE_TABLES = {
     TREE: ReleaseTable(
         (

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     ViewCheck = Callable[[ViewRelease, PublishedViews], list[str]]
 
 # DiffPart -------------------------------------------------------------------------------------------------------------
-# The checks of a release of item sets. They rest on the published tables alone: exact fractions, integers and SQL.
 
 SQL: tuple[str, ...] = ("core/", "sets/", "setvalued/", "verify/", "duckdb/")
 
@@ -107,7 +106,6 @@ def _wrong_leaves(release: TreeRelease, tree: PartitionTree, taxonomy: Taxonomy,
 
 
 # Views ----------------------------------------------------------------------------------------------------------------
-# The checks of a release of views: budgets in exact fractions, every cell, and what follows from them.
 
 HALF = 0.5 + 1e-6  # a running total of whole numbers lies so near to that of the fitted table, which is of doubles
 
