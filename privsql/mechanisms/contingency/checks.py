@@ -92,7 +92,12 @@ def marginal_checks(release: MarginalRelease) -> list[Check]:
 
 def marginal_source_checks(release: MarginalRelease, source: Records, params: Contingency) -> list[Check]:
     """Return the checks against the source: of its records a private release tells nothing that could be checked."""
-    return release.list_checks({"domains are the specification's": partial(_other_domains, source, params)})
+
+    def compare_domains(_: MarginalRelease) -> list[str]:
+        due = domains_table(domains.read_columns(release.db, source, params))
+        return checks.differ_from_specification(release.read_view("domains"), due)
+
+    return release.list_checks({"domains are the specification's": compare_domains})
 
 
 def _read_marginals(release: MarginalRelease) -> tuple[PublishedMarginals]:
@@ -123,11 +128,7 @@ def _wrong_domains(release: MarginalRelease, published: PublishedMarginals) -> l
 
 def _wrong_facts(release: MarginalRelease, published: PublishedMarginals) -> list[str]:
     """Return facts that are not those of the tables."""
-    extra = {
-        "not_covered": release.params.not_covered(field.name for field in release.manifest.sensitive),
-        "estimated_records": rounded_total(published.model),
-    }
-    wrong = private.wrong_facts(release, count_tables(published.rule, published.tables) | extra)
+    wrong = private.wrong_facts(release, marginal_facts(published.rule, published.tables, published.model))
     return wrong + differ_in_scale(published.model, release.facts.errors)
 
 
@@ -149,19 +150,16 @@ def _wrong_rows(release: MarginalRelease, published: PublishedMarginals) -> list
     return wrong
 
 
-def count_tables(rule: Rule, tables: Sequence[NoisyTable]) -> dict[str, int]:
-    """Return what the manifest states of the tables."""
+def marginal_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> dict[str, Any]:
+    """Return what the manifest states of the tables, and of the model that fits them."""
     return {
         "values": sum(rule.sizes),
         "cliques": len(tables),
         "chosen": sum(one.choice is not None for one in tables),
         "cells": sum(one.counts.size for one in tables),
+        "estimated_records": round(model.total, 1),
+        "not_covered": rule.params.not_covered(rule.names),
     }
-
-
-def rounded_total(model: Model) -> float:
-    """The number of records, as the manifest states it."""
-    return round(model.total, 1)
 
 
 def spent_on_sums(view: ReleaseView) -> float:
@@ -169,11 +167,6 @@ def spent_on_sums(view: ReleaseView) -> float:
     scales = [float(one) for (one,) in view.db.rows(exp.select("scale").from_(table(SUMS, view.database)))]
     concentrated = Fraction(view.manifest.parameters.get("delta", "0")) > 0
     return sum((UNITS / one) ** 2 / 2 if concentrated else UNITS / one for one in scales)
-
-
-def _other_domains(source: Records, params: Contingency, release: MarginalRelease) -> list[str]:
-    due = domains_table(domains.read_columns(release.db, source, params))
-    return checks.differ_from_specification(release.read_view("domains"), due)
 
 
 # DiffPart -------------------------------------------------------------------------------------------------------------
@@ -202,7 +195,12 @@ def tree_checks(release: CellRelease) -> list[Check]:
 
 def tree_source_checks(release: CellRelease, source: Records, params: Contingency) -> list[Check]:
     """Return the checks against the source: of its records a private release tells nothing that could be checked."""
-    return release.list_checks({"taxonomies are the specification's": partial(_other_taxonomies, source, params)})
+
+    def compare_taxonomies(_: CellRelease) -> list[str]:
+        due = domains.read_tree_domains(release.db, source, params)
+        return checks.differ_from_specification(release.read_view("taxonomy"), taxonomy_table(due.taxonomy, due.names))
+
+    return release.list_checks({"taxonomies are the specification's": compare_taxonomies})
 
 
 def _wrong_taxonomies(release: CellRelease, _tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
@@ -249,8 +247,3 @@ def _wrong_cells(release: CellRelease, tree: PartitionTree, taxonomy: Taxonomy, 
     ]
     parts, nodes = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     return checks.wrong_leaf_values(tree, taxonomy, parts, nodes)
-
-
-def _other_taxonomies(source: Records, params: Contingency, release: CellRelease) -> list[str]:
-    due = domains.read_tree_domains(release.db, source, params)
-    return checks.differ_from_specification(release.read_view("taxonomy"), taxonomy_table(due.taxonomy, due.names))

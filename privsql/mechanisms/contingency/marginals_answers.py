@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -125,10 +126,9 @@ def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[
     """Return the parts of all bins that are cut, one value of each with its share of the bin."""
     by_code: dict[int, set[Cut]] = {}
     for cut in cuts:
-        code = int(np.searchsorted(np.array([float(edge) for edge in edges]), float(cut[0]), side="right")) - 1
-        for near in (code - 1, code, code + 1):  # floats may be off by one
-            if 0 <= near < len(edges) - 1 and edges[near] <= cut[0] < edges[near + 1]:
-                by_code.setdefault(near, set()).add(cut)
+        code = bisect_right(edges, cut[0]) - 1
+        if 0 <= code < len(edges) - 1:
+            by_code.setdefault(code, set()).add(cut)
     spacing = type_step(kind)
     result: list[Point] = []
     for code, inside in sorted(by_code.items()):

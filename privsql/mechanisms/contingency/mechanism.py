@@ -86,12 +86,10 @@ def publish_marginals(db: Relations, source: Records, params: Contingency, key: 
     write_release_table(db, marginals.DOMAINS, marginals.domains_table(columns))
     marginals.write_rows(db, source.roles.sensitive, columns, synthetic)
     return MarginalFacts(
-        **checks.count_tables(rule, measured),
+        **checks.marginal_facts(rule, measured, model),
         synthetic=len(synthetic[1]),
         distance=round(marginals.mean_total_variation(model, *synthetic), 6),
-        estimated_records=checks.rounded_total(model),
         errors=noisy_tables_release.rehearse_sums(model),
-        not_covered=params.not_covered(field.name for field in source.roles.sensitive),
         noise=noise.origin,
         opendp=opendp_version(),
     )

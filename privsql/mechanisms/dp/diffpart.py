@@ -131,16 +131,15 @@ def _counts_up(numbers: Ints) -> bool:
 
 @dataclass(frozen=True)
 class PartitionedRecords:
-    """R records over a taxonomy of K nodes; ``weights``: how many are the same as each.
+    """R records over a taxonomy; ``weights``: how many are the same as each.
 
-    ``keys``, sorted: record * K + inner node, one for each node that holds a value of the record; ``branches``: the
+    ``keys``, sorted: inner node * R + record, one for each node that holds a value of the record; ``branches``: the
     branch of the node into which the record falls.
     """
 
     weights: Ints
     keys: Ints
     branches: Ints
-    nodes: int
 
     @staticmethod
     def generalize(owners: Ints, values: Ints, weights: Ints, taxonomy: Taxonomy) -> PartitionedRecords:
@@ -152,16 +151,16 @@ class PartitionedRecords:
             branch = np.int64(1) << place if taxonomy.holds_sets else place + 1
             branches.append(np.bitwise_or.reduceat(branch, runs))
             records, nodes = records[runs], nodes[runs]
-            keys.append(records * len(taxonomy) + nodes)
+            keys.append(nodes * len(weights) + records)
         key = np.concatenate(keys)
         order = np.argsort(key, kind="stable")
-        return PartitionedRecords(weights, key[order], np.concatenate(branches)[order], len(taxonomy))
+        return PartitionedRecords(weights, key[order], np.concatenate(branches)[order])
 
     def find_branches(self, record: Ints, node: Ints) -> Ints:
         """The branch of a node into which each record falls, (n,); 0 where it has no value below the node."""
         if not len(self.keys):
             return np.zeros(len(record), dtype=np.int64)
-        wanted = record * self.nodes + node
+        wanted = node * len(self.weights) + record
         at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         result: Ints = np.where(self.keys[at] == wanted, self.branches[at], 0)
         return result

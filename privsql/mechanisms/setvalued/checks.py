@@ -135,7 +135,7 @@ def _read_published(one: ViewRelease) -> tuple[PublishedViews]:
 
 def _wrong_choice(release: ViewRelease, published: PublishedViews) -> list[str]:
     """Return whether items were measured in another number or order than the rule has it, or at other budgets."""
-    codes, universe = published.choice.codes.tolist(), published.universe_size
+    codes, universe = published.choice.codes.tolist(), len(published.labels)
     first: list[int] = list(range(universe))
     due: tuple[Fraction | None, ...] = (None,) * universe
     if universe > TINY_UNIVERSE:
@@ -150,7 +150,7 @@ def _wrong_choice(release: ViewRelease, published: PublishedViews) -> list[str]:
 def _wrong_layout(release: ViewRelease, published: PublishedViews) -> list[str]:
     """Return tables that are not those of the rule, in its order."""
     wanted = declared_sets(release.params, published.labels)
-    due = due_tables(release.params, published.universe_size, published.choice, wanted)
+    due = due_tables(release.params, len(published.labels), published.choice, wanted)
     return checks.differ_from_due(published.noisy_tables, [(*one, None) for one in due])
 
 
@@ -172,7 +172,7 @@ def _wrong_population(_: ViewRelease, published: PublishedViews) -> list[str]:
 
 
 def _wrong_view_facts(release: ViewRelease, published: PublishedViews) -> list[str]:
-    counted = published.universe_size, published.rows["sets"].num_rows
+    counted = len(published.labels), published.rows["sets"].num_rows
     return private.wrong_facts(release, view_facts(release.params, published.model.squares, *counted))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import pairwise
 from math import ceil, log
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -407,14 +407,13 @@ def read_sets(source: Records) -> WeightedSets:
 
 def set_source_checks(release: CheckedRelease[SetValued, Any], source: Records, _params: SetValued) -> list[Check]:
     """Return the checks against the source: of its records a private release tells nothing that could be checked."""
-    return release.list_checks({"the universe is the specification's": partial(_same_universe, source)})
 
+    def compare_universe(_: CheckedRelease[SetValued, Any]) -> list[str]:
+        stated = read_labels(release.db, release.view("universe"))
+        wrong = stated != tuple(source.labels)
+        return [f"stated {len(stated)} items, the source has {len(source.labels)}"] if wrong else []
 
-def _same_universe(source: Records, release: CheckedRelease[SetValued, Any]) -> list[str]:
-    stated = read_labels(release.db, release.view("universe"))
-    return (
-        [] if stated == tuple(source.labels) else [f"stated {len(stated)} items, the source has {len(source.labels)}"]
-    )
+    return release.list_checks({"the universe is the specification's": compare_universe})
 
 
 # Names ----------------------------------------------------------------------------------------------------------------

@@ -353,11 +353,6 @@ class PublishedViews:
     """Text of the items, in the order of the universe."""
     law: NoiseLaw
 
-    @property
-    def universe_size(self) -> int:
-        """Number of items that there can be."""
-        return len(self.labels)
-
     @cached_property
     def choice(self) -> ItemChoice:
         """The measured items."""

@@ -127,7 +127,7 @@ class ViewAnswers(ItemAnswers):
     def _all_items(self) -> list[int]:
         """All items, where all were measured."""
         codes: list[int] = self.published_views.choice.codes.tolist()
-        universe = self.published_views.universe_size
+        universe = len(self.published_views.labels)
         if len(codes) < universe:
             raise UsageError(
                 f"len({self._roles.sensitive[0].name}) can't be answered: {len(codes)} of {universe:,} items were "
@@ -184,7 +184,7 @@ class ViewAnswers(ItemAnswers):
         if last is None:
             return np.inf
         _, high = held.model.bound_between((len(held.choice.codes) - 1,), HAVING, HAVING, doubt)
-        return high + most_excess(held.universe_size, held.law.choice_epsilon(last), doubt / 2)
+        return high + most_excess(len(held.labels), held.law.choice_epsilon(last), doubt / 2)
 
     # Frequent item sets ---
 
