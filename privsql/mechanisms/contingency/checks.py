@@ -16,14 +16,8 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import column, table
 from privsql.errors import UsageError
 from privsql.mechanisms import private
-from privsql.mechanisms.contingency import domains
+from privsql.mechanisms.contingency import domains, marginals
 from privsql.mechanisms.contingency.domains import UNITS
-from privsql.mechanisms.contingency.marginals import (
-    SUMS,
-    codes_of,
-    domains_table,
-    mean_total_variation,
-)
 from privsql.mechanisms.contingency.marginals_answers import PublishedMarginals
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
@@ -94,7 +88,7 @@ def marginal_source_checks(release: MarginalRelease, source: Records, params: Co
     """Return the checks against the source: of its records a private release tells nothing that could be checked."""
 
     def compare_domains(_: MarginalRelease) -> list[str]:
-        due = domains_table(domains.read_columns(release.db, source, params))
+        due = marginals.domains_table(domains.read_columns(release.db, source, params))
         return checks.differ_from_specification(release.read_view("domains"), due)
 
     return release.list_checks({"domains are the specification's": compare_domains})
@@ -113,7 +107,7 @@ def _wrong_domains(release: MarginalRelease, published: PublishedMarginals) -> l
         published_rows = [row for row in rows if row["place"] == place]
         if stated_domain is not None and stated_domain.bins is not None:
             column_ = domains.ContingencyColumn(field, None, (), stated_domain.bins)
-            due = [row | {"place": place} for row in domains_table([column_]).to_pylist()]
+            due = [row | {"place": place} for row in marginals.domains_table([column_]).to_pylist()]
             wrong += [] if published_rows == due else [f"column {field.name}"]
             continue
         *values, other = (row["value"] for row in published_rows)
@@ -138,13 +132,13 @@ def _wrong_rows(release: MarginalRelease, published: PublishedMarginals) -> list
     weights = rows["weight"].to_numpy()
     if len(rows) != facts.synthetic or not np.isfinite(weights).all() or (weights < 0).any():
         return [f"{len(rows)} rows, stated {facts.synthetic}; or a weight that is none"]
-    codes = codes_of(release.db, release.manifest, release.view("rows"), release.view("domains"))
+    codes = marginals.codes_of(release.db, release.manifest, release.view("rows"), release.view("domains"))
     if (codes < 0).any():
         return ["a row holds a value that is in no domain"]
     wrong = []
     if abs(float(weights.sum()) - model.total) > max(CLOSE * model.total, CLOSE):
         wrong.append(f"the rows weigh {weights.sum():.1f}, the tables {model.total:.1f}")
-    measured = mean_total_variation(model, codes, weights)
+    measured = marginals.mean_total_variation(model, codes, weights)
     if abs(measured - facts.distance) > CLOSE:
         wrong.append(f"distance: stated {facts.distance}, found {measured}")
     return wrong
@@ -164,7 +158,7 @@ def marginal_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> di
 
 def spent_on_sums(view: ReleaseView) -> float:
     """Return what the noise of all sums spends on a record: ``UNITS`` / scale, or its square / 2 of Gaussian noise."""
-    scales = [float(one) for (one,) in view.db.rows(exp.select("scale").from_(table(SUMS, view.database)))]
+    scales = [float(one) for (one,) in view.db.rows(exp.select("scale").from_(table(marginals.SUMS, view.database)))]
     concentrated = Fraction(view.manifest.parameters.get("delta", "0")) > 0
     return sum((UNITS / one) ** 2 / 2 if concentrated else UNITS / one for one in scales)
 

@@ -14,18 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.answers.accuracy import (
-    Evaluated,
-    QuestionKey,
-    Score,
-    by_class,
-    by_questions,
-    count_query,
-    join_scores,
-    make_equality,
-    sample_rows,
-    score_classes,
-)
+from privsql.answers import accuracy
 from privsql.engine.database import report_steps
 from privsql.engine.files import unused_name
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, temp_table
@@ -371,7 +360,7 @@ class QuestionColumn:
 
     def equals(self, value: object) -> exp.Expr:
         """Return the condition that the column has one value."""
-        return make_equality(column(self.field.name), value, self.field.type)
+        return accuracy.make_equality(column(self.field.name), value, self.field.type)
 
     @cached_property
     def is_ordered(self) -> bool:
@@ -389,18 +378,19 @@ class QuestionColumn:
         return exp.Between(this=column(self.field.name), low=low, high=high)
 
 
-def evaluate_answers(context: EvaluationContext) -> Evaluated:
+def evaluate_answers(context: EvaluationContext) -> accuracy.Evaluated:
     """Questions by class and whole tables, or the queries of a file, or random sets of values."""
     workload = context.workload
     if workload.file is not None or workload.kind != "equality":
-        return by_questions(context)
+        return accuracy.by_questions(context)
     result = QuestionClasses(context)
     scores, extras = {}, {}
     counts, tables = result.score_classes(), result.compare_tables()
     for estimator in context.estimators:
-        scores[estimator] = join_scores(counts[estimator].values())
-        extras[estimator] = by_class(counts[estimator], context.records.records) | {"tables": tables[estimator]}
-    return Evaluated(scores, {}, context.confidence, extras)
+        scores[estimator] = accuracy.join_scores(counts[estimator].values())
+        by_class = accuracy.by_class(counts[estimator], context.records.records)
+        extras[estimator] = by_class | {"tables": tables[estimator]}
+    return accuracy.Evaluated(scores, {}, context.confidence, extras)
 
 
 class QuestionClasses:
@@ -420,9 +410,9 @@ class QuestionClasses:
 
     # Counts ---
 
-    def score_classes(self) -> dict[str, dict[str, Score]]:
+    def score_classes(self) -> dict[str, dict[str, accuracy.Score]]:
         """By estimator and class."""
-        result = score_classes(self._given, self._draw_conditions(), self._score_count)
+        result = accuracy.score_classes(self._given, self._draw_conditions(), self._score_count)
         if len(self._valued) > 1:
             self._given.report.start_step("Asking for groups")
             for estimator, score in self._score_groups().items():
@@ -452,17 +442,17 @@ class QuestionClasses:
         records, db = self._given.records, self._given.db
         if not records.records:
             return
-        rows = sample_rows(db, records.roles.sa_columns("r"), records.records, number, self._draw)
+        rows = accuracy.sample_rows(db, records.roles.sa_columns("r"), records.records, number, self._draw)
         for _, row in zip(range(number), rows, strict=False):
             yield row
 
-    def _score_count(self, condition: exp.Expr, name: str) -> dict[str, Score]:
+    def _score_count(self, condition: exp.Expr, name: str) -> dict[str, accuracy.Score]:
         """The number of records that meet a condition."""
         return {estimator: score for estimator, (score, _) in self._score_table([], condition, name).items()}
 
-    def _score_groups(self) -> dict[str, Score]:
+    def _score_groups(self) -> dict[str, accuracy.Score]:
         """Counts by one column among the records that have a value in another, until enough groups are known."""
-        result = {name: Score() for name in self._given.estimators}
+        result = {name: accuracy.Score() for name in self._given.estimators}
         answered = 0
         for row in self._sample_rows(self._number):
             among, by = self._draw.choice(self._valued, 2, replace=False).tolist()
@@ -492,7 +482,7 @@ class QuestionClasses:
         every = list(combinations(self._valued, ways))
         chosen = self._choose_affordable(every)
         records = self._given.records.records
-        cells = {name: Score() for name in self._given.estimators}
+        cells = {name: accuracy.Score() for name in self._given.estimators}
         distances: dict[str, list[float]] = {name: [] for name in cells}
         for columns in report_steps(self._given.report, chosen, len(chosen)):
             for estimator, (score, distance) in self._score_table(columns, None).items():
@@ -526,16 +516,16 @@ class QuestionClasses:
 
     def _score_table(
         self, columns: Sequence[int], condition: exp.Expr | None, name: str = "groups"
-    ) -> dict[str, tuple[Score, float]]:
+    ) -> dict[str, tuple[accuracy.Score, float]]:
         """By estimator that answers, the cells of a table and half of the sum of all their errors; of a cell that an
         answer leaves out it says 0, and no bounds. ``name``: of the class of questions.
         """
         context = self._given
-        sql = count_query(context.name, condition, [column(self._columns[i].field.name) for i in columns])
+        sql = accuracy.count_query(context.name, condition, [column(self._columns[i].field.name) for i in columns])
         truth, result = context.truth(sql), {}
         for estimator in context.estimators:
             try:
-                known, score = context.answer(sql, estimator).by_group(), Score()
+                known, score = context.answer(sql, estimator).by_group(), accuracy.Score()
             except UsageError:
                 if estimator == context.answers.estimators[0]:
                     raise
@@ -545,6 +535,6 @@ class QuestionClasses:
                 true, figures = truth.get(group, 0.0), known.get(group, (0.0, None, None))
                 difference += abs(float(figures[0] or 0.0) - true)
                 if context.workload.is_wanted(true):
-                    score.add(true, figures, QuestionKey(sql, group, name))
+                    score.add(true, figures, accuracy.QuestionKey(sql, group, name))
             result[estimator] = (score, difference / 2)
         return result

@@ -14,19 +14,9 @@ from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
-from privsql.mechanisms.setvalued import views_model
+from privsql.mechanisms.setvalued import views, views_model
 from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, ItemSetTreeFacts, SetValued, ViewFacts
 from privsql.mechanisms.setvalued.questions import read_labels
-from privsql.mechanisms.setvalued.views import (
-    ORDERS,
-    PublishedViews,
-    choice_scale,
-    declared_sets,
-    due_choices,
-    due_tables,
-    named_first,
-    read_views,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +29,7 @@ if TYPE_CHECKING:
 
     TreeRelease = CheckedRelease[SetValued, ItemSetTreeFacts]
     ViewRelease = CheckedRelease[SetValued, ViewFacts]
-    ViewCheck = Callable[[ViewRelease, PublishedViews], list[str]]
+    ViewCheck = Callable[[ViewRelease, views.PublishedViews], list[str]]
 
 # DiffPart -------------------------------------------------------------------------------------------------------------
 
@@ -124,45 +114,46 @@ def view_checks(release: ViewRelease) -> list[Check]:
     }
     return [
         *checks.check_published(release, "tables", _read_published, named),
-        *release.check_orders(ORDERS),
+        *release.check_orders(views.ORDERS),
         *release.list_checks({private.OPENDP_CHECK: private.unknown_opendp}),
     ]
 
 
-def _read_published(one: ViewRelease) -> tuple[PublishedViews]:
-    return (read_views(one.db, one.database, private.find_law(one.params), one.roles),)
+def _read_published(one: ViewRelease) -> tuple[views.PublishedViews]:
+    return (views.read_views(one.db, one.database, private.find_law(one.params), one.roles),)
 
 
-def _wrong_choice(release: ViewRelease, published: PublishedViews) -> list[str]:
+def _wrong_choice(release: ViewRelease, published: views.PublishedViews) -> list[str]:
     """Return whether items were measured in another number or order than the rule has it, or at other budgets."""
     codes, universe = published.choice.codes.tolist(), len(published.labels)
     first: list[int] = list(range(universe))
     due: tuple[Fraction | None, ...] = (None,) * universe
     if universe > TINY_UNIVERSE:
-        first = named_first(declared_sets(release.params, published.labels))
-        due = due_choices(release.params, universe, len(first), int(published.noisy_tables[0].counts.reshape(-1)[0]))
+        first = views.named_first(views.declared_sets(release.params, published.labels))
+        records = int(published.noisy_tables[0].counts.reshape(-1)[0])
+        due = views.due_choices(release.params, universe, len(first), records)
     if len(set(codes)) != len(due) or len(codes) != len(due):
         return [f"{len(codes)} items are measured, the rule has {len(due)}"]
     wrong = [] if codes[: len(first)] == first else ["declared items do not come first, in their order"]
     return wrong if published.choice.budgets == due else [*wrong, "budgets of the choice are not the rule's"]
 
 
-def _wrong_layout(release: ViewRelease, published: PublishedViews) -> list[str]:
+def _wrong_layout(release: ViewRelease, published: views.PublishedViews) -> list[str]:
     """Return tables that are not those of the rule, in its order."""
-    wanted = declared_sets(release.params, published.labels)
-    due = due_tables(release.params, len(published.labels), published.choice, wanted)
+    wanted = views.declared_sets(release.params, published.labels)
+    due = views.due_tables(release.params, len(published.labels), published.choice, wanted)
     return checks.differ_from_due(published.noisy_tables, [(*one, None) for one in due])
 
 
-def _wrong_scales(release: ViewRelease, published: PublishedViews) -> list[str]:
+def _wrong_scales(release: ViewRelease, published: views.PublishedViews) -> list[str]:
     """Return scales that are not the least doubles which spend no more than the stated budgets."""
     pairs = zip(published.rows["chosen"]["scale"].to_pylist(), published.choice.budgets, strict=True)
-    due = [(width, None if budget is None else choice_scale(budget, published.law)) for width, budget in pairs]
+    due = [(width, None if budget is None else views.choice_scale(budget, published.law)) for width, budget in pairs]
     wrong = [f"choice: scale {width}, due {right}" for width, right in due if width != right]
     return checks.wrong_table_scales(release, published.noisy_tables) + wrong
 
 
-def _wrong_population(_: ViewRelease, published: PublishedViews) -> list[str]:
+def _wrong_population(_: ViewRelease, published: views.PublishedViews) -> list[str]:
     """Return sets whose running totals are not those of the table that fits the published counts."""
     wrong = [] if (published.synthetic_sets.weights > 0).all() else ["a set has no records"]
     squares, population = published.model.squares, published.model.population
@@ -171,7 +162,7 @@ def _wrong_population(_: ViewRelease, published: PublishedViews) -> list[str]:
     return wrong if (deviation <= slack).all() else [*wrong, f"a running total is off by {deviation.max():.1f}"]
 
 
-def _wrong_view_facts(release: ViewRelease, published: PublishedViews) -> list[str]:
+def _wrong_view_facts(release: ViewRelease, published: views.PublishedViews) -> list[str]:
     counted = len(published.labels), published.rows["sets"].num_rows
     return private.wrong_facts(release, view_facts(release.params, published.model.squares, *counted))
 

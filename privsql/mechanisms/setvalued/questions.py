@@ -16,19 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.answers.accuracy import (
-    SANITY,
-    Band,
-    Evaluated,
-    QuestionKey,
-    Score,
-    by_class,
-    by_questions,
-    count_query,
-    join_scores,
-    make_equality,
-    score_classes,
-)
+from privsql.answers import accuracy
 from privsql.answers.parser import parse_set_query
 from privsql.engine.database import report_steps
 from privsql.engine.sqlfiles import (
@@ -236,11 +224,11 @@ def draw_queries(true: WeightedSets, queries: int, draw: np.random.Generator) ->
     return {name: class_queries for name, class_queries in result.items() if class_queries}
 
 
-def evaluate_answers(context: EvaluationContext) -> Evaluated:
+def evaluate_answers(context: EvaluationContext) -> accuracy.Evaluated:
     """Questions by class and the most frequent items and item sets; or a file of queries."""
     workload, sets = context.workload, context.answers
     if workload.file is not None:
-        return by_questions(context)
+        return accuracy.by_questions(context)
     if workload.kind != "equality":
         raise UsageError(f"workload {workload.kind!r}: a release of item sets takes a file, or queries by class")
     if not isinstance(sets, HasItems):
@@ -250,7 +238,7 @@ def evaluate_answers(context: EvaluationContext) -> Evaluated:
     return _evaluate_classes(context, sets, read_sets(context.records))
 
 
-def _evaluate_classes(context: EvaluationContext, sets: HasItems, true: WeightedSets) -> Evaluated:
+def _evaluate_classes(context: EvaluationContext, sets: HasItems, true: WeightedSets) -> accuracy.Evaluated:
     key = seed_key(context.workload.seed)
     lengths = by_length(
         true.longest_set, context.workload.per_class, true.items, key.random_generator("workload", "items")
@@ -265,30 +253,30 @@ def _evaluate_classes(context: EvaluationContext, sets: HasItems, true: Weighted
     write_question = containment_sql(context, sets)
     answer = cache(lambda codes, estimator: sets.containing(codes, estimator, context.confidence))
 
-    def ask(codes: Asked, of: str) -> dict[str, Score]:
-        result = {name: Score() for name in context.estimators if context.workload.is_wanted(truth[codes])}
+    def ask(codes: Asked, of: str) -> dict[str, accuracy.Score]:
+        result = {name: accuracy.Score() for name in context.estimators if context.workload.is_wanted(truth[codes])}
         for name, score in result.items():
             one: Estimate = answer(codes, name)
             figures = one.estimate, one.low, one.high
-            score.add(truth[codes], figures, QuestionKey(write_question(codes), (), of))
+            score.add(truth[codes], figures, accuracy.QuestionKey(write_question(codes), (), of))
         return result
 
     scores, extras = {}, {}
-    for name, result in score_classes(context, questions, ask).items():
-        scores[name] = join_scores(result.values())
+    for name, result in accuracy.score_classes(context, questions, ask).items():
+        scores[name] = accuracy.join_scores(result.values())
         largest = {of: one.largest_error for of, one in result.items() if of in bounds}
         classes = [
             {"length_share": share, **_rename_errors(result.pop(str(share)).summarize_band(context.records.records))}
             for share in SHARES
         ]
         extras[name] = {
-            **by_class(result, context.records.records),
+            **accuracy.by_class(result, context.records.records),
             "classes": classes,
             "useful": [{"class": of, "largest_error": error, "epsilon": bounds[of]} for of, error in largest.items()],
             "top": score_top_sets(best, sets, name),
             "top_items": top_items(context, sets, true, name),
         }
-    return Evaluated(scores, {}, context.confidence, extras)
+    return accuracy.Evaluated(scores, {}, context.confidence, extras)
 
 
 # Usefulness ---
@@ -343,16 +331,16 @@ def containment_sql(context: EvaluationContext, sets: HasItems) -> Callable[[Ask
 
     @cache
     def literal(code: int) -> str:
-        item = make_equality(exp.null(), sets.item_labels[code], field.type.removesuffix("[]")).expression
+        item = accuracy.make_equality(exp.null(), sets.item_labels[code], field.type.removesuffix("[]")).expression
         return str(item.sql(dialect=DIALECT))
 
     hole = "items"
     condition = exp.func("list_has_all", column(field.name), exp.Placeholder(this=hole))
-    before, after = count_query(context.name, condition, []).rsplit(f"${hole}", 1)
+    before, after = accuracy.count_query(context.name, condition, []).rsplit(f"${hole}", 1)
     return cache(lambda codes: f"{before}[{', '.join(map(literal, codes))}]{after}")
 
 
-def _rename_errors(figures: Band) -> Band:
+def _rename_errors(figures: accuracy.Band) -> accuracy.Band:
     """The error of a class by length under the name that it has there."""
     return {"mean_relative_error" if key == "mean_error" else key: value for key, value in figures.items()}
 
@@ -380,7 +368,7 @@ def top_items(
     chance = seed_key(context.workload.seed).random_generator("workload", "ties").permutation(true.items)
     ours, theirs = np.lexsort((chance, -estimate)), np.argsort(-true.item_weights, kind="stable")
     errors = np.abs(estimate - true.item_weights) / np.maximum(
-        true.item_weights, SANITY * max(1, context.records.records)
+        true.item_weights, accuracy.SANITY * max(1, context.records.records)
     )
     return {
         str(number): {
