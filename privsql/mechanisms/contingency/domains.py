@@ -474,33 +474,25 @@ class QuestionClasses:
         result: dict[str, list[dict[str, Any]]] = {name: [] for name in self._given.estimators}
         for ways in range(1, min(self._given.workload.ways, len(self._valued)) + 1):
             self._given.report.start_step(f"Comparing tables by {ways} columns")
-            for estimator, summary in self._compare_by_columns(ways).items():
-                result[estimator].append(summary)
+            every = list(combinations(self._valued, ways))
+            chosen = self._choose_affordable(every)
+            scored = [self._score_table(one, None) for one in report_steps(self._given.report, chosen, len(chosen))]
+            for estimator, summaries in result.items():
+                answered = [one[estimator] for one in scored if estimator in one]
+                summaries.append({"ways": ways, "of": len(every), **self._summarize_tables(answered)})
         return result
 
-    def _compare_by_columns(self, ways: int) -> dict[str, dict[str, Any]]:
-        every = list(combinations(self._valued, ways))
-        chosen = self._choose_affordable(every)
+    def _summarize_tables(self, answered: Sequence[tuple[accuracy.Score, float]]) -> dict[str, Any]:
+        """Figures of some tables and of all their cells, from the score and the distance of each."""
         records = self._given.records.records
-        cells = {name: accuracy.Score() for name in self._given.estimators}
-        distances: dict[str, list[float]] = {name: [] for name in cells}
-        for columns in report_steps(self._given.report, chosen, len(chosen)):
-            for estimator, (score, distance) in self._score_table(columns, None).items():
-                cells[estimator].extend(score)
-                distances[estimator].append(distance / max(1, records))
+        distances = [distance / max(1, records) for _, distance in answered]
+        figures = accuracy.join_scores(score for score, _ in answered).summarize_band(records)
         return {
-            name: {
-                "ways": ways,
-                "tables": len(distances[name]),
-                "of": len(every),
-                "total_variation": float(np.mean(distances[name])) if distances[name] else None,
-                "largest": max(distances[name], default=None),
-                **{
-                    "cells" if key == "queries" else key: value
-                    for key, value in cells[name].summarize_band(records).items()
-                },
-            }
-            for name in cells
+            "tables": len(distances),
+            "total_variation": float(np.mean(distances)) if distances else None,
+            "largest": max(distances, default=None),
+            "cells": figures.pop("queries"),
+            **figures,
         }
 
     def _choose_affordable(self, every: Sequence[Sequence[int]]) -> list[Sequence[int]]:

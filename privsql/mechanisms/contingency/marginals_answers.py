@@ -553,10 +553,10 @@ class MarginalAnswers(private.PrivateAnswers):
 
     def list_values(self, name: str, most: int) -> list[str | None]:
         """Texts of all values that a column can have; none of one in bins of many, of which no single one is told."""
-        places = {field.name: place for place, field in enumerate(self.known_columns.fields)}
-        if places[name] in self.known_columns.edges:
+        place = self.published_marginals.rule.names.index(name)
+        if place in self.known_columns.edges:
             return []
-        rows = self._read_table(DOMAINS, "place", "code").filter(pc.field("place") == places[name])
+        rows = self._read_table(DOMAINS, "place", "code").filter(pc.field("place") == place)
         return [*rows["value"].to_pylist()[:most]]
 
     @cached_property

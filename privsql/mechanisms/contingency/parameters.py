@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
+from operator import not_
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -40,10 +41,6 @@ OWN = {
 }
 
 
-def _is_none(value: int | None) -> bool:
-    return value is None
-
-
 class Values(Universe):
     """The values that a column may hold, and how they are grouped.
 
@@ -55,7 +52,7 @@ class Values(Universe):
     """
 
     taxonomy: str | None = None
-    prefix: int | None = Field(default=None, ge=1, le=100, exclude_if=_is_none)
+    prefix: int | None = Field(default=None, ge=1, le=100, exclude_if=not_)
     bins: tuple[Exact, ...] | None = None
 
     @property
@@ -107,10 +104,6 @@ class Values(Universe):
         if edges is not None and (not 2 <= len(edges) <= MOST_BINS + 1 or any(a >= b for a, b in pairwise(edges))):
             raise ValueError("bins need two edges or more, each above the one before it")
         return edges
-
-
-def _is_empty(value: tuple[str, ...]) -> bool:
-    return not value
 
 
 class CellTreePlan(Facts):
@@ -246,7 +239,7 @@ class Contingency(Parameters):
     )
     measures: tuple[str, ...] = Field(
         default=(),
-        exclude_if=_is_empty,
+        exclude_if=not_,
         description="Columns in bins whose SUM and AVG are measured; values are clamped to the ends of the bins.",
     )
     pairs: Literal["auto", "all", "chosen"] = Field(

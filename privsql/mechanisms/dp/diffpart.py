@@ -490,12 +490,9 @@ def _expand_front(front: _Front, plan: _Plan, first_row: int, run: _Run) -> tupl
     A sub-partition's key is its partition and its branch. They are sorted by key, so that their order tells nothing.
     """
     branch = run.records.find_branches(front.record, plan.node[front.partition])
-    inside = front.partition << BRANCH_BITS | branch
-    occupied, counts = _tally(inside, run.records.weights[front.record])
-    every = _certain_keys(plan, front, run)
-    keys, at = np.unique(np.concatenate((occupied, every)), return_inverse=True)
-    count = np.zeros(len(keys), dtype=np.int64)
-    count[at.reshape(-1)[: len(occupied)]] = counts
+    inside, every = front.partition << BRANCH_BITS | branch, _certain_keys(plan, front, run)
+    weights = np.concatenate((run.records.weights[front.record], 0 * every))
+    keys, count = _tally(np.concatenate((inside, every)), weights)
     published = _pass_thresholds(keys, count, plan, run)
     if run.taxonomy.holds_sets:
         pairs = zip(published, _draw_empty(keys, plan, run), strict=True)

@@ -229,16 +229,13 @@ class TreeAnswers(private.PrivateAnswers):
 def attack_leaves(view: ReleaseView, unit: str) -> list[Finding]:
     """The belief about a record of each published leaf, for the most telling noise."""
     rows = view.db.rows(fill("attack/paths", {"tree": table(TREE, view.database)}))
-    number = 1 + max((int(row[0]) for row in rows), default=0)
-    exponents, chosen, leaves = np.zeros(number), np.zeros(number), []
+    params, leaves = view.manifest.parameters, []
+    below = {None: 0.0}  # what the way to a part's own parts says, with the choice of how it is divided
     for each_part, parent, width, choice, leaf in rows:  # parents come before their parts
-        above = exponents[int(parent)] + chosen[int(parent)] if parent is not None else 0.0
-        exponents[int(each_part)] = above + (1 / float(width) if width else 0.0)
-        chosen[int(each_part)] = float(Fraction(choice)) if choice else 0.0
-        if leaf:
-            leaves.append(int(each_part))
-    params = view.manifest.parameters
-    return [make_membership_finding(params, (params.get("max_records", 1) * exponents[leaves]).tolist(), unit)]
+        exponent = below[parent] + (1 / float(width) if width else 0.0)
+        below[each_part] = exponent + (float(Fraction(choice)) if choice else 0.0)
+        leaves += [params.get("max_records", 1) * exponent] if leaf else []
+    return [make_membership_finding(params, leaves, unit)]
 
 
 def membership_adversary(unit: str) -> Adversary[AttackView]:
