@@ -478,7 +478,7 @@ def dp(
     only: str = "",
     epsilon: Annotated[list[str] | None, typer.Option()] = None,
     delta: Annotated[list[str] | None, typer.Option()] = None,
-    minutes: float = 1,
+    minutes: float = 2,
     queries: int = 300,
 ) -> None:
     """Error by class, total variation of tables, coverage, time and memory.

@@ -49,22 +49,26 @@ if TYPE_CHECKING:
 # Cliques --------------------------------------------------------------------------------------------------------------
 # Which tables are measured, and for how much: a public rule of what was asked for, the domains and the noisy total.
 #
-# A hundredth of the budget counts all records. The columns by themselves take 5/2 sqrt(u), between an eighth and
-# two thirds, where u is what the noise of their tables would come to beside the records if they had all of it. Of the
+# A hundredth of the budget counts all records. The columns by themselves take 3 sqrt(u), between an eighth and two
+# thirds, where u is what the noise of their tables would come to beside the records if they had all of it. Of the
 # rest the declared workload takes 7/10, if there is one, and the pairs of columns what remains; tables share in
 # proportion to the square root of their cells. Where the noise of all pairs would come to more than a quarter of the
 # records (the mean over pairs of the noise of a table, beside the noisy total), or to more cells than are allowed, only
-# some pairs are measured: in rounds, each of which first chooses the pair that the tables so far tell least of, of
-# those that it can pay for. The unit is what would pay for 3 d sqrt(1/4 / ratio) pairs. A twentieth of it is spent on
-# each choice; a pair with its choice takes as many units as the square root of its cells beside that of the median
-# pair, between a half and 5/4, and the last one all that is left. (Tried on census tables and made ones.)
+# some tables are measured: in rounds, each of which first chooses the pair or triple that the tables so far tell least
+# of, of those that it can pay for. Of triples there are at most as many as of pairs to choose from, those with the
+# fewest cells, none with more than the largest pair. The unit is what would pay for 3 d sqrt(1/4 / ratio) pairs. A part
+# of it is spent on each choice; a pair with its choice takes as many units as the square root of its cells beside that
+# of the median pair, between a half and 5/4, a triple half as many again, and the last one all that is left. (Tried on
+# census tables and made ones.)
 # Where sums are measured they take a fifth of the budget first, in equal parts for the measured columns: of each the
 # total, that by every column, and that by the workload, which share as tables of counts do.
 
-TOTAL, WORKLOAD, CHOOSING = Fraction(1, 100), Fraction(7, 10), Fraction(1, 20)
+TOTAL, WORKLOAD = Fraction(1, 100), Fraction(7, 10)
 SINGLES = Fraction(1, 8), Fraction(2, 3)  # of the budget, at least and at most
-STEEP, ROUNDS = Fraction(5, 2), Fraction(3)
-PRICES = Fraction(1, 2), Fraction(5, 4)  # of a unit, at least and at most
+STEEP, ROUNDS = Fraction(3), Fraction(3)
+CHOOSING = Fraction(1, 8), Fraction(1, 20)  # of a unit of epsilon, and of rho, whose choices are cheaper
+PRICES, TRIPLE = (Fraction(1, 2), Fraction(5, 4)), Fraction(3, 2)  # of a unit, at least and at most; of three columns
+AMONG = 60  # columns with the fewest values, among which triples are looked for
 WORTH = Fraction(1, 2)  # of the mean noise of a count: what a cell has to exceed to count for its pair
 DIGITS = 10**4  # to which roots are rounded down
 SUMMED = Fraction(1, 5)  # of the budget, where sums are measured
@@ -73,40 +77,47 @@ Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choos
 
 @dataclass(frozen=True)
 class Rounds:
-    """Pairs among which some are chosen, one after the other, until the budget ``left`` does not pay for another one.
+    """Tables among which some are chosen, one after the other, until the budget ``left`` does not pay for another one.
 
-    ``cells``: of each pair; ``room``: how many cells all chosen ones may have; ``unit``: the price of the median pair.
+    ``cells``: of each table; ``room``: how many cells all chosen ones may have; ``unit``: the price of the median pair;
+    ``choosing``: the part of it that each choice spends.
     """
 
     cells: Mapping[Clique, int]
     room: int
     left: Fraction
     unit: Fraction
+    choosing: Fraction
+
+    @property
+    def choice(self) -> Fraction:
+        """Return what each choice spends."""
+        return self.unit * self.choosing
 
     @cached_property
     def prices(self) -> Mapping[Clique, Fraction]:
-        """Return the price of choosing and measuring each pair, unless it is the last one."""
+        """Return the price of choosing and measuring each table, unless it is the last one."""
         weights = {one: budget_weight(cells) for one, cells in self.cells.items()}
-        middle = sorted(weights.values())[len(weights) // 2]
-        return {
-            one: self.unit * min(max(Fraction(weight, middle), PRICES[0]), PRICES[1]) for one, weight in weights.items()
-        }
+        pairs = sorted(weight for one, weight in weights.items() if len(one) == 2)
+        median, (least, most) = pairs[len(pairs) // 2], PRICES
+        units = {one: min(max(Fraction(weight, median), least), most) for one, weight in weights.items()}
+        return {one: self.unit * number * (TRIPLE if len(one) > 2 else 1) for one, number in units.items()}
 
-    def affordable_pairs(self, chosen: Sequence[Clique]) -> list[Clique]:
-        """Return the pairs that may be chosen next."""
+    def affordable_tables(self, chosen: Sequence[Clique]) -> list[Clique]:
+        """Return the tables that may be chosen next."""
         left = self.left - sum((self.prices[one] for one in chosen), start=Fraction(0))
         room = self.room - sum(self.cells[one] for one in chosen)
         others = self.cells.keys() - set(chosen)
         return [one for one in self.cells if one in others and self.cells[one] <= room and self.prices[one] <= left]
 
     def due_tables(self, chosen: Sequence[Clique]) -> list[Due]:
-        """Return what the chosen pairs spend; ``ValueError`` for pairs that could not be chosen in this order."""
-        if any(one not in self.affordable_pairs(chosen[:k]) for k, one in enumerate(chosen)):
-            raise ValueError("a pair is unknown, was chosen twice, or costs more than was left")
-        choice, prices = self.unit * CHOOSING, [self.prices[one] for one in chosen]
-        if prices and not self.affordable_pairs(chosen):
+        """Return what the chosen tables spend; ``ValueError`` for some that could not be chosen in this order."""
+        if any(one not in self.affordable_tables(chosen[:k]) for k, one in enumerate(chosen)):
+            raise ValueError("a table is unknown, was chosen twice, or costs more than was left")
+        prices = [self.prices[one] for one in chosen]
+        if prices and not self.affordable_tables(chosen):
             prices[-1] += self.left - sum(prices)
-        return [(one, price - choice, choice) for one, price in zip(chosen, prices, strict=True)]
+        return [(one, price - self.choice, self.choice) for one, price in zip(chosen, prices, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -147,6 +158,17 @@ class Rule:
         """All pairs of columns but the declared ones."""
         return [one for one in combinations(range(len(self.sizes)), 2) if one not in self.workload_cliques]
 
+    @property
+    def candidate_triples(self) -> list[Clique]:
+        """At most as many sets of three columns as there are pairs, those with the fewest cells, but the declared ones;
+        none with more cells than the largest pair.
+        """
+        small = sorted(sorted(range(len(self.sizes)), key=lambda i: (self.sizes[i], i))[:AMONG])
+        most = max(map(self.count_cells, self.candidate_pairs), default=0)
+        cells: dict[Clique, int] = {one: self.count_cells(one) for one in combinations(small, 3)}
+        fitting = [one for one, number in cells.items() if number <= most and one not in self.workload_cliques]
+        return sorted(fitting, key=lambda one: (cells[one], one))[: len(self.candidate_pairs)]
+
     def count_cells(self, clique: Clique) -> int:
         """Return the number of cells of a clique's table."""
         return prod(self.sizes[i] for i in clique)
@@ -182,7 +204,7 @@ class Rule:
         return min(max(STEEP * _square_root(noise / max(records, Fraction(1))), SINGLES[0]), SINGLES[1])
 
     def remaining_tables(self, fixed: Sequence[NoisyTable]) -> list[Due] | Rounds:
-        """The pairs, or how some of them are chosen; ``fixed``: what ``fixed`` asked for, measured."""
+        """The pairs, or how some tables are chosen; ``fixed``: what ``fixed`` asked for, measured."""
         left = self.counts_budget - sum((one.budget for one in fixed), start=Fraction(0))
         if not self.candidate_pairs:
             return []
@@ -200,13 +222,15 @@ class Rule:
         cells = sorted(map(self.count_cells, self.candidate_pairs))
         most = max(1, room // cells[len(cells) // 2])  # that at least half of the pairs leave room for
         number = min(count_rounds(len(self.sizes), ratio), len(self.candidate_pairs), most)
-        fitting = {one: self.count_cells(one) for one in self.candidate_pairs if self.count_cells(one) * number <= room}
-        if not fitting:
+        candidates = [*self.candidate_pairs, *self.candidate_triples]
+        fitting = {one: self.count_cells(one) for one in candidates if self.count_cells(one) * number <= room}
+        if not any(len(one) == 2 for one in fitting):
             raise UsageError(
                 f"no pair of columns has as few as {room // number:,} cells, as max_cells = {self.params.max_cells:,} "
                 f"leaves for each; take fewer values or wider bins{self.advice}, or raise it"
             )
-        return Rounds(fitting, room, left, left / min(number, len(fitting)))
+        number = min(number, sum(len(one) == 2 for one in fitting))
+        return Rounds(fitting, room, left, left / number, CHOOSING[self.law.concentrated])
 
     @property
     def column_noise(self) -> Fraction:
@@ -232,7 +256,7 @@ class Rule:
             return [*fixed, *rest]
         chosen = [one.columns for one in tables[len(fixed) :]]
         due = rest.due_tables(chosen)
-        if rest.affordable_pairs(chosen):
+        if rest.affordable_tables(chosen):
             raise ValueError("the rounds ended too early")
         return [*fixed, *due]
 
@@ -281,28 +305,27 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise)
         return tables + [measure(*one) for one in rest]
     counts = {clique: count_exactly(clique) for clique in rest.cells}
     chosen: list[Clique] = []
-    while pairs := rest.affordable_pairs(chosen):
-        model = Model(tables, rule.sizes)
-        chosen.append(_choose_worst_pair(model, {one: counts[one] for one in pairs}, rest, rule.law, noise))
+    while affordable := rest.affordable_tables(chosen):
+        model = Model(tables, rule.sizes, mixed=False)
+        chosen.append(_choose_worst_table(model, {one: counts[one] for one in affordable}, rest, rule.law, noise))
         tables.append(measure(*rest.due_tables(chosen)[-1]))
     return tables
 
 
-def _choose_worst_pair(
+def _choose_worst_table(
     model: Model, counts: dict[Clique, Ints], rounds: Rounds, law: NoiseLaw, noise: TableNoise
 ) -> Clique:
-    """The pair with most records beyond ``WORTH`` of a count's noise, beside the root of its price, chosen privately.
+    """The table with most records beyond ``WORTH`` of a count's noise, beside the root of its price, chosen privately.
 
-    A pair of many cells is so worth its noise if few of them hold most records, as where a column follows from another.
+    A table of many cells is so worth its noise if few of them hold most records, as where a column follows from others.
     """
-    cliques, choice = list(counts), rounds.unit * CHOOSING
-    scores = []
+    cliques, scores = list(counts), []
     for one in cliques:
         far = np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64))
-        least = floor(WORTH * law.mean_noise(rounds.prices[one] - choice))
+        least = floor(WORTH * law.mean_noise(rounds.prices[one] - rounds.choice))
         part = _square_root(rounds.unit * PRICES[0] / rounds.prices[one])  # 1 at most: one record moves a score by 1
         scores.append(int(np.maximum(far - least, 0).sum()) * part.numerator // part.denominator)
-    return cliques[noise.choose_best(np.array(scores, dtype=np.int64), choice, monotonic=False)]
+    return cliques[noise.choose_best(np.array(scores, dtype=np.int64), rounds.choice, monotonic=False)]
 
 
 # Sums -----------------------------------------------------------------------------------------------------------------
@@ -568,11 +591,11 @@ DECIMALS = 6  # of a weight: what machines compute alike
 def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Reals]:
     """Codes of R different rows, (R, d), in order, and their weights.
 
-    Rows are drawn from the joint model; then weights are fitted to all measured tables in turn (raking), and to the
+    Rows are drawn from the model; then weights are fitted to all measured tables in turn (raking), and to the
     single columns.
     """
     number = ceil(min(model.total, MOST))
-    codes, times = np.unique(model.joint.draw_records(number, draw), axis=0, return_counts=True)
+    codes, times = np.unique(model.draw_records(number, draw), axis=0, return_counts=True)
     weights: Reals = times.astype(np.float64) * (model.total / max(number, 1))
     tables = model.believed_tables
     for _ in range(min(FIT, max(1, STEPS // len(tables)))):

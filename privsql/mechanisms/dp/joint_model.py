@@ -1,7 +1,8 @@
-"""One model of all columns that fits noisy tables: a graphical model of the measured pairs, and tables that agree."""
+"""One model of all columns that fits noisy tables: a graphical model, a mixture of products, and tables that agree."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import prod
@@ -213,7 +214,7 @@ def _eliminate_column(factors: Sequence[Factor], column: int) -> Factor:
     return tuple(sorted(order)), np.transpose(summed, np.argsort(order))
 
 
-AT_ONCE = 4_000_000  # chances that are looked at together
+AT_ONCE = 4_000_000  # numbers that are looked at together
 
 
 def _draw_values(chances: Reals, rows: Ints, draw: np.random.Generator) -> Ints:
@@ -238,27 +239,185 @@ def mutual_information(table: Reals) -> float:
     return float((joint[inside] * np.log(joint[inside] / independent[inside])).sum())
 
 
+# Mixture --------------------------------------------------------------------------------------------------------------
+# Another distribution of all columns, which errs in other places than the joint model: a mixture of products,
+#
+#     q(x) = sum_k w_k prod_i q_ki(x_i).
+#
+# It is fitted to the noisy tables as they are, each cell with the weight 1/variance, by Adam (Kingma & Ba, ICLR 2015).
+# Products start near the columns by themselves, and are moved until the tables lie as far from the mixture as noise
+# would: further steps fit noise. Where the noise is so small that the mixture stays farther away, it is believed less.
+
+PRODUCTS, FITS = 100, 2  # products that are fitted together, and how often
+APART = 0.25  # standard deviation of the logarithms that products start with
+STEPS, STEP, MEANS = 80, 0.1, (0.8, 0.99)  # of Adam
+MOST_FITTED, MOST_CELLS = 100, 500_000  # tables that are fitted to, and their cells
+BELIEVED = 0.3  # share of the mixture in a table that it fits
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """``weights`` (K,) of products, and their ``values`` (K, n_i) by column. ``misfits``: by measured table the mean of
+    (table - mixture)^2 / variance; of () that over the cells of all tables.
+    """
+
+    total: float
+    weights: Reals
+    values: list[Reals]
+    misfits: Mapping[Clique, float]
+
+    def marginal_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
+        """The table of some columns, of some of these by ``classes`` of their values."""
+        parts = [self.values[i] @ classes[i] if i in classes else self.values[i] for i in columns]
+        return self.total * _mix_products(self.weights, parts)
+
+    def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
+        """Codes of so many records, (number, columns)."""
+        products = draw.choice(len(self.weights), number, p=self.weights)
+        return np.stack([_draw_values(chances, products, draw) for chances in self.values], axis=1)
+
+    def believed_share(self, columns: Clique = ()) -> float:
+        """How much of a table is the mixture's: ``BELIEVED`` / misfit^2, of all tables and of that of the columns."""
+        return BELIEVED / max(1.0, self.misfits[()], self.misfits.get(columns, 1.0)) ** 2
+
+    def blend_table(self, table: Reals, columns: Clique, share: float, classes: Classes = NO_CLASSES) -> Reals:
+        """A table of which a share is the mixture's."""
+        return np.asarray(table + share * (self.marginal_table(columns, classes) - table))
+
+
+def fit_mixture(tables: Sequence[NoisyTable], starts: Sequence[Reals], total: float) -> Mixture:
+    """The mean of ``FITS`` mixtures for ``tables``; ``starts``: positive counts of the columns."""
+    draw = fixed_draw("mixture")
+    fits = [_fit_products(tables, starts, total, draw) for _ in range(FITS)]
+    weights = np.concatenate([one[0] for one in fits]) / FITS
+    values = [np.concatenate(parts) for parts in zip(*(one[1:] for one in fits), strict=True)]
+    misfits: dict[Clique, float] = {}
+    mixture = Mixture(total, weights, values, misfits)
+    for one in tables:
+        misfits[one.columns] = float(((one.counts - mixture.marginal_table(one.columns)) ** 2).mean()) / one.variance
+    cells = [one.counts.size for one in tables]
+    misfits[()] = float(np.average([misfits[one.columns] for one in tables], weights=cells))
+    return mixture
+
+
+def _fit_products(
+    tables: Sequence[NoisyTable], starts: Sequence[Reals], total: float, draw: np.random.Generator
+) -> list[Reals]:
+    """The weights of products, and their values by column."""
+    logs = [np.zeros(PRODUCTS), *(np.log(one) + APART * draw.normal(size=(PRODUCTS, len(one))) for one in starts)]
+    means, squares = [np.zeros_like(one) for one in logs], [np.zeros_like(one) for one in logs]
+    cells, products = sum(one.counts.size for one in tables), list(map(_exponentiate, logs))
+    for step in range(1, STEPS + 1):
+        slopes, misfit = [np.zeros_like(one) for one in logs], 0.0
+        for one in tables:
+            weights, *parts = products[0], *(products[1 + i] for i in one.columns)
+            far = total * _mix_products(weights, parts) - one.counts
+            misfit += float((far**2).sum()) / one.variance
+            found = _table_slopes(weights, parts, far / one.variance)
+            for place, slope in zip((0, *(1 + i for i in one.columns)), found, strict=True):
+                slopes[place] += slope
+        if misfit <= cells:
+            break
+        for place, (now, slope) in enumerate(zip(products, slopes, strict=True)):
+            change = now * (slope - (now * slope).sum(axis=-1, keepdims=True))
+            means[place] += (1 - MEANS[0]) * (change - means[place])
+            squares[place] += (1 - MEANS[1]) * (change**2 - squares[place])
+            usual = np.sqrt(squares[place] / (1 - MEANS[1] ** step)) + np.finfo(float).tiny
+            logs[place] -= STEP * means[place] / (1 - MEANS[0] ** step) / usual
+        products = list(map(_exponentiate, logs))
+    return products
+
+
+def _exponentiate(logs: Reals) -> Reals:
+    """Distributions whose logarithms are known but for a constant."""
+    result = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return np.asarray(result / result.sum(axis=-1, keepdims=True))
+
+
+def _mix_products(weights: Reals, parts: Sequence[Reals]) -> Reals:
+    """The mixture's table of columns whose values products have with chances ``parts`` (K, n_i)."""
+    if not parts:
+        return np.array(1.0)
+    shape = [one.shape[1] for one in parts]
+    rows = prod(shape[:-1])
+    result, step = np.zeros((rows, shape[-1])), max(1, AT_ONCE // rows)
+    for at in range(0, len(weights), step):
+        left = weights[at : at + step, None]
+        for one in parts[:-1]:
+            left = _multiply_rows(left, one[at : at + step])
+        result += left.T @ parts[-1][at : at + step]
+    return result.reshape(shape)
+
+
+def _multiply_rows(first: Reals, second: Reals) -> Reals:
+    """The products of every column of one matrix with every column of another."""
+    return (first[:, :, None] * second[:, None, :]).reshape(len(first), -1)
+
+
+def _table_slopes(weights: Reals, parts: Sequence[Reals], far: Reals) -> list[Reals]:
+    """How fast sum far * table changes with the weights, and with the chances of each column's values."""
+    before = [np.ones((len(weights), 1))]
+    for one in parts[:-1]:
+        before.append(_multiply_rows(before[-1], one))
+    far = far.reshape(-1, parts[-1].shape[1])
+    after, result = parts[-1] @ far.T, [weights[:, None] * (before[-1] @ far)]
+    for one, left in zip(parts[-2::-1], before[-2::-1], strict=True):
+        block = after.reshape(len(weights), left.shape[1], one.shape[1])
+        result.append(weights[:, None] * np.matmul(left[:, None, :], block)[:, 0])
+        after = np.matmul(block, one[:, :, None])[:, :, 0]
+    return [after[:, 0], *reversed(result)]
+
+
 # Model ----------------------------------------------------------------------------------------------------------------
 # All tables that the noisy ones make likely: non-negative, and in agreement with each other.
 #
 # Singles are shrunk by themselves, measured pairs towards independence. The joint model of these is what a pair is
 # expected to be that was measured but can't be held with the others: it is shrunk towards that. Larger tables that were
-# measured are shrunk towards what the model makes of them. Any other table is that of the joint model, scaled to all
-# that was measured within its columns.
+# measured are shrunk towards what the model makes of them. A share of all of these is the mixture's. Any other table is
+# that of the joint model and the mixture, scaled to all that was measured within its columns.
 
 RAKED = 10  # rounds of proportional fitting of a table
 
 
 class Model:
-    """Tables that are estimated from the noisy ones. ``sizes``: the number of values of every column."""
+    """Tables that are estimated from the noisy ones. ``sizes``: the number of values of every column.
 
-    def __init__(self, tables: Sequence[NoisyTable], sizes: Sequence[int]) -> None:
+    ``mixed``: whether a share is a mixture's; without one the model is quick to fit.
+    """
+
+    def __init__(self, tables: Sequence[NoisyTable], sizes: Sequence[int], *, mixed: bool = True) -> None:
         self.sizes, self.tables = tuple(sizes), tuple(tables)
         self.squares = LeastSquares(tables, sizes)
         self.total = max(self.squares.total, 0.0)
         self.measured = {one.columns for one in tables}
         self.beliefs: dict[Clique, BelievedTable] = {}
+        self.mixture: Mixture | None = None
         self.singles = [self._believed_single(i) for i in range(len(sizes))]
+        if mixed and self.total > 0 and any(len(one) > 1 for one in self.measured):
+            self.mixture = self._fit_mixture()
+            self.singles = [self._blend_table(one, (i,)) for i, one in enumerate(self.singles)]
+
+    def _fit_mixture(self) -> Mixture:
+        """The mixture for the columns and for those larger tables that tell most beyond them."""
+        starts = [np.maximum(one, self.squares.cell_variance((i,)) ** 0.5 / 2) for i, one in enumerate(self.singles)]
+        fitted = [one for one in self.tables if len(one.columns) == 1]
+        room = MOST_CELLS
+        for one in sorted((one for one in self.tables if len(one.columns) > 1), key=self._table_signal, reverse=True):
+            if one.counts.size <= room and len(fitted) < MOST_FITTED:
+                fitted.append(one)
+                room -= one.counts.size
+        return fit_mixture(fitted, starts, self.total)
+
+    def _table_signal(self, measured: NoisyTable) -> float:
+        """The sum of squares by which a table differs from independence, less that of noise."""
+        far = measured.counts - self.independent_table(measured.columns)
+        return float((far**2).sum()) - measured.counts.size * measured.variance
+
+    def _blend_table(self, table: Reals, columns: Clique) -> Reals:
+        """A believed table, with the mixture's share."""
+        if self.mixture is None:
+            return table
+        return self.mixture.blend_table(table, columns, self.mixture.believed_share(columns))
 
     @cached_property
     def _pairs(self) -> dict[Clique, Reals]:
@@ -296,9 +455,17 @@ class Model:
                 return merge_values(np.asarray(table.sum(axis=others)), columns, classes)
         return self._expect_table(columns, self.known_tables, classes)
 
+    def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
+        """Codes of so many records, (number, columns), a share of them the mixture's."""
+        mixed = 0 if self.mixture is None else round(self.mixture.believed_share() * number)
+        drawn = [self.joint.draw_records(number - mixed, draw)]
+        return np.concatenate(drawn if self.mixture is None else [*drawn, self.mixture.draw_records(mixed, draw)])
+
     def _expect_table(self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES) -> Reals:
-        """The joint model's table, scaled to all that is known within its columns."""
+        """The table of the joint model and the mixture, scaled to all that is known within its columns."""
         table = self.joint.marginal_table(columns, classes) + POSSIBLE
+        if self.mixture is not None:
+            table = self.mixture.blend_table(table, columns, self.mixture.believed_share(), classes)
         return rake_table(table, self._margins_within(columns, known, classes), RAKED)
 
     def _margins_within(
@@ -323,10 +490,10 @@ class Model:
         self.beliefs[place,] = believe_column(table, self.squares.cell_variance((place,)))
         return nearest_nonnegative(self.beliefs[place,].mean, self.total)
 
-    def independent_table(self, pair: Clique) -> Reals:
-        """Return what the tables of two columns make of their pair, if these are independent."""
-        first, second = (self.singles[i] for i in pair)
-        return np.outer(first, second) / max(self.total, 1.0)
+    def independent_table(self, columns: Clique) -> Reals:
+        """Return what the tables of single columns make of some, if these are independent."""
+        _, table = _multiply_factors([((i,), self.singles[i] / max(self.total, 1.0)) for i in columns])
+        return table * self.total
 
     def _believe_table(self, clique: Clique, expected: Reals) -> BelievedTable:
         """A measured table, shrunk towards what is expected of it."""
@@ -340,8 +507,8 @@ class Model:
         return {pair: self._possible_table(pair, {}) for pair in expected}
 
     def _possible_table(self, clique: Clique, known: Mapping[Clique, Reals]) -> Reals:
-        """A believed table as one that can be, with the sums that are known."""
-        possible = nearest_nonnegative(self.beliefs[clique].mean, self.total) + POSSIBLE
+        """A believed table as one that can be, with the mixture's share and the sums that are known."""
+        possible = self._blend_table(nearest_nonnegative(self.beliefs[clique].mean, self.total) + POSSIBLE, clique)
         return rake_table(possible, self._margins_within(clique, known), AGAIN)
 
 

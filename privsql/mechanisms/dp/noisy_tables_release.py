@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import chain, combinations
-from math import prod
+from math import ceil, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,7 +50,12 @@ if TYPE_CHECKING:
 # records, of a single column the share of the values, that the sum has. Three columns and more deviate as a sample
 # does, too.
 
+# An estimate that follows from one measured table may lie from the least-squares one, of variance s^2, as far as noise
+# does: what is beyond ``NOISE`` sqrt(s^2 - v) is added to its own variance v. So sums over many cells of a table that
+# is empty there, where the shrunk cells are all a little too high, are in doubt.
+
 FLOOR = 1e-3, 1e-6  # of a variance: records, and of all records
+NOISE = 2.0  # standard deviations
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,17 @@ class SumEstimator:
         errors = self.expect_errors(sums)
         kind = self.model.table_kind(sums.columns)
         scale = self.scales.get(str(kind)) if kind else None
-        return errors.sums, errors.variance if scale is None else scale_variance(errors, scale)
+        variance = errors.variance if scale is None else scale_variance(errors, scale)
+        if kind == 1 and not sums.classes:
+            variance = variance + self._unexplained_squares(sums, errors.sums, variance)
+        return errors.sums, variance
+
+    def _unexplained_squares(self, sums: CellSums, values: Reals, variance: Reals) -> Reals:
+        """The squares of the distances from least squares, as far as its noise does not explain them, (G,)."""
+        squares = self.model.squares
+        far = values - sums.sum_table(squares.estimate_table(sums.columns))
+        noise = np.maximum(squares.sum_variances(sums) - variance, 0.0)
+        return np.asarray(np.maximum(far**2 - NOISE**2 * noise, 0.0))
 
     def expect_errors(self, sums: CellSums) -> SumErrors:
         """The sums, and what is known of their errors."""
@@ -132,11 +147,11 @@ def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
 # to that. How far answers lie from the drawn table's is regressed on what is known of their errors, by kind of table:
 # inside a measured table, a pair that was not measured, three columns, more. No record is looked at.
 #
-# Records are drawn from the joint model, and differ from it by
+# Records are drawn from the model, and differ from it by
 # - the posterior of every measured table: each cell is drawn anew, normal with the variance of its belief;
 # - random effects of bins of pairs that were not measured. Few pairs have most of what there is, in census tables too.
-#   How much it is on average, the weaker half of the measured pairs tells, as those were chosen that deviate most; as
-#   far as noise lets it, and beside one pair of ``USUAL`` strength;
+#   How much it is on average, the weakest quarter of the measured pairs tells, as those were chosen that deviate most;
+#   as far as noise lets it, and beside one pair of ``USUAL`` strength;
 # - and of threes: an eighth of that variance. (On three census tables threes deviate from their pairs by 1/50 to 1/10
 #   of it.) Nothing that is published says how threes deviate: this ratio is an assumption.
 # Half of the effects are sums along all columns, so that ranges add up what near values have in common.
@@ -144,11 +159,12 @@ def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
 DRAWN_TABLES, SUBSETS, ASKED = 4, 5, 25  # tables drawn; sets of columns of each kind; questions of each, twice
 MOST_DRAWN = 100_000  # different records of a drawn table
 BINS, MOST_ASKED_CELLS, LARGEST, UNEVEN = 11, 4_000, 200_000, 1.5
-USUAL, OF_THREES, TYPICAL, MOST_EFFECT = 0.3, 1 / 8, (0.05, 0.3), 3.0
+USUAL, OF_THREES, TYPICAL, MOST_EFFECT = 0.2, 1 / 8, (0.05, 0.3), 3.0
 KURTOSIS = 5.0  # variance of squared noise beside the square of its variance, of Laplace noise
 SMOOTH = 0.5  # of the effects: those in which near bins go together
 BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
 FEWEST_IN_BAND, TRIMMED = 100, 0.998
+DOUBT = 2.6  # standard error of that quantile of one answer: 1.86, and more as answers of one drawn table err together
 LEAST_SCALE = 0.5  # of a variance: few rehearsed tables may all be better than what is known
 STATED_DIGITS = 4  # of what a release states of its errors
 SAME_SCALE = 2.0  # of standard errors by two rehearsals: those of other seeds differ by 1.1 to 1.7
@@ -160,19 +176,21 @@ def scale_variance(errors: SumErrors, scale: ErrorScale) -> Reals:
     return np.asarray(errors.variance * np.maximum(np.exp(np.clip(errors.features, *limits) @ beta), LEAST_SCALE))
 
 
-def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int) -> Reals:
+def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int, doubt: float = 0.0) -> Reals:
     """Return beta of E[amounts] = exp(features beta), by the likelihood of gamma variables.
 
     ``amounts`` (n,): squared errors, each beside a variance; the first of ``features`` (n, p) is 1. beta makes the
-    interval of the worst band of true answers with at least so many hold what it should.
+    interval of the worst band of true answers with at least so many hold what it should, as far as the quantile of n
+    errors is known: to ``doubt`` / sqrt(n).
     """
     basis, change = np.linalg.qr(features)  # terms that go together would hold up the regression
     scale = np.sign(change[0, 0]) * len(features) ** 0.5
     basis, change = basis * scale, change / scale
     beta = np.linalg.solve(change, fit_gamma(basis, amounts))
     z, band = np.sqrt(amounts / np.exp(features @ beta)), np.searchsorted(BANDS, truth, side="right")
-    widest = [np.quantile(z[band == one], CONFIDENCE) for one in range(6) if (band == one).sum() >= fewest]
-    beta[0] += 2 * np.log(max(1.0, max(widest, default=0) / QUANTILE))
+    bands = [z[band == one] for one in range(6) if (band == one).sum() >= fewest]
+    widest = max((np.quantile(one, CONFIDENCE) - doubt / len(one) ** 0.5 for one in bands), default=0)
+    beta[0] += 2 * np.log(max(1.0, widest / QUANTILE))
     return np.asarray(beta)
 
 
@@ -222,7 +240,7 @@ def _rehearse_answers(model: Model) -> dict[str, list[tuple[SumErrors, Reals]]]:
     found: dict[str, list[tuple[SumErrors, Reals]]] = {}
     for _ in range(DRAWN_TABLES if model.total >= 1 else 0):
         asked = _draw_subsets(model, draw)
-        codes = model.joint.draw_records(min(round(model.total), MOST_DRAWN), draw)
+        codes = model.draw_records(min(round(model.total), MOST_DRAWN), draw)
         weights = _draw_weights(model, codes, asked, draw)
 
         def count(clique: Clique, codes: Ints = codes, weights: Reals = weights) -> Reals:
@@ -243,7 +261,7 @@ def _fit_scale(answers: Sequence[tuple[SumErrors, Reals]]) -> ErrorScale:
     amounts = np.concatenate([(one.sums - true) ** 2 / one.variance for one, true in answers])
     amounts = np.minimum(amounts, np.quantile(amounts, TRIMMED)) + np.finfo(float).tiny
     limits = np.quantile(features, [1 - TRIMMED, TRIMMED], axis=0)
-    beta = regress_errors(np.clip(features, *limits), amounts, truth, FEWEST_IN_BAND)
+    beta = regress_errors(np.clip(features, *limits), amounts, truth, FEWEST_IN_BAND, DOUBT)
     scale: ErrorScale = np.round([beta, *limits], STATED_DIGITS).tolist()
     return scale
 
@@ -287,7 +305,7 @@ def unmeasured_strength(model: Model) -> float:
     pairs = [one for one in model.known_tables if len(one) == 2]
     parts = [_deviation(model, one, model.independent_table(one)) for one in pairs]
     each = sorted((above / below, noise / below**2) for above, below, noise in parts if below > 0)
-    known = [(USUAL, 0.0), *each[: (len(each) + 1) // 2]]
+    known = [(USUAL, 0.0), *each[: ceil(len(each) / 4)]]
     weights = [1 / (variance + USUAL**2) for _, variance in known]
     return max(sum(weight * strength for weight, (strength, _) in zip(weights, known, strict=True)), 0.0) / sum(weights)
 
