@@ -217,7 +217,7 @@ class Planning(TypedDict, total=False):
     measures: Names
     """Columns in bins whose SUM and AVG are measured; values are clamped to the ends of the bins."""
     pairs: Literal["auto", "all", "chosen"]
-    """Measured pairs of columns: all, or those that others predict worst. One of auto, all, chosen. [default: auto]"""
+    """Measured: all pairs, or pairs and triples that others predict worst. One of auto, all, chosen. [default: auto]"""
     max_cells: int
     """With marginals: most cells of all tables. [default: 2000000]"""
     choice: Number

@@ -218,7 +218,7 @@ def _describe_values(facts: CellTreePlan | TreeFacts | MarginalPlan | MarginalFa
 class Contingency(Parameters):
     """A differentially private contingency table: one record changes no probability by more than e^epsilon.
 
-    ``marginals``: tables of all columns, of all pairs of them (or of those that the release's own noise chooses, where
+    ``marginals``: tables of all columns, of all pairs of them (or of pairs and triples that noise chooses, where
     the budget is small) and of ``workload``, every cell with noise. ``diffpart``: a tree of partitions, most of which
     are pruned (Chen et al. 2011); ``choice``: what the choice of the column takes of an expansion's budget, which goes
     by the ``score`` of its counts: the largest one, the Gini index, or the information gain. Thresholds
@@ -243,7 +243,8 @@ class Contingency(Parameters):
         description="Columns in bins whose SUM and AVG are measured; values are clamped to the ends of the bins.",
     )
     pairs: Literal["auto", "all", "chosen"] = Field(
-        default="auto", description="Measured pairs of columns: all, or those that others predict worst."
+        default="auto",
+        description="Measured: all pairs, or pairs and triples that others predict worst.",
     )
     max_cells: int = Field(default=2_000_000, ge=1, description="With marginals: most cells of all tables.")
     fan_out: int = Field(default=10, ge=2, description="Children of a node of the taxonomy.")
