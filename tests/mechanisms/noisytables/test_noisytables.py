@@ -414,7 +414,8 @@ def test_intervals_cover_what_is_asked(columns: tuple[int, ...]) -> None:
     inside = []
     for seed in range(40 if len(columns) < 2 else 10):
         model = Model(measured_by(codes, PAIRS, Fraction(1, 20), seed), (4, 4, 3))
-        found, variance = SumEstimator(model, rehearse_sums(model)).estimate_sums(sums)
+        scales = rehearse_sums(model) if len(columns) > 1 else {}  # errors of one column are known without a rehearsal
+        found, variance = SumEstimator(model, scales).estimate_sums(sums)
         inside += list(np.abs(found - true) <= 2 * np.sqrt(variance))
     assert 0.9 <= np.mean(inside) <= 1
 
