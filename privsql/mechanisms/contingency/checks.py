@@ -18,7 +18,7 @@ from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.contingency import domains, marginals
 from privsql.mechanisms.contingency.domains import UNITS
-from privsql.mechanisms.contingency.marginals_answers import PublishedMarginals
+from privsql.mechanisms.contingency.marginals import PublishedMarginals
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
 from privsql.mechanisms.dp.diffpart_release import taxonomy_table
@@ -183,7 +183,8 @@ def tree_checks(release: CellRelease) -> list[Check]:
         "taxonomies are stated, or group their values by fan-out": _wrong_taxonomies,
         "cells are the leaves of the tree": _wrong_cells,
     }
-    facts, leaves = partial(tree_facts, release.params, release.manifest.sensitive), ("cells", release.roles.sa_keys)
+    facts = partial(tree_facts, release.params, release.manifest.sensitive)
+    leaves = "cells", release.roles.sa_keys
     return checks.check_tree(release, lambda _: make_rule(release.params), facts, named, leaves)
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
 from math import ceil, floor, isfinite, isqrt, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_num
 from privsql.mechanisms.contract import Proposal
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables import (
+    LeastSquares,
     NoisyTable,
     budget_weight,
     divide_budget,
@@ -30,7 +31,7 @@ from privsql.mechanisms.dp.noisy_tables import (
     measure_table,
     sum_cells,
 )
-from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES
+from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, NOISY_TABLES, read_noisy_tables
 from privsql.mechanisms.private import RECORD, find_law, total_budget, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable
 
@@ -147,13 +148,13 @@ class Rule:
         parts = divide_budget(each, [budget_weight(self.count_cells(one)) for one in cliques])
         return [(place, *one) for place in measured for one in zip(cliques, parts, strict=True)]
 
-    @property
+    @cached_property
     def workload_cliques(self) -> list[Clique]:
         """The declared cliques, each once, in order."""
         places = {fold_name(name): place for place, name in enumerate(self.names)}
         return sorted({tuple(sorted(places[fold_name(name)] for name in one)) for one in self.params.workload})
 
-    @property
+    @cached_property
     def candidate_pairs(self) -> list[Clique]:
         """All pairs of columns but the declared ones."""
         return [one for one in combinations(range(len(self.sizes)), 2) if one not in self.workload_cliques]
@@ -224,13 +225,13 @@ class Rule:
         number = min(count_rounds(len(self.sizes), ratio), len(self.candidate_pairs), most)
         candidates = [*self.candidate_pairs, *self.candidate_triples]
         fitting = {one: self.count_cells(one) for one in candidates if self.count_cells(one) * number <= room}
-        if not any(len(one) == 2 for one in fitting):
+        pairs = sum(len(one) == 2 for one in fitting)
+        if not pairs:
             raise UsageError(
                 f"no pair of columns has as few as {room // number:,} cells, as max_cells = {self.params.max_cells:,} "
                 f"leaves for each; take fewer values or wider bins{self.advice}, or raise it"
             )
-        number = min(number, sum(len(one) == 2 for one in fitting))
-        return Rounds(fitting, room, left, left / number, CHOOSING[self.law.concentrated])
+        return Rounds(fitting, room, left, left / min(number, pairs), CHOOSING[self.law.concentrated])
 
     @property
     def column_noise(self) -> Fraction:
@@ -456,6 +457,38 @@ def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
     if not np.allclose(total, sizes):
         raise ValueError("the shares of a value do not add up")
     return tuple(sizes)
+
+
+@dataclass(frozen=True)
+class PublishedMarginals:
+    """A release read from its tables: its rule, domains, noisy tables and sums."""
+
+    ORDERS: ClassVar = {
+        DOMAINS: ("place", "code"), CLIQUES: ("clique",), MARGINALS: ("clique", "cell"), SUMS: ("number",)
+    }  # fmt: skip
+    rule: Rule
+    domains: pa.Table
+    tables: list[NoisyTable]
+    sums: list[SummedTable]
+
+    @staticmethod
+    def read(params: Contingency, fields: Sequence[Field], rows: Mapping[str, pa.Table]) -> PublishedMarginals:
+        """A release from the rows of its tables by name, each in its order; ``ValueError`` for other tables."""
+        names = tuple(field.name for field in fields)
+        rule = Rule(params, names, read_domains(rows[DOMAINS], len(names)))
+        tables = read_noisy_tables(rows[CLIQUES], rows[MARGINALS], names, rule.sizes, rule.law)
+        return PublishedMarginals(rule, rows[DOMAINS], tables, read_sums(rows[SUMS], rule))
+
+    @cached_property
+    def model(self) -> Model:
+        """Fitted to the tables."""
+        return Model(self.tables, self.rule.sizes)
+
+    @cached_property
+    def amounts(self) -> dict[str, LeastSquares]:
+        """The least-squares estimates of all sums of each measured column, by its name."""
+        by_place = {one.measure: [each.table for each in self.sums if each.measure == one.measure] for one in self.sums}
+        return {self.rule.names[place]: LeastSquares(tables, self.rule.sizes) for place, tables in by_place.items()}
 
 
 def codes_of(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.Table) -> Ints:

@@ -24,11 +24,10 @@ from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, 
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.contingency.domains import UNITS, Point, as_sql_number
-from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, SUMS, Rule, SummedTable, read_domains, read_sums
+from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, PublishedMarginals
 from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, is_whole
-from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.noisy_tables import CellSums, LeastSquares
-from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, SumEstimator, read_noisy_tables
+from privsql.mechanisms.dp.noisy_tables import CellSums
+from privsql.mechanisms.dp.noisy_tables_release import SumEstimator
 from privsql.mechanisms.private import refuse_damaged
 from privsql.model.manifest import Estimate, same_nan
 from privsql.model.parameters import Bins, number_range
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
     from privsql.model.manifest import Manifest, RestsOn
 
 # Parts ----------------------------------------------------------------------------------------------------------------
@@ -467,31 +466,6 @@ DEGREES = 8.0  # of freedom of an interval that rests on the model: how much to 
 NOISE_DEGREES = 20.0  # of an interval of few counts with Laplace noise: about as wide as noise of one count needs it
 
 
-@dataclass(frozen=True)
-class PublishedMarginals:
-    """A release read from its tables: its rule, its noisy tables, sums and model; ``ValueError`` for other tables."""
-
-    ORDERS: ClassVar = {
-        DOMAINS: ("place", "code"), CLIQUES: ("clique",), MARGINALS: ("clique", "cell"), SUMS: ("number",)
-    }  # fmt: skip
-    rule: Rule
-    tables: list[NoisyTable]
-    sums: list[SummedTable]
-
-    @staticmethod
-    def read(params: Contingency, fields: Sequence[Field], rows: Mapping[str, pa.Table]) -> PublishedMarginals:
-        """A release from the rows of its tables by name, each in its order."""
-        names = tuple(field.name for field in fields)
-        rule = Rule(params, names, read_domains(rows[DOMAINS], len(names)))
-        tables = read_noisy_tables(rows[CLIQUES], rows[MARGINALS], names, rule.sizes, rule.law)
-        return PublishedMarginals(rule, tables, read_sums(rows[SUMS], rule))
-
-    @cached_property
-    def model(self) -> Model:
-        """Fitted to the tables."""
-        return Model(self.tables, self.rule.sizes)
-
-
 class MarginalAnswers(private.PrivateAnswers):
     """An open release that answers count queries over its columns; its model is fitted once."""
 
@@ -541,22 +515,21 @@ class MarginalAnswers(private.PrivateAnswers):
     @cached_property
     def known_columns(self) -> KnownColumns:
         """The columns of the release."""
-        params, fields, sizes = self._params, self._manifest.sensitive, self.published_marginals.rule.sizes
-        rows = self._read_table(DOMAINS, "place", "code")
-        points = np.bincount(rows["place"].to_numpy(), minlength=len(fields))
+        params, fields, published = self._params, self._manifest.sensitive, self.published_marginals
+        points = np.bincount(published.domains["place"].to_numpy(), minlength=len(fields))
         edges = {
             place: params.bin_edges(field.name)
             for place, field in enumerate(fields)
             if params.is_coarse(field.name, field.type)
         }
-        return KnownColumns(tuple(fields), sizes, tuple(points.tolist()), edges)
+        return KnownColumns(tuple(fields), published.rule.sizes, tuple(points.tolist()), edges)
 
     def list_values(self, name: str, most: int) -> list[str | None]:
         """Texts of all values that a column can have; none of one in bins of many, of which no single one is told."""
         place = self.published_marginals.rule.names.index(name)
         if place in self.known_columns.edges:
             return []
-        rows = self._read_table(DOMAINS, "place", "code").filter(pc.field("place") == place)
+        rows = self.published_marginals.domains.filter(pc.field("place") == place)
         return [*rows["value"].to_pylist()[:most]]
 
     @cached_property
@@ -606,9 +579,8 @@ class MarginalAnswers(private.PrivateAnswers):
         The errors of S and N are independent. ``UsageError`` for what no table of sums tells without a model.
         """
         name = str(query.measure.column)
-        published, groups, sums = self.published_marginals, *self._split_question(query).read_sums(self._db)
-        place = published.rule.names.index(name)
-        squares = LeastSquares([one.table for one in published.sums if one.measure == place], published.rule.sizes)
+        groups, sums = self._split_question(query).read_sums(self._db)
+        squares = self.published_marginals.amounts[name]
         if sums.classes or not sums.is_whole:
             raise UsageError(f"SUM and AVG of {name} are of listed values and whole bins; no part of a bin is added up")
         if not squares.is_measured(sums.columns):

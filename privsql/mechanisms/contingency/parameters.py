@@ -243,8 +243,7 @@ class Contingency(Parameters):
         description="Columns in bins whose SUM and AVG are measured; values are clamped to the ends of the bins.",
     )
     pairs: Literal["auto", "all", "chosen"] = Field(
-        default="auto",
-        description="Measured: all pairs, or pairs and triples that others predict worst.",
+        default="auto", description="Measured: all pairs, or pairs and triples that others predict worst."
     )
     max_cells: int = Field(default=2_000_000, ge=1, description="With marginals: most cells of all tables.")
     fan_out: int = Field(default=10, ge=2, description="Children of a node of the taxonomy.")
