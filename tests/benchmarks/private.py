@@ -1,9 +1,9 @@
 """Differentially private tables and item sets beside their peers: error by class, tables, coverage, time and memory.
 
 Every method is a process of its own and has so many minutes; two run at once, so that both tables take about half an
-hour on two cores. What can't be installed or does not end is said. All are
-for one record added or removed, of pure epsilon or of (epsilon, delta), which the peers get as the rho that ours is
-converted to; the peers of OpenDP's extra take a public domain, as ours do.
+hour on two cores. What can't be installed or does not end is named. All are for one record added or removed, of pure
+epsilon or of (epsilon, delta), which the peers get as the rho that ours is converted to; the peers of OpenDP's extra
+take a public domain, as ours do.
 """
 
 from __future__ import annotations

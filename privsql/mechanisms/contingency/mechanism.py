@@ -125,10 +125,8 @@ def _make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> mar
 
 def _describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:
     """Every table of counts, and what was added up."""
-    result, params = (
-        noisy_tables_release.tables_structure(db, manifest),
-        Contingency.model_validate(manifest.parameters),
-    )
+    result = noisy_tables_release.tables_structure(db, manifest)
+    params = Contingency.model_validate(manifest.parameters)
     ends = {name: params.bin_edges(name) for name in params.measures}
     rows = db.rows(exp.select("measure", "columns", "budget", "scale").from_(table(marginals.SUMS)).order_by("number"))
     lines = [

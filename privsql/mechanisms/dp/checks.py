@@ -89,7 +89,7 @@ def differ_from_due(
 
 
 def differ_from_specification(stated: pa.Table, due: pa.Table) -> list[str]:
-    """Return whether a table has other rows than the specification has."""
+    """Return that a table has other rows than the specification, if it has."""
     same = stated.to_pylist() == due.to_pylist()
     return [] if same else [f"stated {len(stated)} rows, the specification has {len(due)}"]
 

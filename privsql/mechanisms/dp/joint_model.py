@@ -457,9 +457,11 @@ class Model:
 
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
         """Codes of so many records, (number, columns), a share of them the mixture's."""
-        mixed = 0 if self.mixture is None else round(self.mixture.believed_share() * number)
-        drawn = [self.joint.draw_records(number - mixed, draw)]
-        return np.concatenate(drawn if self.mixture is None else [*drawn, self.mixture.draw_records(mixed, draw)])
+        if self.mixture is None:
+            return self.joint.draw_records(number, draw)
+        mixed = round(self.mixture.believed_share() * number)
+        drawn = self.joint.draw_records(number - mixed, draw), self.mixture.draw_records(mixed, draw)
+        return np.concatenate(drawn)
 
     def _expect_table(self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES) -> Reals:
         """The table of the joint model and the mixture, scaled to all that is known within its columns."""

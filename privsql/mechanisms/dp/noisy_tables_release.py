@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 # A sum over all values of a column does not deviate from smaller tables: each column takes off the share of the
 # records, of a single column the share of the values, that the sum has. Three columns and more deviate as a sample
 # does, too.
-
+#
 # An estimate that follows from one measured table may lie from the least-squares one, of variance s^2, as far as noise
 # does: what is beyond ``NOISE`` sqrt(s^2 - v) is added to its own variance v. So sums over many cells of a table that
 # is empty there, where the shrunk cells are all a little too high, are in doubt.

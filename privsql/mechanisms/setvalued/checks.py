@@ -60,12 +60,8 @@ def tree_checks(release: TreeRelease) -> list[Check]:
         "the taxonomy groups the universe by fan-out": _wrong_groups,
         "item sets are the leaves of the tree": _wrong_leaves,
     }
-    rule, facts, leaves = (
-        partial(make_rule, release.params),
-        partial(tree_facts, release.params),
-        ("itemsets", ["items"]),
-    )
-    checked = checks.check_tree(release, rule, facts, named, leaves)
+    rule, facts = partial(make_rule, release.params), partial(tree_facts, release.params)
+    checked = checks.check_tree(release, rule, facts, named, ("itemsets", ["items"]))
     return [*checked, *release.check_orders({"universe": ["code"]})]
 
 

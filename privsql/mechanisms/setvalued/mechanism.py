@@ -164,9 +164,8 @@ class ItemSetTreeAnswers(questions.ItemAnswers, diffpart_release.TreeAnswers):
     def usefulness(self) -> questions.Usefulness:
         """Return what bounds its errors."""
         params = SetValued.model_validate(self._manifest.parameters)
-        return bound_noise(
-            checks.make_rule(params, taxonomy := items_taxonomy(len(self.item_labels), params)), taxonomy
-        )
+        taxonomy = items_taxonomy(len(self.item_labels), params)
+        return bound_noise(checks.make_rule(params, taxonomy), taxonomy)
 
     @cached_property
     def _published_parts(self) -> tuple[Ints, questions.WeightedSets]:
