@@ -55,7 +55,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Import a name on first use, so that the command line and its interruption do not wait for everything."""
-    from importlib import import_module  # noqa: PLC0415
+    from importlib import import_module
 
     real = _ALIASES.get(name, name)
     if real not in _HOME:

@@ -31,7 +31,7 @@ class StopSignals:
 
     def handle_signals(self) -> None:
         """Unwind on signals from now on, except on those that are ignored (nohup, or a job in the background)."""
-        import signal  # noqa: PLC0415 (takes long to import: inside ``main`` Ctrl-C is heard meanwhile)
+        import signal
 
         for number in _known_signals(*STOPS):
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -41,8 +41,8 @@ class StopSignals:
         sys.unraisablehook = self._on_unraisable
 
     def _unwind(self, number: int, _: FrameType | None) -> None:
-        import signal  # noqa: PLC0415
-        import time  # noqa: PLC0415
+        import signal
+        import time
 
         if number in _known_signals(ALARM) or self.lost:
             self.lost = False
@@ -54,7 +54,7 @@ class StopSignals:
 
     def _on_unraisable(self, what: sys.UnraisableHookArgs) -> None:
         """Repeat an interruption that Python drops, because it was raised in a destructor or a callback."""
-        import signal  # noqa: PLC0415
+        import signal
 
         if not issubclass(what.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(what)
@@ -65,8 +65,8 @@ class StopSignals:
 
     def _interrupt_later(self) -> None:
         """Interrupt again from a thread, where the system has no alarms."""
-        from _thread import interrupt_main  # noqa: PLC0415
-        from threading import Timer  # noqa: PLC0415
+        from _thread import interrupt_main
+        from threading import Timer
 
         self.lost = True
         Timer(AGAIN, interrupt_main).start()
@@ -74,16 +74,16 @@ class StopSignals:
     @staticmethod
     def ignore_signals() -> None:
         """Ignore signals from now on: the process ends."""
-        import signal  # noqa: PLC0415
+        import signal
 
         for number in _known_signals(*STOPS, ALARM):
             signal.signal(number, signal.SIG_IGN)
 
     def end_process(self) -> NoReturn:
         """Write one line, and end without waiting for the engine."""
-        import json  # noqa: PLC0415
-        import signal  # noqa: PLC0415
-        from contextlib import suppress  # noqa: PLC0415
+        import json
+        import signal
+        from contextlib import suppress
 
         self.ignore_signals()
         code, word = 128 + signal.Signals[self.name], STOPS[self.name]
@@ -98,7 +98,7 @@ class StopSignals:
 
 def _known_signals(*names: str) -> list[Signals]:
     """Those of some signals that the system has."""
-    import signal  # noqa: PLC0415
+    import signal
 
     return [signal.Signals[name] for name in names if name in signal.Signals.__members__]
 
@@ -122,7 +122,7 @@ def main() -> None:
     try:
         stop.handle_signals()
         sys.meta_path.insert(0, WithoutPandas())
-        from privsql.cli.app import app  # noqa: PLC0415
+        from privsql.cli.app import app
 
         app()
     except KeyboardInterrupt:
@@ -140,8 +140,8 @@ def run_process() -> None:
 
     It does so where threads are still there, or the output takes nothing more.
     """
-    import atexit  # noqa: PLC0415
-    from contextlib import suppress  # noqa: PLC0415
+    import atexit
+    from contextlib import suppress
 
     try:
         main()
@@ -149,7 +149,7 @@ def run_process() -> None:
         threading = sys.modules.get("threading")
         with suppress(Exception):
             if threading is None or threading.active_count() == 1:
-                atexit._run_exitfuncs()  # noqa: SLF001 (there is no public way)
+                atexit._run_exitfuncs()
                 sys.stdout.flush()
                 with suppress(OSError):  # nobody reads what went wrong: the code says it
                     sys.stderr.flush()

@@ -176,7 +176,7 @@ def refuse_unknown_keywords(keywords: Iterable[str], names: Iterable[str], verb:
 
 
 def _unknown_keyword(name: str, names: set[str], verb: str | Callable[..., Any]) -> UsageError:
-    from inspect import Parameter, signature  # noqa: PLC0415 (only where something is wrong)
+    from inspect import Parameter, signature
 
     called = verb if isinstance(verb, str) else verb.__name__
     parameters = () if isinstance(verb, str) else signature(verb).parameters.values()

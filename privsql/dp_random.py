@@ -339,7 +339,7 @@ def opendp_version() -> str:
 
 def _import_opendp() -> Any:
     try:
-        import opendp.prelude as dp  # noqa: PLC0415 (takes long to import, and is an extra)
+        import opendp.prelude as dp
     except ImportError as error:
         raise NOISE.missing_error() from error
     dp.enable_features("contrib")

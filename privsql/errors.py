@@ -29,7 +29,7 @@ def closest(value: str, listed: Sequence[str]) -> str | None:
     >>> closest("sales", ["Craft-repair", "Sales"]), closest("Craft repair", ["Craft-repair"]), closest("x", ["Sales"])
     ('Sales', 'Craft-repair', None)
     """
-    import difflib  # noqa: PLC0415 (only after a mistake)
+    import difflib
 
     folded = {one.strip().casefold(): one for one in reversed(listed)}
     alike = [value.strip().casefold()]

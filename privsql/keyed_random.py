@@ -72,7 +72,7 @@ class Key:
 
         In base 64, 22 characters for 128: with it and a few numbers a text still fits into one block of SHA-256.
         """
-        import pyarrow as pa  # noqa: PLC0415 (who reads a key hashes nothing yet)
+        import pyarrow as pa
 
         bits_of_key = self.derive_key("word", *purpose).secret[: bits // 8]
         return pa.table({"word": [base64.urlsafe_b64encode(bits_of_key).decode().rstrip("=")]})
@@ -83,8 +83,8 @@ class Key:
         The stream's key is BLAKE2b keyed with the secret over the purpose. Two tables with the same purpose (the same
         sensitive values and counts) share their random choices: use a key file for one table only.
         """
-        import numpy as np  # noqa: PLC0415 (who reads a key draws nothing yet)
-        from randomgen import ChaCha  # noqa: PLC0415
+        import numpy as np
+        from randomgen import ChaCha
 
         digest = hashlib.blake2b(_purpose_bytes(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql")
         return np.random.Generator(ChaCha(key=int.from_bytes(digest.digest(), "little"), rounds=20))

@@ -107,7 +107,7 @@ def distinct_labels(texts: Sequence[str], width: int) -> list[str]:
     return labels
 
 
-def html_table(  # noqa: PLR0913 (what every table of a page or a notebook may want)
+def html_table(
     head: Sequence[object],
     rows: Sequence[Sequence[object]],
     numeric: Collection[int] | None = None,

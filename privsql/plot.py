@@ -309,7 +309,7 @@ def chart_structure(rows: Sequence[tuple[str, float]], head: tuple[str, str]) ->
 
 def load_altair() -> Any:
     """Return altair, which takes long to import, and is seldom needed."""
-    import altair as alt  # noqa: PLC0415
+    import altair as alt
 
     return alt
 

@@ -32,7 +32,7 @@ XDG_FOLDERS = {"STATE": ".local/state", "CACHE": ".cache"}
 
 def user_folder(kind: Literal["STATE", "CACHE"]) -> Path | None:
     """Return privsql's folder of a user for such files; None where the user has no home."""
-    from pathlib import Path  # noqa: PLC0415 (whoever asks for the version does not wait for it)
+    from pathlib import Path
 
     stated = Path(os.environ.get(f"XDG_{kind}_HOME", ""))  # a relative one is to be ignored
     try:
@@ -63,7 +63,7 @@ def locked(descriptor: int, *, alone: bool) -> bool:
     The lock ends with the descriptor, and so with the process, however that ends. Raises ``OSError`` where the file's
     system has no locks.
     """
-    import portalocker  # noqa: PLC0415 (takes longer to import than most verbs need before they say something)
+    import portalocker
 
     kind = portalocker.LockFlags.EXCLUSIVE if alone else portalocker.LockFlags.SHARED
     try:
@@ -79,7 +79,7 @@ def total_memory() -> int:
     """Bytes of the machine's memory."""
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    import psutil  # noqa: PLC0415 (there only where it is needed)
+    import psutil
 
     return int(psutil.virtual_memory().total)
 

@@ -43,7 +43,7 @@ def _census(to: Path, records: int, seed: int) -> None:
     script("make_census.py", "--rows", records, "--seed", seed, "--to", to)
 
 
-def _transit(to: Path, records: int, seed: int) -> None:  # noqa: ARG001 (the script's seed is its own)
+def _transit(to: Path, records: int, seed: int) -> None:
     script("make_stm.py", to, records, *([] if records > 100_000 else [60]))
 
 

@@ -35,7 +35,7 @@ def write(one: Experiment, rows: pa.Table, to: Path) -> None:
 
 def drawn(one: Experiment, rows: list[dict[str, Any]]) -> Any:
     """A chart with a panel for each that the results have."""
-    import altair as alt  # noqa: PLC0415 (takes long to import, and --list needs none)
+    import altair as alt
 
     shown = [row for row in rows if row["y"] is not None or row["paper"] is not None]
     series = list(dict.fromkeys(row["series"] for row in rows))
@@ -64,7 +64,7 @@ def subtitle(one: Experiment, rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _panel(one: Experiment, rows: list[dict[str, Any]], series: list[str], panel: str) -> Any:
-    import altair as alt  # noqa: PLC0415
+    import altair as alt
 
     axes = one.axes
     colour = alt.Color("series:N", title=None, sort=series)
@@ -110,7 +110,7 @@ def _panel(one: Experiment, rows: list[dict[str, Any]], series: list[str], panel
 
 
 def _across(axes: Any, rows: list[dict[str, Any]]) -> Any:
-    import altair as alt  # noqa: PLC0415
+    import altair as alt
 
     if axes.x_scale == "names":
         names = list(dict.fromkeys(row["label"] or f"{row['x']:g}" for row in sorted(rows, key=lambda row: row["x"])))
@@ -126,7 +126,7 @@ def _across(axes: Any, rows: list[dict[str, Any]]) -> Any:
 
 def _diagonal(rows: list[dict[str, Any]], x: Any, up: Any) -> Any:
     """Where estimates would be right."""
-    import altair as alt  # noqa: PLC0415
+    import altair as alt
 
     found = [row["x"] for row in rows if row["y"] is not None]
     ends = [{"x": end, "y": end} for end in (min(found, default=0), max(found, default=1))]

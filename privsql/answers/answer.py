@@ -166,13 +166,13 @@ class Answer:
 
     def frame(self) -> pd.DataFrame:
         """Return the answer as a pandas DataFrame."""
-        import pandas as pd  # noqa: PLC0415 (takes longer to import than most queries run)
+        import pandas as pd
 
         return pd.DataFrame(self.rows, columns=pd.Index(self.columns))
 
     def arrow(self) -> pa.Table:
         """Return the answer as an Arrow table; values that have no common type are text."""
-        import pyarrow as pa  # noqa: PLC0415 (who prints an answer does not wait for it)
+        import pyarrow as pa
 
         by_column = zip(*self.rows, strict=True) if self.rows else ((),) * len(self.columns)
         return pa.Table.from_arrays([_as_array(column) for column in by_column], names=list(self.columns))
@@ -184,7 +184,7 @@ class Answer:
     def polars(self) -> pl.DataFrame:
         """Return the answer as a Polars DataFrame; ``EngineError`` where Polars is not installed."""
         try:
-            import polars as pl  # noqa: PLC0415 (nothing else needs it)
+            import polars as pl
         except ImportError as error:
             raise EngineError("polars is not installed; run: pip install polars") from error
         return pl.DataFrame(self)
@@ -262,7 +262,7 @@ WEAKEST: tuple[RestsOn, ...] = ("exact", "certain", "interval", "point")
 
 
 def _as_array(values: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     for kind in (None, pa.uint64()):  # Arrow takes whole numbers for signed ones, unless it is told
         try:
@@ -455,7 +455,7 @@ def _parse_moment(text: str, written: str, kind: str) -> date | None:
     except ValueError:
         return None
     if kind == "TIMESTAMP" and not isinstance(moment, datetime):
-        return datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 (of a column without a time zone)
+        return datetime(moment.year, moment.month, moment.day)
     return None if getattr(moment, "tzinfo", None) else moment
 
 
@@ -582,7 +582,7 @@ class Answers(ABC):
         """Return whether the release holds the true answer."""
         return query.is_exact and bool(self._roles.quasi_identifiers)
 
-    def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:  # noqa: ARG002
+    def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
         """Return the columns that two questions must have in common, so that their errors can be compared.
 
         None of them where errors of all questions do.
@@ -602,11 +602,11 @@ class Answers(ABC):
         self.require_estimator(estimator)
         return estimator
 
-    def read_arrays(self, database: str) -> ReleaseArrays:  # noqa: ARG002 (what has a model reads it)
+    def read_arrays(self, database: str) -> ReleaseArrays:
         """Return what a model of the release in ``database`` is fitted to; ``UsageError`` where none is."""
         raise UsageError(f"releases of {self._manifest.mechanism} need no fitted model; query them as they are")
 
-    def explain_improvement(self, estimator: str) -> tuple[str, ...]:  # noqa: ARG002
+    def explain_improvement(self, estimator: str) -> tuple[str, ...]:
         """Return how an answer by an estimator could be more precise; nothing where there is no better one."""
         return ()
 
@@ -615,7 +615,7 @@ class Answers(ABC):
         if estimator not in self.estimators:
             raise UsageError(f"estimator {estimator!r} is not one of {', '.join((BEST, *self.estimators))}")
 
-    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:  # noqa: ARG002
+    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
         """Return the most frequent item sets and their counts; ``UsageError`` where records hold no items."""
         raise UsageError(
             f"the release holds no item sets; it is made by {self._manifest.mechanism}: count with 'privsql query'"

@@ -108,7 +108,7 @@ def forget_positions(root: exp.Expr) -> None:
     """Drop from a tree all but what ``as_written`` needs: the rest is most of what a copy costs."""
     for node in root.walk():
         remaining = {key: node.meta[key] for key in (WRITTEN, ORDERED) if node.meta.get(key)}
-        node._meta = remaining or None  # noqa: SLF001 (there is no public way to forget it)
+        node._meta = remaining or None
 
 
 def as_written(item: exp.Expr) -> str:

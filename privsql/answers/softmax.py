@@ -69,7 +69,7 @@ class ColumnCoder:
     def encode(self, column: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
         """Return numbers of indicators, bins and codes in pairs (rows,)."""
         at = np.searchsorted(self.values, column).clip(max=len(self.values) - 1)
-        known = (self.values[at] == column) | ((self.values[at] != self.values[at]) & (column != column))  # noqa: PLR0124 (NaN)
+        known = (self.values[at] == column) | ((self.values[at] != self.values[at]) & (column != column))
         return (
             np.where(known, self.levels[at], np.int32(-1)),
             np.where(known, self.bins[at], np.int32(-1)),

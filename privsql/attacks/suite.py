@@ -267,8 +267,8 @@ def _list_pairs(scene: AttackView) -> pa.Table:
 # An adversary is a module here or in its mechanism's package, named in the mechanism's ``Suite``.
 
 S = TypeVar("S", bound=AttackView)
-Seen = TypeVar("Seen", bound=AttackView, covariant=True)  # noqa: PLC0105
-Needed = TypeVar("Needed", bound=AttackView, contravariant=True)  # noqa: PLC0105
+Seen = TypeVar("Seen", bound=AttackView, covariant=True)
+Needed = TypeVar("Needed", bound=AttackView, contravariant=True)
 
 
 @dataclass(frozen=True)

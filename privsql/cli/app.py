@@ -170,8 +170,8 @@ def load_source(path: Path | None) -> Any:
     """Return the specification that ``--source`` names, or the path of files, which have no specification."""
     if path is None:
         return None
-    from privsql import load  # noqa: PLC0415 (the models of all mechanisms)
-    from privsql.engine.files import is_files  # noqa: PLC0415
+    from privsql import load
+    from privsql.engine.files import is_files
 
     return path if is_files(str(path)) else load(path)
 
@@ -204,7 +204,7 @@ def _prepare_streams() -> None:
 
 
 def _print_json(result: dict[str, Any]) -> None:
-    import json  # noqa: PLC0415 (only where it is asked for)
+    import json
 
     print(json.dumps(result, ensure_ascii=(sys.stdout.encoding or "utf-8").lower() not in ("utf-8", "utf8")))
 
@@ -295,7 +295,7 @@ class PlanCommand(SpecCommand):
 
 def read_specification(ctx: typer.Context, source: str) -> Spec:
     """Return the specification in a file, or of a source and flags."""
-    from privsql.source import keywords  # noqa: PLC0415 (the models of all mechanisms)
+    from privsql.source import keywords
 
     return keywords.spec_from_flags(source, ctx.meta[FLAGS_KEY])
 
@@ -303,7 +303,7 @@ def read_specification(ctx: typer.Context, source: str) -> Spec:
 @cache
 def _make_options(sections: tuple[str, ...], kinds: tuple[str, ...]) -> list[Any]:
     """Return the options of some sections and all mechanisms, as Typer makes them from a function's parameters."""
-    from privsql.source import keywords  # noqa: PLC0415
+    from privsql.source import keywords
 
     def nothing() -> None: ...
 

@@ -546,7 +546,7 @@ def verify(
 
 def _label_place(release: str) -> str:
     """Return where a release lies, without a password."""
-    from privsql.source.targets import as_target  # noqa: PLC0415 (pydantic, which no help needs)
+    from privsql.source.targets import as_target
 
     return str(as_target(release))
 

@@ -65,7 +65,7 @@ def get_console() -> Console:
 
 
 def _make_console(**settings: Any) -> Console:
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     class PipeConsole(Console):
         """A console whose reader may go."""
@@ -84,8 +84,8 @@ def get_wide_console() -> Console:
 
 def make_table(*names: str, right: Iterable[str] = (), lines: bool = False) -> Table:
     """Return an empty table; ``right``: names of further columns, whose cells stand at the right."""
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich import box
+    from rich.table import Table
 
     new_table = Table(box=box.SIMPLE_HEAD, show_lines=lines)
     for name in names:
@@ -97,7 +97,7 @@ def make_table(*names: str, right: Iterable[str] = (), lines: bool = False) -> T
 
 def make_pairs(rows: Iterable[tuple[str, object]]) -> Table:
     """Return a table of names and what they stand for, without lines."""
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
     new_table = Table(box=None, show_header=False)
     new_table.add_column(style="bold")
@@ -128,7 +128,7 @@ def print_line(text: str) -> None:
 
 def print_summary(summary: ReleaseSummary) -> None:
     """Print the five lines on a release: green where a guarantee covers them, yellow beyond it."""
-    from rich.text import Text  # noqa: PLC0415 (when there is something to print)
+    from rich.text import Text
 
     rows = make_pairs(())
     for one in summary.lines.values():
@@ -288,7 +288,7 @@ def print_entry(entry: LedgerEntry) -> None:
 
 def print_budget(listing: LedgerListing) -> None:
     """Print the budget of a source: what is spent, and the cap."""
-    from privsql.verbs.publish import describe_cap  # noqa: PLC0415 (who asks for help does not wait for it)
+    from privsql.verbs.publish import describe_cap
 
     facts = listing.as_json()
     print_line(f"epsilon: {facts['spent']} spent, {describe_cap(facts['cap'])}")
@@ -296,7 +296,7 @@ def print_budget(listing: LedgerListing) -> None:
 
 def print_manifest(manifest: Manifest) -> None:
     """Print a manifest."""
-    from privsql.releases.statements import describe_manifest  # noqa: PLC0415
+    from privsql.releases.statements import describe_manifest
 
     get_console().print(make_pairs(describe_manifest(manifest)))
 
@@ -430,7 +430,7 @@ def print_algorithms(alternatives: Alternatives) -> None:
 
 
 def _measured_figure(figure: float | None, form: str, *, bold: bool) -> Text:
-    from rich.text import Text  # noqa: PLC0415 (as all of it, when there is something to print)
+    from rich.text import Text
 
     return Text(_format(figure, form), style="bold" if bold and figure is not None else "")
 

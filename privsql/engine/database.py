@@ -552,8 +552,8 @@ def open_reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
     if not (sys.stderr.isatty() if enabled is None else enabled):
         yield SILENT
         return
-    from rich.console import Console  # noqa: PLC0415 (only where somebody watches)
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     left = TimeRemainingColumn(), TextColumn("left")
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), *left)

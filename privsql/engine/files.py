@@ -173,7 +173,7 @@ def _files_of(name: str) -> list[Path]:
             raise EngineError(f"{name}: {what}")
         return [path]
     folder, pattern = _split_pattern(path)
-    names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 (Path's would meet hidden files, too)
+    names = glob.glob(pattern, root_dir=folder, recursive=True)
     met = sorted(folder / one for one in names)
     matched = [one for one in met if one.is_file() or (one.is_dir() and one.suffix.lower() in FILE_KINDS)]
     if not matched:
@@ -187,7 +187,7 @@ def _split_pattern(path: Path) -> tuple[Path, str]:
     parts = list(path.relative_to(folder).parts)
     while parts[1:] and (folder / parts[0]).is_dir():
         folder /= parts.pop(0)
-    return folder, os.path.join(*parts)  # noqa: PTH118 (a pattern is a text)
+    return folder, os.path.join(*parts)
 
 
 def _walk_parquet(folder: Path) -> Iterator[Path]:

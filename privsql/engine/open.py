@@ -90,7 +90,7 @@ def find_server_database(address: str, label: str) -> ReleaseDatabase:
     Raises ``EngineError`` where the extra is missing.
     """
     try:
-        from privsql.engine.postgres import PostgresDatabase  # noqa: PLC0415 (an extra)
+        from privsql.engine.postgres import PostgresDatabase
     except ImportError as error:
         raise POSTGRES.missing_error() from error
     return PostgresDatabase(address, label)
@@ -158,8 +158,8 @@ def open_release_tables(session: object, tables: Mapping[str, Sequence[Path]]) -
 
 def _load_spark(name: str = "spark") -> ModuleType:
     try:
-        import privsql.engine.spark_release as release  # noqa: PLC0415 (an extra, and slow to load)
-        from privsql.engine import spark  # noqa: PLC0415
+        import privsql.engine.spark_release as release
+        from privsql.engine import spark
     except ImportError as error:
         raise SPARK.missing_error() from error
     return release if name == "spark_release" else spark

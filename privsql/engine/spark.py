@@ -191,8 +191,8 @@ def connect_session(address: str) -> Iterator[SparkSession]:
 
 def _create_remote_session(address: str) -> SparkSession:
     """Make the session by its own class: pyspark's common one would make every later session a remote one."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 (needs what few have installed)
-    from pyspark.sql.connect.session import SparkSession as Distant  # noqa: PLC0415
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as Distant
 
     session = cast("SparkSession", Distant.builder.remote(address).create())
     session.client.set_retry_policies([DefaultPolicy(max_retries=CALLS)])

@@ -267,7 +267,7 @@ class SparkFolders(SparkSchemas):
         self._new_path = virtual.org.apache.hadoop.fs.Path
         try:
             with translate_spark_errors():
-                system = self._new_path(place).getFileSystem(session._jsc.hadoopConfiguration())  # noqa: SLF001
+                system = self._new_path(place).getFileSystem(session._jsc.hadoopConfiguration())
                 self._system = system.getRawFileSystem() if place.startswith("file:") else system  # which hides nothing
         except PrivsqlError as error:
             raise EngineError(f"{place}: no file system of Spark's reaches it: {error}") from error
@@ -339,7 +339,7 @@ class SparkFolders(SparkSchemas):
     def _write_text(self, schema: str, name: str, comment: str) -> None:
         """Write a new file."""
         with translate_spark_errors():
-            stream = self._system.create(self._path(schema, name), False)  # noqa: FBT003 (Java has no keywords)
+            stream = self._system.create(self._path(schema, name), False)
             stream.write(bytearray(comment.encode()))
             stream.close()
 
@@ -364,7 +364,7 @@ class SparkFolders(SparkSchemas):
 
     def _remove(self, place: str) -> None:
         with translate_spark_errors():
-            self._system.delete(self._path(place), True)  # noqa: FBT003 (Java has no keywords)
+            self._system.delete(self._path(place), True)
 
 
 class SparkStage(SparkRelease):

@@ -193,7 +193,7 @@ def _parse_content(name: str, content: str) -> exp.Select | exp.Query:
     if foreign:
         raise ValueError(f"sql/{name}.sql is outside the portable subset: {', '.join(sorted(foreign))}")
     for node in statements[0].walk():  # comments, and positions in the text, are most of what a copy costs
-        node.comments = node._meta = None  # noqa: SLF001 (there is no public way to forget positions)
+        node.comments = node._meta = None
     return statements[0]
 
 

@@ -96,7 +96,7 @@ class Curve(Alternatives):
 
     def plot(self) -> Any:
         """Return the picture of the points; ``EngineError`` without altair."""
-        from privsql import plot  # noqa: PLC0415 (imports what draws it)
+        from privsql import plot
 
         return plot.draw_picture(plot.chart_curve, self.points)
 
@@ -370,7 +370,7 @@ class Mechanism(Generic[P]):
 
     def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P, Any]:
         """Return a release for its checks; ``UsageError`` as of ``read``."""
-        from privsql.model.manifest import CheckedRelease  # noqa: PLC0415 (SQL, which commands' help does without)
+        from privsql.model.manifest import CheckedRelease
 
         params, facts = self.read(manifest), self.read_facts(manifest)
         return CheckedRelease(db, manifest, params, facts, database, self.find_tables(manifest))

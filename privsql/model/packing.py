@@ -325,7 +325,7 @@ class PackedColumn:
     def place_values(self, values: pa.Array) -> Hashes:
         """Return the ranks of values, shifted to their place; ``GuaranteeError`` for one that was not there before."""
         if self._placed is None or values.null_count:
-            import pyarrow.compute as pc  # noqa: PLC0415 (takes longer than all other modules of its size)
+            import pyarrow.compute as pc
 
             ranks = pc.index_in(values, value_set=self.values)
             if ranks.null_count:

@@ -301,7 +301,7 @@ class Universe(BaseModel):
     @property
     def listed_type(self) -> str | None:
         """The type of the values that are listed here; None where a query or the records list them."""
-        from privsql.engine.sqlfiles import infer_type  # noqa: PLC0415 (help should not wait for sqlglot)
+        from privsql.engine.sqlfiles import infer_type
 
         return None if self.items is None else infer_type(self.items)
 

@@ -56,8 +56,8 @@ def largest_transport(supply: Ints, demand: Ints, ways: tuple[Ints, Ints], room:
 
     ``ways``: from which supply to which demand something can go, so much of it as each has ``room``.
     """
-    from scipy.sparse import csr_array  # noqa: PLC0415 (takes long to import)
-    from scipy.sparse.csgraph import maximum_flow  # noqa: PLC0415
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
 
     starts, ends = len(supply), len(demand)
     source, sink = starts + ends, starts + ends + 1

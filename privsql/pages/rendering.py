@@ -73,7 +73,7 @@ def as_code(text: object) -> Html:
 
 @lru_cache(maxsize=1)
 def _make_environment() -> Any:
-    import jinja2  # noqa: PLC0415 (an extra)
+    import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("privsql.pages", "templates"),
@@ -352,7 +352,7 @@ class Report:
         failed = [(one.name, "; ".join(one.offending)) for one in self.checks if not one.ok]
         kind = "INTERNAL, shows true counts" if self.internal else "report"
         outcome = f"NOT verified, {len(failed)} of {len(self.checks)} checks do not hold" if failed else "verified"
-        parts = self.learnt._notebook_parts() if self.learnt is not None else ()  # noqa: SLF001 (of this module)
+        parts = self.learnt._notebook_parts() if self.learnt is not None else ()
         broken = html_table(("check that does not hold", ""), failed)
         title = f"{kind}: {self.manifest.name}, {outcome}"
         return html_page(title, broken, *parts, *(f"note: {one}" for one in self.notes))

@@ -94,7 +94,7 @@ class ModelParameters(BaseModel):
 
 def state_parameters(release: str, digest: str, model: BucketModel) -> ModelParameters:
     """Return the parameters of a fitted model."""
-    from privsql.answers.bucket_model import MODEL_VERSION  # noqa: PLC0415 (scipy)
+    from privsql.answers.bucket_model import MODEL_VERSION
 
     stated = model.parameters()
     arrays = {name: StoredArray.from_array(one) for name, one in stated.items() if isinstance(one, np.ndarray)}
@@ -107,7 +107,7 @@ def restore_from(parameters: ModelParameters, arrays: ReleaseArrays, digest: str
 
     Raises ``UsageError`` for those of other tables or of another version, ``GuaranteeError`` for impossible ones.
     """
-    from privsql.answers.bucket_model import MODEL_VERSION, restore_model  # noqa: PLC0415
+    from privsql.answers.bucket_model import MODEL_VERSION, restore_model
 
     if parameters.digest != digest:
         raise UsageError("the model is of other tables than this release has; run privsql fit anew")
@@ -279,7 +279,7 @@ def check_parameters(release: AttachedRelease) -> list[str]:
 
     The likelihood is not concave: that its score is about zero would not say that a model is the stated one.
     """
-    from privsql.answers.bucket_model import fit_bucket_model  # noqa: PLC0415 (scipy)
+    from privsql.answers.bucket_model import fit_bucket_model
 
     stated, digest = attached_parameters(release), NumberedRecords.find(release).digest()
     if stated is None:
@@ -304,7 +304,7 @@ def find_model(release: AttachedRelease) -> Path | None:
 
 def take_model(release: AttachedRelease, path: Path | None) -> AttachedModel | None:
     """Return the model in a file of the cache, or the one that the release holds; None where there is no sound one."""
-    from privsql.answers.bucket_model import IntervalScale, check_numbers  # noqa: PLC0415 (scipy)
+    from privsql.answers.bucket_model import IntervalScale, check_numbers
 
     if path is None and not release.manifest.modelled:
         return None

@@ -625,7 +625,7 @@ class StagedDraft(Draft):
         self._held.close()
         super().__exit__(*error)
 
-    def commit(self, content: Path) -> None:  # noqa: ARG002 (nothing of it lies in a file)
+    def commit(self, content: Path) -> None:
         """Let the staged tables become the schema; as of ``SchemaDraft``, but what is replaced may be lost."""
         target = as_target(self.target)
         former = list_relations(describe_release(target)) if self._replace and is_occupied(target) else []

@@ -122,7 +122,7 @@ class Catalog:
                 one.replace(name)
         return tree
 
-    def _replace_node(self, node: exp.Expr, settings: Mapping[str, str]) -> exp.Expr:  # noqa: C901 (a case for each kind)
+    def _replace_node(self, node: exp.Expr, settings: Mapping[str, str]) -> exp.Expr:
         """Return what the engine has in place of a node of Postgres's, whose parts are replaced already."""
         other = node
         match node:

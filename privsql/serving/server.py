@@ -160,7 +160,7 @@ class QueryServer(uvicorn.Server):  # type: ignore[misc]
         await super().startup(sockets=sockets)
         self._ready()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal's handler)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End; a second signal ends at once."""
         self._queue.stop_running()
         self.force_exit = self.should_exit

@@ -278,7 +278,7 @@ class Site:
     def __init__(self, served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> None:
         self._served, self._queue, self._verified = served, queue, verified
 
-    async def show_releases(self, request: Request) -> Response:  # noqa: ARG002 (every address is given it)
+    async def show_releases(self, request: Request) -> Response:
         """Return the releases; of one alone its page."""
         if len(self._served) == 1:
             return RedirectResponse(f"/{next(iter(self._served))}", status_code=303)

@@ -161,7 +161,7 @@ def find_type(kind: str) -> tuple[WireType, bool]:
 
 # Values -> client ---
 
-EPOCH = dt.datetime(2000, 1, 1)  # noqa: DTZ001 (the protocol's, of a type without a zone)
+EPOCH = dt.datetime(2000, 1, 1)
 MICROSECOND = dt.timedelta(microseconds=1)
 CLOCKS: dict[str, Any] = {"date": dt.date, "time": dt.time, "timestamp": dt.datetime, "timestamptz": dt.datetime}
 NUMBERS = {  # the forms of types that are numbers in binary, as of ``struct``
@@ -184,7 +184,7 @@ def encode_value(value: Any, kind: WireType, form: int, *, is_list: bool = False
         ) from error
 
 
-def _as_text(value: Any, kind: WireType) -> str:  # noqa: PLR0911 (a line for each type)
+def _as_text(value: Any, kind: WireType) -> str:
     if isinstance(value, bool) and kind.category != "N":
         return "t" if value else "f"
     if isinstance(value, float):

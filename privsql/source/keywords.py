@@ -255,7 +255,7 @@ def _require_table(source: Mapping[str, Any], called: str) -> None:
     """Raise ``UsageError`` with the tables of a database if none is named; ``EngineError`` if it is none."""
     if "database" not in source or {"table", "query"} & set(source):
         return
-    from privsql.engine.open import list_tables  # noqa: PLC0415 (who reads a specification does not wait for an engine)
+    from privsql.engine.open import list_tables
 
     names = ", ".join(list_tables(as_path(source["database"]))) or "no table"
     raise UsageError(f"{called} holds {names}; choose one with table=.., or give a query")

@@ -80,9 +80,9 @@ class Csv(BaseModel):
     @field_validator("types")
     @classmethod
     def _require_known_types(cls, value: dict[str, str] | None) -> dict[str, str] | None:
-        import sqlglot  # noqa: PLC0415 (who only reads a specification does not wait for it)
-        from sqlglot import exp  # noqa: PLC0415
-        from sqlglot.errors import SqlglotError  # noqa: PLC0415
+        import sqlglot
+        from sqlglot import exp
+        from sqlglot.errors import SqlglotError
 
         for name, kind in (value or {}).items():
             try:
@@ -207,9 +207,9 @@ def as_frame(value: Any) -> Frame:
 
 
 def _frame_from_arrow(value: Any, kind: str) -> Frame:
-    import pyarrow as pa  # noqa: PLC0415 (who publishes a file does not wait for it)
+    import pyarrow as pa
 
-    from privsql.engine.open import translate_errors  # noqa: PLC0415
+    from privsql.engine.open import translate_errors
 
     try:
         with translate_errors():  # a query of the engine's is run now
@@ -228,7 +228,7 @@ def _frame_from_arrow(value: Any, kind: str) -> Frame:
 
 def _read_stream(value: Any) -> pa.Table:
     """Return the rows of a stream: those beyond ``HELD`` bytes lie on disk, mapped into memory."""
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     if isinstance(value, pa.Table) or type(value).__module__.startswith("polars."):  # in memory already
         return pa.table(value)
@@ -246,7 +246,7 @@ def _read_stream(value: Any) -> pa.Table:
 
 def _map_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
     """Write batches to a private file, map it into memory and take its name away."""
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     with temporary_folder() as folder:
         path = str(folder / "rows.arrow")
@@ -258,7 +258,7 @@ def _map_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Tab
 
 def _cast_numeric(field: pa.Field, column: Any) -> Any:
     """Convert the texts in which ADBC brings Postgres' ``numeric(p, s)``; without p and s they stay as they are."""
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     digits = int((field.metadata or {}).get(b"POSTGRESQL:typmod", -1)) - TYPMOD
     if not _is_numeric(field.type) or digits < 0:
@@ -275,7 +275,7 @@ def _is_numeric(kind: pa.DataType) -> bool:
 
 
 def _frame_from_pandas(df: pd.DataFrame) -> Frame:
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     names = list(df.columns)
     _require_distinct_names(names)
@@ -303,7 +303,7 @@ def _frame_from_pandas(df: pd.DataFrame) -> Frame:
 
 def _label_intervals(series: pd.Series[Any]) -> pd.Series[Any]:
     """Convert intervals, as ``pandas.cut`` makes them, to texts, since Arrow has no intervals."""
-    import pandas as pd  # noqa: PLC0415
+    import pandas as pd
 
     kind = series.dtype
     if isinstance(kind, pd.CategoricalDtype) and isinstance(kind.categories.dtype, pd.IntervalDtype):
@@ -350,7 +350,7 @@ def _require_distinct_names(names: Sequence[Any]) -> None:
 def _make_frame(
     names: Sequence[str], columns: Sequence[Any], left_out: dict[str, str], remarks: Sequence[tuple[str | None, str]]
 ) -> Frame:
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     readable: dict[str, Any] = {}
     for name, one in zip(names, columns, strict=True):
@@ -373,7 +373,7 @@ def _normalize_column(column: Any) -> Any:
 
     The engine reads the texts of a dictionary as they are; Arrow can't decode all of them.
     """
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     kind = column.type
     if pa.types.is_float16(kind):
@@ -393,7 +393,7 @@ def _normalize_column(column: Any) -> Any:
 
 def _to_microseconds(kind: pa.DataType) -> pa.DataType | None:
     """Return the type in microseconds of points in time and times of a day; None for other types."""
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     if pa.types.is_time(kind):
         return pa.time64("us")
@@ -402,7 +402,7 @@ def _to_microseconds(kind: pa.DataType) -> pa.DataType | None:
 
 def _is_readable(kind: pa.DataType) -> bool:
     """Return whether the engine reads columns of a type."""
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     if pa.types.is_nested(kind):
         return all(_is_readable(kind.field(i).type) for i in range(kind.num_fields))
@@ -434,7 +434,7 @@ class SpecPart(BaseModel):
     def with_open_database(self, opened: ReleaseDatabase | None) -> Self:
         """Return the section with its database, which a caller has open."""
         copy = self.model_copy()
-        copy._opened = opened  # noqa: SLF001 (of its own class)
+        copy._opened = opened
         return copy
 
 

@@ -257,11 +257,11 @@ class SetRecords:
         self.db.create_table("contents", fill("sets/contents", holes), title="Sorting the sets")
         self._built_relations.add("contents")
 
-    def coded_records(self, *, ordered: bool) -> exp.Query:  # noqa: ARG002
+    def coded_records(self, *, ordered: bool) -> exp.Query:
         """Sets have no value each; ``TypeError``."""
         raise TypeError("sets are not records with a value each")
 
-    def query_names(self, *, follow: bool, values: bool) -> exp.Query:  # noqa: ARG002 (records of any shape are asked)
+    def query_names(self, *, follow: bool, values: bool) -> exp.Query:
         """Return the names of all records and persons."""
         nobody = exp.cast(exp.null(), "VARCHAR")
         names = {key: self.known_by.get(key, nobody) for key in ("id", "person")}
@@ -288,7 +288,7 @@ class SetRecords:
         """Return every row of relation ``source``."""
         return exp.true()
 
-    def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:  # noqa: ARG002
+    def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:
         """Return no values, since a set is no single value."""
         return {}
 

@@ -242,7 +242,7 @@ class ReleaseSection(SpecPart):
         section = self.model_copy()
         if isinstance(self.to, Path):
             section = self.model_copy(update={"to": join_base(base, self.to)})
-        section._base = base  # noqa: SLF001 (of its own class)
+        section._base = base
         return section
 
     @property
@@ -290,7 +290,7 @@ class Spec(SpecPart):
 
     @field_validator("mechanism", mode="wrap")
     @classmethod
-    def _parse_mechanism(cls, value: Any, handler: Any) -> Any:  # noqa: ARG003 (the base is no mechanism)
+    def _parse_mechanism(cls, value: Any, handler: Any) -> Any:
         """Return the parameters of the mechanism that ``kind`` names."""
         if isinstance(value, Parameters):
             return value
@@ -309,7 +309,7 @@ class Spec(SpecPart):
         if not isinstance(shape, columns.shape):
             fitting = [repr(kind) for kind in PACKAGES if isinstance(get_mechanism(kind).shape, columns.shape)]
             wanted = SHAPES[type(shape)] if columns.shape is TableShape else f"kind = {name_choices(fitting)}"
-            raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")  # noqa: TRY004
+            raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")
         if isinstance(shape, CategoricalShape):
             _require_same_names(columns.categories, shape.domains(self.mechanism))
         return self
@@ -558,7 +558,7 @@ def build(
     data, base = dict(raw), as_path(base)
     stated = data.pop("source", None)
     if isinstance(source, str | os.PathLike) and not url_scheme(os.fspath(source)):
-        source = os.path.abspath(at_home(Path(source)))  # noqa: PTH100 (a pattern) not from ``base``: a caller says it
+        source = os.path.abspath(at_home(Path(source)))
     where = as_source_table(stated if source is None else source)
     if source is not None and isinstance(stated, Mapping) and isinstance(where, dict):
         where = {key: stated[key] for key in WHEREVER if key in stated} | where

@@ -95,7 +95,7 @@ class Address:
 
         ``session``: of Spark, None for one of this machine's own.
         """
-        from privsql.engine.open import find_folder, find_server_database  # noqa: PLC0415 (an engine)
+        from privsql.engine.open import find_folder, find_server_database
 
         place: ReleaseDatabase = (
             find_folder(self.label, session) if self.is_folder else find_server_database(self.secret, self.label)
@@ -143,7 +143,7 @@ class Target:
     @property
     def sink(self) -> Sink:
         """Return the database of whose schemas it is one."""
-        from privsql.engine.open import FileSink  # noqa: PLC0415 (who reads a specification does not wait for an engine)
+        from privsql.engine.open import FileSink
 
         return self.opened or FileSink(self.file)
 
@@ -216,7 +216,7 @@ def _find_in_connection(release: PathLike, connection: object) -> Target:
 
 def open_database(connection: object, file: Path | None = None) -> ReleaseDatabase | None:
     """Return the current database of a connection, or a file that it has open; None if it does not have that one."""
-    from privsql.engine.open import find_open_database  # noqa: PLC0415 (who reads a specification does not wait)
+    from privsql.engine.open import find_open_database
 
     return find_open_database(connection, file)
 
@@ -344,9 +344,9 @@ def _list_places(names: Sequence[str]) -> tuple[str, ...]:
 
 def _list_tables(source: Source) -> list[str]:
     """Return the tables that are read of a database, as the engine compares names, without default schemas."""
-    import sqlglot  # noqa: PLC0415 (who only reads a specification does not wait for it)
-    from sqlglot import exp  # noqa: PLC0415
-    from sqlglot.errors import SqlglotError  # noqa: PLC0415
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
 
     traits = source.traits
     dialect = traits.dialect

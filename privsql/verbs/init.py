@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 # ``init``: look at a source and propose a specification that can be published.
 
 
-def init(  # noqa: PLR0913 (a keyword for every flag)
+def init(
     source: PathLike | ArrowStream,
     *,
     table: str | Sequence[str] | None = None,

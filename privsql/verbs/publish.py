@@ -633,7 +633,7 @@ def fit_draft(release: AttachedRelease, options: Options) -> None:
 
 def _write_rows(drawn: pa.Table, file: Path) -> None:
     """Write rows as Parquet; ``EngineError`` where that fails."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 (only where rows are written)
+    import pyarrow.parquet as pq
 
     try:
         pq.write_table(drawn.replace_schema_metadata({"privsql": DRAWN}), file)
@@ -643,7 +643,7 @@ def _write_rows(drawn: pa.Table, file: Path) -> None:
 
 def _make_model(arrays: ReleaseArrays, digest: str, options: Options) -> BucketModel:
     """Fit the model; ``InfeasibleError`` where that does not converge."""
-    from privsql.answers.bucket_model import estimate_cost, fit_bucket_model  # noqa: PLC0415 (scipy)
+    from privsql.answers.bucket_model import estimate_cost, fit_bucket_model
 
     report = options.report
     seconds, _ = estimate_cost(arrays)

@@ -242,7 +242,7 @@ LONGEST, MOST_ROWS, MOST_AT_ONCE = 3_600, 1_000_000, 64
 PORT, SECONDS, PAGE_ROWS, AT_ONCE = 8317, 30, 20_000, 2
 
 
-def serve(  # noqa: PLR0913 (a keyword for every flag)
+def serve(
     releases: Sequence[PathLike] | PathLike,
     *,
     host: str = "127.0.0.1",
@@ -278,9 +278,9 @@ def serve(  # noqa: PLR0913 (a keyword for every flag)
         raise UsageError("certificate=.. is for postgres=..; the page speaks HTTP")
     if postgres is not None and (open or allow_host):
         raise UsageError("open=True and allow_host=.. are for the page; leave them out with postgres=..")
-    from privsql.serving import postgres as clients  # noqa: PLC0415 (an extra)
-    from privsql.serving import server  # noqa: PLC0415 (an extra)
-    from privsql.serving.guard import QueryQueue, open_pools  # noqa: PLC0415 (takes long to import)
+    from privsql.serving import postgres as clients
+    from privsql.serving import server
+    from privsql.serving.guard import QueryQueue, open_pools
 
     targets, files = as_targets(releases, "release", how.get("connection")), as_paths(attach, "attach")
     queue = QueryQueue(

@@ -113,6 +113,11 @@ def source_session(spec: Spec, db: EngineSession, spill: Path, options: Options)
 
 
 def require_same_roles(manifest: Manifest, source: Records) -> None:
+    """Refuse a source whose columns have other roles than a release states.
+
+    Raises:
+        UsageError: A role differs; the message names it.
+    """
     if manifest.roles != source.roles:
         why = source.roles.explain_difference(manifest.roles)
         raise UsageError(f"the specification's columns are not those of the release: {why}")

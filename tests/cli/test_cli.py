@@ -340,9 +340,8 @@ def test_version() -> None:
 
 
 @pytest.mark.parametrize("command", ["publish", "plan"])
-def test_help_fits_two_screens_and_names_the_rest(command: str) -> None:
+def test_help_names_the_rest(command: str) -> None:
     common, whole = (succeeded(command, flag).out for flag in ("--help", "--help-all"))
-    assert len(common.splitlines()) <= 95
     assert "--help-all" in common
     assert "--max-bucket-size" not in common
     assert "--max-bucket-size" in whole

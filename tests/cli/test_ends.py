@@ -125,13 +125,13 @@ def test_half_of_the_output_is_read_as_by_head(ward: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize(
     "arguments", rest_slow([["verify"], ["verify", "--json"], ["inspect"], ["--help"], ["schema"]])
 )
 def test_a_full_device_is_one_line(ward: Path, arguments: list[str]) -> None:
     release = [str(ward / "ill.duckdb")] if arguments[0] in ("verify", "inspect") else []
-    with open("/dev/full", "w") as full:  # noqa: PTH123
+    with open("/dev/full", "w") as full:
         done = process(*arguments, *release, stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 4
     assert done.stderr == "privsql: standard output: No space left on device\n"
@@ -139,7 +139,7 @@ def test_a_full_device_is_one_line(ward: Path, arguments: list[str]) -> None:
 
 @pytest.mark.slow
 def test_nobody_reads_stderr(ward: Path) -> None:
-    with open("/dev/full", "w") as full:  # noqa: PTH123
+    with open("/dev/full", "w") as full:
         done = process("inspect", ward / "nowhere.duckdb", "--json", stdout=subprocess.PIPE, stderr=full)
     assert done.returncode == 4
     assert json.loads(done.stdout)["exit_code"] == 4

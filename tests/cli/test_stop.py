@@ -195,7 +195,7 @@ def test_publish_leaves_nothing_behind(ward: Path, tmp_path: Path, number: signa
         "    time.sleep(60)\n"
         "publish.examine_release = examine\n"
     )
-    before = sorted(os.listdir(tmp_path))  # noqa: PTH208
+    before = sorted(os.listdir(tmp_path))
     stopped(started(program, "publish", ward / "spec.toml", "--to", tmp_path / "r.duckdb"), number)
-    assert sorted(os.listdir(tmp_path)) == before  # noqa: PTH208
+    assert sorted(os.listdir(tmp_path)) == before
     assert left_over(tmp_path) == []

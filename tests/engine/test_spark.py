@@ -138,7 +138,7 @@ def test_values_are_bound(db: SparkRelations) -> None:
         ("SELECT dense_rank() OVER () - 1 FROM (SELECT 1 AS i UNION ALL SELECT 2) AS t", [(0,), (0,)]),
         ("SELECT i FROM (SELECT 1 AS i UNION ALL SELECT NULL) AS t ORDER BY i", [(1,), (None,)]),
         ("SELECT i FROM (SELECT 1 AS i UNION ALL SELECT NULL) AS t ORDER BY i DESC", [(1,), (None,)]),
-        ("SELECT CAST(DATE '2020-01-02' AS TIMESTAMP)", [(dt.datetime(2020, 1, 2),)]),  # noqa: DTZ001
+        ("SELECT CAST(DATE '2020-01-02' AS TIMESTAMP)", [(dt.datetime(2020, 1, 2),)]),
         ("SELECT 7 / 2", [(3.5,)]),
         ("SELECT NULL IS NOT DISTINCT FROM NULL, least(1, NULL), greatest(NULL, 2)", [(True, 1, 2)]),
     ],

@@ -199,7 +199,7 @@ def failure(check: Callable[[Query], object], query: Query) -> str | None:
         check(query)
     except PrivsqlError:
         return None
-    except Exception as error:  # noqa: BLE001 (whatever it is, it is what is looked for)
+    except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
 

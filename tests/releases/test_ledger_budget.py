@@ -227,7 +227,7 @@ def test_what_is_refused_spends_nothing_and_what_fails_after_drawing_does(
     wrong = spec(place)
     wrong.write_text(wrong.read_text().replace('["f", "m"]', '["f", "f"]'))
     refused(run("publish", wrong), 2, "sex")
-    assert not os.path.exists(os.environ["PRIVSQL_LEDGER"])  # noqa: PTH110
+    assert not os.path.exists(os.environ["PRIVSQL_LEDGER"])
 
     def full(self: Draft, made: Path) -> None:
         raise EngineError(f"{made}: no space")
@@ -293,7 +293,7 @@ def test_without_a_ledger_the_release_says_so(place: Path) -> None:
     assert "without a ledger" in manifest(place / "counts.duckdb")["composition"][0]
     for verb in ("verify", "inspect"):
         assert "without a ledger" in " ".join(succeeded(verb, place / "counts.duckdb").out.split())
-    assert not os.path.exists(os.environ["PRIVSQL_LEDGER"])  # noqa: PTH110
+    assert not os.path.exists(os.environ["PRIVSQL_LEDGER"])
     refused(run("ledger", path), 2, "ledger.off")
     refused(
         run("publish", spec(place, ledger="[ledger]\noff = true\nepsilon = 1")),

@@ -36,7 +36,7 @@ VALUES: dict[str, Callable[[int], Any]] = {
     "since": lambda i: None if i % 13 == 0 else date(2020, 1, 1 + i % 28),
     "paid": lambda i: Decimal(i % 50) / 4 + Decimal("0.25"),
     "seen": lambda i: datetime(2021, 3, 1 + i % 28, i % 24, tzinfo=UTC),
-    "local": lambda i: datetime(2021, 3, 1 + i % 28, i % 24, 5),  # noqa: DTZ001 (without a zone is what is tried)
+    "local": lambda i: datetime(2021, 3, 1 + i % 28, i % 24, 5),
     "hour": lambda i: None if i % 19 == 0 else time(i % 24, 30),
     "smokes": lambda i: i % 4 == 0,
     "visits": lambda i: None if i % 5 == 0 else i % 6,

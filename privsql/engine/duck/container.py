@@ -369,7 +369,7 @@ class DuckContainer(DuckRelations):
             self.define_views(views, into=into, schema=schema)
             yield
 
-    def _replacing(self, schema: str) -> AbstractContextManager[None]:  # noqa: ARG002 (a server locks it)
+    def _replacing(self, schema: str) -> AbstractContextManager[None]:
         """Make all changes inside in a schema, or none of them."""
         return self.in_transaction()
 

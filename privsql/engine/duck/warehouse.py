@@ -76,7 +76,7 @@ class DuckSession(DuckContainer):
     def mount(self, name: str, origin: Origin) -> None:
         if origin.kind == POSTGRES:
             try:
-                from privsql.engine.postgres import open_postgres  # noqa: PLC0415 (an extra)
+                from privsql.engine.postgres import open_postgres
             except ImportError as error:
                 raise system.POSTGRES.missing_error() from error
             self._server = open_postgres(origin.address or "", origin.relation, origin.query)
@@ -313,7 +313,7 @@ class DuckBorrowed(DuckContainer):
         """Read everything inside as it is now."""
         return self.in_transaction()
 
-    def copy_release(self, database: str, schema: str, having: str, read: ReadContents, into: str) -> Objects:  # noqa: ARG002
+    def copy_release(self, database: str, schema: str, having: str, read: ReadContents, into: str) -> Objects:
         """Copy the tables of a schema of the caller's; return all of its objects."""
         objects = self.list_objects(database, schema)
         for name in [name for kind, name, _ in objects if kind == "table"]:

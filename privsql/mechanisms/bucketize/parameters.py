@@ -83,10 +83,10 @@ class Members(RootModel[tuple["Members | StrictInt | str", ...]]):
     @classmethod
     def _require_kinds(cls, source: Any) -> Any:
         if not isinstance(source, (list, tuple, cls)):
-            raise ValueError(f"values must be a list, not {source!r}")  # noqa: TRY004 (pydantic reads ValueErrors)
+            raise ValueError(f"values must be a list, not {source!r}")
         for item in source if not isinstance(source, cls) else ():
             if isinstance(item, bool) or not isinstance(item, (str, int, list, tuple, cls)):
-                raise ValueError(f"value {item}: write it as text, as SQL prints it")  # noqa: TRY004
+                raise ValueError(f"value {item}: write it as text, as SQL prints it")
         return source
 
     def as_texts(self) -> list[str]:

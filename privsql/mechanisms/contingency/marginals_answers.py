@@ -501,7 +501,7 @@ class MarginalAnswers(private.PrivateAnswers):
         """Return the columns whose sums are published."""
         return tuple(one.name for one in self._manifest.sensitive if self._params.is_measured(one.name))
 
-    def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:  # noqa: ARG002
+    def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
         """Return that every figure has an interval, sums too."""
         return "interval"
 

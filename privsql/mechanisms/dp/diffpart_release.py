@@ -186,7 +186,7 @@ class TreeAnswers(private.PrivateAnswers):
         """The SQL that reads the release for an answer, and the formula in words."""
         return self._matching_query(query), self.formulas[estimator]
 
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:  # noqa: ARG002
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that a published leaf has."""
         groups: dict[tuple[Any, ...], list[tuple[int, int]]] = {} if query.groups else {(): []}
         for *group, part, count in self._db.rows(self._matching_query(query)):

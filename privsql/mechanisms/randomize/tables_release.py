@@ -359,10 +359,10 @@ class TablesAnswers(PrivateAnswers):
 
     parse_sql = answer.Answers.parse_sql
 
-    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:  # noqa: ARG002
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         return self._sums_query(query), FORMULA
 
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:  # noqa: ARG002
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         rows = self._db.arrow(self._sums_query(query))
         names = [f"g_{i}" for i in range(len(query.groups))]
         keys = rows.select(names).to_pylist() if names else [{}] * len(rows)

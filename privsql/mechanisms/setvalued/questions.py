@@ -441,7 +441,7 @@ class ItemAnswers(private.PrivateAnswers):
         """Text of the items, in the order of the universe."""
         return read_labels(self._db, table(UNIVERSE, self._database))
 
-    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:  # noqa: ARG002 (items join nothing)
+    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """Return a count query; ``UsageError`` for an item outside a public universe: it was dropped, not counted."""
         statement = parse_set_query(sql, self._roles, self._manifest.name)
         if not self._manifest.facts["universe_is_public"]:

@@ -110,7 +110,7 @@ class ViewAnswers(ItemAnswers):
     def _measured_places(self) -> dict[int, int]:
         return {code: place for place, code in enumerate(self.published_views.choice.codes.tolist())}
 
-    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:  # noqa: ARG002
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
         return fill("setvalued/counted", {"marginals": table("privsql_marginals")}), self.formulas[estimator]
 

@@ -268,7 +268,7 @@ class BudgetPublication(RecordedPublication):
             self.subjects.write_records(self.entry.number, None)
             write_events(self.db, book, *events)
 
-    def record_release(self, path: Path, facts: Facts) -> None:  # noqa: ARG002 (of any composition)
+    def record_release(self, path: Path, facts: Facts) -> None:
         """Write down the digest of its file."""
         if self.entry is None:
             raise TypeError("nothing was spent")
