@@ -7,10 +7,10 @@ import hashlib
 import json
 import os
 import tempfile
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
@@ -164,8 +164,8 @@ def _flush_path(path: Path) -> None:
 MAIN = "main"  # the schema of a file that is a release
 COUNTED = "release"  # the database of an engine that counts a release where it lies
 HOLDER = "holder"  # the database as which a file is attached of which a schema is meant
-BATCH = 2**18  # rows that are digested at a time; another number gives other digests
-LENGTH = 16  # bytes of a table's digest
+BATCH = 2**18  # rows that are digested at a time
+LENGTH = 16  # bytes of a digest of a table
 
 
 def is_occupied(target: Target) -> bool:
@@ -209,24 +209,49 @@ def _sum_rows(db: Relations, rows: exp.Table) -> str:
 
 
 def digest_table(db: Relations, rows: exp.Table) -> str:
-    """Return the number of rows and BLAKE2b over them: of every column which are NULL, and the values of the others."""
-    hasher, number = hashlib.blake2b(digest_size=LENGTH, person=b"privsql-content"), 0
+    """Return the number of rows of a table and BLAKE2b over them, in their order, wherever the engine cuts them.
+
+    A column consists of streams of bytes, such as the lengths of its texts. Each stream is hashed by itself, so it
+    does not matter where one batch of rows ends and the next one begins.
+    """
+    number, streams = 0, dict[tuple[int, ...], Any]()
     with db.stream_batches(all_rows(rows), BATCH) as batches:
-        for batch in batches:
-            number += batch.num_rows
-            for part in chain.from_iterable(map(_split_nulls, batch.columns)):
-                hasher.update(part)
-    return f"{number}:{hasher.hexdigest()}"
+        for batch in filter(len, batches):
+            number += len(batch)
+            for place, content in enumerate_streams(batch.columns):
+                streams.setdefault(place, hashlib.blake2b(digest_size=LENGTH)).update(content)
+    whole = hashlib.blake2b(digest_size=LENGTH, person=b"privsql-content")
+    for place, stream in sorted(streams.items()):
+        whole.update(f"{place} {stream.hexdigest()}\n".encode())
+    return f"{number}:{whole.hexdigest()}"
 
 
-def _split_nulls(values: pa.Array) -> Iterator[bytes | memoryview]:
-    """Yield whether there are NULLs, then which values are, and the others."""
-    yield bytes([values.null_count > 0])
-    if values.null_count:  # the functions of pyarrow for this take long to import
-        yield _serialize_values(values.is_null())
-    yield _serialize_values(values.drop_null() if values.null_count else values)
+def enumerate_streams(
+    columns: Iterable[pa.Array], inside: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], bytes | memoryview | np.ndarray[Any, Any]]]:
+    """Yield (place, bytes) of each stream of some columns: which values are NULL, then the lengths and the others.
 
-
-def _serialize_values(values: pa.Array) -> memoryview:
-    """Return values as Arrow sends them, which is the same however they lie in memory."""
-    return memoryview(pa.record_batch([values], names=["v"]).serialize())
+    The bytes of two arrays, one after the other, are the bytes of both in one array, however these lie in memory.
+    ``inside``: the place of the column whose items these are.
+    """
+    for number, values in enumerate(columns):
+        place, kind = (*inside, number), values.type
+        nulls = values.null_count  # the functions of pyarrow for NULLs take long to import
+        yield (*place, 0), np.asarray(values.is_null()).view(np.uint8) if nulls else bytes(len(values))
+        values = values.drop_null() if nulls else values
+        first, last = values.offset, values.offset + len(values)
+        buffers = [memoryview(one) if one is not None else memoryview(b"") for one in values.buffers()]
+        if pa.types.is_list(kind) or pa.types.is_string(kind):
+            ends = np.frombuffer(buffers[1], np.int32)[first : last + 1] if len(values) else np.zeros(1, np.int32)
+            yield (*place, 1), np.diff(ends)
+            if pa.types.is_list(kind):
+                yield from enumerate_streams([values.flatten()], (*place, 2))
+            else:
+                yield (*place, 2), buffers[2][ends[0] : ends[-1]]
+        elif pa.types.is_boolean(kind):
+            yield (*place, 2), np.asarray(values).view(np.uint8)
+        elif pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+            width = kind.bit_width // 8
+            yield (*place, 2), buffers[1][first * width : last * width]
+        else:
+            raise TypeError(f"no release holds values of type {kind}")

@@ -156,13 +156,6 @@ class NumberedRecords:
         parts = [digest_table(self.db, one) for one in self.tables]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
-    def name(self) -> str:
-        """Return a name that tells these tables from others at once; a digest that nobody must trust."""
-        marks = [self.db.engine_version()]
-        for one in (temp_table(NUMBERED), self.tables[1]):
-            marks += map(str, self.db.rows(fill("duckdb/fingerprint", {"table": one}))[0])
-        return hashlib.blake2b(" ".join(marks).encode(), digest_size=20).hexdigest()
-
 
 # Store ----------------------------------------------------------------------------------------------------------------
 # Models in the user's cache (``PRIVSQL_CACHE``): a database file with the parameters and the beliefs that follow.
@@ -185,7 +178,7 @@ def cache_folder() -> Path | None:
 
 
 def list_models() -> dict[str, Path]:
-    """Return the files of stored models by the names of their tables."""
+    """Return the files of stored models by the digests of their tables."""
     folder = cache_folder()
     if folder is None or not folder.is_dir():
         return {}
@@ -201,7 +194,7 @@ def _is_private(path: Path) -> bool:
     return stat.S_ISREG(status.st_mode) and system.is_users_file(status)
 
 
-def store_model(arrays: ReleaseArrays, model: BucketModel, parameters: ModelParameters, name: str) -> Path | None:
+def store_model(arrays: ReleaseArrays, model: BucketModel, parameters: ModelParameters) -> Path | None:
     """Write a model into the cache; return its place, None where there is no cache. ``EngineError`` on trouble."""
     folder = cache_folder()
     if folder is None:
@@ -210,7 +203,7 @@ def store_model(arrays: ReleaseArrays, model: BucketModel, parameters: ModelPara
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         sweep_folders(DRAFT, folder)
         with Folder(DRAFT, folder) as draft, open_scratch() as db:
-            file = draft / f"{name}{ENDING}"
+            file = draft / f"{parameters.digest}{ENDING}"
             db.attach(file, MODEL, read_only=False)
             stated = pa.table({"content": [parameters.model_dump_json()]})
             for title, content in {"parameters": stated, "weights": list_beliefs(arrays, model)}.items():
@@ -299,7 +292,7 @@ def check_parameters(release: AttachedRelease) -> list[str]:
 def find_model(release: AttachedRelease) -> Path | None:
     """Return the file of a release's model in the cache; None where there is none."""
     models = list_models()
-    return models.get(NumberedRecords.find(release).name()) if models else None
+    return models.get(NumberedRecords.find(release).digest()) if models else None
 
 
 def take_model(release: AttachedRelease, path: Path | None) -> AttachedModel | None:
@@ -311,7 +304,7 @@ def take_model(release: AttachedRelease, path: Path | None) -> AttachedModel | N
     records = NumberedRecords.find(release)
     if path is None:
         return _restore_attached(release, records)
-    if path.stem != records.name():
+    if path.stem != records.digest():
         return None
     holes: Holes = {"weights": table("weights", MODEL), "tolerance": exp.Literal.number(TOLERANCE)}
     sums = fill("duckdb/model_sums", holes)

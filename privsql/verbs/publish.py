@@ -611,7 +611,7 @@ def fit(
             stated = None
         model = _make_model(arrays, digest, options) if stated is None else restore_from(stated, arrays, digest)
         stated = stated or state_parameters(attached.manifest.name, digest, model)
-        stored = store_model(arrays, model, stated, records.name())
+        stored = store_model(arrays, model, stated)
         if stored is None and file is None:
             raise UsageError("the cache is switched off (PRIVSQL_CACHE); give to=..")
         if file is not None:

@@ -21,7 +21,7 @@ from privsql.releases.draft import is_occupied
 from privsql.releases.opened import SchemaDraft
 from privsql.source.targets import Address, Target, as_target
 from support import postgres
-from support.commands import MANIFEST, ROLES, refused, run, specification, succeeded
+from support.commands import LARGE_TABLE, MANIFEST, ROLES, refused, run, specification, succeeded, write
 from support.drafts import commit_at_once
 from support.places import ROOT
 
@@ -154,6 +154,16 @@ def test_types_that_the_server_lacks(server: PostgresServer, schema: str, tmp_pa
         "mark": "uuid", "u": "bigint", "odd": "boolean", "second": "timestamp without time zone", "f": "real",
         "zone": "timestamp with time zone", "clock": "time without time zone", "text": "text", "bid": "integer",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_records_come_over_in_other_pieces(schema: str, tmp_path: Path, threads: int) -> None:
+    """DuckDB cuts them where its row groups end, and the server where its driver likes."""
+    people, place = write(tmp_path / "people.parquet", LARGE_TABLE), {"to": address(), "schema": schema}
+    how: dict[str, Any] = {"qi": ["age", "sex", "place"], "sensitive": "disease", "threshold": "2*f + 0.1"}
+    privsql.publish(people, algorithm="two-size", threads=threads, **how, **place)
+    again = privsql.publish(people, algorithm="two-size", threads=3 - threads, repeat=True, **how, **place)
+    assert privsql.inspect(again).published == 600_000
 
 
 def test_the_command_line(ward: Path, tmp_path: Path, schema: str) -> None:

@@ -31,6 +31,10 @@ SELECT CAST(18 + (i * 7919) % 61 AS INTEGER) AS age, CASE WHEN (i * 31) % 7 < 3 
     WHEN k < 18 THEN 'angina' ELSE 'HIV' END AS disease
 FROM (SELECT i, (i * 7 + i // 20 * 3) % 20 AS k FROM range({n}) t(i))
 """
+LARGE_TABLE = """
+SELECT i % 80 AS age, i // 80 % 2 AS sex, i // 160 % 300 AS place, 'ill ' || (i * 7919 // 48000) % 12 AS disease
+FROM range(600000) t(i)
+"""
 ROLES = ["--qi", "age,sex,zip", "--sensitive", "disease"]
 FLAGS = [*ROLES, "--threshold", RULE]
 
