@@ -61,11 +61,10 @@ def publish(
     allow_composition: Annotated[
         bool, typer.Option("--allow-composition", help="Publish the same people again; no guarantee covers both.")
     ] = False,
-    fit: Annotated[bool, typer.Option("--fit", help="Store a fitted model: more precise answers for all.")] = False,
     verbose: Verbose = False,
 ) -> CommandOutcome:
     """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
-    how: dict[str, Any] = {"key_file": key_file, "seed": seed, "replace": replace, "repeat": repeat, "fit": fit}
+    how: dict[str, Any] = {"key_file": key_file, "seed": seed, "replace": replace, "repeat": repeat}
     spec = read_specification(ctx, source)
     done = api.publish(spec, allow_composition=allow_composition, **how, options=options)
     return CommandOutcome(done.as_json, lambda: printing.print_release(done, verbose=verbose), warnings=done.warnings)

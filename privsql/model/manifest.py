@@ -138,7 +138,6 @@ def same_nan(value: Any) -> Any:
 # The manifest: what a release says of itself.
 
 MANIFEST = "privsql_manifest"
-PARAMETERS = "privsql_model"  # the table with the parameters of a model, where the manifest says ``modelled``
 COLUMNS = 1000  # that a release may have
 WHOLE = 2**63  # what whole numbers stay below
 FORMAT: Final = 1  # the format of releases; development code wrote others, which are not read
@@ -176,7 +175,6 @@ class Manifest(BaseModel):
     place: Literal["schema"] | None = Field(default=None, exclude_if=_is_empty)
     persons: Persons | None = Field(default=None, exclude_if=_is_empty)
     wording: dict[Wording, Annotated[str, Field(max_length=WORDS)]] = Field(default_factory=dict, exclude_if=_is_empty)
-    modelled: bool = Field(default=False, exclude_if=_is_empty)
     facts: dict[str, Any]
     sql: dict[str, str]
 

@@ -17,7 +17,7 @@ from privsql.engine.open import log_of, open_locked
 from privsql.engine.sqlfiles import Field, Holes, all_rows, column, fill, table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError, suggest_file
 from privsql.mechanisms.registry import get_mechanism
-from privsql.model.manifest import MANIFEST, PARAMETERS, Check, CheckedRelease, CheckResult, Manifest, run_checks
+from privsql.model.manifest import MANIFEST, Check, CheckedRelease, CheckResult, Manifest, run_checks
 from privsql.releases.draft import COUNTED, HOLDER, MAIN, digest_schema, digest_tables, sweep_drafts
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 # A release whose tables an engine can read, with its manifest and the mechanism that made it.
 
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
-PARAMETER_COLUMNS = [("line", "INTEGER"), ("text", "VARCHAR")]
 MOST_LABELS = 1000  # labels of an order
 
 
@@ -71,8 +70,7 @@ class AttachedRelease:
     @property
     def stated_tables(self) -> Columns:
         """Return names and types of the columns of every table."""
-        model = {PARAMETERS: PARAMETER_COLUMNS} if self.manifest.modelled else {}
-        return self.tables | model | {MANIFEST: MANIFEST_COLUMNS}
+        return self.tables | {MANIFEST: MANIFEST_COLUMNS}
 
     @cached_property
     def views(self) -> list[ViewDefinition]:

@@ -22,7 +22,6 @@ from privsql.engine.files import Folder, sweep_folders, unused_name
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
-from privsql.model.manifest import PARAMETERS
 from privsql.releases.draft import digest_table
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 # A model as it is handed on: its parameters alone, as JSON. The reader's machine computes the beliefs anew.
 
 MOST_BYTES = 2**28  # of a file of parameters
-LINE = 256  # characters of a line of them in a release: longer ones have no exact statistics in Parquet
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -166,7 +164,6 @@ ENDING, MODEL = ".model", "model"  # of files, and the database as which one is 
 DRAFT = ".fit-"  # a folder for one that is not finished
 MOST_MODELS = 40  # files; the oldest ones go
 TOLERANCE = 1e-6  # of sums of beliefs
-NEAR_WEIGHTS = 1e-3  # mean difference of weights by another machine's arithmetic
 
 
 def cache_folder() -> Path | None:
@@ -247,63 +244,17 @@ def draw_rows(model: BucketModel, records: NumberedRecords, roles: Roles, databa
     return records.db.arrow(fill("query/drawn", holes))
 
 
-def attached_parameters(release: AttachedRelease) -> ModelParameters | None:
-    """Return the parameters that a release holds, a stranger's; None where it has none, or damaged ones."""
-    if not release.manifest.modelled:
-        return None
-    short = exp.LTE(this=exp.Length(this=column("text")), expression=exp.Literal.number(LINE))
-    lines = all_rows(table(PARAMETERS, release.database)).where(short).order_by("line").limit(MOST_BYTES // LINE)
-    with suppress(ValidationError):
-        return ModelParameters.model_validate_json("".join(release.db.arrow(lines)["text"].to_pylist()))
-    return None
-
-
-def write_parameters(release: AttachedRelease, parameters: ModelParameters) -> None:
-    """Write the table with the parameters of a model into a release that is being published."""
-    text = parameters.model_dump_json()
-    lines = [text[start : start + LINE] for start in range(0, len(text), LINE)]
-    release.db.register_arrow("lines", pa.table({"line": np.arange(len(lines), dtype=np.int32), "text": lines}))
-    release.db.create_table(PARAMETERS, all_rows(temp_table("lines")), into=release.database)
-    release.db.drop("lines")
-
-
-def check_parameters(release: AttachedRelease) -> list[str]:
-    """Return how the model that a release holds differs from what a fit to its tables gives.
-
-    The likelihood is not concave: that its score is about zero would not say that a model is the stated one.
-    """
-    from privsql.answers.bucket_model import fit_bucket_model
-
-    stated, digest = attached_parameters(release), NumberedRecords.find(release).digest()
-    if stated is None:
-        return ["its parameters can't be read"]
-    arrays = release.read_arrays()
-    try:
-        model = restore_from(stated, arrays, digest)
-    except PrivsqlError as error:
-        return [str(error)]
-    again = fit_bucket_model(arrays, digest)
-    away = float(np.abs(model.weights()[2] - again.weights()[2]).mean())
-    one, other = (np.array([*each.interval.coefficients, each.belief, each.power]) for each in (model, again))
-    wrong = [] if away <= NEAR_WEIGHTS else [f"its weights are off by {away:.2g} on average"]
-    return wrong + ([] if np.allclose(one, other, rtol=0.05, atol=0.05) else ["its intervals or its belief are others"])
-
-
 def find_model(release: AttachedRelease) -> Path | None:
     """Return the file of a release's model in the cache; None where there is none."""
     models = list_models()
     return models.get(NumberedRecords.find(release).digest()) if models else None
 
 
-def take_model(release: AttachedRelease, path: Path | None) -> AttachedModel | None:
-    """Return the model in a file of the cache, or the one that the release holds; None where there is no sound one."""
+def take_model(release: AttachedRelease, path: Path) -> AttachedModel | None:
+    """Return the model in a file of the cache; None where that is no sound model of the release."""
     from privsql.answers.bucket_model import IntervalScale, check_numbers
 
-    if path is None and not release.manifest.modelled:
-        return None
     records = NumberedRecords.find(release)
-    if path is None:
-        return _restore_attached(release, records)
     if path.stem != records.digest():
         return None
     holes: Holes = {"weights": table("weights", MODEL), "tolerance": exp.Literal.number(TOLERANCE)}
@@ -317,17 +268,3 @@ def take_model(release: AttachedRelease, path: Path | None) -> AttachedModel | N
     except (PrivsqlError, ValidationError, LookupError):  # what is damaged is no model, and fit writes it anew
         return None
     return None if wrong else AttachedModel(table("weights", MODEL), NUMBERED, records.number, scale)
-
-
-def _restore_attached(release: AttachedRelease, records: NumberedRecords) -> AttachedModel | None:
-    """Return the model of the parameters that a release holds, its weights computed anew; None without sound ones."""
-    stated = attached_parameters(release)
-    if stated is None:
-        return None
-    try:
-        arrays = release.read_arrays()
-        model = restore_from(stated, arrays, records.digest())
-    except PrivsqlError:  # verify names it
-        return None
-    release.db.register_arrow("modelled_weights", list_beliefs(arrays, model))
-    return AttachedModel(temp_table("modelled_weights"), NUMBERED, records.number, model.interval)

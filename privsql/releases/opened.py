@@ -266,7 +266,7 @@ class Release:
             self._db.stand_in([self.manifest.name], described)
             with explain_failures(self.target):
                 self.answers = self.mechanism.answers(self._counts, self.manifest)
-                if modelled:
+                if file is not None:
                     self.answers.model = take_model(attached, file)
             self._open = stack.pop_all()
 

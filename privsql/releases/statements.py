@@ -23,7 +23,6 @@ from privsql.mechanisms.contract import BudgetComposition
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, VerifiedBound, differ_from_spec, run_checks
 from privsql.model.records import Records, largest_transport
-from privsql.releases.fitted import attached_parameters, check_parameters
 from privsql.source.table import describe_coarsening, in_bins
 from privsql.system import __version__
 
@@ -140,14 +139,6 @@ def estimate_learning_risk(release: AttachedRelease) -> LearningRisk | None:
     return quick_learning_risk(view, release.mechanism.adversaries.quick, release.mechanism.advice)
 
 
-def find_stated_learning(release: AttachedRelease) -> Finding | None:
-    """Return the learning attacker of the model that a release holds, which ``verify`` fits again; None without one."""
-    stated = attached_parameters(release)
-    if stated is None:
-        return None
-    return Finding(mean=float(stated.facts["belief"][0]), calibrated=True)
-
-
 def refuse_learning(release: AttachedRelease) -> Finding | None:
     """Return the learning attacker where the publisher limits it, None elsewhere.
 
@@ -174,7 +165,7 @@ def measure_facts(release: AttachedRelease) -> MeasuredFacts:
     mechanism, checked, risk = release.mechanism, release.checked, estimate_learning_risk(release)
     bounds, facts = mechanism.bounds(checked), mechanism.measured(checked)
     figures = checked.facts.join_parts(checked.facts, facts).describe()
-    summary = ReleaseSummary.make(release, bounds, find_stated_learning(release))
+    summary = ReleaseSummary.make(release, bounds)
     return MeasuredFacts(facts, risk.as_facts() if risk else None, bounds, figures, summary)
 
 
@@ -543,7 +534,6 @@ def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
 
 PARAMETERS_CHECK = "parameters are those of the specification"
 READABLE = "its tables can be checked"
-REFITTED = "its model is the one that a fit to its tables gives"
 
 
 def examine_release(
@@ -552,12 +542,11 @@ def examine_release(
     source: Records | None = None,
     spec: Spec | None = None,
     whole: bool = True,
-    refit: bool = True,
 ) -> list[CheckResult]:
     """Run all checks of a release that holds what it states and no more.
 
     ``source`` and ``spec``, of which it is, add the checks against the source; ``whole`` adds those that take long and
-    that publishing implies, with ``refit`` a second fit of the model that it holds.
+    that publishing implies.
     """
     try:
         mechanism, manifest, checked = release.mechanism, release.manifest, release.checked
@@ -565,8 +554,6 @@ def examine_release(
         checks = [*mechanism.checks(checked), *statement_checks(release)]
         if whole:
             checks += mechanism.long_checks(checked)
-        if whole and refit and manifest.modelled:
-            checks.append(Check(REFITTED, partial(check_parameters, release)))
         if source is not None and spec is not None:
             checks.append(Check(PARAMETERS_CHECK, partial(differ_from_spec, checked.params, spec.mechanism)))
             same = has_same_choice(manifest, source)

@@ -40,7 +40,7 @@ BY_ARGUMENT = {("source", key) for key in ("database", "file", *SERVERS, FRAME)}
 SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": "--qi"}  # others: as the key is
 TAKEN = (
-    "source", "seed", "key_file", "replace", "repeat", "allow_composition", "fit", "verbose", "memory_limit", "threads",
+    "source", "seed", "key_file", "replace", "repeat", "allow_composition", "verbose", "memory_limit", "threads",
     "json", "help",
 )  # fmt: skip
 KIND, ALGORITHM = "kind", "algorithm"

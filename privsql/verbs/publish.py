@@ -24,12 +24,10 @@ from privsql.releases.draft import Draft, digest_tables, is_occupied, private_fo
 from privsql.releases.fitted import (
     ModelParameters,
     NumberedRecords,
-    attached_parameters,
     draw_rows,
     restore_from,
     state_parameters,
     store_model,
-    write_parameters,
 )
 from privsql.releases.ledger.composition import find_ledger, make_choice, make_publication, prepare_ledger
 from privsql.releases.ledger.publication import PublicationRequest
@@ -46,7 +44,6 @@ from privsql.releases.statements import (
     ReleaseSummary,
     estimate_learning_risk,
     examine_release,
-    find_stated_learning,
     list_bounds,
     refuse_learning,
 )
@@ -55,7 +52,7 @@ from privsql.source.records import prepare_records
 from privsql.source.table import describe_coarsening
 from privsql.source.targets import Target, as_target, overlaps_source
 from privsql.system import __version__
-from privsql.verbs.verify import check_written, counts_in_place, source_session
+from privsql.verbs.verify import counts_in_place, source_session, verify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -180,7 +177,7 @@ def describe_cap(cap: str | None) -> str:
 # Publish --------------------------------------------------------------------------------------------------------------
 # ``publish`` and ``plan``: from a specification to a release that has passed its checks.
 
-PUBLISH_KEYWORDS = ("key", "key_file", "seed", "replace", "repeat", "allow_composition", "fit")  # of publish alone
+PUBLISH_KEYWORDS = ("key", "key_file", "seed", "replace", "repeat", "allow_composition")  # of publish alone
 
 
 def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Published:
@@ -198,16 +195,16 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
     ``key_file`` holds one, ``seed`` makes one for tests. Subjects that the ledger knows are only published again if a
     guarantee covers both, or if ``allow_composition``, which the release says. ``replace``: a release that is there is
     replaced, and withdrawn in the ledger; ``repeat``: only by the same release again, or one that a guarantee covers
-    beside it, as a job needs it that may run twice. ``fit``: fit a model and store its parameters in the release, which
-    takes as long as ``fit``. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
+    beside it, as a job needs it that may run twice. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``,
+    ``GuaranteeError``.
     """
     refuse_unknown_keywords(how, (*list_keywords(), *RUNNING, *PUBLISH_KEYWORDS), "publish")
     source_keywords, rest = split_keywords({name: value for name, value in how.items() if name not in PUBLISH_KEYWORDS})
     meant = as_spec(spec, source_keywords, verb="publish", connection=rest.get("connection"))
-    replace, repeat, allow, fit = (bool(how.get(one)) for one in ("replace", "repeat", "allow_composition", "fit"))
+    replace, repeat, allow = (bool(how.get(one)) for one in ("replace", "repeat", "allow_composition"))
     request = PublicationRequest(meant, None, _release_key(how), allow, repeat=repeat)
     with options_from(rest, "publish") as options:
-        return publish_spec(request, options, replace=replace, fit=fit)
+        return publish_spec(request, options, replace=replace)
 
 
 def _release_key(keywords: Mapping[str, Any]) -> Key | None:
@@ -225,9 +222,7 @@ def _release_key(keywords: Mapping[str, Any]) -> Key | None:
     return key
 
 
-def publish_spec(
-    request: PublicationRequest, options: Options, *, replace: bool = False, fit: bool = False
-) -> Published:
+def publish_spec(request: PublicationRequest, options: Options, *, replace: bool = False) -> Published:
     """Publish what is requested, by the ledger of its specification; as of ``publish``."""
     spec, over = request.spec, replace or request.repeat
     clock, target = time.monotonic(), spec.target
@@ -251,7 +246,7 @@ def publish_spec(
                 f"{target} holds another release, so repeat=True does not replace it; replace=True withdraws it"
             )
         try:
-            made = _make_release(publication, draft, options if fit else None)
+            made = _make_release(publication, draft)
         except InfeasibleError:
             publication.record_refusal()
             raise
@@ -291,21 +286,17 @@ def _choose_draft(spec: Spec) -> type[Draft]:
     return StagedDraft if target.catalog is not None and in_place else SchemaDraft
 
 
-def _make_release(publication: Publication, draft: Draft, fitting: Options | None) -> _MadeRelease:
+def _make_release(publication: Publication, draft: Draft) -> _MadeRelease:
     """Make and check a release in its draft: in a file, or where its source and its target lie."""
     db, spec, source = publication.db, publication.request.spec, publication.source
     tables: Container = db
     if isinstance(draft, StagedDraft):
-        if fitting is not None:
-            raise UsageError("fit works on one machine; publish without it, then run privsql fit on the release")
         tables = cast("Container", draft.stage)
     else:
         db.attach(draft.database_file, "release", read_only=False)
     key = source.bind_key(publication.key) if publication.must_bind_key else publication.key
     facts = _publish_tables(publication, draft, key)
-    release, risk = _state_release(publication, facts, tables, modelled=fitting is not None)
-    if fitting is not None:
-        fit_draft(release, fitting)
+    release, risk = _state_release(publication, facts, tables)
     if tables is db:
         db.define_views(release.views, into="release")
     tables.register_arrow("manifest", release.manifest.as_table())
@@ -313,8 +304,7 @@ def _make_release(publication: Publication, draft: Draft, fitting: Options | Non
     tables.create_table(MANIFEST, manifest, into="release", title="Checking the release")
     results = examine_release(release, whole=False)
     _require_checks_hold(results)
-    learning = refuse_learning(release) or find_stated_learning(release)
-    summary = ReleaseSummary.make(release, list_bounds(release, examined=True), learning)
+    summary = ReleaseSummary.make(release, list_bounds(release, examined=True), refuse_learning(release))
     publication.read_tables(tables, release.tables)
     digest, written = None, draft.folder / spec.name
     if isinstance(draft, StagedDraft):
@@ -336,7 +326,7 @@ def _close_release(
                 db.export_parquet(table(name, "release"), folder / f"{name}.parquet")
         (folder / VIEWS_FILE).write_text(view_script(release, folder), encoding="utf-8", newline="\n")
         db.detach("release")
-        _require_checks_hold(check_written(folder))  # what Parquet made of the types
+        _require_checks_hold(verify(folder).checks)  # what Parquet made of the types
         return folder, []
     db.detach("release")
     with attach_clean_file(db, draft.database_file, release) as file:
@@ -346,7 +336,7 @@ def _close_release(
 
 
 def _state_release(
-    publication: Publication, facts: Facts, tables: Container, *, modelled: bool
+    publication: Publication, facts: Facts, tables: Container
 ) -> tuple[AttachedRelease, LearningRisk | None]:
     """Return a release with its whole manifest, as far as its ``tables`` tell, and what learning from it leads to."""
     spec, source, manifest = publication.request.spec, publication.source, _make_manifest(publication, facts)
@@ -354,8 +344,7 @@ def _state_release(
     def state(**entries: Any) -> AttachedRelease:
         return AttachedRelease(tables, "release", manifest.model_copy(update=entries), spec.implementation)
 
-    entries: dict[str, Any] = {"modelled": modelled}
-    entries |= {"own_columns": state().renamed_columns}
+    entries: dict[str, Any] = {"own_columns": state().renamed_columns}
     entries["orders"] = state(**entries).stored_orders(source.roles.orders)
     risk = estimate_learning_risk(state(**entries))
     return state(**entries, learning_risk=risk.as_facts() if risk else None), risk
@@ -606,9 +595,7 @@ def fit(
         arrays = attached.read_arrays()
         records = NumberedRecords.find(attached)
         digest = records.digest()
-        stated = attached_parameters(attached) if given is None else ModelParameters.read(given)
-        if given is None and stated is not None and stated.digest != digest:  # verify names it
-            stated = None
+        stated = None if given is None else ModelParameters.read(given)
         model = _make_model(arrays, digest, options) if stated is None else restore_from(stated, arrays, digest)
         stated = stated or state_parameters(attached.manifest.name, digest, model)
         stored = store_model(arrays, model, stated)
@@ -621,14 +608,6 @@ def fit(
             _write_rows(drawn, rows_file)
         figures = model.belief, stored, file, rows_file, model.interval.fitted_share
     return FittedModel(target.path, len(arrays.bucket), time.monotonic() - clock, *figures)
-
-
-def fit_draft(release: AttachedRelease, options: Options) -> None:
-    """Fit a model to a release that is being published, and write its parameters into it."""
-    arrays = release.read_arrays()
-    digest = NumberedRecords.find(release).digest()
-    model = _make_model(arrays, digest, options)
-    write_parameters(release, state_parameters(release.manifest.name, digest, model))
 
 
 def _write_rows(drawn: pa.Table, file: Path) -> None:

@@ -246,19 +246,12 @@ def verify(
     return replace(outcome, copy=to, recomputed=outcome.recomputed if outcome.ok else None)
 
 
-def check_written(release: Path) -> list[CheckResult]:
-    """Return the checks of a release that was just written: its model is not fitted a second time."""
-    return _check_release(as_target(release), None, None, Options(), refit=False)[0].checks
-
-
 def _check_release(
     target: Target,
     source_input: SpecLike | None,
     key_file: Path | None,
     options: Options,
     connection: object | None = None,
-    *,
-    refit: bool = True,
 ) -> tuple[Verified, AttachedRelease, Spec | None]:
     """Check a release alone, or against its source, whose specification is returned, in an engine that has both."""
     recomputed: MeasuredFacts | None = None
@@ -273,7 +266,7 @@ def _check_release(
         known = held and source_input is not None
         spec = spec_from_manifest(source_input, manifest, connection) if known and source_input is not None else None
         if held and source_input is None:
-            results += examine_release(release, refit=refit)
+            results += examine_release(release)
             recomputed = _recompute_facts(release, results)
     if held and spec is not None:
         with open_release_with_source(target, spec, manifest, options, key_file=key_file) as (with_source, source):

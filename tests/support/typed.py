@@ -47,8 +47,6 @@ class Publishing(Planning, total=False):
     """Replace an existing release only by the same again."""
     allow_composition: bool
     """Publish the same subjects again where no guarantee covers it."""
-    fit: bool
-    """Fit a model and store its parameters in the release."""
 '''
 
 

@@ -342,87 +342,16 @@ def test_only_files_of_the_user_are_models(tmp_path: Path, monkeypatch: pytest.M
     assert not fitted.list_models()
 
 
-def publish_with_model(folder: Path, target: Path, *more: object) -> Any:
-    columns = 'quasi_identifiers = ["age", "sex", "points"]\nsensitive = "job"'
-    spec = specification(folder, columns=columns, release='name = "t"\nto = "t.duckdb"', mechanism='threshold = "1/3"')
-    return succeeded("publish", spec, "--seed", 1, "--ledger-off", "--fit", "--to", target, *more)
-
-
-def fitted_text(release: Path) -> str:
-    """The stored parameters."""
-    with duckdb.connect(str(release), read_only=True) as db:
-        return "".join(text for (text,) in db.execute("SELECT text FROM privsql_model ORDER BY line").fetchall())
-
-
-@pytest.fixture(scope="module")
-def stored(folder: Path) -> Path:
-    """The same release with the parameters of its model."""
-    publish_with_model(folder, folder / "stored.duckdb")
-    return folder / "stored.duckdb"
-
-
-@pytest.mark.slow
-def test_a_release_holds_its_model(folder: Path, stored: Path, release: api.Release, monkeypatch: Any) -> None:
-    monkeypatch.setenv("PRIVSQL_CACHE", "off")
-    with api.open(stored) as opened, api.open(folder / "t.duckdb") as plain:
-        assert opened.query("SELECT COUNT(*) FROM t").estimator in ("model", "exact")
-        assert "model" not in plain.answers.estimators
-        for where, groups in QUESTIONS.items():
-            sql = (
-                f"SELECT COUNT(*) FROM t WHERE {where}"
-                if not groups
-                else (f"SELECT {groups}, COUNT(*) FROM t WHERE {where} GROUP BY {groups}")
-            )
-            same_figures(opened.query(sql), release.query(sql))
-    with duckdb.connect() as db:
-        db.execute(f"ATTACH '{stored}' AS a (READ_ONLY); ATTACH '{folder / 't.duckdb'}' AS b (READ_ONLY)")
-        for name in ("qit", "st", "privsql_values", "privsql_channel", "privsql_estimator"):
-            one, other = (db.execute(f"FROM {place}.{name}").fetchall() for place in "ab")
-            assert one == other
-    assert succeeded("verify", stored, "--json").json["ok"]
-
-
-@pytest.mark.slow
-def test_parameters_lie_in_a_folder_too(folder: Path, stored: Path, monkeypatch: Any) -> None:
-    """They are made by one fit, whose belief publish states."""
-    fits: list[str] = []
-    fit = bucket_model.fit_bucket_model
-    monkeypatch.setattr(bucket_model, "fit_bucket_model", lambda *a: (fits.append(a[1]), fit(*a))[1])
-    place = folder / "stored"
-    out = publish_with_model(folder, place, "--format", "parquet").out
-    assert len(fits) == 1
-    belief = fitted.ModelParameters.model_validate_json(fitted_text(stored)).facts["belief"][0]
-    assert f"can expect to be right about {belief:.1%}" in " ".join(out.split())
-    monkeypatch.setenv("PRIVSQL_CACHE", "off")
-    with api.open(stored) as one, api.open(place) as other:
-        sql = "SELECT sex, COUNT(*) FROM t WHERE job = 3 GROUP BY sex"
-        assert other.query(sql).estimator == "model"
-        same_figures(one.query(sql), other.query(sql))
-
-
-DAMAGE = {
-    "a parameter": ("facts", lambda facts: facts | {"belief": [0.1, 1.0]}),
-    "another release's": ("digest", lambda digest: digest[::-1]),
-    "another start": ("arrays", lambda arrays: {"theta": arrays["theta"] | {"data": ""}}),
-    "other intervals": ("facts", lambda facts: facts | {"coefficients": [0.0] * 6}),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", rest_slow(DAMAGE))
-def test_stored_parameters_are_a_strangers_word(name: str, stored: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("PRIVSQL_CACHE", "off")
-    file, (key, change) = tmp_path / "r.duckdb", DAMAGE[name]
-    with duckdb.connect(str(tmp_path / "made.duckdb")) as db:
-        db.execute(f"ATTACH '{stored}' AS a (READ_ONLY); ATTACH '{file}' AS b; COPY FROM DATABASE a TO b")
-        stated = json.loads(fitted_text(stored))
-        stated[key] = change(stated[key])
-        text = json.dumps(stated)
-        db.execute("DELETE FROM b.privsql_model")
-        parts = [(at // 256, text[at : at + 256]) for at in range(0, len(text), 256)]
-        db.executemany("INSERT INTO b.privsql_model VALUES (?, ?)", parts)
-    checks = run("verify", file, "--json").json["checks"]
-    assert not next(one for one in checks if one["name"].startswith("its model"))["ok"]
+def test_no_release_holds_a_model(folder: Path, tmp_path: Path) -> None:
+    """Neither publish stores one, nor is one of a stranger's read: what a fit made is the reader's."""
+    with pytest.raises(api.UsageError, match="fit"):
+        api.publish(folder / "spec.toml", fit=True)  # type: ignore[call-arg]
+    assert run("publish", folder / "spec.toml", "--fit").code == 2
+    release = shutil.copy(folder / "t.duckdb", tmp_path)
+    with duckdb.connect(str(release)) as db:
+        db.execute("CREATE TABLE privsql_model AS SELECT 1 AS line, 'Ann: HIV' AS text")
+        db.execute("INSERT INTO privsql_manifest VALUES ('modelled', 'true')")
+    refused(run("query", release, "SELECT COUNT(*) FROM t"), 4, "publish anew")
 
 
 def test_an_opened_release_reaches_no_other_model(folder: Path, monkeypatch: Any) -> None:
