@@ -602,11 +602,14 @@ def withdraw(
 def cap(
     spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Specification of the source.")],
     epsilon: Annotated[str, typer.Argument(metavar="EPSILON", help="The new cap, a decimal or a fraction.")],
+    delta: Annotated[
+        str | None, typer.Option(help="The delta of the cap, if not that of the releases.", show_default=False)
+    ] = None,
     database: Place = None,
 ) -> CommandOutcome:
     """Cap the privacy budget of a source, and record it."""
     source_spec = api.load(spec)
-    listing = api.cap(source_spec, epsilon, database=database)
+    listing = api.cap(source_spec, epsilon, delta=delta, database=database)
     least = source_spec.ledger.epsilon if source_spec.ledger is not None else None
     lowers = least is not None and listing.cap is not None and least < listing.cap
     warning = f"ledger.epsilon = {least} in {spec} lowers it again at the next release; change it there, too"

@@ -291,7 +291,7 @@ def print_budget(listing: LedgerListing) -> None:
     from privsql.verbs.publish import describe_cap
 
     facts = listing.as_json()
-    print_line(f"epsilon: {facts['spent']} spent, {describe_cap(facts['cap'])}")
+    print_line(f"epsilon: {facts['spent']} spent, {describe_cap(facts['cap'], facts['delta'])}")
 
 
 def print_manifest(manifest: Manifest) -> None:

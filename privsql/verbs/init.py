@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
@@ -29,9 +30,9 @@ from privsql.releases.ledger.book import (
     LedgerEntry,
     open_for_reading,
     open_for_writing,
-    sum_epsilons,
     write_events,
 )
+from privsql.releases.ledger.budget import Budget, Cap
 from privsql.releases.ledger.composition import require_ledger, require_names
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.keywords import ArrowStream, SpecLike, as_spec
@@ -46,7 +47,6 @@ from privsql.verbs.verify import open_session
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from decimal import Decimal
-    from fractions import Fraction
 
     from tomlkit.items import Table
 
@@ -321,15 +321,23 @@ def synthesize(release: PathLike, to: PathLike) -> int:
 class LedgerListing:
     """A ledger, or what it holds of one source: its releases, oldest first.
 
-    ``spent``: by all differentially private ones together, and ``cap``, the most that they may (None: nothing says);
-    both are None where all sources are listed.
+    ``budget``: what all differentially private ones spend together, and the caps; None where all sources are listed.
     """
 
     database: Path
     releases: tuple[LedgerEntry, ...]
     source: tuple[str, ...] = ()
-    spent: Fraction | None = None
-    cap: Fraction | None = None
+    budget: Budget | None = None
+
+    @property
+    def spent(self) -> Fraction | None:
+        """Return the epsilon that is spent, at the budget's delta."""
+        return None if self.budget is None else self.budget.spent
+
+    @property
+    def cap(self) -> Fraction | None:
+        """Return the most that may be spent; None where nothing says."""
+        return None if self.budget is None or self.budget.cap is None else self.budget.cap.epsilon
 
     def __iter__(self) -> Iterator[LedgerEntry]:
         return iter(self.releases)
@@ -349,12 +357,12 @@ class LedgerListing:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
+        figures = {"spent": self.spent, "cap": self.cap, "delta": None if self.budget is None else self.budget.delta}
         return {
             "releases": [entry.as_json() for entry in self.releases],
             "database": str(self.database),
             "source": list(self.source),
-            "spent": None if self.spent is None else fraction_text(self.spent),
-            "cap": None if self.cap is None else fraction_text(self.cap),
+            **{name: None if one is None else fraction_text(one) for name, one in figures.items()},
         }
 
 
@@ -374,8 +382,7 @@ def _list_releases(path: Path, book: Book, spec: Spec | None) -> LedgerListing:
     if spec is None:
         return LedgerListing(path, book.entries)
     source = known_as(spec.source)
-    entries = book.list_of_source(source)
-    return LedgerListing(path, tuple(entries), source, sum_epsilons(entries), book.find_cap(source))
+    return LedgerListing(path, tuple(book.list_of_source(source)), source, book.find_budget(source))
 
 
 def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> LedgerEntry:
@@ -410,12 +417,18 @@ def _find_entry(book: Book, release: str) -> LedgerEntry:
 
 
 def cap(
-    spec: SpecLike, epsilon: Fraction | Decimal | str | float, *, database: PathLike | None = None
+    spec: SpecLike,
+    epsilon: Fraction | Decimal | str | float,
+    *,
+    delta: Fraction | Decimal | str | float | None = None,
+    database: PathLike | None = None,
 ) -> LedgerListing:
     """Set the most that all differentially private releases of a source may spend together, and record it.
 
-    The only way to raise it: a specification that still asks for less lowers it again. ``database``: as of
-    ``ledger``. Raises ``UsageError`` unless it is a positive number, and the source names its records or persons.
+    A cap is a pair (epsilon, delta), and everything is converted at its ``delta``: by default that of the cap that is
+    there, of the releases, or of the specification. This is the only way to raise either; a specification that still
+    asks for less lowers epsilon again. ``database``: as of ``ledger``. Raises ``UsageError`` unless epsilon is
+    positive, delta is a probability, above 0 if a release has one, and the source names its records or persons.
     """
     source_spec, most = as_spec(spec), as_exact_number(epsilon, "cap")
     if most <= 0:
@@ -427,7 +440,21 @@ def cap(
     source = known_as(source_spec.source)
     with open_scratch() as db:
         with open_for_writing(db, path) as book, db.in_transaction():
-            event = {"source": list(source), "epsilon": fraction_text(most), "by": "publisher"}
-            write_events(db, book, ("cap", event))
+            at = _choose_cap_delta(source_spec, book.find_budget(source), delta)
+            write_events(db, book, Cap(most, at).as_event(source, "publisher"))
         with open_for_reading(db, path) as book:
             return _list_releases(path, book, source_spec)
+
+
+def _choose_cap_delta(spec: Spec, budget: Budget, delta: Fraction | Decimal | str | float | None) -> Fraction:
+    """Return the delta of a new cap; ``UsageError`` for one at which the releases that are there have no epsilon."""
+    composition = spec.implementation.composition
+    stated = composition.delta(spec.mechanism) if isinstance(composition, BudgetComposition) else Fraction(0)
+    if delta is None:
+        return budget.delta if budget.cap is not None or budget.delta else stated
+    at = as_exact_number(delta, "delta")
+    is_needed = any(one.delta for one in budget.earlier)
+    if not 0 <= at < 1 or (is_needed and not at):
+        why = "releases of this source have a delta, and at 0 no epsilon" if is_needed else "it is no probability"
+        raise UsageError(f"delta: {fraction_text(at)} can't be that of a cap: {why}; give one such as 0.000001")
+    return at

@@ -136,7 +136,9 @@ class Published:
         rows: list[tuple[str, object]] = []
         if "spent" in entry:
             here = " with this one" if self.release is not None else ""
-            rows.append(("budget", f"epsilon {entry['spent']} spent{here}, {describe_cap(entry['cap'])}"))
+            rows.append(
+                ("budget", f"epsilon {entry['spent']} spent{here}, {describe_cap(entry['cap'], entry['delta'])}")
+            )
         if entry.get("off"):
             rows.append(("ledger", "none is kept, and the release says so"))
         if "release" in entry:
@@ -169,9 +171,10 @@ class Published:
         }
 
 
-def describe_cap(cap: str | None) -> str:
-    """Return the most that may be spent, in words."""
-    return "no cap is set" if cap is None else f"of at most {cap}"
+def describe_cap(cap: str | None, delta: str) -> str:
+    """Return the most that may be spent at a delta, in words."""
+    most = "no cap is set" if cap is None else f"of at most {cap}"
+    return most if delta == "0" else f"{most} (at delta {delta})"
 
 
 # Publish --------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql import system
-from privsql.dp_random import concentrated_epsilon
 from privsql.engine.files import fold_name, private
 from privsql.engine.open import log_of, open_scratch
 from privsql.engine.sqlfiles import DIALECT, Field, all_rows, column, fill, table, temp_table
@@ -25,6 +24,7 @@ from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import Key, key_file
 from privsql.mechanisms.contract import BudgetComposition, Composition, Unit
 from privsql.mechanisms.registry import get_mechanism
+from privsql.releases.ledger.budget import Budget, Cap, Spending
 from privsql.releases.ledger.evidence import Histogram, RecordSummary
 from privsql.source.targets import is_same_source, known_as
 from privsql.system import __version__
@@ -147,28 +147,6 @@ def list_published(columns: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"{name}{more.get(fold_name(name), '')}" for name in list_names(columns))
 
 
-@dataclass(frozen=True)
-class Spending:
-    """The budget that releases spend: epsilon and delta, and ``rho`` where privacy is zero-concentrated."""
-
-    epsilon: Fraction
-    delta: Fraction = Fraction(0)
-    rho: Fraction | None = None
-
-
-def compose_spending(parts: Iterable[Spending]) -> Spending:
-    """Return what releases spend together, at the largest of their deltas.
-
-    Pure epsilons add up, and so do the rhos of zero-concentrated releases, whose sum is converted once.
-    """
-    every = list(parts)
-    concentrated = [one for one in every if one.rho is not None]
-    delta = max((one.delta for one in every), default=Fraction(0))
-    rho = sum((one.rho or Fraction(0) for one in concentrated), Fraction(0))
-    joint = concentrated_epsilon(rho, delta) if len(concentrated) > 1 else sum(one.epsilon for one in concentrated)
-    return Spending(sum((one.epsilon for one in every if one.rho is None), Fraction(joint)), delta)
-
-
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry(LedgerRequest):
     """One release in the ledger. ``composes`` says what it and its predecessors guarantee together."""
@@ -236,7 +214,7 @@ class Book:
 
     events: int = 0
     releases: dict[int, LedgerEntry] = field(default_factory=dict)
-    caps: dict[tuple[str, ...], Fraction] = field(default_factory=dict)
+    caps: dict[tuple[str, ...], Cap] = field(default_factory=dict)
     elsewhere: dict[tuple[str, ...], Path] = field(default_factory=dict)
 
     @staticmethod
@@ -265,7 +243,7 @@ class Book:
                 case "withdrawn":
                     book._change_entry(fields, withdrawn=True)
                 case "cap":
-                    book.caps[tuple(fields["source"])] = Fraction(fields["epsilon"])
+                    book.caps[tuple(fields["source"])] = Cap(Fraction(fields["epsilon"]), Fraction(fields["delta"]))
                 case "elsewhere":
                     book.elsewhere.pop(tuple(fields["source"]), None)  # the last one stands last
                     book.elsewhere[tuple(fields["source"])] = Path(fields["database"])
@@ -300,17 +278,21 @@ class Book:
         others = [path for of, path in self.elsewhere.items() if is_same_source(of, source)]
         return others[-1] if others else None
 
-    def find_cap(self, source: Sequence[str]) -> Fraction | None:
-        """Return the cap of a source, the smallest of those of the sources that it shares; None for no limit."""
-        return min((cap for of, cap in self.caps.items() if is_same_source(of, source)), default=None)
+    def list_caps(self, source: Sequence[str]) -> list[Cap]:
+        """Return the caps of a source, and of the sources that it shares."""
+        return [cap for of, cap in self.caps.items() if is_same_source(of, source)]
 
+    def find_budget(self, source: Sequence[str]) -> Budget:
+        """Return what all releases of a source spend, of the unit that spent most, with its caps.
 
-def sum_epsilons(entries: Iterable[LedgerEntry]) -> Fraction:
-    """Return the epsilon of releases together, of the unit that spent most; withdrawn ones too: they drew."""
-    units: dict[Unit | None, list[Spending]] = {}
-    for one in entries:
-        units.setdefault(one.unit, []).extend([one.spending] if one.spending is not None else [])
-    return max((compose_spending(parts).epsilon for parts in units.values()), default=Fraction(0))
+        Withdrawn releases count: their noise was drawn.
+        """
+        units: dict[Unit | None, list[Spending]] = {}
+        for one in self.list_of_source(source):
+            units.setdefault(one.unit, []).extend([one.spending] if one.spending is not None else [])
+        caps = tuple(self.list_caps(source))
+        budgets = [Budget(tuple(parts), caps) for parts in units.values()]
+        return max(budgets, key=lambda one: one.spent, default=Budget((), caps))
 
 
 def _require_format(fields: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from privsql.engine.files import fold_name
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import Holes, fill
-from privsql.errors import EngineError, GuaranteeError, InfeasibleError, UsageError
+from privsql.errors import EngineError, GuaranteeError, UsageError
 from privsql.exact import fraction_text
 from privsql.keyed_random import key_file, system_key
 from privsql.mechanisms.contract import BudgetComposition, GroupComposition
@@ -23,8 +23,6 @@ from privsql.releases.ledger.book import (
     SUBJECTS,
     VARIABLE,
     LedgerEntry,
-    Spending,
-    compose_spending,
     default_path,
     get_secret,
     is_default_writable,
@@ -37,6 +35,7 @@ from privsql.releases.ledger.book import (
     select_releases,
     write_events,
 )
+from privsql.releases.ledger.budget import Budget, Cap, Spending, choose_delta
 from privsql.releases.ledger.publication import Publication, UnrecordedPublication, find_unwritten_events
 from privsql.releases.ledger.subjects import TRACES, Subjects
 from privsql.source.table import PersonChoice
@@ -93,9 +92,10 @@ class RecordedPublication(Publication):
 
 
 # Budget ---------------------------------------------------------------------------------------------------------------
-# The privacy budget of a source: the epsilons of its differentially private releases add up.
+# The privacy budget of a source: what its differentially private releases spend adds up (``budget``).
 #
-# The ledger holds what was spent and the cap. A specification can set or lower the cap, never raise it.
+# The ledger holds what was spent and the caps, each a pair of epsilon and delta. A specification can set or lower the
+# epsilon of a cap; the first release under a cap states its delta. Only ``ledger cap`` raises them.
 #
 # A budget protects a record's presence, or one value of a record. Both kinds of releases of the same people: a value's
 # odds take twice the epsilon of a release that protects presence, since a substitution is one record less and one more;
@@ -155,12 +155,18 @@ def require_names(spec: Spec) -> None:
         )
 
 
+TWICE = " (presence counts twice for the odds of a value)"
+IMPURE = (
+    "{label} holds these people, and one of the two has a delta, beside which a value's budget of pure epsilon does "
+    "not hold; leave out delta, or if nobody has received that one, run 'privsql ledger withdraw {number}'"
+)
+
+
 @dataclass
 class BudgetPublication(RecordedPublication):
     """A publication that spends a budget, which is gone before anything is drawn, whatever becomes of the release."""
 
-    earlier: list[Spending] = field(default_factory=list, init=False)  # of the same budget
-    cap: Fraction | None = field(default=None, init=False)
+    budgets: list[Budget] = field(default_factory=list, init=False)  # its own, and that of values if it spends of one
 
     @property
     def spending(self) -> Spending:
@@ -169,11 +175,6 @@ class BudgetPublication(RecordedPublication):
         if not isinstance(composition, BudgetComposition):
             raise TypeError(params.kind)
         return Spending(composition.epsilon(params), composition.delta(params), composition.rho(params))
-
-    @property
-    def together(self) -> Spending:
-        """Return what the earlier releases and this one spend together."""
-        return compose_spending([*self.earlier, self.spending])
 
     def compare_earlier(self) -> None:
         """Find what was spent, and the cap."""
@@ -192,7 +193,8 @@ class BudgetPublication(RecordedPublication):
         with open_for_writing(self.db, self.request.ledger_path) as book:
             others = self._take_budget(book)
             crossing = self._explain_crossing()
-            self._require_fitting()
+            for one in self.budgets:
+                one.require_fitting()
             if others and not self.request.allow:
                 last, why = others[-1], self.verdicts[others[-1].number].why
                 raise GuaranteeError(
@@ -203,49 +205,56 @@ class BudgetPublication(RecordedPublication):
             self._spend_epsilon(book, [*allowed, *crossing], allowed=bool(others))
 
     def _take_budget(self, book: Book) -> list[LedgerEntry]:
-        """Take what was spent and the cap from a book, attached; releases of these records under another name."""
-        stated, ledger = self.request.stated, self.request.spec.ledger
+        """Take what was spent and the caps from a book, attached; releases of these records under another name."""
+        stated = self.request.stated
         self.replaced = self.request.find_replaced(book)
         live = [one for one in book.live_entries if one != self.replaced]
-        sharing = [one for one in book.entries if one.unit == stated.unit]  # what was withdrawn was spent
-        same = self._judge_entries([*sharing, *(one for one in live if one.unit != stated.unit)])
-        self.crossing = [one for one in same if one.unit != stated.unit]
-        others = [one for one in same if one.unit == stated.unit and not one.is_of(stated.source)]
-        of_source = [one for one in sharing if one.is_of(stated.source)]
-        refuse_exposed(stated, [one for one in (*of_source, *others) if one in live])
-        self.earlier = [one.spending for one in (*of_source, *others) if one.spending is not None]
-        if stated.unit == "value":  # of which what protects presence takes twice as much
-            twice = [one.spending for one in self.crossing if one.spending is not None]
-            if any(one.delta for one in twice):
-                raise GuaranteeError("a release with delta holds these people; a value's budget can't be pure epsilon")
-            self.earlier += [Spending(2 * one.epsilon) for one in twice]
-        caps = [None if ledger is None else ledger.epsilon, *(book.find_cap(one.source) for one in (stated, *others))]
-        self.cap = min((cap for cap in caps if cap is not None), default=None)
-        if self.cap is not None:
+        spending = [one for one in book.entries if one.spending is not None]  # what was withdrawn was spent
+        same = self._judge_entries([*spending, *(one for one in live if one.spending is None)])
+        self.crossing = [one for one in same if one.unit != stated.unit and one in live]
+        sharing = [one for one in spending if one in same or one.is_of(stated.source)]
+        of_unit = [one for one in sharing if one.unit == stated.unit]
+        refuse_exposed(stated, [one for one in of_unit if one in live])
+        self.budgets = self._list_budgets(book, sharing)
+        if self.budgets[0].caps:
             require_names(self.request.spec)
-        return others
+        return [one for one in of_unit if not one.is_of(stated.source)]
 
-    def _require_fitting(self) -> None:
-        if self.cap is None or self.together.epsilon <= self.cap:
-            return
-        budget, spent, epsilon = map(fraction_text, (self.cap, self._spent, self.spending.epsilon))
-        left = fraction_text(max(self.cap - self._spent, Fraction(0)))
-        raise InfeasibleError(
-            f"epsilon {epsilon} can't be spent: {left} is left of the budget {budget}: "
-            f"{len(self.earlier)} releases have spent {spent}; 'privsql ledger cap' raises it",
-            {"left": left, "spent": spent, "budget": budget},
-        )
+    def _list_budgets(self, book: Book, sharing: Sequence[LedgerEntry]) -> list[Budget]:
+        """Return the budget of this release's unit; second that of values, where it protects presence beside them."""
+        unit, new = self.request.stated.unit, self.spending
+        presence = [one.spending for one in sharing if one.unit == "presence" and one.spending is not None]
+        values = [one.spending for one in sharing if one.unit == "value" and one.spending is not None]
+        doubled = [Spending(2 * one.epsilon) for one in presence]
+        caps = self._list_caps(book, sharing)
+        of_values = Budget((*values, *doubled), caps, new)
+        if unit == "presence":
+            of_values = replace(of_values, new=Spending(2 * new.epsilon), note=TWICE)
+        crossing = next((one for one in self.crossing if one.spending is not None), None)
+        if crossing is not None and (new.delta or Fraction(crossing.delta)):
+            raise GuaranteeError(IMPURE.format(label=crossing.label, number=crossing.number))
+        if unit == "value":
+            return [of_values]
+        return [Budget(tuple(presence), caps, new), *([of_values] if crossing is not None else [])]
 
-    @property
-    def _spent(self) -> Fraction:
-        return compose_spending(self.earlier).epsilon
+    def _list_caps(self, book: Book, sharing: Sequence[LedgerEntry]) -> tuple[Cap, ...]:
+        """Return the caps of this source, as its specification sets or lowers them, and of those that share it."""
+        stated, ledger = self.request.stated, self.request.spec.ledger
+        caps = [cap for one in (stated, *sharing) for cap in book.list_caps(one.source)]
+        most = ledger.epsilon if ledger is not None else None
+        if most is not None and not caps:
+            earlier = [one.spending for one in sharing if one.spending is not None and one.unit == stated.unit]
+            caps = [Cap(most, choose_delta(earlier) or self.spending.delta, stated=True)]
+        elif most is not None:
+            caps = [one if one.epsilon < most else replace(one, epsilon=most, stated=True) for one in caps]
+        return tuple(dict.fromkeys(caps))
 
     def _spend_epsilon(self, book: Book, notes: list[str], *, allowed: bool) -> None:
         """Write the release down, without a file yet, and the cap if this specification sets or lowers it."""
-        stated, total, spending = self.request.stated, self.together, self.spending
-        composes = f"epsilon {fraction_text(spending.epsilon)}; all together {fraction_text(total.epsilon)}"
-        composes += f" at delta {float(total.delta):g}" if total.delta else ""
-        limit = "no cap is set" if self.cap is None else f"of at most {fraction_text(self.cap)}"
+        stated, budget, spending = self.request.stated, self.budgets[0], self.spending
+        composes = f"epsilon {fraction_text(spending.epsilon)}; all together {fraction_text(budget.total)}"
+        composes += f" at delta {float(budget.delta):g}" if budget.delta else ""
+        limit = "no cap is set" if budget.cap is None else f"of at most {fraction_text(budget.cap.epsilon)}"
         self.statements = [f"{composes}, {limit}", *notes]
         self.entry = LedgerEntry.from_request(
             stated,
@@ -260,9 +269,9 @@ class BudgetPublication(RecordedPublication):
             **self.subjects.summary_fields,
         )
         events: list[Event] = [self.entry.as_event()]
-        if self.cap is not None and self.cap != book.find_cap(stated.source):
-            cap = {"source": list(stated.source), "epsilon": fraction_text(self.cap), "by": "specification"}
-            events.append(("cap", cap))
+        cap = min((one for one in budget.caps if one.stated), key=lambda one: one.delta, default=None)
+        if cap is not None and replace(cap, stated=False) not in book.list_caps(stated.source):
+            events.append(cap.as_event(stated.source, "specification"))
         self.subjects.names.prepare_marks()
         with self.db.in_transaction():
             self.subjects.write_records(self.entry.number, None)
@@ -277,9 +286,11 @@ class BudgetPublication(RecordedPublication):
 
     def as_facts(self) -> dict[str, Any]:
         """Return the facts with what is spent, this release included once it is written down."""
-        total, cap = self._spent if self.entry is None else self.together.epsilon, self.cap
-        facts = {"epsilon": self.spending.epsilon, "spent": total, "cap": cap}
-        return super().as_facts() | {name: None if one is None else fraction_text(one) for name, one in facts.items()}
+        budget = self.budgets[0]
+        facts = {"epsilon": self.spending.epsilon, "spent": budget.spent if self.entry is None else budget.total}
+        facts |= {"delta": budget.delta}
+        cap = None if budget.cap is None else fraction_text(budget.cap.epsilon)
+        return super().as_facts() | {name: fraction_text(one) for name, one in facts.items()} | {"cap": cap}
 
 
 # Groups of releases ---------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from privsql.mechanisms.contingency.marginals import measure_marginals
 from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.dp import noisy_tables
 from privsql.mechanisms.setvalued.parameters import SetValued
-from privsql.releases.ledger.book import Spending, compose_spending
+from privsql.releases.ledger.budget import Spending, sum_spending
 from support import census, shop
 from support.commands import manifest, refused, rows, run, succeeded, write
 from support.enumeration import Enumeration, chi_square, fit_models_once
@@ -73,13 +73,12 @@ def test_rho_is_the_largest_that_delta_allows(epsilon: Fraction, digits: int) ->
 def test_rhos_add_up_to_less_than_epsilons() -> None:
     one = Spending(Fraction(1), BILLIONTH, concentrated_rho(Fraction(1), BILLIONTH))
     pure = Spending(Fraction(1, 2))
-    assert compose_spending([]) == Spending(Fraction(0))
-    assert compose_spending([one]) == Spending(Fraction(1), BILLIONTH)
-    assert compose_spending([one, pure]) == Spending(Fraction(3, 2), BILLIONTH)
-    four = compose_spending([one] * 4)
-    assert four.delta == BILLIONTH
-    assert four.epsilon == concentrated_epsilon(4 * (one.rho or 0), BILLIONTH)
-    assert 2 < four.epsilon < Fraction(21, 10)
+    assert sum_spending([], Fraction(0)) == 0
+    assert sum_spending([one], BILLIONTH) == 1
+    assert sum_spending([one, pure], BILLIONTH) == Fraction(3, 2)
+    four = sum_spending([one] * 4, BILLIONTH)
+    assert four == concentrated_epsilon(4 * (one.rho or 0), BILLIONTH)
+    assert 2 < four < Fraction(21, 10)
 
 
 @each("delta", ["-1e-9", "1e-19", "1e-4", 0.5])

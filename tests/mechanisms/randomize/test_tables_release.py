@@ -264,6 +264,35 @@ def test_values_epsilons_add_up_and_presence_counts_twice(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_no_order_of_presence_and_values_gets_more_than_the_cap(tmp_path: Path) -> None:
+    """Presence after a value counts twice for that value's budget, as it does before it."""
+    cells = 'categories = ["sex", "disease"]'
+    succeeded("publish", wanted(tmp_path, f"{TABLES.format(1)}\n[ledger]\nepsilon = 2", "one"))
+    second = wanted(tmp_path, CELLS, "two", cells)
+    refused(
+        run("publish", second, "--allow-composition"),
+        3,
+        "epsilon 2 (presence counts twice",
+        "1 is left of the budget 2",
+    )
+    half = wanted(tmp_path, CELLS.replace("epsilon = 1", "epsilon = 0.5"), "two", cells)
+    succeeded("publish", half, "--allow-composition")
+    refused(run("publish", half, "--replace", "--allow-composition"), 3, "0 is left of the budget 2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tables_first", [True, False])
+def test_a_delta_stands_beside_no_value_s_budget(tables_first: bool, tmp_path: Path) -> None:
+    cells = f'{CELLS}\ndelta = "1e-9"', 'categories = ["sex", "disease"]'
+    (first, columns), (second, others) = [(TABLES.format(1), COLUMNS), cells][:: 1 if tables_first else -1]
+    succeeded("publish", wanted(tmp_path, first, "one", columns))
+    again = wanted(tmp_path, second, "two", others)
+    refused(run("publish", again, "--allow-composition"), 1, "leave out delta", "ledger withdraw 1")
+    succeeded("ledger", "withdraw", 1)
+    succeeded("publish", again, "--allow-composition")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(CELLS, BUCKETS), (BUCKETS, CELLS)])
 def test_presence_beside_exact_counts_is_said(order: tuple[str, str], tmp_path: Path) -> None:
     columns = {CELLS: 'categories = ["sex", "disease"]', BUCKETS: f'{COLUMNS}\nnulls = {{disease = "value"}}'}

@@ -1,0 +1,161 @@
+"""A cap is a pair of epsilon and delta: what is spent never falls, and no order of releases gets more than the cap."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privsql.dp_random import concentrated_rho
+from privsql.errors import InfeasibleError
+from privsql.releases.ledger.budget import Budget, Cap, Spending, choose_delta
+from support.commands import manifest, refused, run, specification, succeeded, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+EPSILONS = [Fraction(1, 20), Fraction(3, 10), Fraction(1, 3), Fraction(1)]
+DELTAS = [Fraction(0), Fraction(1, 10**12), Fraction(1, 10**6), Fraction(1, 10**5)]
+
+
+def spend(epsilon: Fraction, delta: Fraction) -> Spending:
+    """What a release with an epsilon and a delta spends."""
+    return Spending(epsilon, delta, concentrated_rho(epsilon, delta) if delta else None)
+
+
+RELEASES = [spend(epsilon, delta) for epsilon in EPSILONS for delta in DELTAS]
+CAPS = [Cap(epsilon, delta) for epsilon in (Fraction(1, 2), Fraction(1), Fraction(2)) for delta in DELTAS]
+
+
+def accept(wanted: Iterable[Spending], caps: tuple[Cap, ...]) -> list[Spending]:
+    """The releases of a sequence that fit under the caps, each beside those that were published before it."""
+    made: list[Spending] = []
+    for one in wanted:
+        try:
+            Budget(tuple(made), caps, one).require_fitting()
+        except InfeasibleError:
+            continue
+        made.append(one)
+    return made
+
+
+def least_log_delta(parts: Sequence[Spending], epsilon: Fraction) -> float:
+    """The ln delta for which pure and concentrated releases together are (epsilon, delta)-private, in doubles."""
+    rho = float(sum((one.rho or Fraction(0) for one in parts), Fraction(0)))
+    rest = float(epsilon - sum((one.epsilon for one in parts if one.rho is None), Fraction(0)))
+    if not rho:
+        return -math.inf if rest >= 0 else 0.0
+    steps = (math.exp(t / 50) for t in range(-500, 1500))
+    return min(a * ((1 + a) * rho - rest) + (1 + a) * math.log(a / (1 + a)) - math.log(a) for a in steps)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from(RELEASES), max_size=8), st.lists(st.sampled_from(CAPS), max_size=2))
+def test_what_is_spent_never_falls(wanted: list[Spending], caps: list[Cap]) -> None:
+    """Also without a cap, where a smaller delta may raise it and a larger one changes nothing."""
+    made = accept(wanted, tuple(caps))
+    for cap in [*([None] if not caps else []), *caps]:
+        within = () if cap is None else (cap,)
+        spent = [Budget(tuple(made[:count]), within).spent for count in range(len(made) + 1)]
+        assert spent == sorted(spent)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.sampled_from(RELEASES), min_size=2, max_size=4), st.sampled_from(CAPS))
+def test_no_order_of_releases_gets_more_than_the_cap(wanted: list[Spending], cap: Cap) -> None:
+    for order in permutations(wanted):
+        made = accept(order, (cap,))
+        assert all(one.delta <= cap.delta for one in made)
+        assert Budget(tuple(made), (cap,)).spent <= cap.epsilon
+        if made:
+            assert least_log_delta(made, cap.epsilon) <= (math.log(cap.delta) + 1e-3 if cap.delta else -math.inf)
+
+
+@given(st.lists(st.sampled_from(RELEASES), max_size=4))
+def test_what_a_release_spends_alone_is_what_it_states(made: list[Spending]) -> None:
+    for one in made:
+        assert Budget((), (), one).total == one.epsilon
+    assert Budget(tuple(made)).spent >= max((one.convert(choose_delta(made)) for one in made), default=0)
+
+
+# By the commands ------------------------------------------------------------------------------------------------------
+
+CELLS = 'kind = "contingency"\nepsilon = {}\nallow_empty = true\ndomains = {{ sex = ["f", "m"], job = ["a", "b"] }}'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a table."""
+    query = "SELECT ['f', 'm'][1 + i % 2] AS sex, ['a', 'b'][1 + i % 3 % 2] AS job, i AS nr FROM range(200) t(i)"
+    write(tmp_path / "people.parquet", query)
+    return tmp_path
+
+
+def spec(folder: Path, epsilon: str, delta: str = "", ledger: str = "", name: str = "spec.toml") -> Path:
+    """A request to publish the people's cells."""
+    more = f'\ndelta = "{delta}"' if delta else ""
+    return specification(
+        folder,
+        source='file = "people.parquet"\nid = "nr"',
+        columns='categories = ["sex", "job"]',
+        release='name = "counts"\nto = "counts.duckdb"',
+        mechanism=f"{CELLS.format(epsilon)}{more}\n{ledger}",
+        name=name,
+    )
+
+
+CAP = "[ledger]\nepsilon = 1"
+
+
+def test_a_larger_delta_does_not_lower_what_was_spent(place: Path) -> None:
+    """Under a cap of 1 a release at (1, 1e-12) was worth .567 once one at (.3, 1e-5) went in, and more followed."""
+    first = spec(place, "1", "1e-12", CAP)
+    done = succeeded("publish", first, "--json").json["ledger"]
+    assert (done["spent"], done["cap"], done["delta"]) == ("1", "1", "0.000000000001")
+    second = spec(place, "0.3", "1e-5", CAP, "second.toml")
+    command = "ledger cap SPEC 1 --delta 0.00001"
+    refused(run("publish", second, "--replace"), 3, "delta 0.00001 can't be spent", "0.000000000001", command)
+    refused(run("publish", spec(place, "0.1", "1e-12"), "--replace"), 3, "0 is left of the budget 1", "ledger cap SPEC")
+    assert succeeded("ledger", first, "--json").json["spent"] == "1"
+    raised = succeeded(*command.replace("SPEC", str(second)).split(), "--json").json  # the publisher's decision
+    assert (raised["spent"], raised["delta"]) == ("0.567211", "0.00001")
+    total = succeeded("publish", second, "--replace", "--json").json["ledger"]["spent"]
+    assert Fraction("0.567211") < Fraction(total) < 1
+    assert f"all together {total} at delta 1e-05, of at most 1" in manifest(place / "counts.duckdb")["composition"][0]
+
+
+def test_a_cap_takes_the_delta_of_the_first_release_under_it(place: Path) -> None:
+    succeeded("publish", spec(place, "0.2", ledger=CAP))
+    delta = spec(place, "0.2", "1e-6")
+    refused(run("publish", delta, "--replace"), 3, "at delta 0,", "ledger cap SPEC 1 --delta 0.000001")
+    for wrong, why in (("1", "no probability"), ("-0.1", "no probability"), ("many", "not an exact number")):
+        refused(run("ledger", "cap", delta, "1", "--delta", wrong), 2, why)
+    succeeded("ledger", "cap", delta, "1", "--delta", "0.000001")
+    assert succeeded("publish", delta, "--replace", "--json").json["ledger"]["spent"] == "0.4"
+    refused(run("ledger", "cap", delta, "1", "--delta", "0"), 2, "releases of this source have a delta")
+    assert succeeded("ledger", "cap", delta, "2", "--json").json["delta"] == "0.000001"
+
+
+def test_the_command_that_a_refusal_names_makes_the_cap_large_enough(place: Path) -> None:
+    succeeded("publish", spec(place, "1", ledger=CAP))
+    again = spec(place, "0.5", ledger=CAP)
+    done = run("publish", again, "--replace")
+    refused(done, 3, "0 is left of the budget 1", "'privsql ledger cap SPEC 1.5' with ledger.epsilon = 1.5 allows that")
+    assert run("ledger", "cap", again, "1.5").code == 0
+    again = spec(place, "0.5", ledger=CAP.replace("1", "1.5"))
+    assert succeeded("publish", again, "--replace", "--json").json["ledger"]["spent"] == "1.5"
+
+
+def test_without_a_cap_the_total_is_at_the_smallest_delta(place: Path) -> None:
+    totals = []
+    for epsilon, delta in (("1", "1e-12"), ("0.3", "1e-5"), ("0.1", ""), ("0.1", "1e-15")):
+        done = succeeded("publish", spec(place, epsilon, delta), "--replace", "--json").json["ledger"]
+        totals.append(Fraction(done["spent"]))
+    assert totals == sorted(totals)
+    assert totals[0] == 1
