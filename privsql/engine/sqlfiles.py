@@ -600,13 +600,6 @@ def cast_as(value: exp.Expr, field: Field) -> exp.Expr:
     return alias_as(exp.cast(value, exp.DataType.build(field.type, dialect=DIALECT)), field.name)
 
 
-def read_listed(field: Field, value: exp.Expr, listed: tuple[tuple[str, ...], str]) -> exp.Expr:
-    """Return how a column of listed values is read: any other, NULL included, as one that stands for them."""
-    kind = exp.DataType.build(field.type, dialect=DIALECT)
-    case = exp.Case().when(exp.cast(value.copy(), "VARCHAR").isin(*map(exp.Literal.string, listed[0])), value.copy())
-    return case.else_(exp.Literal.string(listed[1]) if field.type == "VARCHAR" else exp.cast(exp.null(), kind))
-
-
 def canonical_value(value: exp.Expr, kind: str) -> exp.Expr:
     """Return the value as it is published: what compares equal is the same.
 

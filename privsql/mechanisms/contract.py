@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from privsql.engine.database import Relations, ViewDefinition
 from privsql.errors import UsageError
-from privsql.model.parameters import Facts, Parameters, Universe
+from privsql.model.parameters import Facts, ListedValues, Parameters, Universe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -151,13 +151,12 @@ class TableShape:
 
     ``numeric``: its one sensitive column is a number or a point in time. Where it is not, sensitive values are
     categories; ``most_numbers``: how many different numbers are taken for categories at most, None for any number.
-    ``listed``: of parameters the public list of values, and the text that all others are read as (NULL in a column that
-    is no text); None where the records tell the values.
+    ``listed``: of parameters the public list of values; None where the records tell the values.
     """
 
     numeric: bool
     most_numbers: int | None
-    listed: Callable[[Any], tuple[tuple[str, ...], str]] | None = None
+    listed: Callable[[Any], ListedValues] | None = None
 
 
 @dataclass(frozen=True)

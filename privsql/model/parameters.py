@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from itertools import pairwise
+from functools import cached_property
+from itertools import chain, pairwise
+from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from uuid import UUID
 
 from pydantic import (
     BaseModel,
@@ -19,11 +24,11 @@ from pydantic import (
     model_validator,
 )
 
+from privsql.engine.files import unused_name
 from privsql.exact import Linear, as_fraction, fraction_text, parse_linear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import date, datetime
+    from collections.abc import Callable, Collection, Iterable
 
 # Bins -----------------------------------------------------------------------------------------------------------------
 # Bins of a quasi-identifier: what a publisher asks for, and what a release says of a column that is in bins.
@@ -326,6 +331,78 @@ class Universe(BaseModel):
         if self.items is not None and (not self.items or len(set(self.items)) < len(self.items)):
             raise ValueError("the list of items is empty" if not self.items else "an item appears twice in the list")
         return self
+
+
+OTHER = "other"  # the text that stands for all values that are not listed
+SECOND = timedelta(seconds=1)
+
+
+NO_BINS = Fraction(0), Fraction(0)
+
+
+def find_unlisted(kind: str, known: Collection[str], bins: tuple[Fraction, Fraction] = NO_BINS) -> str | None:
+    """Return the text of a value of a type that is not among those ``known``; None where these are all that there are.
+
+    ``bins``: where those of a number begin and end, which are known, too.
+
+    >>> find_unlisted("TINYINT", ["0", "1"]), find_unlisted("DECIMAL(3,2)", ["0.00"]), find_unlisted("DATE", [])
+    ('2', '0.01', '0001-01-01')
+    >>> find_unlisted("BOOLEAN", ["true"]), find_unlisted("BOOLEAN", ["true", "false"]), find_unlisted("VARCHAR", ["a"])
+    ('false', None, 'other')
+    """
+    if kind == "VARCHAR":
+        return unused_name(OTHER, known)
+    if kind == "BOOLEAN":
+        candidates: Iterable[str] = ("true", "false")
+    elif kind == "UUID":
+        candidates = (str(UUID(int=number)) for number in range(len(known) + 1))
+    elif kind == "TIME":
+        candidates = ((datetime.min + number * SECOND).time().isoformat() for number in range(len(known) + 1))
+    elif kind.startswith(("DATE", "TIMESTAMP")):
+        known = {text[:10] for text in known}
+        candidates = (date.fromordinal(number + 1).isoformat() for number in range(len(known) + 1))
+    else:
+        return _find_unlisted_number(kind, {Decimal(text) for text in known if _is_decimal(text)}, bins)
+    return next((one for one in candidates if one not in known), None)
+
+
+def _find_unlisted_number(kind: str, known: Collection[Decimal], bins: tuple[Fraction, Fraction]) -> str | None:
+    try:
+        least, most, scale = number_range(kind)
+    except ValueError:
+        least, most, scale = Fraction(-(10**15)), Fraction(10**15), 0
+    low, high, last, lowest = (ceil(one * 10**scale) for one in (*bins, most, least))
+    numbers = (Decimal(one).scaleb(-scale) for one in chain(range(high, last + 1), range(low - 1, lowest - 1, -1)))
+    return next((f"{one:f}" for one in numbers if one not in known), None)
+
+
+@dataclass(frozen=True)
+class ListedValues:
+    """A public list of values, each with a code: its place.
+
+    Behind them stands ``other``, for all that are not listed (as text; in a column of another type it is published as
+    NULL), and behind that NULL, where ``holds_null`` is true. Where it is not, NULL counts as other.
+    """
+
+    values: tuple[str, ...]
+    other: str
+    holds_null: bool
+
+    def __len__(self) -> int:
+        """Return how many codes there are."""
+        return len(self.values) + 1 + self.holds_null
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        return {value: code for code, value in enumerate(self.values)}
+
+    def find_code(self, text: str | None) -> int:
+        """Return the code of a value by its text, None for NULL."""
+        return len(self) - 1 if text is None else self._codes.get(text, len(self.values))
+
+    def list_texts(self, kind: str) -> list[str | None]:
+        """Return what is published for each code in a column of a type, as text; None for NULL."""
+        return [*self.values, self.other if kind == "VARCHAR" else None, *[None] * self.holds_null]
 
 
 ALLOW_EMPTY = "Publish even if most is noise: uninformative tables, or a tree with more pruned than kept."

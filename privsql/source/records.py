@@ -23,7 +23,6 @@ from privsql.engine.sqlfiles import (
     fill,
     infer_type,
     is_null,
-    read_listed,
     temp_table,
 )
 from privsql.errors import UsageError
@@ -49,6 +48,7 @@ from privsql.source.table import (
     name_people,
     name_records,
     read_as,
+    read_listed,
     reduce_persons,
 )
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import FindTypes, Relations, Warehouse
     from privsql.keyed_random import Key
-    from privsql.model.parameters import Order
+    from privsql.model.parameters import ListedValues, Order
     from privsql.model.records import HashedRecords, Records
     from privsql.source.places import Source
     from privsql.source.spec import Columns, Spec
@@ -72,7 +72,7 @@ def prepare_table(
     columns: Columns,
     choice: PersonChoice | None = None,
     types: FindTypes | None = None,
-    listed: tuple[tuple[str, ...], str] | None = None,
+    listed: ListedValues | None = None,
 ) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
@@ -131,7 +131,7 @@ def _refuse_calendar(source: Source, columns: Columns) -> None:
 
 
 def _resolve_roles(
-    db: Warehouse, columns: Columns, mounted: exp.Table, listed: tuple[tuple[str, ...], str] | None
+    db: Warehouse, columns: Columns, mounted: exp.Table, listed: ListedValues | None
 ) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
     """The fields by role under their true names, how each is read from ``source``, and those that are coarser there."""
     available = index_names(db.list_fields(mounted))
@@ -430,7 +430,9 @@ def determine_types(spec: Spec) -> FindTypes | None:
         known = {fold_name(name): domain for name, domain in mechanism.shape.domains(spec.mechanism).items()}
         domains = {name: known.get(fold_name(name), Universe(data=True)) for name in spec.columns.categories}
     elif isinstance(mechanism.shape, TableShape) and mechanism.shape.listed is not None:
-        domains = {name: Universe(items=mechanism.shape.listed(spec.mechanism)[0]) for name in spec.columns.sensitive}
+        domains = {
+            name: Universe(items=mechanism.shape.listed(spec.mechanism).values) for name in spec.columns.sensitive
+        }
     return lambda db: {fold_name(name): _determine_type(db, domain) for name, domain in domains.items()}
 
 

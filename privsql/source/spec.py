@@ -323,8 +323,8 @@ class Spec(SpecPart):
         named = [name for name in columns.nulls if fold_name(name) in map(fold_name, columns.sensitive)]
         if strict := [name for name in named if columns.nulls[name] != "value"]:
             raise ValueError(
-                f"columns.nulls: {strict[0]!r} is sensitive, and NULL counts as a value that is not listed; "
-                "leaving out or refusing a record would reveal its value"
+                f"columns.nulls: {strict[0]!r} is sensitive, and its NULL is a value, or counts as one that is not "
+                "listed; leaving out or refusing a record would reveal its value"
             )
         if self.source.chooses_records:
             raise ValueError(

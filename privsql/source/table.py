@@ -44,7 +44,7 @@ from privsql.model.packing import (
     pack_records,
     source_changed_error,
 )
-from privsql.model.parameters import DIGITS, fits_type, number_range
+from privsql.model.parameters import DIGITS, find_unlisted, fits_type, number_range
 from privsql.model.records import History, Persons, Profile
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import FindTypes, Relations, Warehouse
     from privsql.keyed_random import Key
-    from privsql.model.parameters import Bins, Order
+    from privsql.model.parameters import Bins, ListedValues, Order
     from privsql.model.records import HashedRecords
     from privsql.source.places import Source
     from privsql.source.spec import Columns
@@ -171,6 +171,15 @@ def _group_values(field: Field, value: exp.Expr, levels: dict[str, str], other: 
     known = value.copy().isin(*map(exp.Literal.string, levels))
     why = "values that columns.levels does not name; name them, or give columns.others a group for them"
     return Coarse(field.name, case, exp.not_(known), why)
+
+
+def read_listed(field: Field, value: exp.Expr, listed: ListedValues) -> exp.Expr:
+    """Return how a column of listed values is read: every other as one that stands for them, in the column's type."""
+    other = find_unlisted(field.type, listed.values)
+    stands = exp.null() if other is None else exp.Literal.string(other)
+    is_listed = exp.cast(value.copy(), "VARCHAR").isin(*map(exp.Literal.string, listed.values))
+    kept = exp.or_(is_null(value.copy()), is_listed) if listed.holds_null else is_listed
+    return exp.Case().when(kept, value.copy()).else_(_cast_to(stands, field.type))
 
 
 def _number_literal(number: Fraction | Decimal, kind: str) -> exp.Expr:

@@ -175,6 +175,8 @@ class Planning(TypedDict, total=False):
     """
     values: Names
     """With tables: the public list of sensitive values; all else counts as 'other'."""
+    null_is_value: bool
+    """With tables: NULL is one more value; false: it is 'other', too. [default: True]"""
     frequencies: Mapping[str, Number]
     """With tables: declared shares of values; never compared with the records."""
     delta: Number

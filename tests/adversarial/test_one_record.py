@@ -356,7 +356,7 @@ def test_numbers_between_whole_edges_are_in_their_bin(tmp_path: Path) -> None:
         cells, records, _ = read_coded_cells(db, source, read_columns(db, source, spec.mechanism))
     bins = dict(zip(cells[:, 2].tolist(), records.tolist(), strict=True))
     assert len(cells) == 4
-    assert sorted(cells[:, 2].tolist()) == [0, 1, 2, 2], bins
+    assert sorted(cells[:, 2].tolist()) == [0, 1, 2, 3], bins
 
 
 def test_whole_numbers_of_pandas_stay_whole_where_one_is_missing(tmp_path: Path) -> None:

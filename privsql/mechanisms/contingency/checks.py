@@ -17,10 +17,10 @@ from privsql.engine.sqlfiles import column, table
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.contingency import domains, marginals
-from privsql.mechanisms.contingency.domains import UNITS
+from privsql.mechanisms.contingency.domains import ADDED, UNITS
 from privsql.mechanisms.contingency.marginals import PublishedMarginals
 from privsql.mechanisms.dp import checks
-from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
+from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents, leaf_values
 from privsql.mechanisms.dp.diffpart_release import taxonomy_table
 from privsql.mechanisms.dp.noisy_tables_release import TABLE_ORDERS, differ_in_scale
 from privsql.model.manifest import in_order
@@ -110,12 +110,12 @@ def _wrong_domains(release: MarginalRelease, published: PublishedMarginals) -> l
             due = [row | {"place": place} for row in marginals.domains_table([column_]).to_pylist()]
             wrong += [] if published_rows == due else [f"column {field.name}"]
             continue
-        *values, other = (row["value"] for row in published_rows)
+        *values, other, null = (row["value"] for row in published_rows)
         items = None if stated_domain is None else stated_domain.items
         listed = values if stated_domain is None or items is None else list(stated_domain.shorten(items))
         same = values == listed if field.type == "VARCHAR" else len(values) == len(listed)
-        same = same and None not in values and len(set(values)) == len(values) == published.rule.sizes[place] - 1
-        if not same or other != domains.other_value(field.type, values):
+        same = same and None not in values and len(set(values)) == len(values) == published.rule.sizes[place] - ADDED
+        if not same or (other, null) != domains.added_values(field.type, values):
             wrong.append(f"column {field.name}")
     return wrong
 
@@ -184,7 +184,7 @@ def tree_checks(release: CellRelease) -> list[Check]:
         "cells are the leaves of the tree": _wrong_cells,
     }
     facts = partial(tree_facts, release.params, release.manifest.sensitive)
-    leaves = "cells", release.roles.sa_keys
+    leaves = "cells", [*release.roles.sa_keys, "part"]
     return checks.check_tree(release, lambda _: make_rule(release.params), facts, named, leaves)
 
 
@@ -206,16 +206,19 @@ def _wrong_taxonomies(release: CellRelease, _tree: PartitionTree, taxonomy: Taxo
     for number, field in enumerate(release.manifest.sensitive):
         domain, nodes = release.params.domain(field.name), np.flatnonzero(taxonomy.column == number)
         values = taxonomy.values(number)
-        named = [names[node] is not None for node in nodes.tolist()]
-        texts = [names[node] for node in values.tolist()]
-        named[len(values) - 1] = texts[-1] == domains.other_value(field.type, [text or "" for text in texts[:-1]])
+        texts, groups = (
+            [names[node] for node in values.tolist()],
+            [names[node] for node in nodes[len(values) :].tolist()],
+        )
+        *listed, other, null = texts
         if domain is not None and domain.taxonomy is not None:
-            right = all(named)
+            right = None not in groups
         else:
             expected = context_free_parents(len(values), release.params.fan_out)
             shifted = np.where(expected < 0, -1, expected + nodes[0])
-            right = np.array_equal(shifted, taxonomy.parent[nodes]) and sum(named) == len(values)
-        if not right or None in texts[:-1] or len(set(texts)) < len(texts):
+            right = np.array_equal(shifted, taxonomy.parent[nodes]) and not any(groups)
+        right = right and None not in listed and len(set(listed)) == len(listed)
+        if not right or (other, null) != domains.added_values(field.type, [text or "" for text in listed]):
             wrong.append(f"column {field.name}")
     return wrong
 
@@ -230,15 +233,15 @@ def tree_facts(params: Contingency, fields: Sequence[Field], tree: PartitionTree
 
 
 def _wrong_cells(release: CellRelease, tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
-    """Return cells whose values are not those of their leaf; ``KeyError`` for a value without a node."""
+    """Return cells whose values are not those of their leaf."""
     names = release.read_view("taxonomy")["value"].to_pylist()
     texts = [exp.cast(item, "VARCHAR") for item in release.roles.sa_columns()]
     rows = release.db.rows(exp.select(column("part"), *texts).from_(release.view("cells")))
-    known = [{names[node]: node for node in taxonomy.values(n).tolist()} for n in range(len(texts))]
-    pairs = [
-        (-1 if part is None else part, one[value])
-        for part, *values in rows
-        for one, value in zip(known, values, strict=True)
-    ]
-    parts, nodes = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return checks.wrong_leaf_values(tree, taxonomy, parts, nodes)
+    which, nodes = leaf_values(tree, taxonomy)
+    due: dict[int, list[str | None]] = {}
+    for part, node in zip(tree.leaves[which].tolist(), nodes.tolist(), strict=True):
+        due.setdefault(part, []).append(names[node])
+    stated = {part: values for part, *values in rows}
+    if len(stated) < len(rows):
+        return ["a part stands twice"]
+    return [f"part {part}" for part in stated.keys() | due.keys() if stated.get(part) != due.get(part)]

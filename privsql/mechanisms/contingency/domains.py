@@ -16,16 +16,16 @@ from sqlglot import exp
 
 from privsql.answers import accuracy
 from privsql.engine.database import report_steps
-from privsql.engine.files import unused_name
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.contingency.parameters import WITHIN, Values, is_number, is_whole
 from privsql.mechanisms.dp.diffpart import context_free_parents, make_taxonomy
+from privsql.model.parameters import find_unlisted
 from privsql.model.records import create_universe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from privsql.answers.accuracy import EvaluationContext
     from privsql.engine.database import Relations
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.dp.noisy_tables import Ints
     from privsql.model.records import Records
 
+ADDED = 2  # values of every column behind those of the specification: all others, and NULL
+
 # Taxonomies -----------------------------------------------------------------------------------------------------------
 # A publisher's taxonomy of a column: pairs (value, parent) that make one tree.
 
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 def parse_taxonomy(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[list[str], list[str], Ints]:
     """Values, inner nodes, and the parents of both, from pairs (value, parent); a root's parent is missing or NULL.
 
-    Behind the values stands one more node below the root, for all that the taxonomy does not list.
+    Behind the values stand two more nodes below the root: for all that the taxonomy does not list, and for NULL.
 
     ``UsageError`` unless the pairs make one tree.
     """
@@ -59,9 +61,9 @@ def parse_taxonomy(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[
     values = [value for value in above if value not in set(inner)]
     inner.sort(key=lambda node: -depth[node])
     position = {node: i for i, node in enumerate([*values, *inner])}
-    position |= {node: position[node] + 1 for node in inner}
+    position |= {node: position[node] + ADDED for node in inner}
     parents = [position[above[node]] if node in above else -1 for node in (*values, *inner)]
-    parents.insert(len(values), position[roots[0]])
+    parents[len(values) : len(values)] = [position[roots[0]]] * ADDED
     return values, inner, np.array(parents, dtype=np.int64)
 
 
@@ -77,10 +79,8 @@ def _node_depth(node: str, above: dict[str, str], name: str) -> int:
 # Domains --------------------------------------------------------------------------------------------------------------
 # The values of every column, as the specification has them, and the records of a source by these.
 #
-# The last one of every column is the cell of all that the specification does not list, NULL included: it is there
+# The last two of every column are the cells of all that the specification does not list, and of NULL: they are there
 # whatever the records are, so that no record changes what columns, cells and messages there are.
-
-OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ class Point:
 class ContingencyColumn:
     """A column: its ``field``, the m ``values`` in its own type and their texts (``labels``), or the edges of m bins.
 
-    Their last value is ``other_value``, which follows the bins too. ``inner``, ``parents``: the inner nodes of a stated
-    taxonomy and the parent of every node; None where none is. ``measured``: sums of it are measured, and values
-    outside of the bins are clamped to their ends; else they are others, as NULL and NaN always are. ``prefix``: how
-    many first characters of a text are its value.
+    Their last values are ``added_values``, which follow the bins too. ``inner``, ``parents``: the inner nodes of a
+    stated taxonomy and the parent of every node; None where none is. ``measured``: sums of it are measured, and values
+    outside of the bins are clamped to their ends; else they are others, as NaN always is. ``prefix``: how many first
+    characters of a text are its value.
     """
 
     field: Field
@@ -113,7 +113,7 @@ class ContingencyColumn:
 
     def __len__(self) -> int:
         """How many values or bins there are."""
-        return len(self.edges) if self.edges else len(self.labels)
+        return len(self.edges) - 1 + ADDED if self.edges else len(self.labels)
 
     @property
     def points(self) -> list[Point]:
@@ -133,16 +133,17 @@ class ContingencyColumn:
                     f"{fraction_text(high)})"
                 )
             result += [Point(code, as_sql_number(value), 1 / len(inside)) for value in inside]
-        return [*result, Point(len(self.edges) - 1, other_value(self.field.type), 1.0)]
+        added = enumerate(added_values(self.field.type), len(self.edges) - 1)
+        return [*result, *(Point(code, value, 1.0) for code, value in added)]
 
 
-def other_value(kind: str, known: Iterable[str] = ()) -> str | None:
-    """The text of the cell of all values that are not ``known``: NULL but of text, which has a label that is none.
+def added_values(kind: str, known: Collection[str] = ()) -> tuple[str | None, ...]:
+    """The texts of the cells of all values that are not ``known``, which only a text has, and of NULL.
 
-    >>> other_value("VARCHAR", ["other", "x"]), other_value("INTEGER")
-    ('other_', None)
+    >>> added_values("VARCHAR", ["other", "x"]), added_values("INTEGER")
+    (('other_', None), (None, None))
     """
-    return unused_name(OTHER, known) if kind == "VARCHAR" else None
+    return find_unlisted(kind, known) if kind == "VARCHAR" else None, None
 
 
 def as_sql_number(value: Fraction) -> str:
@@ -187,10 +188,9 @@ def _read_column(db: Relations, field: Field, key: str, params: Contingency) -> 
             raise UsageError(f"mechanism.domains.{field.name}: a prefix needs text; the column is {field.type}")
         labels = domain.shorten(labels)
         result = pa.array(labels, result.type)
-    other = other_value(field.type, labels)
-    last = pa.nulls(1, result.type) if other is None else pa.array([other], result.type)
-    values = pa.concat_arrays([result, last])
-    return ContingencyColumn(field, values, (*labels, other), (), tuple(inner), parents, prefix=domain.prefix)
+    added = added_values(field.type, labels)
+    values = pa.concat_arrays([result, pa.array(added, result.type)])
+    return ContingencyColumn(field, values, (*labels, *added), (), tuple(inner), parents, prefix=domain.prefix)
 
 
 MANY, BINS = 20, 20  # values from which on coarser ones are proposed; about as many bins
@@ -275,18 +275,20 @@ def read_coded_cells(db: Relations, source: Records, columns: Sequence[Contingen
 
 
 def _encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
-    """The code of every value; NULL, and whatever no value and no bin holds, has the last one."""
-    other = len(one) - 1
+    """The code of every value; NULL has the last one, whatever else no value and no bin holds the one before."""
+    other, is_null = len(one) - ADDED, np.asarray(texts.is_null())
     if one.edges:
         numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
         result = np.searchsorted([float(edge) for edge in one.edges], numbers, side="right") - 1
         if one.measured:
             result = np.where(np.isnan(numbers), other, result.clip(0, other - 1))
-        return np.where((result >= 0) & (result < other), result, other).astype(np.int64)
-    if one.prefix is not None:
-        texts = pc.utf8_slice_codeunits(texts, 0, one.prefix)
-    places = pc.index_in(texts, value_set=pa.array(one.labels[:-1], pa.string()))
-    return np.asarray(places.fill_null(other)).astype(np.int64)
+        result = np.where((result >= 0) & (result < other), result, other)
+    else:
+        if one.prefix is not None:
+            texts = pc.utf8_slice_codeunits(texts, 0, one.prefix)
+        places = pc.index_in(texts, value_set=pa.array(one.labels[:other], pa.string()))
+        result = np.asarray(places.fill_null(other))
+    return np.where(is_null, other + 1, result).astype(np.int64)
 
 
 def _clamp_to_units(texts: pa.Array, one: ContingencyColumn) -> Ints:

@@ -18,7 +18,7 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Holes, Roles, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.contingency.domains import UNITS, round_bins
+from privsql.mechanisms.contingency.domains import ADDED, UNITS, round_bins
 from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number
 from privsql.mechanisms.contract import Proposal
 from privsql.mechanisms.dp.joint_model import Model
@@ -501,6 +501,7 @@ def codes_of(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.Ta
         points = db.arrow(
             fill("contingency/points", {"domains": domains, "columns": listed, "place": exp.Literal.number(place)})
         )
+        points = points.take(pa.array(np.arange(len(points))[::-1]))  # of two that are NULL the last one is meant
         at = pc.index_in(texts[key].combine_chunks(), value_set=points["value"].combine_chunks())
         known = np.asarray(pc.is_valid(at))
         result[known, place] = points["code"].to_numpy()[np.asarray(at.fill_null(0))[known]]
@@ -566,7 +567,7 @@ def _proposed_parameters(domains: list[ProposedDomain]) -> dict[str, Any]:
 
 def _has_little_noise(domains: list[ProposedDomain], records: int) -> bool:
     """Return whether the noise of the columns' own tables is little enough."""
-    names, sizes = tuple(one.name for one in domains), tuple(one.number + 1 for one in domains)  # and all other values
+    names, sizes = tuple(one.name for one in domains), tuple(one.number + ADDED for one in domains)
     return (
         Rule(Contingency.model_validate(_proposed_parameters(domains)), names, sizes).column_noise <= ENOUGH * records
     )
@@ -639,6 +640,14 @@ def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Real
             weights = weights * np.clip(scale, 1 / FARTHEST, FARTHEST)[flat]
     whole = float(weights.sum()) if len(weights) else 1.0
     return codes, np.asarray(np.round(weights * (model.total / whole), DECIMALS), dtype=np.float64)
+
+
+def show_codes(columns: Sequence[ContingencyColumn], codes: Ints, weights: Reals) -> tuple[Ints, Reals]:
+    """Return rows as they are published, each once: in a column of no text, values that are not listed are NULL."""
+    sizes = np.array([len(one) for one in columns])
+    hidden = np.array([one.field.type != "VARCHAR" for one in columns]) & (codes == sizes - ADDED)
+    shown, place = np.unique(codes + hidden, axis=0, return_inverse=True)
+    return shown, np.bincount(place.reshape(-1), weights, len(shown)).astype(np.float64)
 
 
 def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:

@@ -23,14 +23,15 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, column, fill, is_null, table
 from privsql.errors import UsageError
 from privsql.mechanisms import private
-from privsql.mechanisms.contingency.domains import UNITS, Point, as_sql_number
+from privsql.mechanisms.contingency.domains import ADDED, UNITS, Point, as_sql_number
 from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, PublishedMarginals
 from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, is_whole
 from privsql.mechanisms.dp.noisy_tables import CellSums
 from privsql.mechanisms.dp.noisy_tables_release import SumEstimator
+from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
 from privsql.mechanisms.private import refuse_damaged
 from privsql.model.manifest import Estimate, same_nan
-from privsql.model.parameters import Bins, number_range
+from privsql.model.parameters import NO_BINS, Bins, find_unlisted, number_range
 from privsql.model.records import round_copies
 
 if TYPE_CHECKING:
@@ -188,13 +189,15 @@ TINY = 1e-11  # of a share: ten tenths are one
 @dataclass(frozen=True)
 class KnownColumns:
     """The columns of a release: ``fields``, how many values each has (``sizes``) and how many stand for these
-    (``points``), and the ``edges`` of those in bins whose values are not all there.
+    (``points``), the ``edges`` of those in bins whose values are not all there, and what stands for the values that are
+    ``unlisted``.
     """
 
     fields: tuple[Field, ...]
     sizes: tuple[int, ...]
     points: tuple[int, ...]
     edges: Mapping[int, tuple[Fraction, ...]]
+    unlisted: Mapping[int, UnlistedColumn]
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -291,8 +294,6 @@ class MarginalQuestion:
         """
         rows = db.rows(self._matching_query(columns, conditions, groups))
         result = [self._uneven_bins(db, place, (*conditions, *groups)) for place in columns]
-        if not rows and not groups:  # who meets it, if anybody does, has a value that no domain lists
-            rows = [(*(self.known.sizes[place] - 1 for place in columns), LITTLE)]
         uneven = [place for place, uneven_bins in zip(columns, result, strict=True) if uneven_bins.any()]
         if not uneven:
             return rows
@@ -319,7 +320,7 @@ class MarginalQuestion:
         field, edges = self.known.fields[place], self.known.edges[place]
         for one in read_cuts(field, expressions)[1]:
             if isinstance(one, exp.Column):
-                result[:-1] = True
+                result[: len(edges) - 1] = True
                 continue
             ends = self._column_values(place, ends_of(field.type, edges)).subquery(f"p_{place}")
             values: dict[int, set[Any]] = {}
@@ -366,9 +367,13 @@ class MarginalQuestion:
 
     def _column_values(self, place: int, parts: Sequence[Point]) -> exp.Query:
         kind = exp.DataType.build(self.known.fields[place].type, dialect=DIALECT)
+        value: exp.Expr = exp.cast(column("value"), kind)
+        if place in self.known.unlisted:
+            other = exp.Literal.number(self.known.sizes[place] - ADDED)
+            value = self.known.unlisted[place].name_value(value, column("code").eq(other))
         columns: list[exp.Expr] = [
             alias_as(column("code"), f"c_{place}"),
-            alias_as(exp.cast(column("value"), kind), f"s{place}"),
+            alias_as(value, f"s{place}"),
             alias_as(column("share"), f"share_{place}"),
         ]
         holes: Holes = {
@@ -466,7 +471,7 @@ DEGREES = 8.0  # of freedom of an interval that rests on the model: how much to 
 NOISE_DEGREES = 20.0  # of an interval of few counts with Laplace noise: about as wide as noise of one count needs it
 
 
-class MarginalAnswers(private.PrivateAnswers):
+class MarginalAnswers(ListedAnswers):
     """An open release that answers count queries over its columns; its model is fitted once."""
 
     records = values = ROWS
@@ -522,15 +527,35 @@ class MarginalAnswers(private.PrivateAnswers):
             for place, field in enumerate(fields)
             if params.is_coarse(field.name, field.type)
         }
-        return KnownColumns(tuple(fields), published.rule.sizes, tuple(points.tolist()), edges)
+        unlisted = {place: one for place in range(len(fields)) if (one := self._find_unlisted(place, place in edges))}
+        return KnownColumns(tuple(fields), published.rule.sizes, tuple(points.tolist()), edges, unlisted)
+
+    def _find_unlisted(self, place: int, in_bins: bool) -> UnlistedColumn | None:
+        """Return what stands for the values of a column that are not listed; None where all are."""
+        field, other = self._manifest.sensitive[place], self.published_marginals.rule.sizes[place] - ADDED
+        labels = [] if in_bins else [text for text in self._list_labels(place, other) if text is not None]
+        ends = self._params.bin_edges(field.name)
+        stand_in = find_unlisted(field.type, labels, (ends[0], ends[-1]) if ends else NO_BINS)
+        (alone,) = (one for one in self.published_marginals.tables if one.columns == (place,))
+        occurs = alone.counts[other] > SURE * alone.variance**0.5
+        return None if stand_in is None else UnlistedColumn(field, labels, stand_in, bool(occurs))
+
+    def _list_labels(self, place: int, codes: int) -> list[str | None]:
+        """Return the texts of the first values of a column, by their codes."""
+        domains = self.published_marginals.domains
+        return [*domains.filter((pc.field("place") == place) & (pc.field("code") < codes))["value"].to_pylist()]
+
+    @property
+    def unlisted(self) -> list[UnlistedColumn]:
+        """Return what stands for the values that are not listed."""
+        return [*self.known_columns.unlisted.values()]
 
     def list_values(self, name: str, most: int) -> list[str | None]:
         """Texts of all values that a column can have; none of one in bins of many, of which no single one is told."""
         place = self.published_marginals.rule.names.index(name)
         if place in self.known_columns.edges:
             return []
-        rows = self.published_marginals.domains.filter(pc.field("place") == place)
-        return [*rows["value"].to_pylist()[:most]]
+        return [*dict.fromkeys(self._list_labels(place, self.known_columns.sizes[place]))][:most]
 
     @cached_property
     def sum_estimator(self) -> SumEstimator:
@@ -546,9 +571,9 @@ class MarginalAnswers(private.PrivateAnswers):
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """The SQL that reads the release for an answer, and the formula in words."""
         formula = self.formulas[estimator] if query.measure.kind == "count" else SUMMED
-        return self._split_question(query).statement(), formula
+        return self._split_question(read_question(query, self.unlisted).query).statement(), formula
 
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+    def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """The answer's rows, one per group that a value of the columns can have."""
         if query.measure.kind != "count":
             return self._answer_amounts(query, confidence)
@@ -589,7 +614,8 @@ class MarginalAnswers(private.PrivateAnswers):
                 f"SUM and AVG of {name} are measured by single columns and by the workload; ask by one column, or "
                 f"publish with [{listed}] in mechanism.workload"
             )
-        known = {**query.filters, "sa": [*query.filters["sa"], exp.not_(is_null(column(name)))]}
+        none = [is_null(column(name)), *(one.is_met for one in self.unlisted if one.field.name == name)]
+        known = {**query.filters, "sa": [*query.filters["sa"], *map(exp.not_, none)]}
         counted = replace(query, measure=Measure(), filters=known)
         keys, counts = self._split_question(counted).read_sums(self._db)
         numbers = dict(zip(keys, zip(*self.sum_estimator.estimate_sums(counts), strict=True), strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -31,8 +32,10 @@ from privsql.mechanisms.contract import CategoricalShape, join_variants, weighte
 from privsql.mechanisms.dp import diffpart, diffpart_release, noisy_tables_release
 from privsql.mechanisms.dp.checks import noisy_tables_adversary
 from privsql.mechanisms.dp.joint_model import Model
+from privsql.mechanisms.dp.unlisted import ListedAnswers, UnlistedColumn, read_question
 from privsql.mechanisms.private import PrivateMechanism, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure
+from privsql.model.parameters import find_unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +83,8 @@ def publish_marginals(db: Relations, source: Records, params: Contingency, key: 
     sums = marginals.measure_sums(codes, records, units, rule, noise)
     _require_information(rule, measured)
     model = Model(measured, rule.sizes)
-    synthetic = marginals.synthesize_rows(model, key.random_generator("marginals", fraction_text(params.epsilon)))
+    rows = marginals.synthesize_rows(model, key.random_generator("marginals", fraction_text(params.epsilon)))
+    synthetic = marginals.show_codes(columns, *rows)
     noisy_tables_release.write_noisy_tables(db, measured, rule.names)
     marginals.write_sums(db, sums, rule.names)
     write_release_table(db, marginals.DOMAINS, marginals.domains_table(columns))
@@ -208,7 +212,11 @@ def _write_cells(db: Relations, roles: Roles, space: TreeDomains, tree: Partitio
         for number, (name, one) in enumerate(zip(roles.sa_keys, space.columns, strict=True))
     }
     parts, counts = pa.array(tree.leaves, pa.int32()), pa.array(tree.size[tree.leaves], pa.int64())
-    holes: Holes = {"given": temp_table("given"), "columns": roles.sa_out("g"), "order": roles.sa_columns("g")}
+    holes: Holes = {
+        "given": temp_table("given"),
+        "columns": roles.sa_out("g"),
+        "order": [*roles.sa_columns("g"), column("part", "g")],
+    }
     query = fill("contingency/cells", {**holes, **roles.by_sa.alias_holes("part", "count")})
     write_release_table(
         db, "cells", pa.table({"part": parts, **values, "count": counts}), query, title="Writing the cells"
@@ -223,16 +231,53 @@ def tree_view(manifest: Manifest) -> exp.Query:
     return fill("contingency/synthetic", holes)
 
 
-class CellTreeAnswers(diffpart_release.TreeAnswers):
+class CellTreeAnswers(ListedAnswers, diffpart_release.TreeAnswers):
     """An open release that answers count queries over its columns."""
+
+    answer_reading = diffpart_release.TreeAnswers.answer
+
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        """Return the SQL that reads the release for an answer, and the formula in words."""
+        return super().make_statement(read_question(query, self.unlisted).query, estimator)
 
     records = values = "cells"
     formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, diffpart_release.FORMULA.format(leaves="cells"))
 
+    @cached_property
+    def _unlisted_parts(self) -> list[tuple[UnlistedColumn, list[int]]]:
+        """Return what stands for a column's values that are not listed, and the parts whose records hold some."""
+        (taxonomy, names), tree, found = self.release_taxonomy, self.release_tree, []
+        which, nodes = diffpart.leaf_values(tree, taxonomy)
+        for place, field in enumerate(self._manifest.sensitive):
+            values = taxonomy.values(place)
+            *labels, _, _ = (names[node] for node in values.tolist())
+            parts = tree.leaves[which[nodes == values[-domains.ADDED]]].tolist()
+            stand_in = find_unlisted(field.type, labels)
+            if stand_in is not None:
+                found.append((UnlistedColumn(field, labels, stand_in, bool(parts)), parts))
+        return found
+
+    @property
+    def unlisted(self) -> list[UnlistedColumn]:
+        """Return what stands for the values that are not listed; they occur where a part of them was kept."""
+        return [one for one, _ in self._unlisted_parts]
+
+    @property
+    def _cells(self) -> exp.Expr:
+        """Return the cells, with what stands for the values that are not listed."""
+        held: dict[str, exp.Expr] = {field.name: column(field.name) for field in self._manifest.sensitive}
+        for one, parts in self._unlisted_parts:
+            if parts:
+                is_unlisted = self._roles.by_sa.as_column("part").isin(*map(exp.Literal.number, parts))
+                held[one.field.name] = one.name_value(held[one.field.name], is_unlisted)
+        others = [column(self._roles.by_sa.column_name(name)) for name in ("part", "count")]
+        named = [alias_as(value, name) for name, value in held.items()]
+        return exp.select(*others, *named).from_(table("cells", self._database)).subquery("cells")
+
     def _matching_query(self, query: CountQuery) -> exp.Query:
         refuse_joins(query)
         holes: Holes = {
-            "cells": table("cells", self._database),
+            "cells": self._cells,
             "terms": select_terms(query, "sa"),
             "condition": all_of([*query.filters["qi"], *query.filters["sa"]]),
         }

@@ -166,11 +166,17 @@ class TreeAnswers(private.PrivateAnswers):
     formulas: ClassVar[Mapping[str, str]]
 
     @cached_property
+    def release_taxonomy(self) -> tuple[Taxonomy, list[str | None]]:
+        """The release's taxonomy, and the names of its nodes."""
+        nodes = self._read_table(TAXONOMY, "node")
+        with refuse_damaged():
+            return read_taxonomy(nodes, sets=self._roles.hold_sets), nodes["value"].to_pylist()
+
+    @cached_property
     def release_tree(self) -> PartitionTree:
         """The release's tree."""
-        rows, nodes = self._read_table(TREE, "part"), self._read_table(TAXONOMY, "node")
         with refuse_damaged():
-            return read_tree(rows, read_taxonomy(nodes, sets=self._roles.hold_sets))
+            return read_tree(self._read_table(TREE, "part"), self.release_taxonomy[0])
 
     @cached_property
     def _count_variances(self) -> np.ndarray[Any, np.dtype[np.float64]]:

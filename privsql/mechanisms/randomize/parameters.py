@@ -10,9 +10,11 @@ from typing import Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from privsql.model.parameters import (
+    OTHER,
     SMALLEST_EPSILON,
     Epsilon,
     Facts,
+    ListedValues,
     NoiseOrigin,
     Parameters,
     Rule,
@@ -21,15 +23,18 @@ from privsql.model.parameters import (
     describe_noise,
 )
 
-OTHER = "other"  # the text that stands for all values that are not listed, NULL among them
 MOST_VALUES = 500
 DIGITS = 6  # behind the point of an epsilon that follows from odds
-TABLES_ALONE = {"epsilon", "values", "frequencies", "threshold"}
+TABLES_ALONE = {"epsilon", "values", "null_is_value", "frequencies", "threshold"}
 OF_TABLES, OF_RECORDS = {*TABLES_ALONE, "rho1", "rho2"}, {"rho1", "rho2", "delta", "objective", "gamma_from"}
 
 
 def _is_empty(value: object) -> bool:
     return not value
+
+
+def _is_true(value: object) -> bool:
+    return value is True
 
 
 class Randomize(Parameters):
@@ -62,6 +67,9 @@ class Randomize(Parameters):
         default=(),
         exclude_if=_is_empty,
         description="With tables: the public list of sensitive values; all else counts as 'other'.",
+    )
+    null_is_value: bool = Field(
+        default=True, exclude_if=_is_true, description="With tables: NULL is one more value; false: it is 'other', too."
     )
     frequencies: dict[str, Share] = Field(
         default_factory=dict,
@@ -112,6 +120,8 @@ class Randomize(Parameters):
         stated = [self.epsilon is not None, self.rho1 is not None, self.threshold is not None]
         if sum(stated) != 1:
             raise ValueError("give one of epsilon, rho1 with rho2, and threshold with frequencies")
+        if self.null_is_value and self.threshold is not None and self.threshold.slope and OTHER not in self.frequencies:
+            raise ValueError(f"threshold: declare the frequency of {OTHER!r}, too, or null_is_value = false")
         if strange := sorted(self.frequencies.keys() - {*self.values, OTHER}):
             raise ValueError(f"frequencies: {strange[0]!r} is not among values")
         if sum(self.frequencies.values()) > 1:
@@ -133,11 +143,17 @@ class Randomize(Parameters):
         return self.rho1, self.rho2
 
     @property
+    def listed(self) -> ListedValues:
+        """Return the list of all values, with what stands for the others."""
+        return ListedValues(self.values, OTHER, self.null_is_value)
+
+    @property
     def declared_shares(self) -> dict[str, Fraction]:
-        """Return the declared frequencies, and for ``OTHER`` what they leave if all values have one."""
+        """Return the declared frequencies, and what they leave if all values have one: of ``OTHER`` and NULL."""
         left = 1 - sum(self.frequencies.values(), start=Fraction(0))
-        known = set(self.values) <= self.frequencies.keys() and OTHER not in self.frequencies and left > 0
-        return {**self.frequencies, **({OTHER: left} if known else {})}
+        undeclared = [*[OTHER] * (OTHER not in self.frequencies), *["NULL"] * self.null_is_value]
+        known = set(self.values) <= self.frequencies.keys() and undeclared and left > 0
+        return {**self.frequencies, **({" or ".join(undeclared): left} if known else {})}
 
     @property
     def spent_epsilon(self) -> Fraction:
@@ -243,6 +259,7 @@ class TablesPlan(Facts):
 
     epsilon: str
     values: int
+    null_is_value: bool
     columns: int
     cells: int
     pairs: int
@@ -257,7 +274,7 @@ class TablesPlan(Facts):
         ends = sorted(self.reached.values())
         moves = [f"from {prior:.3g} to more than {most:.3g}" for prior, most in dict.fromkeys((ends[0], ends[-1]))]
         return [
-            ("values", f"{self.values:,}, and {OTHER!r} for all else; public"),
+            ("values", f"{self.values:,}, {'NULL, ' * self.null_is_value}and {OTHER!r} for all else; public"),
             ("tables", cells),
             ("noise", f"of scale {self.scale:,.1f} or less on each count"),
             ("promise", f"epsilon {self.epsilon}: nobody who knows everything else can move {' nor '.join(moves)}"),

@@ -51,8 +51,9 @@ from privsql.mechanisms.dp.noisy_tables_release import (
     tables_structure,
     write_noisy_tables,
 )
-from privsql.mechanisms.private import PrivateAnswers, PrivateMechanism, refuse_damaged, write_release_table
-from privsql.mechanisms.randomize.parameters import OTHER, TYPICAL, Randomize, TablesFacts, TablesPlan, reach_of
+from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
+from privsql.mechanisms.private import PrivateMechanism, refuse_damaged, write_release_table
+from privsql.mechanisms.randomize.parameters import TYPICAL, Randomize, TablesFacts, TablesPlan, reach_of
 from privsql.mechanisms.randomize.tables import (
     CHOOSING,
     MeasuredCount,
@@ -75,6 +76,7 @@ from privsql.model.manifest import (
     in_order,
     same_nan,
 )
+from privsql.model.parameters import find_unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,16 +103,11 @@ TABLES = {
 }
 
 
-def list_values(params: Randomize, kind: str) -> list[str | None]:
-    """Return the texts of all published values by code; what stands for the others is NULL in a column of numbers."""
-    return [*params.values, OTHER if kind == "VARCHAR" else None]
-
-
 def query_values(roles: Roles, params: Randomize) -> tuple[pa.Table, exp.Query]:
     """Return ``privsql_values`` as texts, and the query that gives them their type; ``UsageError`` for two columns."""
     if len(roles.sensitive) != 1:
         raise UsageError("algorithm 'tables' publishes one sensitive column; name one")
-    texts = list_values(params, roles.sensitive[0].type)
+    texts = params.listed.list_texts(roles.sensitive[0].type)
     data = pa.table({"code": pa.array(range(len(texts)), pa.int32()), "s0": pa.array(texts, pa.string())})
     code = alias_as(column("code", "g"), roles.by_sa.column_name("code"))
     rows = exp.select(code, *roles.sa_typed("g")).from_(exp.alias_(temp_table("given"), "g", table=True))
@@ -172,7 +169,7 @@ def make_rule(params: Randomize, codes: PublicCodes) -> TablesRule:
     """Return the rule; ``UsageError`` where two tables would have one name."""
     if len(set(codes.table_names)) < len(codes.table_names):
         raise UsageError("two pairs of columns would have one name; rename a column in source.query")
-    return TablesRule(params.spent_epsilon, len(params.values) + 1, codes)
+    return TablesRule(params.spent_epsilon, len(params.listed), codes)
 
 
 def plan_tables(db: Relations, source: Records, params: Randomize) -> TablesPlan:
@@ -186,6 +183,7 @@ def plan_tables(db: Relations, source: Records, params: Randomize) -> TablesPlan
     return TablesPlan(
         epsilon=fraction_text(rule.epsilon),
         values=len(params.values),
+        null_is_value=params.null_is_value,
         columns=rule.columns,
         cells=sum(rule.cell_counts[: rule.columns]),
         pairs=len(rule.codes.tables) - rule.columns,
@@ -216,11 +214,8 @@ def publish_tables(db: Relations, source: Records, params: Randomize, key: Key) 
 def _read_entries(db: Relations, params: Randomize) -> tuple[Any, Any]:
     """Return combination and value of every record, as many as there are records: no time or size shows a value."""
     text = exp.cast(column("s0"), "VARCHAR")
-    codes = {value: code for code, value in enumerate(params.values)}
-    known = db.rows(exp.select(column("code"), text).from_(temp_table("domain")))
-    place = np.full(max((int(code) for code, _ in known), default=0) + 1, len(params.values), dtype=np.int64)
-    for code, value in known:
-        place[int(code)] = codes.get(value, len(params.values))
+    known, listed = db.rows(exp.select(text).from_(temp_table("domain")).order_by("code")), params.listed
+    place = np.array([listed.find_code(value) for (value,) in known], dtype=np.int64)
     rows = db.arrow(exp.select(column("combination"), column("code")).from_(temp_table("combined")))
     combination, code = (rows[name].to_numpy().astype(np.int64) for name in rows.column_names)
     return combination, place[code]
@@ -325,7 +320,7 @@ def _wrong_budget(release: TablesRelease, rule: TablesRule, tables: Sequence[Noi
 def _wrong_values(release: TablesRelease, *_: object) -> list[str]:
     """Return values that are not the public list."""
     listed = exp.select(column("code"), exp.cast(column("s0"), "VARCHAR")).from_(release.view("values"))
-    due = list_values(release.params, release.roles.sensitive[0].type)
+    due = release.params.listed.list_texts(release.roles.sensitive[0].type)
     right = release.db.rows(listed.order_by("code")) == [*enumerate(due)]
     return [] if right else ["the listed values are others"]
 
@@ -351,7 +346,7 @@ FORMULA = (
 )
 
 
-class TablesAnswers(PrivateAnswers):
+class TablesAnswers(ListedAnswers):
     """An open release that answers questions as a bucketized one does; those of quasi-identifiers alone exactly."""
 
     records, formulas = PEOPLE, {"reconstructed": FORMULA}
@@ -360,9 +355,31 @@ class TablesAnswers(PrivateAnswers):
     parse_sql = answer.Answers.parse_sql
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        return self._sums_query(query), FORMULA
+        return self._sums_query(read_question(query, self.unlisted).query), FORMULA
 
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+    @cached_property
+    def unlisted(self) -> list[UnlistedColumn]:
+        """Return what stands for the values that are not listed."""
+        rule, tables = self._published
+        params, (field,) = Randomize.model_validate(self._manifest.parameters), self._roles.sensitive
+        stand_in, other = find_unlisted(field.type, params.values), len(params.values)
+        if stand_in is None:
+            return []
+        measured = [one for k, one in combine_tables(tables, rule.values).items() if k < rule.columns]
+        occurs = any(counts[:, other].sum() > SURE * (len(counts) * variance) ** 0.5 for counts, variance in measured)
+        return [UnlistedColumn(field, params.values, stand_in, occurs, not params.null_is_value)]
+
+    @property
+    def _values(self) -> exp.Expr:
+        """Return ``privsql_values`` with what stands for the values that are not listed."""
+        if not self.unlisted or self.unlisted[0].is_text:
+            return table(VALUES)
+        (one,), code = self.unlisted, self._roles.by_sa.column_name("code")
+        held = one.name_value(column(one.field.name), column(code).eq(exp.Literal.number(len(one.labels))))
+        return exp.select(column(code), alias_as(held, one.field.name)).from_(table(VALUES)).subquery("listed")
+
+    def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """Return the rows of an estimate, one for each group."""
         rows = self._db.arrow(self._sums_query(query))
         names = [f"g_{i}" for i in range(len(query.groups))]
         keys = rows.select(names).to_pylist() if names else [{}] * len(rows)
@@ -402,7 +419,7 @@ class TablesAnswers(PrivateAnswers):
         rule, tables = self._published
         roles, sides = self._roles, [group.side for group in query.groups]
         people, members = self._read_side(query, "qi", table(PEOPLE), roles.by_qi.as_column("combination"))
-        listed, codes = self._read_side(query, "sa", table(VALUES), roles.by_sa.as_column("code"))
+        listed, codes = self._read_side(query, "sa", self._values, roles.by_sa.as_column("code"))
         wanted, found = np.zeros((len(listed), rule.values)), dict[tuple[Any, ...], MeasuredCount]()
         wanted[codes] = 1
         more = 2 * wanted.sum(axis=1, keepdims=True) > rule.values  # then all others are counted, and taken off
@@ -422,7 +439,7 @@ class TablesAnswers(PrivateAnswers):
         return found
 
     def _read_side(
-        self, query: CountQuery, side: Side, relation: exp.Table, code: exp.Expr
+        self, query: CountQuery, side: Side, relation: exp.Expr, code: exp.Expr
     ) -> tuple[list[tuple[Any, ...]], tuple[Any, Any]]:
         """Return the groups of one side, and of every pair of group and code that the question meets both."""
         names = [name for name, _ in group_terms(query, side)]
@@ -438,7 +455,7 @@ class TablesAnswers(PrivateAnswers):
         holes: Holes = {
             "people": query.join_lookups(table(PEOPLE)),
             "weights": table(WEIGHTS),
-            "values": table(VALUES),
+            "values": self._values,
             "combination": roles.by_qi.as_column("combination"),
             "code": roles.by_sa.as_column("code"),
             "names": [column(name) for name, _ in group_terms(query, "qi")],
@@ -531,9 +548,8 @@ def read_truth(view: ReleaseView) -> tuple[Any, Any]:
     """Return combination and value of every record of the source."""
     keys = [exp.Ordered(this=one, nulls_first=False) for one in view.roles.qi_columns("r")]
     rows = view.db.arrow(fill("attack/valued", {"records": temp_table("records").as_("r"), "order": keys}))
-    listed = Randomize.model_validate(view.manifest.parameters).values
-    code = {value: k for k, value in enumerate(listed)}
-    truth = np.array([code.get(value, len(listed)) for value in rows["value"].to_pylist()], dtype=np.int64)
+    listed = Randomize.model_validate(view.manifest.parameters).listed
+    truth = np.array([listed.find_code(value) for value in rows["value"].to_pylist()], dtype=np.int64)
     return rows["combination"].to_numpy(), truth
 
 
@@ -590,7 +606,7 @@ def propose_nothing(_: Relations, __: ProfiledSource) -> Proposal:
 MECHANISM = PrivateMechanism(
     parameters=Randomize,
     facts=TablesFacts,
-    shape=TableShape(numeric=False, most_numbers=None, listed=lambda params: (params.values, OTHER)),
+    shape=TableShape(numeric=False, most_numbers=None, listed=lambda params: params.listed),
     composition=BudgetComposition(
         lambda params: params.spent_epsilon, lambda _: Fraction(0), lambda _: None, unit="value"
     ),

@@ -339,7 +339,7 @@ def test_odds_and_epsilon_translate_both_ways() -> None:
         ({"threshold": "1/4"}, "declare the frequencies"),
         ({"threshold": "1/4", "frequencies": {"a": "0.1", "c": "0.1"}}, "'c' is not among values"),
         ({"epsilon": 1, "frequencies": {"a": "0.7", "b": "0.7"}}, "more than 1"),
-        ({"threshold": "1/4", "frequencies": {"a": "0.25", "b": "0.1"}}, "0.65, the frequency of 'other'"),
+        ({"threshold": "1/4", "frequencies": {"a": "0.25", "b": "0.1"}}, "0.65, the frequency of 'other or NULL'"),
         ({"epsilon": 1, "gamma_from": "rho1"}, "can't be combined"),
     ],
 )

@@ -1,0 +1,238 @@
+"""Answer questions about columns with public lists of values, of which some records hold none.
+
+A question is put to the listed values, to NULL, and to one value that stands for all that are not listed. What it asks
+of that one may not be true of the others: then its answer lies between that without these records and that with them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from privsql.answers.question import ENUM
+from privsql.engine.files import fold_name
+from privsql.engine.sqlfiles import DIALECT, any_of, column
+from privsql.mechanisms.private import PrivateAnswers
+from privsql.model.manifest import Estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from privsql.answers.question import CountQuery, Group
+    from privsql.engine.sqlfiles import Field
+
+SURE = 2.0  # standard deviations of noise from which on a count says that there are records
+OPEN = "t_open"  # the term that is met by records without a label
+EQUALITIES = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
+
+
+@dataclass(frozen=True)
+class UnlistedColumn:
+    """A column's values that are not among its ``labels``.
+
+    ``stand_in``: the text of the one that stands for them in questions; ``occurs``: whether the noisy count says that
+    there are any; ``may_be_null``: whether NULL counts among them.
+    """
+
+    field: Field
+    labels: Collection[str | None]
+    stand_in: str
+    occurs: bool
+    may_be_null: bool = False
+
+    @property
+    def is_text(self) -> bool:
+        """Return whether what stands for the values is published as such; in other columns it is NULL."""
+        return self.field.type == "VARCHAR"
+
+    @property
+    def value(self) -> exp.Expr:
+        """Return what stands for the values, in the column's type."""
+        return exp.cast(exp.Literal.string(self.stand_in), exp.DataType.build(self.field.type, dialect=DIALECT))
+
+    @property
+    def is_met(self) -> exp.Expr:
+        """Return the condition that a record holds none of the labels; a range, as bins are asked for ranges only."""
+        return exp.Between(this=column(self.field.name), low=self.value, high=self.value)
+
+    def name_value(self, held: exp.Expr, is_unlisted: exp.Expr) -> exp.Expr:
+        """Return the column ``held`` with what stands for the values wherever a record's is none of the labels."""
+        return held if self.is_text else exp.Case().when(is_unlisted, self.value).else_(held)
+
+    def is_in(self, expression: exp.Expr) -> bool:
+        """Return whether an expression is about the column."""
+        return any(True for _ in self._find_in(expression))
+
+    def is_decided(self, expression: exp.Expr) -> bool:
+        """Return whether an expression has one value for all that the column holds beside the labels."""
+        return all(map(self._decides, self._find_in(expression)))
+
+    def as_null(self, expression: exp.Expr) -> exp.Expr:
+        """Return an expression in which these values are NULL."""
+        return expression.copy().transform(
+            lambda node: exp.Nullif(this=node, expression=self.value) if self._is_it(node) else node
+        )
+
+    def _is_it(self, node: exp.Expr) -> bool:
+        return isinstance(node, exp.Column) and fold_name(node.name) == fold_name(self.field.name)
+
+    def _find_in(self, expression: exp.Expr) -> Iterable[exp.Expr]:
+        return filter(self._is_it, expression.find_all(exp.Column))
+
+    def _decides(self, node: exp.Expr) -> bool:
+        """Return whether a column is compared with labels, or asked whether it is NULL, and else handed on."""
+        around = node.parent
+        while around is not None and self._hands_on(node, around):
+            node, around = around, around.parent
+        match around:
+            case exp.Is():
+                return isinstance(around.expression, exp.Null)
+            case exp.Case():
+                return around.this is node and all(self._is_label(one.this) for one in around.args["ifs"])
+            case exp.In():
+                return (
+                    around.this is node
+                    and not around.args.get("query")
+                    and all(map(self._is_label, around.expressions))
+                )
+            case _ if isinstance(around, EQUALITIES):
+                return self._is_label(around.expression if around.this is node else around.this)
+        return False
+
+    def _hands_on(self, node: exp.Expr, around: exp.Expr) -> bool:
+        """Return whether an expression around a column has its value, or another one that has nothing to do with it."""
+        match around:
+            case exp.Paren() | exp.Coalesce():
+                return True
+            case exp.Nullif():
+                return around.this is node and self._is_label(around.expression)
+            case exp.If() | exp.Case():
+                return around.this is not node
+            case exp.Cast():
+                return bool(around.to.this == ENUM)  # to its own order
+        return False
+
+    def _is_label(self, node: exp.Expr) -> bool:
+        """Return whether a constant is NULL, a label, or the text that is published for all others."""
+        node = node.unnest()
+        sign, node = ("-", node.this) if isinstance(node, exp.Neg) else ("", node)
+        node = node.this if isinstance(node, exp.Cast) else node
+        text = str(node.this).lower() if isinstance(node, exp.Boolean) else node.name
+        return isinstance(node, exp.Null) or (
+            isinstance(node, exp.Literal | exp.Boolean)
+            and (f"{sign}{text}" in self.labels or (self.is_text and text == self.stand_in))
+        )
+
+
+class ListedAnswers(PrivateAnswers):
+    """An open release whose columns have public lists of values."""
+
+    @property
+    @abstractmethod
+    def unlisted(self) -> Sequence[UnlistedColumn]:
+        """Return what stands for the values that are not listed, by column; none of one in which all are."""
+
+    @abstractmethod
+    def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """Return the rows of an estimate, of a question that is about no other values."""
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """Return the rows of an estimate.
+
+        Where values that are not listed may meet the question or not, and occur, intervals reach over both.
+        """
+        reading = read_question(query, self.unlisted)
+        rows = self.answer_reading(reading.query, estimator, confidence)
+        if not reading.in_doubt and any(one.estimate for one in rows):
+            return rows
+        others = [self.answer_reading(one, estimator, confidence) for one in reading.others]
+        return join_readings(query, rows, others)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A question as it is put to the listed values, NULL and what stands for others; ``others``: what it may mean, too.
+
+    ``in_doubt``: whether the noisy counts say that there are records of which it is not known whether they meet it.
+    """
+
+    query: CountQuery
+    others: tuple[CountQuery, ...]
+    in_doubt: bool
+
+
+def read_question(query: CountQuery, columns: Sequence[UnlistedColumn]) -> Reading:
+    """Return the question, and what else it may mean: without and with all records that may meet it or not."""
+    conditions = [*query.filters["sa"], *(expression for _, expression in query.terms["sa"])]
+    keys = [group.term for group in query.groups if group.side == "sa"]
+    open_ = [one for one in columns if not all(map(one.is_decided, conditions))]
+    doubtful = [one for one in columns if one in open_ or (not one.is_text and any(map(one.is_in, keys)))]
+    first = replace(query, groups=tuple(_show_unlisted(group, columns) for group in query.groups))
+    others = [_without(first, doubtful)] if doubtful else []
+    others += [_with_all(first, open_)] if open_ else []
+    null_too = [one for one in columns if one.may_be_null and any(map(one.is_in, [*conditions, *keys]))]
+    others += [_as_null(query, one) for one in null_too]
+    return Reading(first, tuple(others), any(one.occurs for one in (*doubtful, *null_too)))
+
+
+def _show_unlisted(group: Group, columns: Sequence[UnlistedColumn]) -> Group:
+    """Return a group in which values that are not listed are as they are published: NULL in a column of no text."""
+    for one in columns:
+        if not one.is_text and one.is_in(group.term) and not one.is_decided(group.term):
+            group = replace(group, term=exp.Case().when(one.is_met, exp.null()).else_(group.term.copy()))
+    return group
+
+
+def _without(query: CountQuery, columns: Sequence[UnlistedColumn]) -> CountQuery:
+    """Return the question without the records that hold no label."""
+    conditions = [
+        *query.filters["sa"],
+        *(exp.not_(exp.Coalesce(this=one.is_met, expressions=[exp.false()])) for one in columns),
+    ]
+    return replace(query, filters=query.filters | {"sa": conditions})
+
+
+def _with_all(query: CountQuery, open_: Sequence[UnlistedColumn]) -> CountQuery:
+    """Return the question that all records without a label meet, where it is not known whether they do."""
+    filters, terms, predicate = query.filters["sa"], query.terms["sa"], query.predicate
+    filters = [exp.or_(part.copy(), *(one.is_met for one in open_ if not one.is_decided(part))) for part in filters]
+    unclear = [one.is_met for one in open_ if not all(one.is_decided(part) for _, part in terms)]
+    if unclear and predicate is not None:
+        terms, predicate = [*terms, (OPEN, any_of(unclear))], exp.or_(predicate.copy(), column(OPEN))
+    return replace(
+        query, filters=query.filters | {"sa": filters}, terms=query.terms | {"sa": terms}, predicate=predicate
+    )
+
+
+def _as_null(query: CountQuery, one: UnlistedColumn) -> CountQuery:
+    """Return the question in which values that are not listed are NULL."""
+    return replace(
+        query,
+        filters=query.filters | {"sa": [one.as_null(part) for part in query.filters["sa"]]},
+        terms=query.terms | {"sa": [(name, one.as_null(part)) for name, part in query.terms["sa"]]},
+        groups=tuple(replace(group, term=one.as_null(group.term)) for group in query.groups),
+    )
+
+
+def join_readings(query: CountQuery, first: Sequence[Estimate], others: Sequence[Sequence[Estimate]]) -> list[Estimate]:
+    """Return the rows of an answer, with intervals that reach over those of all that its question may mean."""
+    known = [{one.group: one for one in rows} for rows in (first, *others)]
+    groups = dict.fromkeys(one.group for rows in (first, *others) for one in rows)
+    nothing = query.measure.empty_figures
+    return [
+        _reach_over([rows.get(group) or Estimate(group, *nothing) for rows in known], nothing[0]) for group in groups
+    ]
+
+
+def _reach_over(rows: Sequence[Estimate], least: float | None) -> Estimate:
+    """Return the first of some estimates with an interval over all of theirs; ``least``: what is true at least."""
+    first, ends = rows[0], [(one.low, one.high) for one in rows if one.low is not None and one.high is not None]
+    if not ends:
+        return first
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    if least is not None and len(ends) < len(rows):
+        low = least
+    return first if (low, high) == (first.low, first.high) else replace(first, std_error=None, low=low, high=high)
