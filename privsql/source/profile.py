@@ -153,10 +153,11 @@ def refuse_uncategorical(
 ) -> None:
     """Raise ``UsageError`` for sensitive values that are no categories: very many numbers, or all unique.
 
-    ``different``: how many values each sensitive column has; ``size``: how many they have together, and the records.
+    Those of a public list are categories, whatever the records hold. ``different``: how many values each sensitive
+    column has; ``size``: how many they have together, and the records.
     """
     shape = mechanism.shape
-    if not isinstance(shape, TableShape) or shape.numeric:
+    if not isinstance(shape, TableShape) or shape.numeric or shape.listed is not None:
         return
     values, records = size
     names = ", ".join(repr(field.name) for field in different)

@@ -1,4 +1,4 @@
-"""One record more, whatever it holds, changes no exit code, no message and no schema of a private release."""
+"""One record more, or one value in place of another, changes no exit code, message or schema of a private release."""
 
 from __future__ import annotations
 
@@ -53,6 +53,14 @@ ITEM = st.fixed_dictionaries(
 )
 DOMAINS = {"sex": ["F", "M", "other"], "job": ["1", "2"], "pay": {"bins": ["0", "10", "20"]}, "day": ["2020-01-01"]}
 PLAIN = {name: values for name, values in DOMAINS.items() if name != "pay"}
+PEOPLE = pa.schema([("age", pa.int32()), ("sex", pa.string()), ("ill", pa.string()), ("grade", pa.int32())])
+ILLNESSES, GRADES = [f"d{i}" for i in range(60)], [str(i) for i in range(60)]
+TABLES: dict[str, Any] = {"kind": "randomize", "algorithm": "tables"}
+SUBSTITUTED: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
+    "values": ("ill", TABLES | {"values": ILLNESSES}, ["d0", "d59", "none of these", "", "other", None]),
+    "numbers": ("grade", TABLES | {"values": GRADES}, [0, 59, 99, -(2**31), 2**31 - 1, None]),
+    "values with NULL": ("ill", TABLES | {"values": ILLNESSES, "null_is_value": False}, ["d0", "x", None]),
+}
 CELLS_OF: dict[str, Any] = {"kind": "contingency", "algorithm": "diffpart"}
 VIEWS: dict[str, Any] = {"kind": "setvalued", "universe": ["ale", "figs"]}
 CASES: dict[str, tuple[pa.Schema, Any, dict[str, Any], dict[str, Any]]] = {
@@ -66,6 +74,9 @@ CASES: dict[str, tuple[pa.Schema, Any, dict[str, Any], dict[str, Any]]] = {
     "items": (ITEMS, ITEM, {"record": "id", "item": "good"}, VIEWS),
 }  # fmt: skip
 PUBLIC = {
+    "values": ["people", "privsql_values"],
+    "numbers": ["people", "privsql_values"],
+    "values with NULL": ["people", "privsql_values"],
     "marginals": ["privsql_domains"],
     "cells": ["privsql_taxonomy"],
     "views": ["privsql_universe"],
@@ -372,6 +383,63 @@ def test_whole_numbers_of_pandas_stay_whole_where_one_is_missing(tmp_path: Path)
     assert types == [(["VARCHAR", "BIGINT"], types[0][1])] * 2
 
 
+# One value ------------------------------------------------------------------------------------------------------------
+
+
+def people_with(column: str, value: Any, place: int) -> pa.Table:
+    """60 people, each with a value of their own, all of which are listed, but for the one at a place."""
+    ages = [20 + i % 7 * 10 for i in range(60)]
+    columns = {
+        "age": ages,
+        "sex": [("F", "M", None)[i % 3] for i in range(60)],
+        "ill": [*ILLNESSES],
+        "grade": [*range(60)],
+    }
+    columns[column][place] = value
+    return pa.table(columns, schema=PEOPLE)
+
+
+def asked_of_people(case: str, source: dict[str, Any]) -> dict[str, Any]:
+    """A request for noisy tables of the values of people."""
+    name, mechanism, _ = SUBSTITUTED[case]
+    columns = {"quasi_identifiers": ["age", "sex"], "sensitive": [name]}
+    return {"source": source, "columns": columns, "release": {"name": "r"}, "mechanism": mechanism | {"epsilon": 1}}
+
+
+@pytest.mark.parametrize("case", SUBSTITUTED)
+def test_a_value_in_place_of_another_changes_nothing_but_noise(case: str, tmp_path: Path) -> None:
+    """Whether each record has a value of its own, too: of a public list that says nothing."""
+    name, _, values = SUBSTITUTED[case]
+    for place in (0, 59):
+        own = {"ill": f"d{place}", "grade": place}[name]
+        tables = [people_with(name, value, place) for value in (own, *values)]
+        seen = [observed(case, asked_of_people(case, {"frame": one}), tmp_path) for one in tables]
+        assert len(seen[0]) > 2, seen[0]
+        assert all(one == seen[0] for one in seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SUBSTITUTED)
+def test_manifest_and_exit_stay_for_a_value(case: str, tmp_path: Path) -> None:
+    stated = []
+    for number, value in enumerate(SUBSTITUTED[case][2]):
+        spec = asked_of_people(case, {"frame": people_with(SUBSTITUTED[case][0], value, 7)})
+        spec |= {"ledger": {"off": True}, "release": {"name": "r", "to": str(tmp_path / f"{number}.duckdb")}}
+        stated.append(state_release(spec))
+    assert all(one == stated[0] for one in stated)
+
+
+def state_release(spec: dict[str, Any]) -> Any:
+    """What a release states but for what noise is in."""
+    made = privsql.publish(spec, seed=1)
+    with privsql.open(made) as opened:
+        manifest = opened.manifest.model_dump(mode="json")
+    return sorted(manifest.pop("facts")), manifest, sorted(made.facts), made.warnings
+
+
+# Manifests ------------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", rest_slow(CASES))
 @settings(max_examples=5, deadline=None, database=None)
@@ -386,10 +454,7 @@ def test_manifest_and_exit_stay(case: str, data: st.DataObject, tmp_path_factory
             "ledger": {"off": True},
             "release": {"name": "r", "to": str(folder / f"{number}.duckdb")},
         }
-        made = privsql.publish(spec, seed=1)
-        with privsql.open(made) as opened:
-            manifest = opened.manifest.model_dump(mode="json")
-        stated.append((sorted(manifest.pop("facts")), manifest, sorted(made.facts)))
+        stated.append(state_release(spec))
     assert stated[0] == stated[1]
 
 
