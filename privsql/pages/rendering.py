@@ -233,13 +233,15 @@ class UsageSnippets:
 class ExpectedAccuracy:
     """Typical answers of one size, from the release alone: their number, and of the median one the expected error, half
     the length of the interval, and half the distance of the bounds of the literature's formula.
+
+    Where bounds are certain and no error is known, ``half_width`` is the distance of the farther bound.
     """
 
     low: float
     high: float | None
     answers: int
     error: float | None
-    half_width: float | None
+    half_width: float
     bounds: float | None
     estimate: float
 

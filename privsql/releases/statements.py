@@ -316,14 +316,15 @@ class ReleaseSummary:
         release: AttachedRelease,
         bounds: Sequence[VerifiedBound],
         learning: Finding | None = None,
-        errors: Sequence[tuple[float, float]] = (),
+        errors: Sequence[tuple[float, float, bool]] = (),
         *,
         measured: bool = False,
     ) -> ReleaseSummary:
         """Return the summary of a release whose checks hold.
 
         ``bounds``: of its mechanism; ``learning``: the finding of the attacker who learns; ``errors``: (estimate,
-        expected error) of typical counts; ``measured``: whether these were looked for.
+        error, whether that is the largest one possible or else the expected one) of typical counts; ``measured``:
+        whether these were looked for.
         """
         hint = "" if measured else "; 'privsql attack' measures it"
         text = "; ".join(release.manifest.composition) or "the publisher's ledger knew of none when this one was made"
@@ -398,21 +399,22 @@ def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint:
     return SummaryLine(title, text, BEYOND, {"reached": reached, "guessing": guess, "above": above})
 
 
-def _summarize_error(errors: Sequence[tuple[float, float]], hint: str) -> SummaryLine:
-    """Return the median expected error of counts within a factor of 2 of ``TYPICAL_COUNT``, or of the nearest one.
+def _summarize_error(errors: Sequence[tuple[float, float, bool]], hint: str) -> SummaryLine:
+    """Return the median error of counts within a factor of 2 of ``TYPICAL_COUNT``, or of the nearest one.
 
-    >>> _summarize_error([(240.0, 12.0), (400.0, 15.0), (90.0, 5.0), (0.0, 3.0)], "").text
+    >>> _summarize_error([(240.0, 12.0, False), (400.0, 15.0, False), (90.0, 5.0, False), (0.0, 3.0, False)], "").text
     'a count of 500 is typically off by 15 (3%)'
-    >>> _summarize_error([(240.0, 12.0), (130.0, 8.0), (90.0, 5.0), (0.0, 3.0)], "").text
-    'a count of 240 is typically off by 10 (4%)'
+    >>> _summarize_error([(240.0, 12.0, True), (130.0, 8.0, True), (90.0, 5.0, True), (0.0, 3.0, True)], "").text
+    'a count of 240 is typically off by at most 10 (4%)'
     """
-    measured = [(estimate, error) for estimate, error in errors if estimate >= 1]
+    measured = [one for one in errors if one[0] >= 1]
     if not measured:
         return SummaryLine("precision", f"not measured{hint}")
-    nearest = min((estimate for estimate, _ in measured), key=lambda estimate: abs(math.log(estimate / TYPICAL_COUNT)))
+    nearest = min((estimate for estimate, *_ in measured), key=lambda estimate: abs(math.log(estimate / TYPICAL_COUNT)))
     count = TYPICAL_COUNT if TYPICAL_COUNT / 2 <= nearest <= TYPICAL_COUNT * 2 else round(nearest)
-    error = median(error for estimate, error in measured if count / 2 <= estimate <= count * 2)
-    text = f"a count of {count:,} is typically off by {error:,.0f} ({error / count:.0%})"
+    chosen = [(error, largest) for estimate, error, largest in measured if count / 2 <= estimate <= count * 2]
+    error, most = median(error for error, _ in chosen), "at most " * any(largest for _, largest in chosen)
+    text = f"a count of {count:,} is typically off by {most}{error:,.0f} ({error / count:.0%})"
     return SummaryLine("precision", text, MEASURED, {"count": count, "error": error})
 
 

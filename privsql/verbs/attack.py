@@ -282,16 +282,17 @@ def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr
 # The expected accuracy of a release's answers by their size, from the release alone.
 
 MEAN = math.sqrt(2 / math.pi)  # E|x| of a normal x with deviation 1
+TypicalAnswer = tuple[float, float | None, float, float | None]  # estimate, error, half interval, half of baseline's
 
 
 def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccuracy, ...]:
     """Typical questions put to the release alone, by the size of the answer.
 
-    The expected error of an estimate with standard error s is sqrt(2/pi) s. Answers that the release holds exactly,
-    and those without an interval, tell nothing here and are left out.
+    The expected error of an estimate with standard error s is sqrt(2/pi) s; bounds that are certain have none. Answers
+    that the release holds exactly, and those without an interval, tell nothing here and are left out.
     """
     report.start_step("Asking typical questions")
-    answers: list[tuple[float, float, float, float | None]] = []
+    answers: list[TypicalAnswer] = []
     for query in report_steps(report, asking := list(list_questions(release)), len(asking)):
         with suppress(UsageError):  # what the release can't be asked
             answers += _answer_groups(release, query)
@@ -302,17 +303,26 @@ def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccur
     )
 
 
-def _answer_groups(release: Release, query: Any) -> list[tuple[float, float, float, float | None]]:
-    """Return (estimate, standard error, half interval, half of the literature's bounds) of every group."""
+def _answer_groups(release: Release, query: Any) -> list[TypicalAnswer]:
+    """Return (estimate, standard error, half interval, half of the literature's bounds) of every group.
+
+    Where there is no standard error, the distance of the farther bound takes the place of half the interval.
+    """
     ours = ask_release(release, query)
     if len(ours) > MOST_ANSWER_ROWS:
         return []
-    theirs = {row[:-4]: _half_width(row) for row in ask_release(release, query, BASELINE)}
+    beside = release.answers.estimators[0] != BASELINE
+    theirs = {row[:-4]: _half_width(row) for row in ask_release(release, query, BASELINE)} if beside else {}
     return [
-        (max(0.0, float(row[-4])), float(row[-3]), half, theirs.get(row[:-4]))
+        (max(0.0, row[-4]), row[-3], _reach(*row[-4:]) if row[-3] is None else half, theirs.get(row[:-4]))
         for row in ours
-        if row[-4] is not None and row[-3] and (half := _half_width(row)) is not None
+        if row[-4] is not None and row[-3] != 0 and (half := _half_width(row)) is not None
     ]
+
+
+def _reach(estimate: float, _: None, low: float, high: float) -> float:
+    """Return how far an estimate can be off, by its certain bounds."""
+    return max(estimate - low, high - estimate)
 
 
 def _half_width(row: Sequence[Any]) -> float | None:
@@ -320,16 +330,15 @@ def _half_width(row: Sequence[Any]) -> float | None:
     return None if low is None or high is None else (float(high) - float(low)) / 2
 
 
-def _summarize_band(
-    answers: Sequence[tuple[float, float, float, float | None]], low: float, high: float
-) -> ExpectedAccuracy:
+def _summarize_band(answers: Sequence[TypicalAnswer], low: float, high: float) -> ExpectedAccuracy:
     inside = [one for one in answers if low <= one[0] < high]
+    errors = [one[1] for one in inside if one[1] is not None]
     bounds = [one[3] for one in inside if one[3] is not None]
     return ExpectedAccuracy(
         low,
         None if math.isinf(high) else high,
         len(inside),
-        MEAN * median(one[1] for one in inside),
+        MEAN * median(errors) if errors else None,
         median(one[2] for one in inside),
         median(bounds) if bounds else None,
         median(one[0] for one in inside),
@@ -369,9 +378,12 @@ def find_learning(findings: Sequence[Finding]) -> Finding | None:
     return next((one for one in findings if one.adversary == LEARNING and one.applies), None)
 
 
-def list_errors(expected: Sequence[ExpectedAccuracy]) -> list[tuple[float, float]]:
-    """Return (estimate, expected error) of typical answers."""
-    return [(one.estimate, one.error) for one in expected if one.error is not None]
+def list_errors(expected: Sequence[ExpectedAccuracy]) -> list[tuple[float, float, bool]]:
+    """Return (estimate, expected error, False) of typical answers, or (estimate, largest error, True)."""
+    return [
+        (one.estimate, one.half_width, True) if one.error is None else (one.estimate, one.error, False)
+        for one in expected
+    ]
 
 
 # Infer ----------------------------------------------------------------------------------------------------------------

@@ -38,8 +38,6 @@ RELEASES: list[tuple[str, str, dict[str, Any]]] = [
     ("acs_edu", "education", {"threshold": "8*f + 0.02", "algorithm": "two-size"}),
     ("acs_occ", "occupation", {"kind": "randomize", "algorithm": "pp", "rho1": "1/10", "rho2": "1/3"}),
     ("acs_occ", "occupation", {"kind": "randomize", "algorithm": "up", "rho1": "1/10", "rho2": "1/3"}),
-    ("acs_occ", "income", {"kind": "permute", "k": 5, "e": 5000}),
-    ("acs_occ", "income", {"kind": "permute", "k": 10, "e": 20000}),
     ("acs_occ", "occupation", {"kind": "contingency", "epsilon": "1"}),
     ("acs_edu", "education_detail", {"kind": "contingency", "epsilon": "1/5"}),
     ("msnbc", "pages", {"kind": "setvalued", "epsilon": "1"}),

@@ -1,4 +1,4 @@
-"""Estimate aggregates from permuted groups: contents of groups, amounts, and variances of sums."""
+"""Estimate aggregates from permuted groups, with bounds that are certain: contents of groups, counts, and amounts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from fractions import Fraction
 
-    from privsql.answers.estimate import AmountMoments
     from privsql.engine.database import Relations
     from privsql.mechanisms.permute.grouping import Ints
 
     Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-    Sizes = tuple[Ints, Ints]
-    Differences = tuple[Floats, Floats, Floats]  # squares, of N(0, t^2 spread + noise), spread, noise; each (R, P)
 
 # Amounts --------------------------------------------------------------------------------------------------------------
 # SUM, AVG, MIN, MAX, MEDIAN and quantiles of the sensitive column: an estimate, and bounds that are certain
@@ -34,10 +31,16 @@ if TYPE_CHECKING:
 # values of all |g| records. Which n_g of the |g| it are is not told, so an answer is certain between the best and the
 # worst choice; the estimate is the mean over all choices. "Chosen" values are those that meet the condition on the
 # sensitive column.
+#
+# SUM and AVG of a quasi-identifier are the same with the sides exchanged: the chosen values are those of the records
+# that meet the condition on quasi-identifiers, and n_g is how many values of the group meet that on the sensitive one.
+#
+# There is no standard error. It would depend on how values go with quasi-identifiers inside a group, and nothing in a
+# release shows that (docs/numbers.md has what was measured).
 
 EXACT = 2.0**53  # below which doubles add up whole numbers without rounding
 STEPS = 60  # at most, of the search for an extreme average; it halts far earlier
-Figures = tuple[Floats, Floats, Floats, Floats]  # estimate, standard error (NaN: none), low, high, each (S,)
+Figures = tuple[Floats, Floats, Floats]  # estimate, low, high, each (S,)
 
 
 @dataclass(frozen=True)
@@ -131,8 +134,17 @@ def fewest_records(held: ChosenValues, met: MatchingRecords) -> Ints:
     return np.maximum(met.n - (held.sizes - held.chosen_counts)[met.group], 0)
 
 
+def are_settled(held: ChosenValues, met: MatchingRecords) -> Flags:
+    """Return for each set (S,) whether all choices take the same values, so that a sum is known."""
+    chosen, sizes = held.chosen_counts[met.group], held.sizes[met.group]
+    first, last = (held.value_after(met.group, at) for at in (np.zeros_like(chosen), np.maximum(chosen - 1, 0)))
+    alike = (first == last) & (fewest_records(held, met) == np.minimum(met.n, chosen))
+    is_open = ~((met.n == sizes) | (chosen == 0) | alike)
+    return np.asarray(met.sum_groups(is_open.astype(np.int64)) == 0)
+
+
 def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Return SUM over each set of records, with its standard error and certain bounds."""
+    """Return SUM over each set of records, with certain bounds."""
     share = met.n / held.sizes[met.group]
     sums = np.diff(held.running_sums[held.first_rows])
     zero = np.full(met.sets, np.searchsorted(held.values, 0.0))
@@ -140,7 +152,7 @@ def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
     other = held.negated_values
     high, _ = _least_sum(other, met, np.full(met.sets, np.searchsorted(other.values, 0.0)))
     slack = rounding_slack(held)
-    return met.sum_groups(share * sums[met.group]), _sum_error(held, met), low - slack, slack - high
+    return met.sum_groups(share * sums[met.group]), low - slack, slack - high
 
 
 def rounding_slack(held: ChosenValues) -> float:
@@ -153,18 +165,6 @@ def rounding_slack(held: ChosenValues) -> float:
     if whole < EXACT and bool((held.values == np.rint(held.values)).all()):
         return 0.0
     return whole * (len(held.records) + 2) * float(np.finfo(float).eps)
-
-
-def _sum_error(held: ChosenValues, met: MatchingRecords, centre: Floats | None = None) -> Floats:
-    """Of the sum of chosen values less ``centre`` (S,): drawing n of |g| without replacement in every group."""
-    values = held.values[held.rank]
-    squares = np.bincount(held.group, held.records * values**2, minlength=len(held.sizes))[met.group]
-    sums = np.diff(held.running_sums[held.first_rows])[met.group]
-    chosen, sizes = held.chosen_counts[met.group], held.sizes[met.group]
-    shift = np.zeros(len(met.n)) if centre is None else centre[met.set]
-    second, first = (squares - 2 * shift * sums + shift**2 * chosen) / sizes, (sums - shift * chosen) / sizes
-    variance = met.n * (second - first**2).clip(0) * (sizes - met.n) / np.maximum(sizes - 1, 1)
-    return np.asarray(np.sqrt(met.sum_groups(variance)))
 
 
 def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Floats, Floats]:
@@ -185,9 +185,7 @@ def estimate_mean(held: ChosenValues, met: MatchingRecords) -> Figures:
     number = met.sum_groups(share * held.chosen_counts[met.group])
     with np.errstate(invalid="ignore", divide="ignore"):
         estimate = met.sum_groups(share * sums[met.group]) / number
-        error = _sum_error(held, met, np.nan_to_num(estimate)) / number
-    low = _least_mean(held, met, estimate)
-    return estimate, error, low, -_least_mean(held.negated_values, met, -estimate)
+    return estimate, _least_mean(held, met, estimate), -_least_mean(held.negated_values, met, -estimate)
 
 
 def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floats:
@@ -204,7 +202,7 @@ def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floa
 
 
 def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """MIN: certain bounds, and the value that it is as likely to exceed as not; no standard error."""
+    """MIN: certain bounds, and the value that it is as likely to exceed as not."""
     chosen = held.chosen_counts[met.group]
     any_chosen = chosen > 0
     low = met.least_of_groups(held.value_after(met.group, np.zeros_like(met.n)), any_chosen)
@@ -215,13 +213,13 @@ def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
     # the least rank that the minimum, if there is one, does not exceed with a probability of at least one half
     target = (1 + _none_up_to(held, met, np.full(met.sets, len(held.values)))) / 2
     estimate = held.values[_least_rank(held, met, lambda rank: np.asarray(_none_up_to(held, met, rank + 1) <= target))]
-    return np.clip(estimate, low, high), np.full(met.sets, np.nan), low, high
+    return np.clip(estimate, low, high), low, high
 
 
 def estimate_maximum(held: ChosenValues, met: MatchingRecords) -> Figures:
     """MAX, likewise."""
-    estimate, error, low, high = estimate_minimum(held.negated_values, met)
-    return -estimate, error, -high, -low
+    estimate, low, high = estimate_minimum(held.negated_values, met)
+    return -estimate, -high, -low
 
 
 def estimate_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -> Figures:
@@ -233,7 +231,7 @@ def estimate_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction)
     high = -_least_quantile(held.negated_values, met, 1 - share)
     other = _mean_quantile(held.negated_values, met, float(1 - share))
     middle = (_mean_quantile(held, met, float(share)) - other) / 2
-    return np.clip(middle, low, high), np.full(met.sets, np.nan), low, high
+    return np.clip(middle, low, high), low, high
 
 
 def _least_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -> Floats:
@@ -361,147 +359,3 @@ def group_channel(held: Contents) -> Channel:
         raise UsageError(f"a release of {size} is too large for this estimator")
     mean = held.sparse_table.toarray().T / np.maximum(held.value_totals, 1)[:, None]
     return GroupChannel(mean, np.diag(held.group_sizes.astype(np.float64)), held.value_totals.astype(np.float64))
-
-
-# Sharing --------------------------------------------------------------------------------------------------------------
-# How many of the records that are asked about have a value that is asked for, group by group.
-#
-# Of the |g| records of a group s are asked about, by quasi-identifiers, and c = f |g| have a value that is asked for.
-# The release does not tell which: over all choices s f of them have both, the papers' estimate, with the variance of
-# the hypergeometric distribution. In real tables quasi-identifiers go with values inside of a group, too: where the
-# log-odds of being asked about differ by d between the records with these values and the others of the group,
-#
-#     E = s f + d s (1 - s/|g|) f (1 - f),
-#     Var = s (|g| - s)/(|g| - 1) f (1 - f) + E[d^2] (s (1 - s/|g|) f (1 - f))^2.
-#
-# No release tells anything of d. Between neighbouring groups g, h of the axis it tells the differences of s/|g|, about
-#
-#     N(0, v (q (1 - q))^2 + q (1 - q) (1/|g| + 1/|h|)),     q = (s_g + s_h) / (|g| + |h|),
-#
-# v_1, and v_2 between those that are two apart, being the posterior means over all pairs. Where each value is what it
-# is by itself, v_2 = v_1, and d is of variance v_1 / (2 f (1 - f)). Where all there is is a trend that wanders along
-# the axis, v_1 and v_2 are 2/3 and 5/3 of what it wanders over a group, and d of a third of it. So
-#
-#     E[d^2] = n / (f (1 - f)) + b/3,     b = v_2 - v_1,     n = (v_1 - 2/3 b)/2,     none below 0.
-#
-# What is added up, less its mean over all who are asked about, is treated alike: its means in groups differ by N(0, t^2
-# v + v (1/s_g + 1/s_h)) between neighbours, v its variance, and by N(0, E[d^2] v) inside.
-
-DEGREES = 8  # of freedom behind a standard error: groups differ in how much their values do
-STRENGTHS = np.geomspace(0.02, 5.0, 24)  # t
-USUAL, SPREAD = 0.2, 1.0  # median of t before anything is seen, and standard deviation of its logarithm
-CHUNK = 2**20  # numbers that one array may hold
-
-
-def neighbouring_groups(held: Contents) -> tuple[Ints, Ints]:
-    """Groups g and, of each, the one h that begins next after all of its values; none for the last ones."""
-    first = np.full(held.groups, held.values)
-    last = np.full(held.groups, -1)
-    np.minimum.at(first, held.group, held.code)
-    np.maximum.at(last, held.group, held.code)
-    order = np.argsort(first, kind="stable")
-    place = np.searchsorted(first[order], last, side="right")
-    some = np.flatnonzero(place < held.groups)
-    return some, order[place[some]]
-
-
-@dataclass(frozen=True)
-class GroupDifference:
-    """E[d^2] = ``rough`` / (f (1 - f)) + ``smooth``, each (R,), of R sets of records."""
-
-    rough: Floats
-    smooth: Floats
-
-    @staticmethod
-    def from_differences(near: Floats, far: Floats) -> GroupDifference:
-        """Return both parts by v_1 (``near``) and v_2 (``far``), the variances between groups one and two apart."""
-        wandered = np.maximum(far - near, 0)
-        return GroupDifference(np.maximum(near - 2 / 3 * wandered, 0) / 2, wandered / 3)
-
-
-def unlike(held: Contents, met: Floats) -> GroupDifference:
-    """Return how the share of a set differs between the values of a group; ``met`` (R, B): its records by group."""
-
-    def squared_differences(sizes: Sizes, here: Floats, there: Floats) -> Differences:
-        one, other = sizes
-        q = (here + there) / (one + other)
-        spread = q * (1 - q)  # 0 where all are asked about, or nobody: nothing is learnt
-        return (here / one - there / other) ** 2, spread**2, spread * (1 / one + 1 / other)
-
-    return _judge_differences(held, squared_differences, met)
-
-
-def unlike_amounts(held: Contents, met: Floats, deviations: Floats, variance: Floats) -> GroupDifference:
-    """Return the variances of sums ``deviations`` (R, B) of what is added up, less its mean, with ``variance`` (R,)."""
-
-    def squared_differences(
-        _: Sizes, here: Floats, there: Floats, sum_here: Floats, sum_there: Floats, v: Floats, __: Floats
-    ) -> Differences:
-        v = np.where((here > 0) & (there > 0), v, 0.0)
-        here, there = np.maximum(here, 1), np.maximum(there, 1)
-        return (sum_here / here - sum_there / there) ** 2, v, v * (1 / here + 1 / there)
-
-    return _judge_differences(held, squared_differences, met, deviations, np.broadcast_to(variance[:, None], met.shape))
-
-
-def _judge_differences(held: Contents, differences: Callable[..., Differences], *parts: Floats) -> GroupDifference:
-    """Add up ``differences`` of ``parts`` (R, B) of both groups, for some sets at a time."""
-    one, other = neighbouring_groups(held)
-    following = np.full(held.groups, -1)
-    following[one] = other
-    beyond = following[other]
-    result = []
-    for pairs in ((one, other), (one[beyond >= 0], beyond[beyond >= 0])):
-        step, strengths = max(1, CHUNK // max(len(pairs[0]), 1)), [np.zeros(0)]
-        sizes = tuple(held.group_sizes[side] for side in pairs)
-        for start in range(0, len(parts[0]), step):
-            both = (part[start : start + step][:, side] for part in parts for side in pairs)
-            strengths.append(_expected_strength(*differences(sizes, *both)))
-        result.append(np.concatenate(strengths))
-    return GroupDifference.from_differences(*result)
-
-
-def _expected_strength(squares: Floats, spread: Floats, noise: Floats) -> Floats:
-    """E[t^2 | squares of N(0, t^2 spread + noise)] of every row; where ``spread`` is 0 nothing is learnt."""
-    logs = -((np.log(STRENGTHS / USUAL) / SPREAD) ** 2)[:, None] * np.ones(len(squares))
-    for i, strength in enumerate(STRENGTHS):
-        variance = np.where(spread > 0, strength**2 * spread + noise, 1.0)
-        logs[i] -= (np.log(variance) + np.where(spread > 0, squares, 0) / variance).sum(axis=1)
-    weights = np.exp((logs - logs.max(axis=0)) / 2)
-    return np.asarray((STRENGTHS**2 @ weights) / weights.sum(axis=0))
-
-
-def sharing_variances(held: Contents, met: Floats, functionals: Floats) -> tuple[Floats, Floats]:
-    """Of how many records have the values that ``functionals`` (m, F), or (R, m, F), name: per set (R, F), and the part
-    of it that is judged by neighbouring groups.
-    """
-    sizes = held.group_sizes.astype(np.float64)
-    choices = met * (sizes - met) / np.maximum(sizes - 1, 1)
-    known = _sum_variances(held, functionals, choices, np.zeros_like(choices))
-    difference, moved = unlike(held, met), (met * (1 - met / sizes)) ** 2
-    judged = _sum_variances(held, functionals, difference.rough[:, None] * moved, difference.smooth[:, None] * moved)
-    return known + judged, judged
-
-
-def amount_variances(held: Contents, met: Floats, functionals: Floats, added: AmountMoments) -> Floats:
-    """Return the variances (R, F) of sums over these records of what is ``added`` up, less its mean."""
-    variance = added.second / np.maximum(met.sum(axis=1), 1)
-    difference, v = unlike_amounts(held, met, added.deviations, variance), variance[:, None]
-    rough, smooth = (part[:, None] * v * met**2 for part in (difference.rough, difference.smooth))
-    return _sum_variances(held, functionals, v * met + rough, smooth)
-
-
-def _sum_variances(held: Contents, functionals: Floats, choices: Floats, deviating: Floats) -> Floats:
-    """Sums over groups of ``choices`` f (1 - f) and ``deviating`` (f (1 - f))^2, both (R, B)."""
-    if functionals.ndim > 2:
-        rows = [_group_variance(held, one) for one in functionals]
-        parts = [choices[i] @ row + deviating[i] @ row**2 for i, row in enumerate(rows)]
-        return np.array(parts).reshape(len(choices), functionals.shape[-1])
-    over = _group_variance(held, functionals)
-    return np.asarray(choices @ over + deviating @ over**2)
-
-
-def _group_variance(held: Contents, functionals: Floats) -> Floats:
-    """F (1 - f) of every group (B, F)."""
-    share = np.asarray(held.sparse_table @ functionals) / held.group_sizes[:, None]
-    return np.asarray(share * (1 - share))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.answers import answer, estimate
+from privsql.answers import answer
 from privsql.answers.accuracy import by_questions
 from privsql.answers.channel import Channel, Floats
 from privsql.answers.estimate import (
@@ -20,10 +21,9 @@ from privsql.answers.estimate import (
     choose_functionals,
     empty_estimates,
     locate_cells,
-    pool_sets,
     read_sets,
 )
-from privsql.answers.question import CountQuery, observation_holes
+from privsql.answers.question import CountQuery, group_terms, observation_holes, select_terms
 from privsql.attacks import adversaries
 from privsql.attacks.suite import Suite
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, table, temp_table
@@ -33,7 +33,7 @@ from privsql.mechanisms.assignment import RankAssignment, RecordParts, Segments,
 from privsql.mechanisms.contract import GroupComposition, Proposal, TableShape, TabularMechanism, weighted_only
 from privsql.mechanisms.permute import answers
 from privsql.mechanisms.permute import checks as together
-from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
+from privsql.mechanisms.permute.answers import ChosenValues, Contents, MatchingRecords, read_contents
 from privsql.mechanisms.permute.checks import (
     ADVERSARIES,
     SQL,
@@ -58,69 +58,29 @@ from privsql.model.manifest import LEARNT, Estimate, Manifest, ReleasePromises, 
 from privsql.model.manifest import make_structure as part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from privsql.answers.estimate import RecordSets
+    from privsql.answers.estimate import AnswerCells, RecordSets
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key, Shuffler
     from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.permute.grouping import Axis, Ints
     from privsql.model.records import Records
 
-# Baseline -------------------------------------------------------------------------------------------------------------
-# COUNT by the papers' formula, with bounds that hold with certainty.
+# Answers --------------------------------------------------------------------------------------------------------------
+# COUNT by the papers' formula, and amounts (``answers``), with bounds that hold with certainty.
 #
 # est = sum_g n_g c_g / |g|: n_g records of the group meet the condition on quasi-identifiers, c_g that on the sensitive
 # column. At least n_g + c_g - |g| and at most min(n_g, c_g) meet both. Where the range that is asked for holds a
 # group's values all or none, nothing is uncertain about the group.
 
-BASELINE_FORMULA = "estimate = sum over groups g of n_g * c_g / |g|; low and high are certain"
-
-
-def bound_parts(held: Contents, met: Floats, functionals: Floats) -> CountBounds:
-    """Estimates and certain bounds per set and functional (G, F); ``met`` (G, B): records of each set by group."""
-    table, sizes = held.sparse_table, held.group_sizes.astype(np.float64)
-    least, most = (np.zeros((len(met), functionals.shape[-1])) for _ in range(2))
-    alike = np.asarray(table @ functionals) if functionals.ndim == 2 else None
-    for g, own in enumerate(met):
-        count = alike if alike is not None else np.asarray(table @ functionals[g])
-        at = np.flatnonzero(own)
-        n, c, size = own[at, None], count[at], sizes[at, None]
-        least[g] = np.maximum(n + c - size, 0).sum(axis=0)
-        most[g] = np.minimum(n, c).sum(axis=0)
-    return CountBounds(share_out(held, met, functionals), np.zeros_like(least), least, most)
-
-
-def share_out(held: Contents, observed: Floats, functionals: Floats) -> Floats:
-    """Share out what is ``observed`` (G, B) over the records of each group; sum the values that count (G, F)."""
-    each = observed / held.group_sizes
-    if functionals.ndim == 2:
-        return np.asarray(each @ (held.sparse_table @ functionals))
-    return np.array([one @ (held.sparse_table @ own) for one, own in zip(each, functionals, strict=True)])
-
-
-def estimate_baseline(question: ReleaseQuestion, held: Contents, observed: RecordSets) -> list[Estimate]:
-    """The answer's rows, one per group that can be non-empty; a single row without GROUP BY."""
-    outputs, functionals = choose_functionals(question, observed, held.values)
-    if not observed.keys or not outputs:
-        return empty_estimates(question.query)
-    counts = bound_parts(held, observed.observed, functionals)
-    cells = locate_cells(question.query, observed, outputs, counts.most)
-    mean, least, most = (cells.sum_by_group(part).tolist() for part in (counts.mean, counts.least, counts.most))
-    result = [
-        Estimate(group, middle, 0.0 if low == high else None, low, high)
-        for group, middle, low, high in zip(cells.groups, mean, least, most, strict=True)
-    ]
-    return result or empty_estimates(question.query)
-
-
-# Answers --------------------------------------------------------------------------------------------------------------
-
-FORMULA = (
-    "estimate = sum over groups g of n_g * c_g / |g|; its variance is that of drawing n_g of |g| records, and of how "
-    "unlike the values of one group are, judged by neighbouring groups"
+COUNTED = "estimate = sum over groups g of n_g * c_g / |g|; low and high are certain"
+SPREAD = (
+    "estimate = the mean over all choices of n_g records in every group g, n_g those that meet the condition on "
+    "quasi-identifiers (MIN, MAX, quantiles: the middle of these), or of c_g records that have a value that is asked "
+    "for; low and high are the extreme choices, so they are certain"
 )
 AMOUNTS = {
     "sum": answers.estimate_sum,
@@ -128,110 +88,120 @@ AMOUNTS = {
     "min": answers.estimate_minimum,
     "max": answers.estimate_maximum,
 }
-SPREAD = (
-    "estimate = the mean over all choices of n_g records in every group g, n_g those that meet the condition on "
-    "quasi-identifiers (MIN, MAX, quantiles: the middle of these); low and high are the extreme choices, so they are "
-    "certain"
-)
+
+
+def count_chosen(held: Contents, functionals: Floats) -> Iterator[Floats]:
+    """Yield for every set how many records of each group have the values that each functional names, (B, F)."""
+    if functionals.ndim == 2:
+        return itertools.repeat(np.asarray(held.sparse_table @ functionals))
+    return (np.asarray(held.sparse_table @ own) for own in functionals)
+
+
+def bound_counts(held: Contents, met: Floats, functionals: Floats) -> CountBounds:
+    """Return estimates and certain bounds per set and functional (G, F); ``met`` (G, B): records of sets by group."""
+    sizes = held.group_sizes.astype(np.float64)
+    mean, least, most = (np.zeros((len(met), functionals.shape[-1])) for _ in range(3))
+    for i, (own, chosen) in enumerate(zip(met, count_chosen(held, functionals), strict=False)):
+        at = np.flatnonzero(own)
+        n, c, size = own[at, None], chosen[at], sizes[at, None]
+        mean[i] = (n * c / size).sum(axis=0)
+        least[i] = np.maximum(n + c - size, 0).sum(axis=0)
+        most[i] = np.minimum(n, c).sum(axis=0)
+    return CountBounds(mean, np.zeros_like(least), least, most)
 
 
 class PermuteAnswers(answer.Answers):
     """An open release that answers count queries; what its groups hold is read once."""
 
-    certain = frozenset({"baseline"})
+    certain = frozenset({answer.BASELINE})
+    estimators = (answer.BASELINE,)
     records = "qit"
     measures = frozenset((*AMOUNTS, "median"))
+    channel = None
 
     @cached_property
     def group_contents(self) -> Contents:
         """Return what every group holds."""
         return read_contents(self._db, self._roles, None)
 
-    @cached_property
-    def channel(self) -> Channel | None:
-        """Return the channel from groups to counts; None for a release that is too large for it."""
-        return group_channel(self.group_contents) if self.group_contents.is_small else None
-
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         if query.measure.side == "sa":
             _refuse_mixtures(query)
-            return self._observation_query(query), SPREAD
-        if estimator == "baseline" and query.measure.kind != "count":
-            raise UsageError(f"{query.measure.kind.upper()} needs the estimator 'reconstructed'")
-        return self._observation_query(query), BASELINE_FORMULA if estimator == "baseline" else FORMULA
+        return self._observation_query(query), COUNTED if query.measure.kind == "count" else SPREAD
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        if query.measure.side == "sa":
-            return self._estimate_amounts(query)
-        question = self._make_question(query)
-        observed = self._observe_groups(question)
-        if estimator == "baseline":
-            return estimate_baseline(question, self.group_contents, observed)
-        return self._estimate_with_intervals(question, observed, confidence)
-
-    def _make_question(self, query: CountQuery) -> ReleaseQuestion:
-        """A question is seen as how many records of every group meet it."""
-        nothing = np.zeros(0)
-        groups = Channel(np.zeros((0, self.group_contents.groups)), nothing, nothing)
-        return ReleaseQuestion(self._db, query, table("qit"), groups, code=self._roles.by_sa.column_name("code"))
-
-    def _estimate_with_intervals(
-        self, question: ReleaseQuestion, observed: RecordSets, confidence: float
-    ) -> list[Estimate]:
-        """COUNT, SUM and AVG of quasi-identifiers, with intervals."""
-        held, query = self.group_contents, question.query
-        outputs, functionals = choose_functionals(question, observed, held.values)
-        if not observed.keys or not outputs:
-            return estimate.empty_estimates(query)
-        if functionals.ndim > 2 and query.measure.amount is None:
-            observed, functionals = pool_sets(query, observed, functionals)
-            if not observed.keys:
-                return estimate.empty_estimates(query)
-        parts = bound_parts(held, observed.observed, functionals)
-        variance, judged = answers.sharing_variances(held, observed.observed, functionals)
-        parts = replace(parts, variance=variance, judged=judged)
-        of, added = estimate.measure_amounts(question, observed), None
-        if of is not None:
-            means = share_out(held, of.deviations, functionals)
-            variance = answers.amount_variances(held, observed.observed, functionals, of)
-            added = estimate.Amounts(of, means, variance)
-        level = estimate.ConfidenceLevel(confidence, answers.DEGREES)
-        return estimate.collect_estimates(query, observed, outputs, parts, level, added)
-
-    def _observe_groups(self, question: ReleaseQuestion) -> RecordSets:
-        rows = self._db.arrow(self._observation_query(question.query))
-        return read_sets(question, rows, np.ones(len(rows)))
+        held, nothing = self.group_contents, np.zeros(0)
+        groups = Channel(np.zeros((0, held.groups)), nothing, nothing)
+        question = ReleaseQuestion(self._db, query, table("qit"), groups, code=self._roles.by_sa.column_name("code"))
+        rows = self._db.arrow(self._observation_query(query))
+        sets = read_sets(question, rows, np.ones(len(rows)))
+        outputs, functionals = choose_functionals(question, sets, held.values)
+        if not sets.keys or not outputs:
+            return empty_estimates(query)
+        counts = bound_counts(held, sets.observed, functionals)
+        cells = locate_cells(query, sets, outputs, counts.most)
+        if query.measure.kind == "count":
+            parts = (cells.sum_by_group(part).tolist() for part in (counts.mean, counts.least, counts.most))
+            result = [
+                Estimate(group, mean, 0.0 if low == high else None, low, high)
+                for group, mean, low, high in zip(cells.groups, *parts, strict=True)
+            ]
+        elif query.measure.side == "sa":
+            result = _estimate_amounts(query, cells, *self._choose_values(sets, cells, functionals))
+        else:
+            result = _estimate_amounts(query, cells, *self._choose_amounts(query, rows, sets, cells, functionals))
+        return result or empty_estimates(query)
 
     def _observation_query(self, query: CountQuery) -> exp.Query:
-        """The statement: records of every group that meet the condition on quasi-identifiers."""
+        """Return the statement: records of every group that meet the condition, by the amount if one is measured."""
         holes: Holes = {"qit": query.join_lookups(table("qit")), "bid": self._roles.by_qi.as_column("bid")}
-        return fill("permute/observed", holes | observation_holes(query))
+        holes |= observation_holes(query)
+        if query.measure.amount is not None:
+            amount = exp.cast(query.measure.amount, "DOUBLE")
+            holes["terms"] = [*select_terms(query, "qi"), alias_as(amount, "amounts")]
+            holes["keys"] = [*(one for _, one in group_terms(query, "qi")), amount]
+            holes["totals"] = []
+        return fill("permute/observed", holes)
 
-    def _estimate_amounts(self, query: CountQuery) -> list[Estimate]:
-        """SUM, AVG, MIN or MAX of the sensitive column."""
+    def _choose_values(
+        self, sets: RecordSets, cells: AnswerCells, functionals: Floats
+    ) -> tuple[ChosenValues, MatchingRecords]:
+        """Return the sensitive values that are asked for, and the records of each group that meet the condition."""
         held = self.group_contents
-        question = self._make_question(query)
-        observed = self._observe_groups(question)
-        outputs, functionals = choose_functionals(question, observed, held.values)
-        if not observed.keys or not outputs:
-            return estimate.empty_estimates(query)
         chosen = functionals[held.code, 0] > 0
         entries = (held.group[chosen], held.code[chosen], held.records[chosen])
-        wanted = answers.ChosenValues(*entries, self._sensitive_values, held.group_sizes)
-        sets, groups = at = np.nonzero(observed.observed)
-        met = answers.MatchingRecords(len(observed.keys), sets, groups, observed.observed[at].astype(np.int64))
-        if query.measure.kind == "median":
-            figures = answers.estimate_quantile(wanted, met, query.measure.share)
-        else:
-            figures = AMOUNTS[query.measure.kind](wanted, met)
-        fewest = met.sum_groups(answers.fewest_records(wanted, met))
-        rows = zip(*(part.tolist() for part in (answers.possible_records(wanted, met), *figures, fewest)), strict=True)
-        result = [
-            Estimate(key, *(None if np.isnan(figure) else figure for figure in row))
-            for key, (possible, *row) in zip(observed.keys, rows, strict=True)
-            if possible > 0
-        ]
-        return result or estimate.empty_estimates(query)
+        wanted = ChosenValues(*entries, self._sensitive_values, held.group_sizes)
+        observed = sets.observed[cells.at[0]].astype(np.int64)
+        at, group = np.nonzero(observed)
+        return wanted, MatchingRecords(len(cells.groups), cells.member[at], group, observed[at, group])
+
+    def _choose_amounts(
+        self, query: CountQuery, rows: pa.Table, sets: RecordSets, cells: AnswerCells, functionals: Floats
+    ) -> tuple[ChosenValues, MatchingRecords]:
+        """Return the amounts of the records that meet the condition, and the values of each group that are asked for.
+
+        Each pair of a set and a group is a group of its own here: it has amounts of its own.
+        """
+        held, known = self.group_contents, rows.filter(pc.is_valid(rows["amounts"]))
+        ranks, places, records = (known[name].to_numpy().astype(np.int64) for name in ("set", "place", "pairs"))
+        amounts, rank = np.unique(known["amounts"].to_numpy(), return_inverse=True)
+        if not np.isfinite(amounts).all():
+            raise UsageError(f"{query.measure.column} is not finite everywhere; see WHERE")
+        pairs, pair = np.unique(ranks * held.groups + places, return_inverse=True)
+        order = np.lexsort((rank, pair))
+        place = pairs % held.groups
+        wanted = ChosenValues(pair[order], rank[order], records[order], amounts, held.group_sizes[place])
+        member = np.full((len(sets.keys), functionals.shape[-1]), -1)
+        member[cells.at] = cells.member
+        number = np.zeros((len(pairs), functionals.shape[-1]), dtype=np.int64)
+        ends = np.searchsorted(pairs, np.arange(len(sets.keys) + 1) * held.groups)
+        for (first, last), chosen in zip(
+            itertools.pairwise(ends.tolist()), count_chosen(held, functionals), strict=False
+        ):
+            number[first:last] = chosen[place[first:last]]
+        belongs = member[pairs // held.groups]
+        at, functional = np.nonzero((number > 0) & (belongs >= 0))
+        return wanted, MatchingRecords(len(cells.groups), belongs[at, functional], at, number[at, functional])
 
     @cached_property
     def _sensitive_values(self) -> Floats:
@@ -240,6 +210,26 @@ class PermuteAnswers(answer.Answers):
         by = self._roles.by_sa.as_column("code")
         listed = exp.select(value.as_("value")).from_(table("privsql_values")).order_by(by)
         return np.asarray(self._db.arrow(listed)["value"].to_numpy(), dtype=np.float64)
+
+
+def _estimate_amounts(
+    query: CountQuery, cells: AnswerCells, wanted: ChosenValues, met: MatchingRecords
+) -> list[Estimate]:
+    """Return SUM, AVG, MIN, MAX or a quantile by group; NULL where no record has an amount."""
+    if query.measure.kind == "median":
+        figures = answers.estimate_quantile(wanted, met, query.measure.share)
+    else:
+        figures = AMOUNTS[query.measure.kind](wanted, met)
+    some = answers.possible_records(wanted, met) > 0
+    settled = answers.are_settled(wanted, met) & np.isin(query.measure.kind, ("sum", "avg"))
+    fewest = met.sum_groups(answers.fewest_records(wanted, met))
+    parts = zip(cells.groups, some, settled, *(part.tolist() for part in (*figures, fewest)), strict=True)
+    return [
+        Estimate(group, middle, 0.0 if known else None, low, high, least)
+        if any_
+        else Estimate(group, *query.measure.empty_figures)
+        for group, any_, known, middle, low, high, least in parts
+    ]
 
 
 def _refuse_mixtures(query: CountQuery) -> None:

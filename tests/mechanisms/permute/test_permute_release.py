@@ -279,16 +279,14 @@ def test_init_proposes_what_can_be_published(firm: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@each("estimator", ["baseline", "reconstructed"], few=8)
-@each("sex", ["f", "m"])
+@each("sex", ["f", "m"], few=8)
 @each(("low", "high"), [(0, 300), (-200, 50), (100, 101), (300, 5000)])
-def test_counts_with_ranges_lie_within_their_bounds(firm: Path, estimator: str, sex: str, low: int, high: int) -> None:
+def test_counts_with_ranges_lie_within_their_bounds(firm: Path, sex: str, low: int, high: int) -> None:
     where = f"sex = '{sex}' AND age < 50 AND salary BETWEEN {low} AND {high}"
-    found = answer(firm / "ill.duckdb", f"SELECT COUNT(*) FROM ill WHERE {where}", "--estimator", estimator)
+    found = answer(firm / "ill.duckdb", f"SELECT COUNT(*) FROM ill WHERE {where}")
     true = truth(firm, f"SELECT count(*) FROM {{t}} WHERE {where}")
     assert found["low"] <= found["estimate"] <= found["high"]
-    if estimator == "baseline":
-        assert found["low"] <= true <= found["high"]
+    assert found["low"] <= true <= found["high"]
 
 
 @pytest.mark.slow
@@ -296,22 +294,19 @@ def test_ranges_of_whole_groups_are_answered_exactly(firm: Path) -> None:
     release = firm / "ill.duckdb"
     (low, high) = rows(release, "SELECT min(salary), max(salary) FROM st WHERE bid IN (1, 2)")[0]
     where = f"sex = 'f' AND salary BETWEEN {low} AND {high}"
-    for estimator in ("baseline", "reconstructed"):
-        found = answer(release, f"SELECT COUNT(*) FROM ill WHERE {where}", "--estimator", estimator)
-        assert found["estimate"] == pytest.approx(truth(firm, f"SELECT count(*) FROM {{t}} WHERE {where}"))
-        assert found["low"] == found["high"]
+    found = answer(release, f"SELECT COUNT(*) FROM ill WHERE {where}")
+    assert found["estimate"] == pytest.approx(truth(firm, f"SELECT count(*) FROM {{t}} WHERE {where}"))
+    assert found["low"] == found["high"]
 
 
 @pytest.mark.soak(part="long")
 @each("kind", ["SUM", "AVG", "MIN", "MAX"], few=8)
 @each("where", ["age < 40", "sex = 'f' AND salary > 100", "age = 27", "salary BETWEEN -50 AND 60"])
 def test_amounts_of_the_sensitive_column_lie_within_certain_bounds(firm: Path, kind: str, where: str) -> None:
-    for estimator in ("reconstructed", "baseline"):
-        flags = ("--estimator", estimator)
-        found = answer(firm / "ill.duckdb", f"SELECT {kind}(salary) FROM ill WHERE {where}", *flags)
-        true = truth(firm, f"SELECT {kind}(salary) FROM {{t}} WHERE {where}")
-        assert found["low"] - 1e-9 <= found["estimate"] <= found["high"] + 1e-9
-        assert found["low"] - 1e-9 <= true <= found["high"] + 1e-9
+    found = answer(firm / "ill.duckdb", f"SELECT {kind}(salary) FROM ill WHERE {where}")
+    true = truth(firm, f"SELECT {kind}(salary) FROM {{t}} WHERE {where}")
+    assert found["low"] - 1e-9 <= found["estimate"] <= found["high"] + 1e-9
+    assert found["low"] - 1e-9 <= true <= found["high"] + 1e-9
 
 
 @pytest.mark.slow
@@ -372,7 +367,6 @@ def test_evaluate_covers(firm: Path) -> None:
         "evaluate", firm / "ill.duckdb", "--source", asked(firm), "--workload", "random", "--queries", 40, "--json"
     ).json
     assert shown["baseline"]["coverage"] == 1
-    assert shown["reconstructed"]["coverage"] > 0.85
 
 
 # Amounts against every choice -----------------------------------------------------------------------------------------
@@ -388,7 +382,7 @@ def test_certain_sums_hold_what_doubles_round(values: list[str]) -> None:
     held = ChosenValues(np.zeros(3, dtype=np.int64), np.arange(3), records, of, np.array([records.sum()]))
     met = MatchingRecords(1, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.array([records.sum()]))
     true = sum(Fraction(value) * int(number) for value, number in zip(sorted(values, key=float), records, strict=True))
-    _, _, low, high = (part[0] for part in answers.estimate_sum(held, met))
+    _, low, high = (part[0] for part in answers.estimate_sum(held, met))
     assert Fraction(low) <= true <= Fraction(high)
     assert 0 < high - low < 1e-12 * high
     assert answers.rounding_slack(replace(held, values=np.array([1.0, 2.0, 3.0]))) == 0
@@ -418,14 +412,15 @@ def test_amounts_are_bounded_by_all_choices_and_reach_them(groups: list[list[int
         "estimate_maximum": (max, filled),
     }  # fmt: skip
     for name, (measure, over) in kinds.items():
-        estimate, _, low, high = (part[0] for part in getattr(answers, name)(held, met))
+        estimate, low, high = (part[0] for part in getattr(answers, name)(held, met))
         exact = [float(measure(choice)) for choice in over]
         assert low == pytest.approx(min(exact))
         assert high >= max(exact) - 1e-9
         assert low - 1e-9 <= estimate <= high + 1e-9
         if len(filled) == len(choices):
             assert high == pytest.approx(max(exact))
-        if name == "total":
+        if name == "estimate_sum":
+            assert (low == high) or not answers.are_settled(held, met)[0]
             assert estimate == pytest.approx(sum(exact) / len(exact))
 
 
@@ -444,11 +439,10 @@ def test_quantiles_are_bounded_by_all_choices_and_reach_them(
     places = [(choice, (len(choice) - 1) * share) for choice in choices if choice]
     if not places:
         return
-    estimate, error, low, high = (part[0] for part in answers.estimate_quantile(held, met, share))
+    estimate, low, high = (part[0] for part in answers.estimate_quantile(held, met, share))
     assert low == min(choice[math.floor(place)] for choice, place in places)
     assert high == max(choice[math.ceil(place)] for choice, place in places)
     assert low <= estimate <= high
-    assert math.isnan(error)
 
 
 def arrays(
