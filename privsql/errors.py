@@ -5,10 +5,15 @@ A message is one line that names the column, value or bound concerned and what w
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 TYPE_CHECKING = False  # as of typing, which takes longer to import than all that stands here
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+
+
+HIDDEN = "a value can't be read or converted; it is not shown, since it may be a record's; TRY_CAST(..) makes it NULL"
 
 
 class PrivsqlError(Exception):
@@ -18,6 +23,15 @@ class PrivsqlError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
+
+
+@contextmanager
+def hide_values(hidden: bool) -> Iterator[None]:
+    """Say nothing of what an engine tells, if it may hold a value."""
+    try:
+        yield
+    except PrivsqlError as error:
+        raise type(error)(HIDDEN) if hidden and error.__cause__ is not None else error from error.__cause__
 
 
 COMPARED = 2_000  # of those that are compared letter by letter

@@ -105,6 +105,7 @@ class Origin:
     beside DuckDB reads; ``relation``: a table or view; ``query``: a SELECT in its place, which calls files ``source``;
     ``address``: of an engine elsewhere, None for one of this machine's own; ``scan``: the files, if it is no database;
     ``data``: the rows of what lies in memory, or a DataFrame of Spark, which a query calls ``source`` as well;
+    ``texts``: its columns that are texts of any type, by folded name;
     ``opened``: the database, where a caller has it open; ``types``: where no record may decide the type of a column,
     finds by folded name those that the specification determines.
     """
@@ -116,6 +117,7 @@ class Origin:
     address: str | None = field(default=None, repr=False)
     scan: Scan | None = None
     data: Any = field(default=None, repr=False, compare=False)
+    texts: frozenset[str] = frozenset()
     opened: ReleaseDatabase | None = field(default=None, repr=False, compare=False)
     types: FindTypes | None = field(default=None, repr=False, compare=False)
 

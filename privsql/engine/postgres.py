@@ -15,7 +15,7 @@ from sqlglot import exp
 from privsql.engine.duck.container import STAGE, CopiedSchemas, Objects, RemoteSchemas
 from privsql.engine.remote import BATCH, RemoteDialect, as_tuples, call_function, temporary_name, write_view
 from privsql.engine.sqlfiles import Field, all_rows, cast_as, column, one_select
-from privsql.errors import EngineError, UsageError
+from privsql.errors import HIDDEN, EngineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -66,7 +66,9 @@ EARLIEST = {32: (pa.int32(), -2_440_588), 64: (pa.int64(), -2_440_588 * 24 * 60 
 
 
 class PostgresServer:
-    """One session, with texts in UTC."""
+    """One session, with texts in UTC; ``private``: whether values neither show in messages nor are refused."""
+
+    private = False
 
     def __init__(self, address: str, label: str = SOURCE_URI, *begin: str) -> None:
         """Connect; ``label``: of the address in messages; ``begin``: statements that come first."""
@@ -135,17 +137,19 @@ class PostgresServer:
 
         Nothing else can run here meanwhile.
         """
-        with translate_postgres_errors(), self._connection.cursor() as cursor:
+        with translate_postgres_errors(discreet=self.private), self._connection.cursor() as cursor:
             cursor.execute(sql)
             batches = cursor.fetch_record_batch()
             schema = pa.schema([(field.name, _storage_type(field.type)) for field in batches.schema])
 
             def pieces() -> Iterator[pa.RecordBatch]:
-                with translate_postgres_errors():
+                with translate_postgres_errors(discreet=self.private):
                     for batch in batches:
                         columns = [one.storage if isinstance(one.type, pa.OpaqueType) else one for one in batch.columns]
+                        columns = [
+                            _read_finite(*one, private=self.private) for one in zip(schema, columns, strict=True)
+                        ]
                         whole = pa.RecordBatch.from_arrays(columns, schema=schema)
-                        _require_finite(whole)
                         yield from (whole.slice(at, rows) for at in range(0, len(whole), rows))
 
             yield pa.RecordBatchReader.from_batches(schema, pieces())
@@ -155,25 +159,32 @@ def _storage_type(kind: pa.DataType) -> pa.DataType:
     return kind.storage_type if isinstance(kind, pa.OpaqueType) else kind
 
 
-def _require_finite(batch: pa.RecordBatch) -> None:
-    """Raise ``UsageError`` for infinity and times beyond Arrow's: the driver reads them as times too early."""
-    for field, values in zip(batch.schema, batch.columns, strict=True):
-        if pa.types.is_temporal(field.type) and not pa.types.is_time(field.type):
-            kind, earliest = EARLIEST[field.type.bit_width]
-            if (pc.min(values.cast(kind)).as_py() or 0) < earliest:
-                wrong = f"column {field.name!r} holds infinity, or a time that is too late"
-                raise UsageError(f"{wrong}; query NULLIF({field.name}, 'infinity') in its place")
+def _read_finite(field: pa.Field, values: pa.Array, *, private: bool) -> pa.Array:
+    """Return values without infinity and times beyond Arrow's, which the driver reads as times too early.
+
+    In a ``private`` source they are NULL, else ``UsageError`` is raised.
+    """
+    if not pa.types.is_temporal(field.type) or pa.types.is_time(field.type):
+        return values
+    kind, earliest = EARLIEST[field.type.bit_width]
+    numbers = values.cast(kind)
+    if (pc.min(numbers).as_py() or 0) >= earliest:
+        return values
+    if not private:
+        wrong = f"column {field.name!r} holds infinity, or a time that is too late"
+        raise UsageError(f"{wrong}; query NULLIF({field.name}, 'infinity') in its place")
+    return pc.if_else(pc.greater_equal(numbers, earliest), numbers, pa.scalar(None, kind)).cast(field.type)
 
 
 @contextmanager
-def translate_postgres_errors() -> Iterator[None]:
-    """Raise ADBC's errors as privsql's, one line each."""
+def translate_postgres_errors(*, discreet: bool = False) -> Iterator[None]:
+    """Raise ADBC's errors as privsql's, one line each; ``discreet``: without what they say of a value."""
     try:
         yield
     except MISTAKES as error:
-        raise UsageError(_error_line(error)) from error
+        raise UsageError(HIDDEN if discreet else _error_line(error)) from error
     except (adbc_driver_manager.Error, OSError) as error:  # of a stream that has begun it is the latter
-        raise EngineError(_error_line(error)) from error
+        raise EngineError(HIDDEN if discreet else _error_line(error)) from error
 
 
 def _error_line(error: BaseException) -> str:
@@ -213,11 +224,12 @@ class PostgresSource:
         return " ".join(("WITH", "source", "AS", f"({self._source}\n)", "SELECT", "*", "FROM", f"({sql})", "AS", "q"))
 
 
-def open_postgres(address: str, relation: str | None, query: str | None) -> PostgresSource:
-    """Return a publisher's table or view by its dotted name, or what a SELECT yields."""
+def open_postgres(address: str, relation: str | None, query: str | None, *, private: bool = False) -> PostgresSource:
+    """Return a publisher's table or view by its dotted name, or what a SELECT yields; ``private``: as of a server."""
     named = all_rows(exp.to_table(relation, dialect=POSTGRES)).sql(POSTGRES) if relation else ""
     source = named or one_select(query or "", POSTGRES)
     server = PostgresServer(address, SOURCE_URI, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # of one moment
+    server.private = private
     return PostgresSource(server, source)
 
 

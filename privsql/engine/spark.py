@@ -40,7 +40,7 @@ from privsql.engine.database import ONE_MACHINE, Options, Origin, Stage
 from privsql.engine.files import ROOM, Folder
 from privsql.engine.remote import RemoteDialect, as_tuples, call_function, temporary_name, widen_types
 from privsql.engine.sqlfiles import DIGITS, Field, all_rows, concat_texts, first_characters, one_select, temp_table
-from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
+from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError, hide_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -598,9 +598,10 @@ class SparkWarehouse(SparkRelations):
 
     def write_parquet_files(self, origin: Origin) -> list[Path]:
         folder, frame = self._here / "brought", self._open_origin(origin)
-        refuse_more("the source", frame, ONE_MACHINE if self.spill else FETCHED, COPIED if self.spill else UNSEEN)
-        with translate_spark_errors():
-            self._write_parts(frame, folder)
+        with hide_values(origin.types is not None):
+            refuse_more("the source", frame, ONE_MACHINE if self.spill else FETCHED, COPIED if self.spill else UNSEEN)
+            with translate_spark_errors():
+                self._write_parts(frame, folder)
         return sorted(folder.iterdir())
 
     def _write_parts(self, frame: DataFrame, folder: Path) -> None:

@@ -11,7 +11,6 @@ from functools import cached_property
 from itertools import chain, pairwise
 from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
-from uuid import UUID
 
 from pydantic import (
     BaseModel,
@@ -355,7 +354,7 @@ def find_unlisted(kind: str, known: Collection[str], bins: tuple[Fraction, Fract
     if kind == "BOOLEAN":
         candidates: Iterable[str] = ("true", "false")
     elif kind == "UUID":
-        candidates = (str(UUID(int=number)) for number in range(len(known) + 1))
+        candidates = (f"00000000-0000-0000-0000-{number:012x}" for number in range(len(known) + 1))
     elif kind == "TIME":
         candidates = ((datetime.min + number * SECOND).time().isoformat() for number in range(len(known) + 1))
     elif kind.startswith(("DATE", "TIMESTAMP")):

@@ -20,7 +20,7 @@ from privsql.engine.files import WILD, find_files, redact_secrets, url_scheme
 from privsql.errors import EngineError, UsageError, name_choices, suggest_file
 from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
-from privsql.source.places import Csv, Frame, as_frame, is_table
+from privsql.source.places import Csv, as_frame, is_table
 from privsql.source.spec import SECTIONS, Ledger, Spec, as_source_table, bind_connection, build, load
 from privsql.source.targets import MEMORY, Address, open_database, require_file_name
 
@@ -217,7 +217,7 @@ def _dump_stated(part: BaseModel) -> dict[str, Any]:
     return stated | ({"to": to} if isinstance(to, Address) else {})  # with its password
 
 
-def _spec_of_source(source: str | Frame | dict[str, Any], called: str, keywords: Mapping[str, Any]) -> Spec:
+def _spec_of_source(source: object, called: str, keywords: Mapping[str, Any]) -> Spec:
     """Return the specification of a source, which messages call ``called``, by keywords alone."""
     kind = keywords.get(KIND) or _imply_kind(keywords.get(ALGORITHM))
     sections: dict[str, dict[str, Any]] = {"columns": {}, MECHANISM: {}, **_sort_by_section(keywords, kind)}
@@ -350,7 +350,7 @@ def as_spec(
     elif isinstance(source, Spec | Mapping):
         spec = adjust_spec(source if isinstance(source, Spec) else build(source), known)
     elif not isinstance(source, str | os.PathLike):
-        spec = _spec_of_source(as_frame(source), "the table", known)
+        spec = _spec_of_source(source if is_table(source) else as_frame(source), "the table", known)
     elif (name := os.fspath(source)).lower().endswith(".toml"):
         spec = adjust_spec(load(name), known)
     else:
@@ -394,9 +394,7 @@ def _spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
     if isinstance(source, str):
         if source.lower().endswith(".toml"):
             return as_spec(source)
-    elif is_table(source):
-        source = as_frame(source)
-    else:
+    elif not is_table(source):
         return as_spec(spec_or_source)
     params = {**manifest.parameters, "kind": manifest.mechanism, "algorithm": manifest.algorithm}
     columns: dict[str, Any] = {**_stated_columns(manifest), "nulls": manifest.nulls, "bins": manifest.bins}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -26,7 +27,7 @@ from privsql.calls import at_home
 from privsql.engine import files
 from privsql.engine.database import FRAME, HERE, SERVERS, SPARK, TRAITS, EngineTraits, Origin, ReleaseDatabase, Scan
 from privsql.engine.files import fold_name, temporary_folder
-from privsql.errors import UsageError
+from privsql.errors import HIDDEN, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -106,9 +107,13 @@ class Csv(BaseModel):
 # microseconds where nothing is lost. The table is read once, when it is handed over; later changes have no effect.
 # A stream is read batch by batch, and what is long does not stay in memory: it lies in a private file that has no name
 # any more, which the system removes with the process.
+#
+# The types of some columns follow from their values. They are kept as they came, and a private release reads them by
+# ``Frame.by_value``.
 
 HELD = 2**28  # bytes of a stream that stay in memory
-TYPMOD = 4  # that Postgres adds to precision and scale of a numeric type
+TYPMOD, MOST_DIGITS = 4, 38  # what Postgres adds to precision and scale of a numeric type; of a number of the engine's
+UNTYPED = ("object", "category")  # types of pandas whose values are of any type
 READ = ("arrow.uuid", "arrow.json")  # extensions of Arrow that the engine knows
 STREAM, ARRAY = "__arrow_c_stream__", "__arrow_c_array__"
 
@@ -118,13 +123,17 @@ class Frame:
     """A table that a caller handed over; one of pyspark is not read here.
 
     ``left_out``: why some columns can't be read; ``remarks``: warnings, with the name of the column; ``index``: names
-    of pandas' index, which are no columns.
+    of pandas' index, which are no columns. ``given``: columns that have no type of their own, as they came; ``texts``:
+    those that are texts of any type, by folded name.
     """
 
     table: Any = field(repr=False)  # of Arrow, or of pyspark
     left_out: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[tuple[str | None, str], ...] = ()
     index: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    texts: frozenset[str] = frozenset()
+    _read: dict[str | None, Frame] = field(default_factory=dict, repr=False)  # by value, by the column of lists
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame) or self.in_spark or other.in_spark:
@@ -152,7 +161,35 @@ class Frame:
     def list_remarks(self, names: Iterable[str], *, queried: bool) -> list[str]:
         """Return the warnings on columns that are published; ``queried``: on all, since a query may read any."""
         wanted = set(map(fold_name, names))
-        return [text for name, text in self.remarks if queried or name is None or fold_name(name) in wanted]
+        remarks = [text for name, text in self.remarks if queried or name is None or fold_name(name) in wanted]
+        return [*remarks, *(f"column {name!r} {why}; it is left out" for name, why in self.left_out.items())]
+
+    def by_value(self, items: str | None) -> Frame:
+        """Return the table as columns whose types no value decides; ``items``: the column that holds lists."""
+        if self.in_spark:
+            return self
+        if items not in self._read:
+            self._read[items] = self._read_by_value(items)
+        return self._read[items]
+
+    def _read_by_value(self, items: str | None) -> Frame:
+        import pyarrow as pa
+
+        from privsql.engine.values import fit_column
+        from privsql.source.untyped import read_decimals, read_untyped
+
+        lists = {fold_name(items)} if items is not None else set()
+        found = {name: fit_column(self.table[name]) for name in self.column_names if name not in self.given}
+        texts = set()
+        for name, values in self.given.items():
+            if isinstance(values, tuple):  # of Postgres, with the type of its numbers
+                found[name] = read_decimals(*values)
+            else:
+                found[name] = read_untyped(values, as_lists=fold_name(name) in lists)
+                texts |= {fold_name(name)} - lists
+        left_out = {name: why for name, why in self.left_out.items() if name not in self.given}
+        remarks = tuple(one for one in self.remarks if one[0] is None)  # not on what the values of a column are
+        return Frame(pa.table(found), left_out, remarks, self.index, texts=frozenset(texts))
 
     def refuse_unreadable(self, names: Iterable[str], *, queried: bool) -> None:
         """Raise ``UsageError`` if one of these columns can't be read; ``queried``: they are those of a query."""
@@ -180,8 +217,11 @@ def is_of_spark(value: object) -> bool:
     return type(value).__module__.startswith("pyspark.sql.") and type(value).__name__ == "DataFrame"
 
 
-def as_frame(value: Any) -> Frame:
-    """Read a table; ``UsageError`` for what is no table, or has columns whose names SQL can't distinguish."""
+def as_frame(value: Any, *, discreet: bool = False) -> Frame:
+    """Read a table; ``UsageError`` for what is no table, or has columns whose names SQL can't distinguish.
+
+    ``discreet``: it may have no rows, and no message quotes the error of what makes a stream, which may hold a value.
+    """
     if isinstance(value, Frame):
         return value
     pandas = sys.modules.get("pandas")
@@ -203,10 +243,10 @@ def as_frame(value: Any) -> Frame:
         return Frame(value)
     if not (hasattr(value, STREAM) or hasattr(value, ARRAY)):
         raise UsageError(f"{kind} is not a table; give a DataFrame, or anything with {STREAM}")
-    return _frame_from_arrow(value, kind)
+    return _frame_from_arrow(value, kind, discreet=discreet)
 
 
-def _frame_from_arrow(value: Any, kind: str) -> Frame:
+def _frame_from_arrow(value: Any, kind: str, *, discreet: bool) -> Frame:
     import pyarrow as pa
 
     from privsql.engine.open import translate_errors
@@ -215,15 +255,17 @@ def _frame_from_arrow(value: Any, kind: str) -> Frame:
         with translate_errors():  # a query of the engine's is run now
             table = _read_stream(value) if hasattr(value, STREAM) else pa.Table.from_batches([pa.record_batch(value)])
     except Exception as error:  # what makes a stream may raise anything
-        why = str(error).partition(" Detail: ")[0]  # of what a stream's maker did, its traceback
+        why = HIDDEN if discreet else str(error).partition(" Detail: ")[0]  # without its traceback
         raise UsageError(f"{kind} can't be read as a table: {why}") from error
     _require_distinct_names(table.column_names)
-    if not table.num_rows and isinstance(value, pa.RecordBatchReader):
+    if not table.num_rows and isinstance(value, pa.RecordBatchReader) and not discreet:
         raise UsageError(
             "the stream has no rows, or was read before; a stream can be read once, so pass its read_all()"
         )
-    columns = [_cast_numeric(field, column) for field, column in zip(table.schema, table.columns, strict=True)]
-    return _make_frame(table.column_names, columns, {}, [])
+    named = list(zip(table.schema, table.columns, strict=True))
+    given: dict[str, Any] = {field.name: column for field, column in named if pa.types.is_null(field.type)}
+    given |= {one.name: (column, digits) for one, column in named if (digits := _numeric_type(one)) is not None}
+    return _make_frame(table.column_names, [_cast_numeric(*one) for one in named], {}, [], given)
 
 
 def _read_stream(value: Any) -> pa.Table:
@@ -260,13 +302,19 @@ def _cast_numeric(field: pa.Field, column: Any) -> Any:
     """Convert the texts in which ADBC brings Postgres' ``numeric(p, s)``; without p and s they stay as they are."""
     import pyarrow as pa
 
+    kind = _numeric_type(field)
+    with suppress(pa.ArrowInvalid):  # of NaN
+        return column if kind is None else column.cast(pa.string()).cast(kind)
+    return column
+
+
+def _numeric_type(field: pa.Field) -> pa.DataType | None:
+    """Return the type of the numbers of a ``numeric(p, s)``; None without p and s, and for too many digits."""
+    import pyarrow as pa
+
     digits = int((field.metadata or {}).get(b"POSTGRESQL:typmod", -1)) - TYPMOD
-    if not _is_numeric(field.type) or digits < 0:
-        return column
-    try:
-        return column.cast(pa.string()).cast(pa.decimal128(digits >> 16, digits & 0x7FF))
-    except (pa.ArrowInvalid, ValueError):  # NaN, or more digits than the engine has
-        return column
+    fits = _is_numeric(field.type) and 0 < digits >> 16 <= MOST_DIGITS
+    return pa.decimal128(digits >> 16, digits & 0x7FF) if fits else None
 
 
 def _is_numeric(kind: pa.DataType) -> bool:
@@ -280,12 +328,15 @@ def _frame_from_pandas(df: pd.DataFrame) -> Frame:
     names = list(df.columns)
     _require_distinct_names(names)
     columns: list[Any] = []
+    given: dict[str, Any] = {}
     left_out: dict[str, str] = {}
     remarks: list[tuple[str | None, str]] = [(None, text) for text in _describe_index(df)]
     for at, name in enumerate(names):
         series = _label_intervals(
             df.iloc[:, at].copy(deep=True)
         )  # Arrow would share its numbers with who changes the table
+        if str(series.dtype) in UNTYPED:
+            given[name] = series
         try:
             columns.append(pa.Array.from_pandas(series))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -297,7 +348,7 @@ def _frame_from_pandas(df: pd.DataFrame) -> Frame:
         if _became_floats(series):
             whole = f"pandas holds whole numbers as {series.dtype} where some are missing, and so they are published"
             remarks.append((name, f"column {name!r}: {whole}; df.convert_dtypes() keeps them whole"))
-    frame = _make_frame([name for name in names if name not in left_out], columns, left_out, remarks)
+    frame = _make_frame([name for name in names if name not in left_out], columns, left_out, remarks, given)
     return replace(frame, index=tuple(name for name in df.index.names if isinstance(name, str)))
 
 
@@ -348,7 +399,11 @@ def _require_distinct_names(names: Sequence[Any]) -> None:
 
 
 def _make_frame(
-    names: Sequence[str], columns: Sequence[Any], left_out: dict[str, str], remarks: Sequence[tuple[str | None, str]]
+    names: Sequence[str],
+    columns: Sequence[Any],
+    left_out: dict[str, str],
+    remarks: Sequence[tuple[str | None, str]],
+    given: Mapping[str, Any],
 ) -> Frame:
     import pyarrow as pa
 
@@ -364,8 +419,7 @@ def _make_frame(
             left_out[name] = f"has the type {column.type} of Arrow, which can't be read"
             if _is_numeric(column.type):
                 left_out[name] = "is numeric without digits, or holds NaN; cast it in the query, as in x::numeric(9, 2)"
-    lost = [(None, f"column {name!r} {why}; it is left out") for name, why in left_out.items()]
-    return Frame(pa.table(readable), left_out, (*remarks, *lost))
+    return Frame(pa.table(readable), left_out, tuple(remarks), given=given)
 
 
 def _normalize_column(column: Any) -> Any:
@@ -653,7 +707,7 @@ class Source(SpecPart):
             address = there.uri.get_secret_value() if isinstance(there, ServerRelation) else there.remote
             return Origin(self.kind, None, there.table, there.query, address)
         if self.frame is not None:
-            return Origin(self.kind, None, None, self.query, data=self.frame.table)
+            return Origin(self.kind, None, None, self.query, data=self.frame.table, texts=self.frame.texts)
         if self.database is not None:
             return Origin(self.kind, self.database, self.table, self.query, opened=self.opened)
         options = self.options.duckdb_options if self.options is not None else {}

@@ -384,26 +384,26 @@ def prepare_records(
     Raises ``UsageError`` for columns that are unknown or can't be published, and NULL where it is refused;
     ``EngineError`` for files that can't be read.
     """
-    mechanism = spec.implementation
-    if spec.source.chooses_records:
+    mechanism, source = spec.implementation, spec.source.model_copy(update={"frame": spec.frame})
+    if source.chooses_records:
         choice = replace(choice or PersonChoice.from_key(system_key(), ""), limit=spec.record_limit)
     if isinstance(mechanism.shape, ItemSetShape):
         universe = mechanism.shape.universe(spec.mechanism)
-        sets = prepare_sets(db, spec.source, spec.columns, universe, choice, determine_types(spec))
-        return replace(sets, known_by=name_records(db, spec.source, temp_table("source"))) if for_ledger else sets
+        sets = prepare_sets(db, source, spec.columns, universe, choice, determine_types(spec))
+        return replace(sets, known_by=name_records(db, source, temp_table("source"))) if for_ledger else sets
     shape = mechanism.shape
     listed = shape.listed(spec.mechanism) if isinstance(shape, TableShape) and shape.listed is not None else None
-    counted = prepare_table(db, spec.source, spec.columns, choice, determine_types(spec), listed)
+    counted = prepare_table(db, source, spec.columns, choice, determine_types(spec), listed)
     records = replace(counted, order=spec.order)
     if isinstance(mechanism.shape, TableShape):
         size = len(records.counts), records.records
         refuse_uncategorical(mechanism, _count_values(records), size, categorical=spec.columns.categorical)
     if not for_ledger:
         return records
-    names = name_records(db, spec.source, temp_table("source"))
+    names = name_records(db, source, temp_table("source"))
     has_ids = "id" in names and not isinstance(mechanism.composition, BudgetComposition)
     if has_ids:
-        _require_ids(db, spec.source, names["id"], records.keep_predicate)
+        _require_ids(db, source, names["id"], records.keep_predicate)
     return replace(records, known_by=names, has_ids=has_ids and db.keeps_order)  # else they are names and no more
 
 
@@ -418,10 +418,11 @@ def _require_ids(db: Relations, source: Source, name: exp.Expr, keep: exp.Expr) 
 def determine_types(spec: Spec) -> FindTypes | None:
     """How the types of a private release's columns, by folded name, follow from its specification; else None.
 
-    In a file of texts, and in floats of which pandas makes whole numbers where one is missing, one record would decide.
+    In a file of texts, in a column of pandas without a type, and in floats of which pandas makes whole numbers where
+    one is missing, one record would decide.
     """
     mechanism = spec.implementation
-    if not isinstance(mechanism.composition, BudgetComposition):
+    if not spec.is_private:
         return None
     domains: Mapping[str, Universe] = {}
     if isinstance(mechanism.shape, ItemSetShape) and spec.columns.item is not None:

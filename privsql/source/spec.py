@@ -43,7 +43,7 @@ from privsql.mechanisms.contract import (
 )
 from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
 from privsql.model.parameters import WORDS, Bins, NullPolicy, Order, Parameters, Positive, Wording
-from privsql.source.places import WHEREVER, Source, SpecPart, is_table, join_base, optional_key
+from privsql.source.places import WHEREVER, Frame, Source, SpecPart, as_frame, is_table, join_base, optional_key
 from privsql.source.targets import Address, SchemaName, Target, open_database, require_file_name, target_in
 
 # Columns --------------------------------------------------------------------------------------------------------------
@@ -436,6 +436,17 @@ class Spec(SpecPart):
         return Target(to or self.release.base / f"{self.name}_release{ending}", self.release.schema_)
 
     @property
+    def is_private(self) -> bool:
+        """Return whether the release spends a budget, so that no record may change messages, types or exit codes."""
+        return isinstance(self.implementation.composition, BudgetComposition)
+
+    @property
+    def frame(self) -> Frame | None:
+        """Return the table in Python, as it is read: of a private release value by value."""
+        frame = self.source.frame
+        return frame if frame is None or not self.is_private else frame.by_value(self.columns.items)
+
+    @property
     def implementation(self) -> Mechanism[Any]:
         """Return the mechanism whose parameters ``mechanism`` holds."""
         return get_mechanism(self.mechanism.kind).select_variant(self.mechanism.algorithm)
@@ -563,10 +574,12 @@ def build(
     if source is not None and isinstance(stated, Mapping) and isinstance(where, dict):
         where = {key: stated[key] for key in WHEREVER if key in stated} | where
     try:
+        if isinstance(where, Mapping) and "frame" in where:
+            where = {**where, "frame": as_frame(where["frame"], discreet=_is_private(data.get("mechanism")))}
         data = _read_levels(as_exact_data(data), base)
         spec = Spec.model_validate(data | ({"source": where} if where is not None else {}))
-        if spec.source.frame is not None:
-            spec.source.frame.refuse_unreadable(spec.columns.names, queried=spec.source.query is not None)
+        if (frame := spec.frame) is not None:
+            frame.refuse_unreadable(spec.columns.names, queried=spec.source.query is not None)
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from error
     ledger = spec.ledger
@@ -574,6 +587,16 @@ def build(
         ledger = ledger.model_copy(update={"database": join_base(base, ledger.database)})
     parts = {"source": spec.source.with_base(base), "release": spec.release.with_base(base), "ledger": ledger}
     return spec.model_copy(update=parts)
+
+
+def _is_private(mechanism: object) -> bool:
+    """Return whether a request spends a budget, as far as its mechanism can be told before it is validated."""
+    stated = mechanism if isinstance(mechanism, Mapping) else {}
+    kind = stated.get("kind", DEFAULT)
+    if kind not in PACKAGES:
+        return True
+    algorithm = stated.get("algorithm", get_parameters(kind).model_fields["algorithm"].default)
+    return isinstance(get_mechanism(kind).select_variant(algorithm).composition, BudgetComposition)
 
 
 def _read_levels(data: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -467,7 +467,7 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
 
 def _table_warnings(spec: Spec) -> list[str]:
     """Return warnings on how a table in Python was read."""
-    read = spec.source.frame
+    read = spec.frame
     return [] if read is None else read.list_remarks(spec.columns.names, queried=spec.source.query is not None)
 
 

@@ -188,3 +188,23 @@ def test_a_job_that_publishes_into_the_server_may_run_twice(tmp_path: Path) -> N
     rows_of("CREATE VIEW reader AS SELECT disease FROM twice.st")
     refused(run("publish", spec, *place), 4, "depend")
     assert sorted(rows_of("SELECT * FROM twice.qit")) == made[0]
+
+
+@pytest.mark.parametrize("odd", ["NULL", "'2020-01-01'", "'infinity'", "'-infinity'", "'294276-12-31'"])
+def test_no_moment_decides_anything_of_a_private_release(tmp_path: Path, odd: str) -> None:
+    """Those that are refused elsewhere are NULL, and no message shows one."""
+    postgres.stored("days", "SELECT TIMESTAMP '2020-01-01' AS day, unnest(['HIV+', '1']) AS code")
+    made = postgres.ServerTables()
+    made.server.run_statement(f"UPDATE days SET day = {odd}::timestamp WHERE code = '1'")
+    made.close()
+    domains = 'domains = { day = ["2020-01-01 00:00:00"] }\nallow_empty = true'
+    mechanism = f'kind = "contingency"\nepsilon = 1\n{domains}\n[ledger]\noff = true'
+    columns, release = 'categories = ["day"]', 'name = "r"\nto = "days.duckdb"'
+    source = there('table = "public.days"')
+    spec = specification(tmp_path, source=source, columns=columns, release=release, mechanism=mechanism)
+    done = succeeded("publish", spec, "--seed", 1)
+    assert not done.err
+    fails = there('query = "SELECT day FROM days WHERE code::int > 0"')
+    done = run("publish", specification(tmp_path, source=fails, columns=columns, release=release, mechanism=mechanism))
+    assert done.code == 2
+    assert "HIV" not in done.out + done.err

@@ -15,7 +15,7 @@ import duckdb
 
 from privsql.engine.database import SILENT, Reporter
 from privsql.engine.files import PACKED, redact_secrets
-from privsql.errors import EngineError, LateError, UsageError
+from privsql.errors import HIDDEN, EngineError, LateError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sized
@@ -151,6 +151,7 @@ MISTAKES = (
     duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException, duckdb.CatalogException,
     duckdb.InvalidInputException, duckdb.SyntaxException, duckdb.OutOfRangeException,
 )  # fmt: skip
+OF_VALUES = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException)
 STOPS = [
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM") if name in signal.Signals.__members__
 ]
@@ -161,7 +162,9 @@ VERSION = duckdb.__version__
 
 
 class Connection:
-    """A connection of its own to an instance of its own, in memory."""
+    """A connection of its own to an instance of its own, in memory; ``discreet``: no error of it shows a value."""
+
+    discreet = False
 
     def __init__(
         self,
@@ -195,7 +198,7 @@ class Connection:
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:
         """Run one statement, with progress and translated errors."""
-        with translate_duck_errors(), interrupt_on_signal(*self._ducks):
+        with translate_duck_errors(discreet=self.discreet), interrupt_on_signal(*self._ducks):
             self._execute(sql, values)
 
     def _execute(self, sql: str, values: Mapping[str, Any] | None) -> None:
@@ -205,20 +208,20 @@ class Connection:
 
     def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement and fetch its rows."""
-        with translate_duck_errors(), interrupt_on_signal(*self._ducks):
+        with translate_duck_errors(discreet=self.discreet), interrupt_on_signal(*self._ducks):
             self._execute(sql, values)
             return self._duck.fetchall()
 
     def arrow(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run one query and fetch an Arrow table."""
         self._raise_if_late()
-        with translate_duck_errors(), interrupt_on_signal(*self._ducks):
+        with translate_duck_errors(discreet=self.discreet), interrupt_on_signal(*self._ducks):
             return self._duck.sql(sql, params=dict(values) if values else None).to_arrow_table()
 
     @contextmanager
     def stream_batches(self, sql: str, rows: int) -> Iterator[pa.RecordBatchReader]:
         """Run one query and hand its rows over so many at a time, in order; nothing else can run here meanwhile."""
-        with translate_duck_errors(), interrupt_on_signal(*self._ducks):
+        with translate_duck_errors(discreet=self.discreet), interrupt_on_signal(*self._ducks):
             reader = self._duck.sql(sql).to_arrow_reader(rows)
         with reader:
             yield reader
@@ -330,13 +333,15 @@ def interrupt_on_signal(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 @contextmanager
-def translate_duck_errors() -> Iterator[None]:
-    """DuckDB's errors as privsql's, one line each."""
+def translate_duck_errors(*, discreet: bool = False) -> Iterator[None]:
+    """DuckDB's errors as privsql's, one line each; ``discreet``: without the value that is wrong."""
     try:
         yield
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
     except MISTAKES as error:
+        if discreet and isinstance(error, OF_VALUES):
+            raise UsageError(HIDDEN) from error
         kind = EngineError if "CSV Error on Line:" in str(error) else UsageError
         raise kind(_error_line(error)) from error
     except duckdb.OutOfMemoryException as error:

@@ -7,10 +7,12 @@ import csv
 import re
 import sqlite3
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -30,10 +32,11 @@ from privsql.engine.files import (
     url_scheme,
 )
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_rows, column, infer_type, render_sql, table
-from privsql.errors import EngineError, PrivsqlError, UsageError
+from privsql.engine.values import decode_text, fit_rows
+from privsql.errors import HIDDEN, EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from privsql.engine.database import Relations, Scan
 
@@ -203,9 +206,14 @@ def _refuse_repeated(names: Sequence[str]) -> None:
         )
 
 
+def parse_table(call: str) -> exp.Table:
+    """Return a call that yields rows as a part of SQL."""
+    return sqlglot.parse_one(call, into=exp.Table, dialect=DIALECT)
+
+
 def _select_all(call: str, rows: int | None = None) -> str:
     """Return SQL for the rows that a call yields, or for the first of them."""
-    query = all_rows(sqlglot.parse_one(call, into=exp.Table, dialect=DIALECT))
+    query = all_rows(parse_table(call))
     return render_sql(query if rows is None else query.limit(rows))
 
 
@@ -280,7 +288,7 @@ TOLERANT: dict[str, Any] = {
     "ignore_errors": True,
     "max_line_size": 2**40,
 }
-NUMBERS, UNTYPED = ("BIGINT", "DOUBLE"), '"NULL"'
+NUMBERS = ("BIGINT", "DOUBLE")
 LINE = TOLERANT | {"delimiter": "\x01", "quote": "", "escape": "", "header": False, "columns": {"line": "VARCHAR"}}
 WHOLE_NUMBER = r"\s*[+-]?[0-9]+(\.0*)?\s*"
 
@@ -391,12 +399,16 @@ def split_header(line: str, delimiter: str, quote: str) -> list[str]:
 
 
 def type_columns(
-    db: Relations, rows: exp.Table, types: Mapping[str, str | None], options: Mapping[str, Any], *, texts: bool
+    db: Relations,
+    rows: exp.Table,
+    types: Mapping[str, str | None],
+    options: Mapping[str, Any],
+    texts: Container[str] | None = None,
 ) -> exp.Select:
     """The rows of a table of texts in their types: as the options state them, as the specification, or else text.
 
-    Without ``texts`` only numbers are cast, since whole ones are floats in pandas where one is missing, and columns of
-    nothing but NULL, which have no type. What does not fit is NULL.
+    ``texts``: the columns that are texts, by folded name; None for all. Of the others only numbers are cast, since
+    whole ones are floats in pandas where one is missing. What does not fit is NULL.
     """
     stated = {fold_name(name): kind for name, kind in (options.get("types") or {}).items()}
     wanted = {} if options.get("all_varchar") else types
@@ -404,10 +416,11 @@ def type_columns(
     for field in db.list_fields(rows):
         kind = stated.get(fold_name(field.name)) or wanted.get(fold_name(field.name), "VARCHAR")
         value: exp.Expr = column(field.name)
-        if kind is None and texts:
+        is_text = texts is None or fold_name(field.name) in texts
+        if kind is None and is_text:
             values = db.rows(exp.select(value).distinct().from_(rows))
             kind = infer_type(str(text) for (text,) in values if text is not None)
-        if texts or field.type == UNTYPED or (kind in NUMBERS and field.type in NUMBERS):
+        if is_text or (kind in NUMBERS and field.type in NUMBERS):
             value = cast_text(exp.cast(value, "VARCHAR"), kind or "VARCHAR", options)
         columns.append(alias_as(value, field.name))
     return exp.select(*columns).from_(rows)
@@ -431,6 +444,74 @@ def cast_text(value: exp.Expr, kind: str, options: Mapping[str, Any]) -> exp.Exp
         return fitting
     is_whole = exp.Anonymous(this="regexp_full_match", expressions=[value.copy(), exp.Literal.string(WHOLE_NUMBER)])
     return exp.Case().when(is_whole, fitting)
+
+
+# Parquet --------------------------------------------------------------------------------------------------------------
+# Files that one value would make unreadable: a text that is not UTF-8, a point in time out of range.
+
+
+def fit_parquet(connection: Connection, scan: Scan, call: str, room: Path) -> str:
+    """Return what reads the files of ``call``: itself if it can read every value, or them written anew in ``room``.
+
+    The columns have the same types. What lies at an address stays as it is.
+    """
+    columns = [(row[0], row[1]) for row in connection.rows(f"DESCRIBE {_select_all(call)}")]
+    if any(map(url_scheme, scan.files)) or _reads_values(connection, call, columns):
+        return call
+    files = []
+    for number, file in enumerate(_looked_up(connection, scan)):
+        folder = room.joinpath(str(number), *(part for part in Path(file).parent.parts if "=" in part))
+        folder.mkdir(parents=True)
+        files.append(str(folder / "rows.parquet"))
+        with name_file_in_errors(file, whole=True), _translate_arrow_errors():
+            _write_fitting(Path(file), Path(files[-1]))
+    fitting = parse_table(scan_call(connection, "parquet", replace(scan, files=tuple(files))))
+    casts = [
+        alias_as(exp.TryCast(this=column(name), to=exp.DataType.build(kind, dialect=DIALECT)), name)
+        for name, kind in columns
+    ]
+    return f"({render_sql(exp.select(*casts).from_(fitting))})"
+
+
+def _reads_values(connection: Connection, call: str, columns: Sequence[tuple[str, str]]) -> bool:
+    """Return whether DuckDB can read each value of columns of texts and points in time.
+
+    A hash needs every value, where other functions may be answered by what the files state of them.
+    """
+    read = [
+        exp.Max(this=exp.func("hash", column(name))) for name, kind in columns if "VARCHAR" in kind or "TIME" in kind
+    ]
+    ends = [exp.cast(exp.Literal.string(text), "TIME") for text in ("00:00:00", "24:00:00")]
+    hours = [exp.Between(this=column(name), low=ends[0], high=ends[1]) for name, kind in columns if kind == "TIME"]
+    items = [
+        alias_as(one, f"c{k}") for k, one in enumerate([*read, *(exp.CountIf(this=exp.not_(one)) for one in hours)])
+    ]
+    if not items:
+        return True
+    try:
+        rows = connection.rows(render_sql(exp.select(*items).from_(parse_table(call))))
+    except PrivsqlError:
+        return False
+    return not any(rows[0][len(read) :])
+
+
+def _write_fitting(file: Path, written: Path) -> None:
+    """Write a Parquet file anew, of which every engine can read every value."""
+    categories = [field.name for field in pq.read_schema(file) if pa.types.is_dictionary(field.type)]
+    with pq.ParquetFile(file, read_dictionary=categories) as rows:  # else they are decoded, which fails
+        schema = fit_rows(pa.Table.from_batches([], rows.schema_arrow)).schema
+        with pq.ParquetWriter(written, schema) as writer:
+            for batch in rows.iter_batches():
+                writer.write_table(fit_rows(pa.Table.from_batches([batch])).cast(schema))
+
+
+@contextmanager
+def _translate_arrow_errors() -> Iterator[None]:
+    """Raise what Arrow says of a damaged file as privsql's error, without a value."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise EngineError(HIDDEN) from error
 
 
 # SQLite ---------------------------------------------------------------------------------------------------------------
@@ -484,6 +565,8 @@ class SQLiteFile:
 
         ``as_text``: every value is a text, whatever it is.
         """
+        if as_text:
+            self._file.text_factory = decode_text
         with _translate_sqlite_errors():
             cursor = self._file.execute(query)
             names = [column[0] for column in cursor.description]

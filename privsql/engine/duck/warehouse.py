@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,10 +16,19 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from privsql import system
-from privsql.engine.database import FRAME, POSTGRES, SPARK
+from privsql.engine.database import FRAME, POSTGRES, SPARK, Scan
 from privsql.engine.duck.connection import Connection, name_file_in_errors, one_select, translate_duck_errors
 from privsql.engine.duck.container import CopiedSchemas, DuckContainer, quote_identifier, reader_call, unique_name
-from privsql.engine.duck.files import ATTACHED, SQLITE, SQLiteFile, attach_server, scan_call, scan_texts, type_columns
+from privsql.engine.duck.files import (
+    ATTACHED,
+    SQLITE,
+    SQLiteFile,
+    attach_server,
+    fit_parquet,
+    scan_call,
+    scan_texts,
+    type_columns,
+)
 from privsql.engine.files import redact_secrets, sniff_kind, temporary_folder
 from privsql.engine.sqlfiles import (
     DIALECT,
@@ -39,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from privsql.engine.database import Origin, ReadContents, Scan
+    from privsql.engine.database import Origin, ReadContents
     from privsql.engine.duck.container import Objects
     from privsql.engine.postgres import PostgresSource
 
@@ -74,18 +84,20 @@ class DuckSession(DuckContainer):
             self._forget_database(HOME)
 
     def mount(self, name: str, origin: Origin) -> None:
+        private = self.connection.discreet = origin.types is not None
         if origin.kind == POSTGRES:
             try:
                 from privsql.engine.postgres import open_postgres
             except ImportError as error:
                 raise system.POSTGRES.missing_error() from error
-            self._server = open_postgres(origin.address or "", origin.relation, origin.query)
+            self._server = open_postgres(origin.address or "", origin.relation, origin.query, private=private)
             return
         if origin.opened is not None:
             self._fetch_opened(name, origin, cast("DuckOpenDatabase", origin.opened))
             return
         if origin.kind == SPARK and self._write_parquet is not None:
-            self._create_source(reader_call("parquet", *self._write_parquet(origin)))
+            files = tuple(map(str, self._write_parquet(origin)))
+            self._open_files(Scan(files), replace(origin, kind="parquet"), reader_call("parquet", *files))
         elif origin.kind in ATTACHED:
             attach_server(self.connection, origin.kind, origin.address or "", HOME)
             self._neighbours = HOME
@@ -117,14 +129,20 @@ class DuckSession(DuckContainer):
         """Let a publisher's query call files ``source``."""
         self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {call}")
 
-    def _open_files(self, scan: Scan, origin: Origin) -> None:
-        """Make files readable; a text is parsed once, and not by a view: that would read what the query expects."""
-        typed = origin.kind == "csv" and origin.types is not None
+    def _open_files(self, scan: Scan, origin: Origin, call: str = "") -> None:
+        """Make files readable; a text is parsed once, and not by a view: that would read what the query expects.
+
+        ``call``: reads them, if that is known.
+        """
+        private = origin.types is not None
+        typed = origin.kind == "csv" and private
         with temporary_folder(masked=False) as room:
             texts = scan_texts(self.connection, scan, room) if typed else ""
-            rows = f"({texts})" if typed else scan_call(self.connection, origin.kind, scan)
+            rows = call = call or (f"({texts})" if typed else scan_call(self.connection, origin.kind, scan))
+            if origin.kind == "parquet" and private:
+                rows = fit_parquet(self.connection, scan, call, room)
             with name_file_in_errors(_source_label(origin), whole=True):
-                if origin.kind == "csv" and (typed or not origin.query):
+                if (origin.kind == "csv" and (typed or not origin.query)) or rows != call:
                     self.connection.start_step("Reading the source")
                     self.connection.run(f"CREATE TEMP TABLE {PREFIX}{TEXTS} AS SELECT * FROM {rows}")
                     rows = render_sql(temp_table(TEXTS))
@@ -138,7 +156,8 @@ class DuckSession(DuckContainer):
         if origin.types is None:
             return all_rows(rows).subquery()
         options = origin.scan.options if origin.scan is not None else {}
-        return type_columns(self, rows, origin.types(self), options, texts=origin.data is None).subquery()
+        texts = origin.texts if origin.data is not None else None
+        return type_columns(self, rows, origin.types(self), options, texts).subquery()
 
     def _mount_sqlite(self, name: str, file: SQLiteFile, origin: Origin) -> None:
         query = one_select_of(origin.query, SQLITE) if origin.query else file.table_query(origin.relation or "")

@@ -165,6 +165,7 @@ SMOOTH = 0.5  # of the effects: those in which near bins go together
 BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
 FEWEST_IN_BAND, TRIMMED = 100, 0.998
 DOUBT = 2.6  # standard error of that quantile of one answer: 1.86, and more as answers of one drawn table err together
+SAME = 1e-10  # of the first feature: what of another one is rounding
 LEAST_SCALE = 0.5  # of a variance: few rehearsed tables may all be better than what is known
 STATED_DIGITS = 4  # of what a release states of its errors
 SAME_SCALE = 2.0  # of standard errors by two rehearsals: those of other seeds differ by 1.1 to 1.7
@@ -181,12 +182,16 @@ def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int, d
 
     ``amounts`` (n,): squared errors, each beside a variance; the first of ``features`` (n, p) is 1. beta makes the
     interval of the worst band of true answers with at least so many hold what it should, as far as the quantile of n
-    errors is known: to ``doubt`` / sqrt(n).
+    errors is known: to ``doubt`` / sqrt(n). It is 0 for features that follow from those before them.
     """
     basis, change = np.linalg.qr(features)  # terms that go together would hold up the regression
+    kept = np.abs(np.diag(change)) > SAME * abs(change[0, 0])
+    if not kept.all():
+        basis, change = np.linalg.qr(features[:, kept])
     scale = np.sign(change[0, 0]) * len(features) ** 0.5
     basis, change = basis * scale, change / scale
-    beta = np.linalg.solve(change, fit_gamma(basis, amounts))
+    beta = np.zeros(features.shape[1])
+    beta[kept] = np.linalg.solve(change, fit_gamma(basis, amounts))
     z, band = np.sqrt(amounts / np.exp(features @ beta)), np.searchsorted(BANDS, truth, side="right")
     bands = [z[band == one] for one in range(6) if (band == one).sum() >= fewest]
     widest = max((np.quantile(one, CONFIDENCE) - doubt / len(one) ** 0.5 for one in bands), default=0)

@@ -465,6 +465,17 @@ def test_errors_are_regressed_on_what_is_known_of_them() -> None:
     assert regress_errors(features, amounts, truth, 20_000)[0] == pytest.approx(1, abs=0.1)
 
 
+def test_features_that_follow_from_others_are_left_out() -> None:
+    """As where all questions are about as many records: which these are depends on the noise, and no error may."""
+    draw = np.random.default_rng(8)
+    one = draw.normal(5, 1, 2_000)
+    amounts = np.exp(1 - 0.5 * one) * draw.standard_normal(2_000) ** 2
+    features = np.stack([np.ones(2_000), np.full(2_000, 3.0), one, 2 * one - 1], axis=1)
+    beta = regress_errors(features, amounts, np.full(2_000, 7.0), 10_000)
+    assert beta[[1, 3]].tolist() == [0, 0]
+    assert beta[[0, 2]] == pytest.approx(regress_errors(features[:, [0, 2]], amounts, np.full(2_000, 7.0), 10_000))
+
+
 @pytest.mark.parametrize("law", [PURE, SUBSTITUTION, CONCENTRATED])
 def test_a_table_is_measured_again_with_noise_of_its_law(law: NoiseLaw) -> None:
     """10,000 cells: a variance 10 % off has a false-alarm rate below 10^-4 for Laplace noise (kurtosis 6)."""

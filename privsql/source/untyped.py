@@ -1,0 +1,62 @@
+"""Read a table in Python value by value, for releases in which no value decides how others are read.
+
+A column of pandas without a type of its own (object, category) is a text, as in a file of texts: what it holds is cast
+to the type that the specification determines, value by value. Bytes, and what has no text, are NULL.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+
+def read_untyped(values: Any, *, as_lists: bool) -> pa.Array:
+    """Return a column as texts, or as lists of texts, whatever its values are.
+
+    ``values``: of pandas, or a column of Arrow that has no type.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        return values.cast(pa.string())
+    import pandas as pd
+
+    missing = values.isna().to_numpy()
+    if as_lists:
+        return pa.array([_read_list(one) for one in values], pa.list_(pa.string()))
+    if pd.api.types.infer_dtype(values, skipna=True) in ("string", "empty"):
+        with suppress(UnicodeEncodeError):
+            return pa.array(values.astype(object).where(~missing, None), pa.string())
+    each = zip(values, missing, strict=True)
+    return pa.array([None if is_missing else _as_text(one) for one, is_missing in each], pa.string())
+
+
+def read_decimals(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """Return texts as numbers of a type; NULL for those that it does not have."""
+
+    def read(text: str | None) -> Any:
+        with suppress(pa.ArrowInvalid):
+            return pa.scalar(text, pa.string()).cast(kind)
+        return None
+
+    return pa.array([read(text) for text in values.cast(pa.string()).to_pylist()], kind)
+
+
+def _read_list(value: Any) -> list[str | None] | None:
+    """Return the items of a list as texts; None for what is no list."""
+    items = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(items, list | tuple | set | frozenset):
+        return None
+    return [None if one is None or one != one else _as_text(one) for one in items]
+
+
+def _as_text(value: Any) -> str | None:
+    """Return a value as a file of texts has it."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return None
+    try:
+        text = str(value)
+    except Exception:  # a number of more digits than Python prints, or whatever a stranger's object raises
+        return None
+    text = text.lower() if type(value).__name__ in ("bool", "bool_") else text
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
