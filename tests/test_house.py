@@ -14,7 +14,7 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 from privsql.engine.database import SERVERS, SPARK
-from privsql.mechanisms.registry import PACKAGES, get_mechanism, get_parameters
+from privsql.mechanisms.registry import KINDS, get_mechanism, get_parameters
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -37,10 +37,12 @@ ROOMS = (
 )
 GROUND = ("plot", "markup", "dp_random", "keyed_random", "calls", "exact", "system", "errors")
 KNOWN = {
-    kind: {kind, type_.__name__} | {scene} - {""}
-    for kind, type_, scene in (
-        (kind, get_parameters(kind), getattr(get_mechanism(kind).adversaries.scene, "__name__", ""))
-        for kind in PACKAGES
+    kind: {kind, get_parameters(kind).__name__}.union(
+        *({type(one).__name__} | ({one.scene.__name__} if one.scene else set()) for one in mechanisms)
+    )
+    for kind, mechanisms in (
+        (kind, [get_mechanism(kind, algorithms[0]) for algorithms in classes.values()])
+        for kind, classes in KINDS.items()
     )
 }
 LAYERS = ("__main__", "cli", "__init__", *ROOMS[1:], *GROUND)  # imports point down this list
@@ -197,7 +199,7 @@ def test_the_checks_of_a_release_share_nothing_with_the_search() -> None:
     assert {room(name) for name in inner("mechanisms.bucketize.joint")} <= {"engine", "model"}
     checks = {f"mechanisms.bucketize.{name}" for name in ("checks", "joint")}
     known = set().union(*map(inner, checks)) - checks
-    assert {name for name in known if room(name) == "mechanisms"} <= {"mechanisms.contract", *shared}
+    assert {name for name in known if room(name) == "mechanisms"} <= {"mechanisms.base", *shared}
 
 
 def test_a_count_query_needs_no_arrays() -> None:

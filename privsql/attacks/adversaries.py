@@ -10,14 +10,12 @@ import scipy
 from sqlglot import exp
 
 from privsql.attacks.scene import AttackView, Block, Finding, Floats, Ints, ReleaseView
-from privsql.attacks.suite import RARE, SURE, Adversary, Association, AttackContext, Needed, ReleaseSeries
+from privsql.attacks.suite import RARE, SURE, Adversary, Association, AttackContext, ReleaseSeries
 from privsql.engine.sqlfiles import Holes, fill, same_columns, table
 from privsql.errors import UsageError
 from privsql.model.manifest import Manifest, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
 
@@ -66,8 +64,15 @@ def explain_absence(manifest: Manifest) -> list[str]:
     ]
 
 
-def attack_by_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
-    """A finding for each reason; ``belief`` in the value of those whose value is too frequent, where that is known."""
+ABSENCE = "absence"
+ABSENCE_KNOWS = "everybody's quasi-identifiers, and so who is missing from the release"
+
+
+def list_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
+    """Return a finding for each reason why records are missing.
+
+    ``belief``: in the value of those whose value is too frequent; None where that is not known.
+    """
     findings = []
     for one in list_missing(view.manifest):
         sure, notes = 1.0 if one.certain else belief, (f"missing because {one.why}: {one.tells}",)
@@ -75,14 +80,12 @@ def attack_by_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
     return findings
 
 
-def absence_adversary(belief: Callable[[AttackContext[Needed]], float | None]) -> Adversary[Needed]:
-    """The adversary of a mechanism; ``belief`` in the value of those whose value is too frequent."""
-    return Adversary(
-        "absence",
-        "everybody's quasi-identifiers, and so who is missing from the release",
-        promised=False,
-        attack=lambda learnt: attack_by_absence(learnt.view, belief(learnt)),
-    )
+def attack_by_absence(learnt: AttackContext[AttackView]) -> list[Finding]:
+    """Find who is missing, where nothing tells how sure of the value of a missing record one can be."""
+    return list_absence(learnt.view, None)
+
+
+ABSENCE_ADVERSARY: Adversary[AttackView] = Adversary(ABSENCE, ABSENCE_KNOWS, promised=False, attack=attack_by_absence)
 
 
 # Identifiers ----------------------------------------------------------------------------------------------------------
@@ -94,8 +97,9 @@ FEWEST = 20  # records, below which everything is nearly unique
 DETERMINED = 0.9  # share of records whose value a column gives away
 
 
-def attack_by_identifiers(scene: AttackView) -> list[Finding]:
+def attack_by_identifiers(learnt: AttackContext[AttackView]) -> list[Finding]:
     """Return a finding on columns that are unique, or nearly so; a release promises that no row ids leave."""
+    scene = learnt.scene
     unique_shares = {
         f.name: _unique_share(level) for f, level in zip(scene.roles.quasi_identifiers, scene.levels, strict=True)
     }
@@ -114,12 +118,13 @@ def _unique_share(level: Ints) -> float:
     return float((np.bincount(level) == 1).sum() / max(1, len(level)))
 
 
-def attack_by_determination(scene: AttackView, columns: list[Association]) -> list[Finding]:
-    """For every column, the share of records whose value is guessed right by the commonest value among its peers.
+def attack_by_determination(learnt: AttackContext[AttackView]) -> list[Finding]:
+    """Find for every column the share of records whose value is guessed right by the commonest value among its peers.
 
     From the release, by the reconstructed counts; with the source, by the true ones. Columns that name records are left
     to ``attack_by_identifiers``: with a value of one's own, everything is determined.
     """
+    scene, columns = learnt.scene, learnt.associations
     rows = [
         (f.name, one)
         for f, one in zip(scene.roles.quasi_identifiers, columns, strict=True)
@@ -156,13 +161,13 @@ IDENTIFIERS_ADVERSARY: Adversary[AttackView] = Adversary(
     "identifiers left in",
     "a list of people with the column; looks for columns in which nearly everyone has a value of their own",
     promised=True,
-    attack=lambda learnt: attack_by_identifiers(learnt.scene),
+    attack=attack_by_identifiers,
 )
 DETERMINATION_ADVERSARY: Adversary[AttackView] = Adversary(
     "columns that give the value away",
     "one quasi-identifier of the person; learns from the release which value goes with it",
     promised=False,
-    attack=lambda learnt: attack_by_determination(learnt.scene, learnt.associations),
+    attack=attack_by_determination,
 )
 
 
@@ -224,8 +229,9 @@ def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
 # f + 1 - f), at most rho2 for a protected x whose frequency in the sub-table is at most rho1_j.
 
 
-def attack_by_linkage(scene: AttackView) -> list[Finding]:
-    """The promised posterior of every record. Whether a bound is exceeded is decided in exact numbers."""
+def attack_by_linkage(learnt: AttackContext[AttackView]) -> list[Finding]:
+    """Find the promised posterior of every record. Whether a bound is exceeded is decided in exact numbers."""
+    scene = learnt.scene
     tally = scene.make_tally()
     for block in scene.blocks():
         tally.add_block(block, np.broadcast_to(block.prior, block.shape))
@@ -236,7 +242,7 @@ LINKAGE_ADVERSARY: Adversary[AttackView] = Adversary(
     "linkage",
     "the person's quasi-identifiers, that the person is in the table, and how the release was made",
     promised=True,
-    attack=lambda learnt: attack_by_linkage(learnt.scene),
+    attack=attack_by_linkage,
 )
 
 
@@ -257,8 +263,9 @@ def mark_excluded(one: Association, shares: Floats) -> NDArray[np.bool_]:
     return np.asarray(one.counts + SURE * one.errors < RARE * one.totals[:, None] * shares)
 
 
-def attack_by_negative(scene: AttackView, columns: list[Association]) -> list[Finding]:
-    """Posteriors once the excluded values are struck off; a record with no value left keeps all."""
+def attack_by_negative(learnt: AttackContext[AttackView]) -> list[Finding]:
+    """Find posteriors once the excluded values are struck off; a record with no value left keeps all."""
+    scene, columns = learnt.scene, learnt.associations
     rules = [mark_excluded(one, scene.shares) for one in columns]
     tally = scene.make_tally()
     for block in scene.blocks():
@@ -281,7 +288,7 @@ NEGATIVE_ADVERSARY: Adversary[AttackView] = Adversary(
     "negative association",
     "the person's quasi-identifiers; learns from the release which values such people hardly ever have",
     promised=False,
-    attack=lambda learnt: attack_by_negative(learnt.scene, learnt.associations),
+    attack=attack_by_negative,
 )
 
 
@@ -298,9 +305,9 @@ NEGATIVE_ADVERSARY: Adversary[AttackView] = Adversary(
 SIGNIFICANCE = 1e-6  # false alarms per clean release, over all columns together
 
 
-def attack_by_order(scene: AttackView) -> list[Finding]:
-    """Rows out of canonical order, and columns that run with the bucket numbers."""
-    out = {}
+def attack_by_order(learnt: AttackContext[AttackView]) -> list[Finding]:
+    """Find rows out of canonical order, and columns that run with the bucket numbers."""
+    scene, out = learnt.scene, {}
     for name, (rows, order) in scene.canonical_orders().items():
         offending = in_order(rows, order, strict=False).subquery("offending")
         out[name] = int(scene.db.rows(fill("core/size", {"table": offending}))[0][0])
@@ -352,5 +359,5 @@ ORDER_ADVERSARY: Adversary[AttackView] = Adversary(
     "row order",
     "how the rows lie in the published tables, and how buckets are numbered",
     promised=True,
-    attack=lambda learnt: attack_by_order(learnt.scene),
+    attack=attack_by_order,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -17,7 +18,7 @@ from privsql.engine.database import SILENT, Relations, Reporter, report_steps
 from privsql.engine.sqlfiles import BITS, Holes, column, fill, injective_text, same_columns, temp_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from privsql.model.manifest import Manifest
 
@@ -193,8 +194,9 @@ MOST = 20_000  # about as many records are attacked
 DEVIATIONS = 6  # more guesses are right than by chance: one false alarm in a billion
 
 
-def attack_by_choice(scene: AttackView) -> list[Finding]:
-    """The best guesses for persons with several records who are alone with their quasi-identifiers."""
+def attack_by_choice(learnt: AttackContext[AttackView]) -> list[Finding]:
+    """Guess the values of persons with several records who are alone with their quasi-identifiers."""
+    scene = learnt.scene
     scene.db.register_arrow("pairs", _list_pairs(scene))
     roles = scene.roles
     named = [*zip(roles.qi_columns("a"), roles.quasi_identifiers, strict=True)]
@@ -261,12 +263,11 @@ def _list_pairs(scene: AttackView) -> pa.Table:
     return pa.table({**columns, "prior": pairs[2]})
 
 
-# Suite ----------------------------------------------------------------------------------------------------------------
+# Adversaries ----------------------------------------------------------------------------------------------------------
 # Who is run against a release: a mechanism's adversaries, and what they learn of the release, learnt once.
 #
-# An adversary is a module here or in its mechanism's package, named in the mechanism's ``Suite``.
+# An adversary's attack is a function here or in its mechanism's folder; the mechanism's ``adversaries`` names it.
 
-S = TypeVar("S", bound=AttackView)
 Seen = TypeVar("Seen", bound=AttackView, covariant=True)
 Needed = TypeVar("Needed", bound=AttackView, contravariant=True)
 
@@ -276,11 +277,13 @@ class AttackContext(Generic[Seen]):
     """A release, the scene that its tables make, and what several adversaries learn from it, learnt once."""
 
     view: ReleaseView
-    set_up: Callable[[ReleaseView], Seen]
+    set_up: type[Seen] | None
 
     @cached_property
     def scene(self) -> Seen:
         """The release as arrays."""
+        if self.set_up is None:
+            raise TypeError(f"a release made by {self.view.manifest.mechanism} is no scene")
         return self.set_up(self.view)
 
     @cached_property
@@ -291,7 +294,10 @@ class AttackContext(Generic[Seen]):
 
 @dataclass(frozen=True)
 class Adversary(Generic[Needed]):
-    """``promised``: whether the mechanisms that name it promise to resist it."""
+    """An adversary: what it is called, what it ``knows`` in plain words, and its attack.
+
+    ``promised``: whether the mechanisms that name it promise to resist it.
+    """
 
     name: str
     knows: str
@@ -310,7 +316,7 @@ CHOICE_ADVERSARY: Adversary[AttackView] = Adversary(
     "choice of records",
     "the person's name in the source and number of records, and how one of them is chosen, but for the key",
     promised=True,
-    attack=lambda learnt: attack_by_choice(learnt.scene),
+    attack=attack_by_choice,
 )
 
 
@@ -324,35 +330,30 @@ class ReleaseSeries:
     names: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Suite(Generic[S]):
-    """A mechanism's adversaries, in the order of the table.
+JointAttack = Callable[[ReleaseSeries], list[Finding]]
 
-    ``learning``: the calibrated finding of an attacker who learns from the release, None where there is none.
 
-    ``scene``: what its tables are to an adversary who learns from quasi-identifiers, None where there are none to learn
-    from. ``combining``: those who need a second release. ``quick``: the scene on which publishing estimates what can be
-    learnt beyond the bounds, None where no belief is bounded, and of buckets, whose ``learning`` is a model.
+def run_attacks(
+    view: ReleaseView,
+    adversaries: Sequence[Adversary[Any]],
+    scene: type[AttackView] | None,
+    report: Reporter = SILENT,
+) -> list[Finding]:
+    """Run adversaries against one release, and who knows how records of persons were chosen, where some were.
+
+    Args:
+        view: The release.
+        adversaries: Those of its mechanism.
+        scene: What its mechanism makes of the tables, for adversaries who learn from quasi-identifiers.
+        report: Where to say how many adversaries are done.
     """
-
-    adversaries: tuple[Adversary[S], ...]
-    scene: Callable[[ReleaseView], S] | None = None
-    combining: tuple[Callable[[ReleaseSeries], list[Finding]], ...] = ()
-    quick: Callable[[ReleaseView], AttackView] | None = None
-    learning: Callable[[ReleaseView], Finding | None] = lambda _: None
-
-    def run_attacks(self, view: ReleaseView, report: Reporter = SILENT) -> list[Finding]:
-        """Every adversary against one release; ``report``: how many of them are done."""
-        learnt = AttackContext(view, self.scene or self._refuse_view)
-        reduced = view.manifest.persons is not None and view.manifest.persons.taken is not None
-        choice = (CHOICE_ADVERSARY,) if view.source and reduced and self.scene is not None else ()
-        every = (*self.adversaries, *choice)
-        report.start_step("Attacking the release")
-        steps = report_steps(report, (one.find(learnt) for one in every), len(every))
-        return [finding for found in steps for finding in found]
-
-    def _refuse_view(self, view: ReleaseView) -> S:
-        raise TypeError(f"a release made by {view.manifest.mechanism} is no scene")
+    learnt = AttackContext(view, scene)
+    reduced = view.manifest.persons is not None and view.manifest.persons.taken is not None
+    choice = (CHOICE_ADVERSARY,) if view.source and reduced and scene is not None else ()
+    every = (*adversaries, *choice)
+    report.start_step("Attacking the release")
+    steps = report_steps(report, (one.find(learnt) for one in every), len(every))
+    return [finding for found in steps for finding in found]
 
 
 # Learning -------------------------------------------------------------------------------------------------------------
@@ -375,8 +376,9 @@ STRENGTHS = (0.55, 0.7, 0.85, 1.0)
 TYPICAL = 0.7  # what fits census tables; taken where there is no time to fit
 
 
-def attack_by_learning(scene: AttackView, columns: list[Association]) -> list[Finding]:
-    """Posterior of every record under the reconstructed associations."""
+def attack_by_learning(learnt: AttackContext[AttackView]) -> list[Finding]:
+    """Find the posterior of every record under the reconstructed associations."""
+    scene, columns = learnt.scene, learnt.associations
     tally = scene.make_tally()  # the power at which beliefs add up to the reconstructed counts most nearly
     strength = min(STRENGTHS, key=lambda one: _moved_share(columns, learn_beliefs(scene, columns, one)))
     learn_beliefs(scene, columns, strength, tally)
@@ -414,7 +416,7 @@ LEARNING_ADVERSARY: Adversary[AttackView] = Adversary(
     LEARNING,
     LEARNING_KNOWS,
     promised=False,
-    attack=lambda learnt: attack_by_learning(learnt.scene, learnt.associations),
+    attack=attack_by_learning,
 )
 
 
@@ -454,18 +456,12 @@ class LearningRisk:
         return {"above": round(self.above, 4), "twice": round(self.twice, 4), "attacked": self.attacked}
 
 
-def quick_learning_risk(
-    view: ReleaseView, set_up: Callable[[ReleaseView], AttackView] | None, advice: tuple[str, ...]
-) -> LearningRisk | None:
-    """Estimate the deFinetti attack on a release of perturbed records.
+def quick_learning_risk(scene: AttackView, advice: tuple[str, ...]) -> LearningRisk | None:
+    """Estimate the deFinetti attack on a release of perturbed records, and forget the scene.
 
     One round of it on every k-th record. What is learnt from fewer records is learnt less well, so the whole release
-    shows a little more. None where there is no scene to learn from, and where there are more than ``MANY`` sensitive
-    values.
+    shows a little more. None where there are more than ``MANY`` sensitive values.
     """
-    if set_up is None:
-        return None
-    scene = set_up(view)
     if len(scene.channel.records) > MANY:
         scene.close()
         return None

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from privsql.cli.printing import escape_controls, spell_keywords
 from privsql.engine.database import SILENT, Options, open_reporter
 from privsql.errors import EngineError, InfeasibleError, PrivsqlError, name_choices
-from privsql.mechanisms.registry import PACKAGES
+from privsql.mechanisms.registry import KINDS
 from privsql.system import __version__
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class SpecCommand(TyperCommand):
     sections: ClassVar[tuple[str, ...]] = ("source", "columns", "mechanism", "release", "ledger")
 
     def _model_options(self) -> list[Any]:
-        return _make_options(self.sections, tuple(PACKAGES))
+        return _make_options(self.sections, tuple(KINDS))
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options of the models, then those of the command."""

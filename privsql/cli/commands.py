@@ -30,7 +30,7 @@ from privsql.cli.app import (
 )
 from privsql.engine.database import Options
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.registry import PACKAGES
+from privsql.mechanisms.registry import KINDS
 from privsql.system import PICTURES
 
 # Publishing -----------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def init(
     ] = False,
     kind: Annotated[
         str | None,
-        typer.Option(help=f"The mechanism: {', '.join(PACKAGES)}. [default: what suits the sensitive column]"),
+        typer.Option(help=f"The mechanism: {', '.join(KINDS)}. [default: what suits the sensitive column]"),
     ] = None,
     engine: Annotated[
         str | None, typer.Option(help="Engine that reads a Parquet file or folder: duckdb or spark. [default: duckdb]")

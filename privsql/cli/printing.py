@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from privsql.answers.answer import Answer
-    from privsql.mechanisms.contract import Alternatives
+    from privsql.mechanisms.base import Alternatives
     from privsql.model.manifest import Manifest
     from privsql.pages.rendering import Report
     from privsql.releases.ledger.book import LedgerEntry

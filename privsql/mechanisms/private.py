@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from fractions import Fraction
 from math import exp as e_to
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from privsql import dp_random
 from privsql.answers import answer
@@ -15,13 +14,13 @@ from privsql.dp_random import CONCENTRATED, PURE, NoiseLaw, concentrated_rho
 from privsql.engine.sqlfiles import all_rows, column, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms import contract
+from privsql.mechanisms.base import NO_CURVE, BudgetComposition, Composition, F, Mechanism, P
 from privsql.model import manifest
-from privsql.model.manifest import Check, CheckedRelease, Manifest, ReleasePromises, VerifiedBound
-from privsql.model.parameters import Facts, Parameters
+from privsql.model.manifest import CheckedRelease, Manifest, ReleasePromises, VerifiedBound
+from privsql.model.parameters import Facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     import pyarrow as pa
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
 
     from privsql.answers.aggregates import Statement
     from privsql.answers.names import Lookups
+    from privsql.attacks.scene import ReleaseView
+    from privsql.attacks.suite import JointAttack, LearningRisk
     from privsql.engine.database import Relations
-    from privsql.mechanisms.contract import Alternatives
+    from privsql.mechanisms.base import Alternatives, Curve
     from privsql.model.records import Records
 
     Ints = NDArray[np.integer[Any]]
-
-P = TypeVar("P", bound=Parameters)
 
 # Private --------------------------------------------------------------------------------------------------------------
 # What every differentially private release has in common: what it promises and states, and how it is written.
@@ -44,8 +43,9 @@ P = TypeVar("P", bound=Parameters)
 RECORD = "Privacy is for one record, added or removed."
 MEMBERSHIP = "membership"  # the adversary that the promise is about
 DAMAGED = "the release is damaged (run privsql verify for details)"
-NOT_PLANNED = contract.refuse_comparison(
-    "what its algorithms tell depends on the noise that is drawn, not on a plan; compare with privsql compare"
+NOT_PLANNED = (
+    "algorithms: what its algorithms tell depends on the noise that is drawn, not on a plan; "
+    "compare with privsql compare"
 )
 NOISE = (
     "Records were counted, and random noise was added to every count. The release is made of these noisy counts alone. "
@@ -174,26 +174,70 @@ def wrong_facts(release: CheckedRelease[Any, Any], recomputed: Mapping[str, Any]
     return wrong if stated == most or (stated is None and most == 1) else [*wrong, f"persons: {manifest.persons}"]
 
 
-BY_EPSILON: contract.Composition = contract.BudgetComposition(
-    lambda params: params.epsilon,
-    lambda params: getattr(params, "delta", Fraction(0)),
-    lambda params: person_budget(params) if find_law(params).concentrated else None,
-)
+class RecordBudget(BudgetComposition[Any]):
+    """The budget of a record, or of a person with several: epsilon, or (epsilon, delta) of discrete Gaussian noise."""
+
+    unit = "presence"
+
+    def epsilon(self, params: Any) -> Fraction:
+        """Return the epsilon that a release spends."""
+        epsilon: Fraction = params.epsilon
+        return epsilon
+
+    def delta(self, params: Any) -> Fraction:
+        """Return the delta that a release spends; 0 where its noise is pure."""
+        return getattr(params, "delta", Fraction(0))
+
+    def rho(self, params: Any) -> Fraction | None:
+        """Return the rho that (epsilon, delta) allows; None where the noise is pure."""
+        return person_budget(params) if find_law(params).concentrated else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrivateMechanism(contract.Mechanism[P]):
-    """A differentially private mechanism: what it promises and spends follows from epsilon."""
+class PrivateMechanism(Mechanism[P, F]):
+    """A differentially private mechanism: what it promises and spends follows from epsilon.
 
-    composition: contract.Composition = BY_EPSILON
-    variants: Mapping[str, contract.Mechanism[Any]] = field(default_factory=dict)
-    algorithms: Callable[[Relations, Records, P], Alternatives] = NOT_PLANNED
-    curve: Callable[[Relations, Records, P], contract.Curve] = contract.NO_CURVE
-    long_checks: Callable[[CheckedRelease[P, Any]], list[Check]] = lambda _: []
-    measured: Callable[[CheckedRelease[P, Any]], Facts] = lambda _: Facts()
-    bounds: Callable[[CheckedRelease[P, Any]], list[VerifiedBound]] = list_epsilon_bound
-    promise: Callable[[P], str] = format_epsilon
-    words: Callable[[P], ReleasePromises] = explain_epsilon
+    Its figures depend on noise that is drawn, so plans are not compared. Its checks recompute every fact that it
+    states. No belief in a value is bounded, and no record is published beside a value.
+    """
+
+    composition: ClassVar[Composition] = RecordBudget()
+    scene = None
+
+    def compare_algorithms(self, db: Relations, source: Records, params: P) -> Alternatives:
+        """Raise ``UsageError``: a plan does not tell what the noise will be."""
+        raise UsageError(NOT_PLANNED)
+
+    def predict_curve(self, db: Relations, source: Records, params: P) -> Curve:
+        """Raise ``UsageError``: there is no threshold of beliefs."""
+        raise UsageError(NO_CURVE)
+
+    def measured(self, release: CheckedRelease[P, F]) -> Facts:
+        """Return no facts: the checks of a private release compare all of them."""
+        return Facts()
+
+    def bounds(self, release: CheckedRelease[P, F]) -> list[VerifiedBound]:
+        """Return epsilon, with delta and rho where the noise is Gaussian: all of the budget is spent."""
+        return list_epsilon_bound(release)
+
+    def joint_attacks(self) -> Sequence[JointAttack]:
+        """Return no attack: the epsilons of two releases add up, and their noise is independent."""
+        return ()
+
+    def measure_learning(self, view: ReleaseView) -> Finding | None:
+        """Return None: what is learnt of everybody alike is no secret of a record."""
+        return None
+
+    def estimate_risk(self, view: ReleaseView) -> LearningRisk | None:
+        """Return None: no belief in a value has a bound that learning could exceed."""
+        return None
+
+    def promise(self, params: P) -> str:
+        """Return epsilon, and delta, in a few words."""
+        return format_epsilon(params)
+
+    def words(self, params: P) -> ReleasePromises:
+        """Return what epsilon promises, by the factor and the belief that it allows, and what it does not."""
+        return explain_epsilon(params)
 
 
 @contextmanager

@@ -1,41 +1,84 @@
-"""The mechanisms by the name that a specification's ``kind`` gives them, each loaded when it is asked for."""
+"""The mechanisms by kind and algorithm, each loaded when it is asked for."""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from privsql.mechanisms.contract import Mechanism
+    from privsql.mechanisms.base import Mechanism
     from privsql.model.parameters import Parameters
 
-PACKAGES = {
-    "bucketize": "privsql.mechanisms.bucketize",
-    "randomize": "privsql.mechanisms.randomize",
-    "permute": "privsql.mechanisms.permute",
-    "setvalued": "privsql.mechanisms.setvalued",
-    "contingency": "privsql.mechanisms.contingency",
+# By kind, the name that a specification gives: the classes of its mechanisms, each with the algorithms that it has. The
+# parameters of a kind are PARAMETERS of the module ``parameters`` beside its first class.
+KINDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "bucketize": {
+        "privsql.mechanisms.bucketize.mechanism.Bucketization": (
+            "anatomy",
+            "one-size",
+            "two-size",
+            "multi-size",
+            "optimal",
+            "informative",
+            "setting",
+        ),
+    },
+    "randomize": {
+        "privsql.mechanisms.randomize.mechanism.Perturbation": ("pp", "up", "pp-paper"),
+        "privsql.mechanisms.randomize.tables_release.LabelTables": ("tables",),
+    },
+    "permute": {
+        "privsql.mechanisms.permute.mechanism.Permutation": ("nested", "exact", "reapply-last", "reapply-all"),
+    },
+    "setvalued": {
+        "privsql.mechanisms.setvalued.mechanism.ItemViews": ("views", "basic"),
+        "privsql.mechanisms.setvalued.mechanism.ItemDiffPart": ("diffpart",),
+    },
+    "contingency": {
+        "privsql.mechanisms.contingency.mechanism.Marginals": ("marginals",),
+        "privsql.mechanisms.contingency.mechanism.ColumnDiffPart": ("diffpart",),
+    },
 }
-DEFAULT = next(iter(PACKAGES))  # where a specification names none
+DEFAULT = next(iter(KINDS))  # where a specification names none
 
 
-def get_mechanism(kind: str) -> Mechanism[Any]:
-    """The mechanism; ``UsageError`` for a kind that this version of privsql does not know."""
-    mechanism: Mechanism[Any] = _load_module(kind, "mechanism").MECHANISM
-    if mechanism.kind != kind or mechanism.parameters is not get_parameters(kind):
-        raise TypeError(f"{PACKAGES[kind]} is registered as {kind!r} and calls itself {mechanism.kind!r}")
+def get_mechanism(kind: str, algorithm: str) -> Mechanism[Any, Any]:
+    """Return the mechanism of an algorithm; ``UsageError`` for one that this version of privsql does not know."""
+    classes = _get_classes(kind)
+    place = next((place for place, algorithms in classes.items() if algorithm in algorithms), None)
+    if place is None:
+        known = ", ".join(one for algorithms in classes.values() for one in algorithms)
+        raise UsageError(f"algorithm {algorithm!r} is not one of {known}")
+    mechanism = _load_class(place)
+    if (mechanism.kind, mechanism.algorithms) != (kind, classes[place]):
+        stated = f"{mechanism.kind!r} with {', '.join(mechanism.algorithms)}"
+        raise TypeError(f"{place} is registered as {kind!r} with {', '.join(classes[place])} and calls itself {stated}")
     return mechanism
 
 
+def get_default_mechanism(kind: str) -> Mechanism[Any, Any]:
+    """Return the mechanism of a kind's default algorithm, for callers who know the kind alone."""
+    return get_mechanism(kind, get_parameters(kind).model_fields["algorithm"].default)
+
+
 def get_parameters(kind: str) -> type[Parameters]:
-    """Return what a publisher asks of the mechanism, without the mechanism itself."""
-    parameters_type: type[Parameters] = _load_module(kind, "parameters").PARAMETERS
-    return parameters_type
+    """Return what a publisher asks of the mechanisms of a kind, without loading a mechanism."""
+    folder = next(iter(_get_classes(kind))).rsplit(".", 2)[0]
+    parameters: type[Parameters] = import_module(f"{folder}.parameters").PARAMETERS
+    return parameters
 
 
-def _load_module(kind: str, name: str) -> Any:
-    if kind not in PACKAGES:
-        raise UsageError(f"mechanism {kind!r} is not one of {', '.join(PACKAGES)}")
-    return import_module(f"{PACKAGES[kind]}.{name}")
+def _get_classes(kind: str) -> dict[str, tuple[str, ...]]:
+    if kind not in KINDS:
+        raise UsageError(f"mechanism {kind!r} is not one of {', '.join(KINDS)}")
+    return KINDS[kind]
+
+
+@cache
+def _load_class(place: str) -> Mechanism[Any, Any]:
+    module, name = place.rsplit(".", 1)
+    mechanism: Mechanism[Any, Any] = getattr(import_module(module), name)()
+    return mechanism

@@ -181,7 +181,7 @@ class Persons(BaseModel):
 
 
 class Records(Protocol):
-    """The source, mounted and counted. What it lies in follows from its shape (``mechanisms.contract``)."""
+    """The source, mounted and counted. What it lies in follows from its shape (``mechanisms.base``)."""
 
     @property
     def db(self) -> Relations:

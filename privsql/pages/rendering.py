@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.attacks.scene import Finding
-    from privsql.mechanisms.contract import Curve
+    from privsql.mechanisms.base import Curve
     from privsql.model.manifest import CheckResult, Manifest, ReleasePromises, Structure, VerifiedBound
     from privsql.releases.statements import ReleaseSummary
 

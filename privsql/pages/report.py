@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.attacks.scene import Finding
-    from privsql.mechanisms.contract import Curve
+    from privsql.mechanisms.base import Curve
     from privsql.model.manifest import Structure, VerifiedBound
     from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, VerifiedFacts
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Container, CountingDatabase, Relations, ViewDefinition
     from privsql.engine.parquet import ParquetLayout
-    from privsql.mechanisms.contract import Columns, Mechanism
+    from privsql.mechanisms.base import Columns, Mechanism
     from privsql.model.records import ReleaseArrays
     from privsql.source.targets import Target
 
@@ -44,7 +44,7 @@ class AttachedRelease:
     db: Container
     database: str
     manifest: Manifest
-    mechanism: Mechanism[Any]
+    mechanism: Mechanism[Any, Any]
     checks: list[CheckResult] = field(default_factory=list)
 
     def require_intact(self, path: object) -> None:
@@ -83,8 +83,7 @@ class AttachedRelease:
     @cached_property
     def reserved_columns(self) -> dict[str, list[tuple[str, str, str]]]:
         """Return privsql's own columns of every table: (name inside, name in the table, type)."""
-        tables = self.mechanism.find_tables(self.manifest)
-        return {name: one.list_reserved(self.manifest.roles) for name, one in tables.items()}
+        return {name: one.list_reserved(self.manifest.roles) for name, one in self.mechanism.layout.items()}
 
     @property
     def renamed_columns(self) -> dict[str, dict[str, str]]:
@@ -489,7 +488,7 @@ def _read_manifest(db: Container, place: tuple[str, str], database: str) -> Atta
         raise EngineError("its manifest is too large")
     manifest = Manifest.from_rows(db.rows(all_rows(rows)))
     try:
-        mechanism = get_mechanism(manifest.mechanism).select_variant(manifest.algorithm)
+        mechanism = get_mechanism(manifest.mechanism, manifest.algorithm)
         mechanism.read(manifest)
     except UsageError as error:
         raise EngineError(str(error)) from error

@@ -13,13 +13,13 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.attacks.scene import Finding, Ints, ReleaseView
-from privsql.attacks.suite import SAMPLE, LearningRisk, quick_learning_risk
+from privsql.attacks.suite import SAMPLE, LearningRisk
 from privsql.engine import sqlfiles
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Field, Holes, any_of, column, fill, is_null, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.contract import BudgetComposition
+from privsql.mechanisms.base import BudgetComposition
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, VerifiedBound, differ_from_spec, run_checks
 from privsql.model.records import Records, largest_transport
@@ -72,7 +72,7 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     if manifest.records is not None:
         counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
         rows.append(("records", f"{manifest.records:,}; {counts}"))
-    rows += get_mechanism(manifest.mechanism).read_facts(manifest).describe()
+    rows += get_mechanism(manifest.mechanism, manifest.algorithm).read_facts(manifest).describe()
     rows.append(("randomness", manifest.randomness))
     rows.append(("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}"))
     return [*rows, *(("together", statement) for statement in manifest.composition)]
@@ -136,7 +136,7 @@ def estimate_learning_risk(release: AttachedRelease) -> LearningRisk | None:
     """Return the quick estimate of what learning from a release leads to; the same for the same release."""
     noise = seed_key(1).random_generator("risk")
     view = ReleaseView(release.db, release.manifest, noise, release.database, sample=SAMPLE)
-    return quick_learning_risk(view, release.mechanism.adversaries.quick, release.mechanism.advice)
+    return release.mechanism.estimate_risk(view)
 
 
 def refuse_learning(release: AttachedRelease) -> Finding | None:
@@ -148,7 +148,7 @@ def refuse_learning(release: AttachedRelease) -> Finding | None:
     if limit is None:
         return None
     view = ReleaseView(release.db, release.manifest, seed_key(1).random_generator("risk"), release.database)
-    finding = release.mechanism.adversaries.learning(view)
+    finding = release.mechanism.measure_learning(view)
     if finding is None or finding.mean is None:
         raise InfeasibleError("max_learning: privsql can't measure learning for such a release; publish without it")
     if finding.mean > limit:

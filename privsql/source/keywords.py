@@ -18,8 +18,8 @@ from privsql.calls import PathLike, as_exact_data, as_path, at_home, refuse_unkn
 from privsql.engine.database import FRAME, RUNNING, SERVERS, SPARK, is_spark_session
 from privsql.engine.files import WILD, find_files, redact_secrets, url_scheme
 from privsql.errors import EngineError, UsageError, name_choices, suggest_file
-from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
-from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
+from privsql.mechanisms.base import CategoricalShape, ItemSetShape, TableShape
+from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism, get_mechanism, get_parameters
 from privsql.source.places import Csv, as_frame, is_table
 from privsql.source.spec import SECTIONS, Ledger, Spec, as_source_table, bind_connection, build, load
 from privsql.source.targets import MEMORY, Address, open_database, require_file_name
@@ -99,7 +99,7 @@ class Flag:
 
 def list_flags() -> dict[str, Flag]:
     """Return all flags by name, section by section. The section stands before a name that is taken."""
-    return _collect_flags(tuple(PACKAGES))
+    return _collect_flags(tuple(KINDS))
 
 
 @cache
@@ -202,7 +202,7 @@ def _sort_by_section(keywords: Mapping[str, Any], kind: str) -> dict[str, dict[s
     sections: dict[str, dict[str, Any]] = {}
     for name, value in keywords.items():
         flag = list_flags()[name]
-        if flag.section == MECHANISM and kind not in flag.fields and kind in PACKAGES:
+        if flag.section == MECHANISM and kind not in flag.fields and kind in KINDS:
             wanted = name_choices(flag.fields)
             raise UsageError(f"{name}=.. can't be combined with kind = {kind!r}; it needs {wanted}")
         single = flag.form == "names" and isinstance(value, str)
@@ -263,10 +263,11 @@ def _require_table(source: Mapping[str, Any], called: str) -> None:
 
 def _require_complete(called: str, sections: Mapping[str, Mapping[str, Any]], kind: str) -> None:
     """Raise ``UsageError`` if a keyword is missing without which nothing can be published."""
-    if kind not in PACKAGES:
+    if kind not in KINDS:
         return  # refused as such, later; so are columns of another shape
     stated = set(sections["columns"]) - {"nulls", "bins", "levels", "others", "categorical"}
-    columns = NEEDED[type(get_mechanism(kind).shape)]
+    shape = get_default_mechanism(kind).shape
+    columns = next(keys for one, keys in NEEDED.items() if isinstance(shape, one))
     needed = [("columns", key) for key in columns if not stated or stated & set(columns)]
     needed += [(MECHANISM, key) for key, field in get_parameters(kind).model_fields.items() if field.is_required()]
     by_place = {(flag.section, flag.key): flag for flag in list_flags().values()}
@@ -409,7 +410,9 @@ def _spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
         )
     raw = {"columns": columns, "mechanism": params, "release": {"name": manifest.name}}
     spec = build(raw, source=source, origin="the source of the release")
-    if spec.source.kind != "csv" or not isinstance(get_mechanism(manifest.mechanism).shape, CategoricalShape):
+    if spec.source.kind != "csv" or not isinstance(
+        get_mechanism(manifest.mechanism, manifest.algorithm).shape, CategoricalShape
+    ):
         return spec
     types = Csv(types={one.name: one.type for one in manifest.sensitive})  # which the domains alone need not tell
     return spec.model_copy(update={"source": spec.source.model_copy(update={"options": types})})
@@ -420,7 +423,7 @@ def _stated_columns(manifest: Manifest) -> dict[str, Any]:
     named = [one.name for one in manifest.sensitive]
     if manifest.roles.hold_sets:
         return {"items": named[0]}
-    if isinstance(get_mechanism(manifest.mechanism).shape, CategoricalShape):
+    if isinstance(get_mechanism(manifest.mechanism, manifest.algorithm).shape, CategoricalShape):
         return {"categories": named}
     quasi = [one.name for one in manifest.quasi_identifiers]
     return {"quasi_identifiers": quasi, "sensitive": named, "categorical": True}  # as they were published
@@ -438,7 +441,7 @@ def _normalize_keywords(keywords: Mapping[str, Any], verb: str) -> dict[str, Any
     if meant is None:
         return flags
     if isinstance(meant, str):
-        meant = {KIND if meant in PACKAGES else ALGORITHM: meant}
+        meant = {KIND if meant in KINDS else ALGORITHM: meant}
     if not isinstance(meant, Mapping):
         raise UsageError(f"mechanism: {type(meant).__name__} is neither a name nor a table of keys")
     names = {flag.key: name for name, flag in list_flags().items() if flag.section == MECHANISM}

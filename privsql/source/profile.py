@@ -12,8 +12,8 @@ from privsql.engine.database import Reporter, Warehouse, report_steps
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import Field, Holes, column, fill
 from privsql.errors import UsageError
-from privsql.mechanisms.contract import ItemSetShape, Mechanism, TableShape
-from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism
+from privsql.mechanisms.base import ItemSetShape, Mechanism, TableShape
+from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism
 from privsql.model.parameters import Bins
 from privsql.model.records import Profile
 from privsql.source.table import Named, find_column, index_names, is_publishable
@@ -149,15 +149,14 @@ def find_missing_markers(db: Warehouse, source: exp.Table) -> dict[str, tuple[st
 
 
 def refuse_uncategorical(
-    mechanism: Mechanism[Any], different: Mapping[Field, int], size: tuple[int, int], *, categorical: bool
+    mechanism: Mechanism[Any, Any], different: Mapping[Field, int], size: tuple[int, int], *, categorical: bool
 ) -> None:
     """Raise ``UsageError`` for sensitive values that are no categories: very many numbers, or all unique.
 
-    Those of a public list are categories, whatever the records hold. ``different``: how many values each sensitive
-    column has; ``size``: how many they have together, and the records.
+    ``different``: how many values each sensitive column has; ``size``: how many they have together, and the records.
     """
     shape = mechanism.shape
-    if not isinstance(shape, TableShape) or shape.numeric or shape.listed is not None:
+    if not isinstance(shape, TableShape) or shape.numeric:
         return
     values, records = size
     names = ", ".join(repr(field.name) for field in different)
@@ -182,7 +181,7 @@ def refuse_uncategorical(
 
 def _find_numeric_kind() -> str:
     """Return the kind of the first mechanism whose sensitive column is a number."""
-    shapes = {kind: get_mechanism(kind).shape for kind in PACKAGES}
+    shapes = {kind: get_default_mechanism(kind).shape for kind in KINDS}
     return next(kind for kind, shape in shapes.items() if isinstance(shape, TableShape) and shape.numeric)
 
 
@@ -196,7 +195,7 @@ def choose_roles(
 
     Raises ``UsageError`` if no columns can have these roles, or ``name`` is not in the source.
     """
-    mechanism = get_mechanism(kind or DEFAULT)
+    mechanism = get_default_mechanism(kind or DEFAULT)
     fields, shape, (name, categorical) = db.list_fields(source), mechanism.shape, wanted
     look = _ColumnProfiler(db, source, report)
     if isinstance(shape, ItemSetShape):
@@ -213,7 +212,7 @@ def choose_roles(
         number = Field(sensitive.name, sensitive.type).is_number and not sensitive.is_unique
         many = shape.most_numbers is not None and sensitive.different > shape.most_numbers
         if kind is None and number and many and not categorical:
-            mechanism = get_mechanism(_find_numeric_kind())
+            mechanism = get_default_mechanism(_find_numeric_kind())
             remarks.append(
                 f"{sensitive.name} has {sensitive.different:,} different numbers: {mechanism.kind} publishes them as "
                 "they are; for categories make bins in source.query; if they are codes, tell init so (categorical)"

@@ -27,7 +27,7 @@ from privsql.engine.sqlfiles import (
 )
 from privsql.errors import UsageError
 from privsql.keyed_random import system_key
-from privsql.mechanisms.contract import BudgetComposition, CategoricalShape, ItemSetShape, TableShape
+from privsql.mechanisms.base import BudgetComposition, CategoricalShape, ItemSetShape, TableShape
 from privsql.model.packing import SECRET, keyed_digest, place_hashes, scatter_bits, secret_word, source_changed_error
 from privsql.model.parameters import Universe
 from privsql.model.records import History, Persons, create_universe
@@ -392,10 +392,10 @@ def prepare_records(
         sets = prepare_sets(db, source, spec.columns, universe, choice, determine_types(spec))
         return replace(sets, known_by=name_records(db, source, temp_table("source"))) if for_ledger else sets
     shape = mechanism.shape
-    listed = shape.listed(spec.mechanism) if isinstance(shape, TableShape) and shape.listed is not None else None
+    listed = shape.listed(spec.mechanism) if isinstance(shape, TableShape) else None
     counted = prepare_table(db, source, spec.columns, choice, determine_types(spec), listed)
     records = replace(counted, order=spec.order)
-    if isinstance(mechanism.shape, TableShape):
+    if isinstance(mechanism.shape, TableShape) and listed is None:  # values of a public list are categories anyway
         size = len(records.counts), records.records
         refuse_uncategorical(mechanism, _count_values(records), size, categorical=spec.columns.categorical)
     if not for_ledger:
@@ -430,10 +430,8 @@ def determine_types(spec: Spec) -> FindTypes | None:
     elif isinstance(mechanism.shape, CategoricalShape):
         known = {fold_name(name): domain for name, domain in mechanism.shape.domains(spec.mechanism).items()}
         domains = {name: known.get(fold_name(name), Universe(data=True)) for name in spec.columns.categories}
-    elif isinstance(mechanism.shape, TableShape) and mechanism.shape.listed is not None:
-        domains = {
-            name: Universe(items=mechanism.shape.listed(spec.mechanism).values) for name in spec.columns.sensitive
-        }
+    elif isinstance(mechanism.shape, TableShape) and (listed := mechanism.shape.listed(spec.mechanism)) is not None:
+        domains = {name: Universe(items=listed.values) for name in spec.columns.sensitive}
     return lambda db: {fold_name(name): _determine_type(db, domain) for name, domain in domains.items()}
 
 

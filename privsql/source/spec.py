@@ -32,7 +32,7 @@ from privsql.calls import PathLike, as_exact_data, as_path, at_home
 from privsql.engine.database import is_spark_session
 from privsql.engine.files import DELIMITERS, fold_name, is_files, url_scheme
 from privsql.errors import EngineError, UsageError, name_choices, suggest_file, suggest_name
-from privsql.mechanisms.contract import (
+from privsql.mechanisms.base import (
     BudgetComposition,
     CategoricalShape,
     GroupComposition,
@@ -41,8 +41,8 @@ from privsql.mechanisms.contract import (
     Shape,
     TableShape,
 )
-from privsql.mechanisms.registry import DEFAULT, PACKAGES, get_mechanism, get_parameters
-from privsql.model.parameters import WORDS, Bins, NullPolicy, Order, Parameters, Positive, Wording
+from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism, get_mechanism, get_parameters
+from privsql.model.parameters import WORDS, Bins, Facts, NullPolicy, Order, Parameters, Positive, Wording
 from privsql.source.places import WHEREVER, Frame, Source, SpecPart, as_frame, is_table, join_base, optional_key
 from privsql.source.targets import Address, SchemaName, Target, open_database, require_file_name, target_in
 
@@ -297,9 +297,9 @@ class Spec(SpecPart):
         if not isinstance(value, dict):
             raise PydanticCustomError("table", "must be a table")
         kind = value.get("kind", DEFAULT)
-        if kind not in PACKAGES:
+        if kind not in KINDS:
             raise PydanticCustomError(
-                "kind", "{kind} is not one of {known}", {"kind": repr(kind), "known": ", ".join(map(repr, PACKAGES))}
+                "kind", "{kind} is not one of {known}", {"kind": repr(kind), "known": ", ".join(map(repr, KINDS))}
             )
         return get_parameters(kind).model_validate({"kind": kind, **value})
 
@@ -307,8 +307,10 @@ class Spec(SpecPart):
     def _require_fitting_columns(self) -> Spec:
         shape, columns = self.implementation.shape, self.columns
         if not isinstance(shape, columns.shape):
-            fitting = [repr(kind) for kind in PACKAGES if isinstance(get_mechanism(kind).shape, columns.shape)]
-            wanted = SHAPES[type(shape)] if columns.shape is TableShape else f"kind = {name_choices(fitting)}"
+            fitting = [repr(kind) for kind in KINDS if isinstance(get_default_mechanism(kind).shape, columns.shape)]
+            wanted = f"kind = {name_choices(fitting)}"
+            if columns.shape is TableShape:
+                wanted = next(text for one, text in SHAPES.items() if isinstance(shape, one))
             raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")
         if isinstance(shape, CategoricalShape):
             _require_same_names(columns.categories, shape.domains(self.mechanism))
@@ -318,7 +320,7 @@ class Spec(SpecPart):
     def _require_total(self) -> Spec:
         """Return the specification; ``ValueError`` where a release of listed values would depend on a value."""
         shape, columns = self.implementation.shape, self.columns
-        if not isinstance(shape, TableShape) or shape.listed is None:
+        if not isinstance(shape, TableShape) or shape.listed(self.mechanism) is None:
             return self
         named = [name for name in columns.nulls if fold_name(name) in map(fold_name, columns.sensitive)]
         if strict := [name for name in named if columns.nulls[name] != "value"]:
@@ -447,9 +449,9 @@ class Spec(SpecPart):
         return frame if frame is None or not self.is_private else frame.by_value(self.columns.items)
 
     @property
-    def implementation(self) -> Mechanism[Any]:
+    def implementation(self) -> Mechanism[Any, Facts]:
         """Return the mechanism whose parameters ``mechanism`` holds."""
-        return get_mechanism(self.mechanism.kind).select_variant(self.mechanism.algorithm)
+        return get_mechanism(self.mechanism.kind, self.mechanism.algorithm)
 
 
 def _require_same_names(categories: Iterable[str], domains: Iterable[str]) -> None:
@@ -515,13 +517,13 @@ def _list_keys(place: tuple[int | str, ...]) -> set[str]:
     if len(place) < 2:
         return set(Spec.model_fields)
     section = SECTIONS.get(str(place[0]))
-    models: list[type[BaseModel]] = [section] if section else [get_parameters(kind) for kind in PACKAGES]
+    models: list[type[BaseModel]] = [section] if section else [get_parameters(kind) for kind in KINDS]
     return {field.alias or name for model in models for name, field in model.model_fields.items()}
 
 
 def schema() -> str:
     """Return the JSON Schema of a specification, with the parameters of every mechanism."""
-    known: Any = Union.__getitem__(tuple(get_parameters(kind) for kind in PACKAGES))
+    known: Any = Union.__getitem__(tuple(get_parameters(kind) for kind in KINDS))
     mechanism: Any = (Annotated[known, Field(discriminator="kind")], ...)
     whole = create_model("Spec", __base__=Spec, __doc__=Spec.__doc__, mechanism=mechanism)
     return json.dumps(whole.model_json_schema(), indent=2) + "\n"

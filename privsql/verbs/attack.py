@@ -21,13 +21,13 @@ from privsql.answers.answer import BASELINE, BEST
 from privsql.answers.parser import parse_query
 from privsql.attacks import suite
 from privsql.attacks.scene import Finding, Floats, ReleaseView
-from privsql.attacks.suite import LEARNING, Inference, ReleaseSeries
+from privsql.attacks.suite import LEARNING, Inference, ReleaseSeries, run_attacks
 from privsql.calls import PathLike, as_exact_number, as_optional_path, as_whole_number
 from privsql.engine.database import Options, Reporter, RunKeywords, options_from, report_steps
 from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, render_sql, table
 from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.contract import CategoricalShape, ItemSetShape, TableShape
+from privsql.mechanisms.base import CategoricalShape, ItemSetShape, TableShape
 from privsql.pages.rendering import ExpectedAccuracy
 from privsql.releases.opened import Release, explain_failures, open_release, open_releases
 from privsql.releases.statements import ReleaseSummary, list_bounds
@@ -137,9 +137,10 @@ def attack(
     near = str(within) if within is not None else None
     with options_from(how, attack) as options:
         with open_release(target) as (db, attached), explain_failures(target):
-            manifest, adversaries = attached.manifest, attached.mechanism.adversaries
+            manifest, mechanism = attached.manifest, attached.mechanism
+            adversaries, scene = mechanism.adversaries(), mechanism.scene
             view = ReleaseView(db, manifest, drawn, within=near)
-            findings = adversaries.run_attacks(view, options.report) if source is None else []
+            findings = run_attacks(view, adversaries, scene, options.report) if source is None else []
         if source is not None:
             spec = spec_from_manifest(source, manifest, connection)
             with (
@@ -149,7 +150,7 @@ def attack(
                 require_same_persons(manifest, records)
                 records.sort_records()
                 view = ReleaseView(beside.db, manifest, drawn, beside.database, source=True, within=near)
-                findings = adversaries.run_attacks(view, options.report)
+                findings = run_attacks(view, adversaries, scene, options.report)
         for other in others:
             findings += _combine_releases((target, other))
     return Attacked(findings, source is not None, time.monotonic() - clock)
@@ -159,13 +160,13 @@ def _combine_releases(targets: tuple[Target, Target]) -> list[Finding]:
     """Run the adversaries that combine releases of both mechanisms."""
     with open_releases(targets) as (db, releases), explain_failures(*targets):
         manifests = [one.manifest for one in releases]
-        first, second = (one.mechanism.adversaries.combining for one in releases)
-        combining = [adversary for adversary in first if adversary in second]
-        if not combining:
+        first, second = (one.mechanism.joint_attacks() for one in releases)
+        joint = [attack_both for attack_both in first if attack_both in second]
+        if not joint:
             kinds = " and ".join(dict.fromkeys(manifest.mechanism for manifest in manifests))
             raise UsageError(f"against: no adversary combines releases made by {kinds}")
         several = ReleaseSeries(db, manifests, ("r0", "r1"), [one.path.name for one in targets])
-        return [finding for adversary in combining for finding in adversary(several)]
+        return [finding for attack_both in joint for finding in attack_both(several)]
 
 
 # Typical questions ----------------------------------------------------------------------------------------------------
@@ -367,7 +368,7 @@ def summarize(
                 report.start_step("Measuring what can be learnt from the release")
                 noise = seed_key(1).random_generator("risk")
                 view = ReleaseView(db, attached.manifest, noise, attached.database)
-                learning = attached.mechanism.adversaries.learning(view)
+                learning = attached.mechanism.measure_learning(view)
             else:
                 learning = find_learning(findings)
             return ReleaseSummary.make(attached, list_bounds(attached), learning, list_errors(expected), measured=True)

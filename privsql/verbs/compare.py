@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privsql.answers.answer import Answer
-    from privsql.mechanisms.contract import Alternatives, Curve
+    from privsql.mechanisms.base import Alternatives, Curve
     from privsql.source.table import PersonChoice
     from privsql.source.typed_keywords import Names, Planning
 
@@ -64,7 +64,7 @@ def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
     keywords, rest = split_keywords(how)
     whole = as_spec(spec, keywords, verb="algorithms")
     with options_from(rest, "algorithms") as options, open_records(whole, options) as (db, records):
-        return whole.implementation.algorithms(db, records, whole.mechanism)
+        return whole.implementation.compare_algorithms(db, records, whole.mechanism)
 
 
 def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
@@ -76,7 +76,7 @@ def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
     keywords, rest = split_keywords(how)
     whole = as_spec(spec, keywords, verb="curve")
     with options_from(rest, "curve") as options, open_records(whole, options) as (db, records):
-        return whole.implementation.curve(db, records, whole.mechanism)
+        return whole.implementation.predict_curve(db, records, whole.mechanism)
 
 
 # Evaluate -------------------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from privsql.engine.open import list_tables, open_scratch
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contract import BudgetComposition, ProfiledSource, Proposal, TableShape
-from privsql.mechanisms.registry import get_mechanism
+from privsql.mechanisms.base import BudgetComposition, ProfiledSource, Proposal, TableShape
+from privsql.mechanisms.registry import get_default_mechanism
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import is_occupied
 from privsql.releases.ledger.book import (
@@ -80,7 +80,7 @@ def init(
     """
     wanted, tables = (kind, (sensitive, categorical)), (table,) if isinstance(table, str) else tuple(table or ())
     if kind is not None:
-        get_mechanism(kind)
+        get_default_mechanism(kind)
     if query is not None and tables:
         raise UsageError("give table=.. or query=.., not both")
     with options_from(how, init) as options:
@@ -151,7 +151,7 @@ def _propose_spec(
         with open_session(options) as db:
             mount_persons(db, source := _make_source(place | how_read))
             chosen = choose(db)
-    mechanism = get_mechanism(chosen.kind)
+    mechanism = get_default_mechanism(chosen.kind)
     with open_session(options) as db:
         columns = Columns.model_validate(chosen.columns)
         profiled = ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))

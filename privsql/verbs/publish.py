@@ -17,7 +17,7 @@ from privsql.engine.files import fold_name, temporary_folder
 from privsql.engine.open import is_database, log_of, open_engine
 from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
-from privsql.mechanisms.contract import BudgetComposition
+from privsql.mechanisms.base import BudgetComposition
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest
 from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, digest_release, view_script
 from privsql.releases.draft import Draft, digest_tables, is_occupied, private_folder, sweep_drafts

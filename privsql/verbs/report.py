@@ -16,7 +16,7 @@ from privsql.calls import as_optional_path, as_paths, as_whole_number
 from privsql.engine.database import RunKeywords, options_from
 from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, plain_sql, table
 from privsql.errors import GuaranteeError, InfeasibleError, UsageError
-from privsql.mechanisms.contract import ItemSetShape, TableShape
+from privsql.mechanisms.base import ItemSetShape, TableShape
 from privsql.pages.rendering import Report, TruthComparison, UsageSnippets, VerifiedFacts
 from privsql.pages.report import require_page_target, write_page
 from privsql.releases.contents import ENDING, create_view, digest_release, locate_release, view_of_parquet
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import Score
     from privsql.calls import PathLike
     from privsql.engine.database import Options
-    from privsql.mechanisms.contract import Curve, Shape
+    from privsql.mechanisms.base import Curve, Shape
     from privsql.releases.contents import StoredRelease
     from privsql.source.keywords import SpecLike
     from privsql.verbs.verify import Verified

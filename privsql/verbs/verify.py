@@ -17,7 +17,7 @@ from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_engine, open_spark
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import EngineError, UsageError
-from privsql.mechanisms.contract import BudgetComposition, GroupComposition, LedgerRelease
+from privsql.mechanisms.base import BudgetComposition, GroupComposition, LedgerRelease
 from privsql.model.manifest import Check, run_checks
 from privsql.releases.contents import LEFTOVERS, admit_release, check_statistics, digest_release, locate_release
 from privsql.releases.draft import HOLDER

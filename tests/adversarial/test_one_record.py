@@ -22,7 +22,6 @@ from privsql.engine.sqlfiles import all_rows, column, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.contingency.domains import read_coded_cells, read_columns
-from privsql.mechanisms.registry import get_mechanism
 from privsql.source.records import prepare_records
 from privsql.source.spec import build
 from support.effort import share
@@ -99,7 +98,7 @@ def observed(case: str, request: dict[str, Any], folder: Path) -> Any:
     with open_engine(folder, Options()) as db:
         try:
             spec = build(request)
-            source, mechanism = prepare_records(db, spec), get_mechanism(spec.mechanism.kind)
+            source, mechanism = prepare_records(db, spec), spec.implementation
             plan = mechanism.plan(db, source, spec.mechanism).as_json()
             db.create_database("release")
             facts = mechanism.publish(db, source, spec.mechanism, seed_key(1)).as_json()

@@ -28,7 +28,7 @@ from privsql.errors import GuaranteeError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import attacks
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
-from privsql.mechanisms.registry import get_mechanism
+from privsql.mechanisms.registry import get_default_mechanism, get_mechanism
 from privsql.releases.opened import open_release
 from privsql.source.spec import load
 from privsql.source.targets import Target
@@ -155,7 +155,7 @@ def stub(size: int, fakes: int, buckets: int = 50) -> Any:
 
 @pytest.mark.parametrize("fakes", [0, 1, 3])
 def test_the_corrupting_adversary_meets_the_formula_on_distinct_values(fakes: int) -> None:
-    found = attacks.attack_by_corruption(stub(6, fakes))
+    found = attacks.attack_by_corruption(SimpleNamespace(scene=stub(6, fakes)))  # type: ignore[arg-type]
     assert [p["measured"] for p in found[-1].curve] == pytest.approx([1 / (6 - q + fakes) for q in range(6)])
     assert [p["theory"] for p in found[-1].curve] == pytest.approx([1 / (6 - q + fakes) for q in range(6)])
     assert len(found) == 1
@@ -460,7 +460,7 @@ def test_who_watches_sees_how_many_adversaries_are_done(plain: Path) -> None:
     bar = Watcher()
     privsql.attack(plain / "ill.duckdb", options=privsql.Options(report=bar))
     assert bar.steps[-1] == "Attacking the release"
-    number = len(get_mechanism("bucketize").adversaries.adversaries)
+    number = len(get_default_mechanism("bucketize").adversaries())
     assert bar.percents == pytest.approx([100 * done / number for done in range(number + 1)])
 
 
@@ -564,7 +564,8 @@ def test_who_lacks_a_value_is_learnt(tied: Path, monkeypatch: pytest.MonkeyPatch
         rules = [adversaries.mark_excluded(one, seen.shares) for one in columns]
         assert rules[2].sum() > 30  # of 8 times 7
         assert not rules[2][np.arange(8), columns[2].counts.argmax(axis=1)].any()
-        (found,) = adversaries.attack_by_negative(seen, columns)
+        learnt = SimpleNamespace(scene=seen, associations=columns)
+        (found,) = adversaries.attack_by_negative(learnt)  # type: ignore[arg-type]
         assert found.mean is not None
         assert found.mean > 0.3
 
@@ -661,9 +662,8 @@ def test_the_deviate_of_bucket_numbers_is_a_standard_normal_one() -> None:
 
 
 def quick(db: Any, manifest: Manifest, sample: int | None = None) -> suite.LearningRisk | None:
-    mechanism = get_mechanism(manifest.mechanism)
-    view = ReleaseView(db, manifest, seed_key(1).random_generator("risk"), sample=sample)
-    return suite.quick_learning_risk(view, mechanism.adversaries.quick, mechanism.advice)
+    mechanism = get_mechanism(manifest.mechanism, manifest.algorithm)
+    return mechanism.estimate_risk(ReleaseView(db, manifest, seed_key(1).random_generator("risk"), sample=sample))
 
 
 def test_a_risk_is_explained_beyond_a_share_of_records() -> None:
@@ -688,13 +688,10 @@ def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_pat
     assert half.mean == pytest.approx(whole.mean, abs=0.1)
 
 
-def test_no_estimate_without_a_scene(plain: Path) -> None:
-    """A mechanism that has nothing to learn from quasi-identifiers says so."""
+def test_no_quick_estimate_of_buckets(plain: Path) -> None:
+    """A model of the buckets tells more; publishing fits none."""
     with open_release(Target.parse(plain / "ill.duckdb")) as (db, opened):
-        manifest = opened.manifest
-        assert (
-            suite.quick_learning_risk(ReleaseView(db, manifest, seed_key(1).random_generator("risk")), None, ()) is None
-        )
+        assert quick(db, opened.manifest) is None
 
 
 def test_nothing_measured_is_no_success() -> None:

@@ -113,7 +113,7 @@ def test_every_key_is_a_flag_beside_those_that_there_were(command: str) -> None:
         "name",
     }
     keys |= {"source_name"} | {f"ledger_{key}" for key in Ledger.model_fields}
-    keys |= {key for kind in registry.PACKAGES for key in registry.get_parameters(kind).model_fields}
+    keys |= {key for kind in registry.KINDS for key in registry.get_parameters(kind).model_fields}
     if command == "publish":
         keys |= {field.alias or key for key, field in ReleaseSection.model_fields.items()}
     missing = {"--" + key.replace("_", "-") for key in keys} | {f"--{name}" for name in CONTRACT[command].split()}
@@ -215,7 +215,7 @@ class Odd(Parameters):
 
 
 def test_a_parameter_may_be_called_like_another_flag(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.PACKAGES, "odd", "nowhere")
+    monkeypatch.setitem(registry.KINDS, "odd", {"nowhere.Odd": ("only",)})
     known = registry.get_parameters
     monkeypatch.setattr(keywords, "get_parameters", lambda kind: Odd if kind == "odd" else known(kind))
     found = keywords.list_flags()

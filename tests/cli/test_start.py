@@ -11,7 +11,7 @@ import pytest
 
 from privsql import inspect
 from privsql.cli.app import app
-from privsql.mechanisms.registry import PACKAGES
+from privsql.mechanisms.registry import KINDS
 from support.loops import rest_slow
 from support.shelf import release_of
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HEAVY = {"pandas", "scipy", "pyarrow", "altair", "opendp", "numpy", "duckdb", "sqlglot", "randomgen", "tomlkit"}
 OTHERS = {"adbc_driver_manager", "py4j", "pyspark"}  # engines that nothing loads but a source that lies in them
+PACKAGES = {kind: next(iter(classes)).rsplit(".", 2)[0] for kind, classes in KINDS.items()}
 VERBS = sorted(str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback)
 PROGRAM = """
 import contextlib, io, json, sys

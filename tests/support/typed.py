@@ -7,7 +7,7 @@ import textwrap
 from typing import Any
 
 from privsql.engine.database import RunKeywords
-from privsql.mechanisms.registry import PACKAGES
+from privsql.mechanisms.registry import KINDS
 from privsql.source.keywords import KIND, LONG, MECHANISM, SHORT, Flag, list_flags
 from privsql.source.spec import schema
 from support.places import ROOT
@@ -101,7 +101,7 @@ def join_literals(hints: list[str]) -> str:
     """Return one literal of all values."""
     values = dict.fromkeys(value for hint in hints for value in hint[len("Literal[") : -1].split(", "))
     text = f"Literal[{', '.join(values)}]"
-    if len(text) < 100 and len(values) <= len(PACKAGES):
+    if len(text) < 100 and len(values) <= len(KINDS):
         return text
     return "Literal[\n" + "".join(f"        {value},\n" for value in values) + "    ]"
 

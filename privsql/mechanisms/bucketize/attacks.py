@@ -15,7 +15,7 @@ from sqlglot import exp
 from privsql.answers.aggregates import is_number
 from privsql.answers.bucket_model import find_obstacle, fit_bucket_model
 from privsql.answers.channel import LARGE, Channel
-from privsql.attacks import suite
+from privsql.attacks import adversaries, suite
 from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints, ReleaseView
 from privsql.attacks.suite import Adversary, AttackContext
 from privsql.engine.files import label_value
@@ -273,7 +273,7 @@ def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
         finding = measure_learning(replace(view, prefix="s"))
     else:
         finding = find_learning(learnt.scene)
-    return suite.attack_by_learning(learnt.scene, learnt.associations) if finding is None else [finding]
+    return suite.attack_by_learning(learnt) if finding is None else [finding]
 
 
 def find_learning(scene: BucketAttackView) -> Finding | None:
@@ -325,8 +325,9 @@ def real(size: int, known: int, fakes: int) -> float:
     return (size - known) / (size - known + fakes)
 
 
-def attack_by_corruption(scene: BucketAttackView) -> list[Finding]:
+def attack_by_corruption(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     """Return one finding: figures of who knows one other record, the curve over all numbers, and of all others."""
+    scene = learnt.scene
     most = max(rows.shape[1] for rows, _ in scene.size_classes)
     values = _list_certainties(scene) if scene.fake_count else ()
     tops, above = _measure_corruption(scene, min(1, most - 1))
@@ -431,7 +432,7 @@ CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
     "corruption",
     "the sensitive value of one other record in the person's bucket, from elsewhere",
     promised=False,
-    attack=lambda learnt: attack_by_corruption(learnt.scene),
+    attack=attack_by_corruption,
 )
 
 
@@ -441,8 +442,9 @@ CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 # Machanavajjhala et al. 2006 (l-diversity). Looked for bucket by bucket and in integers; a bound f' < 1 rules it out.
 
 
-def attack_by_homogeneity(scene: BucketAttackView) -> list[Finding]:
-    """Share of buckets in which the posterior of a value, or of a group, exceeds its bound; how many hold one value."""
+def attack_by_homogeneity(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
+    """Find the share of buckets in which the posterior of a value, or a group, exceeds its bound, and of one value."""
+    scene = learnt.scene
     listed, most = scene.listed_counts.sum(axis=1), scene.listed_counts.max(axis=1).toarray()
     certainty = most / listed
     alone, number = int((most == listed).sum()), len(scene.group_bounds)
@@ -467,8 +469,24 @@ HOMOGENEITY_ADVERSARY: Adversary[BucketAttackView] = Adversary(
     "homogeneity",
     "the person's quasi-identifiers; looks for buckets dominated by one value",
     promised=True,
-    attack=lambda learnt: attack_by_homogeneity(learnt.scene),
+    attack=attack_by_homogeneity,
 )
 LEARNING_ADVERSARY: Adversary[BucketAttackView] = Adversary(
     suite.LEARNING, suite.LEARNING_KNOWS, promised=False, attack=attack_by_model
+)
+
+
+# Absence --------------------------------------------------------------------------------------------------------------
+
+
+def attack_by_absence(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
+    """Find who is missing: those who are left out have one of the most frequent values, as frequent as these may be."""
+    if not learnt.view.manifest.facts.get("left_out"):
+        return adversaries.list_absence(learnt.view, None)
+    records = learnt.scene.channel.records.round().astype(np.int64)
+    return adversaries.list_absence(learnt.view, 1 / int((records == records.max()).sum()))
+
+
+ABSENCE_ADVERSARY: Adversary[BucketAttackView] = Adversary(
+    adversaries.ABSENCE, adversaries.ABSENCE_KNOWS, promised=False, attack=attack_by_absence
 )

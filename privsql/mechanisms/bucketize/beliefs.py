@@ -18,6 +18,7 @@ from privsql.engine.files import fold_name, label_value
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, column, fill, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import as_fraction, fraction_text
+from privsql.mechanisms.base import WEIGHTED, Views
 from privsql.mechanisms.bucketize.parameters import (
     BeliefFacts,
     BucketizeFacts,
@@ -26,7 +27,6 @@ from privsql.mechanisms.bucketize.parameters import (
     SureFacts,
     SureFactsByColumn,
 )
-from privsql.mechanisms.contract import WEIGHTED, Views
 from privsql.model.manifest import QUASI, SENSITIVE, Manifest, ReleaseTable
 
 if TYPE_CHECKING:

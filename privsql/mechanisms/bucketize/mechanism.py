@@ -1,35 +1,22 @@
-"""Bucketization as a ``Mechanism``: what it guarantees, in words, and the bounds of a release."""
+"""Bucketization: what it guarantees, in words, the bounds of a release, and the mechanism."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from sqlglot import exp
 
 from privsql.answers.accuracy import by_questions
 from privsql.attacks import adversaries
-from privsql.attacks.suite import AttackContext, Suite
 from privsql.engine.sqlfiles import alias_as, column
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize import attacks
+from privsql.mechanisms.base import Mechanism, NoComposition, TableShape
+from privsql.mechanisms.bucketize import attacks, beliefs, checks, preview, publish
 from privsql.mechanisms.bucketize.answers import BucketizedAnswers
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
-from privsql.mechanisms.bucketize.beliefs import TABLES, make_views
-from privsql.mechanisms.bucketize.checks import (
-    SQL,
-    list_sensitive,
-    long_checks,
-    make_checks,
-    promise_group_bounds,
-    source_checks,
-)
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts
-from privsql.mechanisms.bucketize.preview import compare_algorithms, make_plan_facts, predict_curve, propose_parameters
-from privsql.mechanisms.bucketize.publish import publish
-from privsql.mechanisms.contract import TableShape, TabularMechanism
 from privsql.model.manifest import (
     LEARNT,
     SEVERAL,
@@ -42,7 +29,15 @@ from privsql.model.manifest import (
 )
 
 if TYPE_CHECKING:
+    from privsql.answers.accuracy import Evaluated, EvaluationContext
+    from privsql.attacks.scene import Finding, ReleaseView
+    from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
     from privsql.engine.database import Relations
+    from privsql.keyed_random import Key
+    from privsql.mechanisms.base import Alternatives, Curve, ProfiledSource, Proposal, Views
+    from privsql.mechanisms.bucketize.parameters import BucketizePlan
+    from privsql.model.manifest import Check
+    from privsql.model.records import Records
 
 # Explanations ---------------------------------------------------------------------------------------------------------
 
@@ -74,7 +69,7 @@ def explain_guarantee(params: Bucketize) -> ReleasePromises:
     return ReleasePromises(promised, (KNOWN, LEARNT, SEVERAL, one_by_one, PRESENT))
 
 
-def describe_structure(_: Relations, manifest: Manifest) -> list[Structure]:
+def describe_structure(manifest: Manifest) -> list[Structure]:
     """Buckets by size, as ``make_checks`` compared them with the tables."""
     setting = sorted(BucketizeFacts.model_validate(manifest.facts).sizes)
     rows: list[tuple[Any, ...]] = [(f"{size:,} records", number, size * number) for size, number in setting]
@@ -84,20 +79,14 @@ def describe_structure(_: Relations, manifest: Manifest) -> list[Structure]:
     return [make_structure("Buckets by size", sentence, ("size of bucket", "buckets", "records"), rows, 2)]
 
 
-# Measured facts -------------------------------------------------------------------------------------------------------
-
-
-def measure_release(release: CheckedRelease[Bucketize, BucketizeFacts]) -> BeliefFacts:
-    """Return how far beliefs go, from ST, and what gets through."""
-    channel = make_channel(release.read_view("channel"), release.facts).channel
-    return BeliefFacts.join_parts(list_sensitive(release).measure_beliefs(), channel_facts(channel))
+# Bounds ---------------------------------------------------------------------------------------------------------------
 
 
 def list_bounds(release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[VerifiedBound]:
     """Return every group's bound, then every value's threshold, and the largest share of a bucket that has it."""
     listed = release.fill_query("verify/bucket_values", st=release.view("kinds"), same_value="st v").subquery()
     held = exp.select("bid", "code", alias_as(column("n"), "held")).from_(listed).subquery()
-    most = list_sensitive(release).find_highest(held, column("code", "h"))
+    most = checks.list_sensitive(release).find_highest(held, column("code", "h"))
     rows, hidden = release.list_values("numerator", "denominator", "records"), release.facts.fake_values
     promised = [
         VerifiedBound(
@@ -108,71 +97,127 @@ def list_bounds(release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Veri
         )
         for code, (name, top, bottom, records) in enumerate(rows)
     ]
-    return [*promise_group_bounds(release), *promised]
+    return [*checks.promise_group_bounds(release), *promised]
 
 
 # The mechanism --------------------------------------------------------------------------------------------------------
 
 
-def _belief_in_missing(learnt: AttackContext[BucketAttackView]) -> float | None:
-    """Who is left out has one of the values that are as frequent as they may be: the most frequent ones."""
-    if not learnt.view.manifest.facts.get("left_out"):
-        return None
-    records = learnt.scene.channel.records.round().astype(np.int64)
-    return 1 / int((records == records.max()).sum())
+class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
+    """Bucketization: records lie in buckets, whose values are listed apart, so that no belief exceeds its bound."""
 
+    kind = "bucketize"
+    algorithms = ("anatomy", "one-size", "two-size", "multi-size", "optimal", "informative", "setting")
+    parameters = Bucketize
+    facts = BucketizeFacts
+    shape = TableShape(numeric=False, most_numbers=500)
+    composition = NoComposition()
+    sql = checks.SQL
+    layout = beliefs.TABLES
+    scene = BucketAttackView
+    advice = (
+        "larger buckets, by a lower threshold or a larger min_bucket_size",
+        "fake values (fake_values, with a constant threshold)",
+        "fewer or coarser quasi-identifiers, such as age in bands, or regions for places",
+    )
 
-def describe_bound(params: Bucketize) -> str:
-    """F'-privacy."""
-    threshold = params.threshold
-    exceptions = f", {len(threshold.values)} values less or more" if threshold.values else ""
-    absent = ", of those who are there" if params.absence == "unobservable" else ""
-    set_bounds = [f"; {name} {rule.default or 'as queried'}" for name, rule in params.components.items()]
-    set_bounds += [f"; {name} {group.threshold}" for name, group in params.groups.items()]
-    return f"<= {threshold.default or 'as queried'}{exceptions}{''.join(set_bounds)}{absent}"
+    def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
+        """Propose a threshold, and the algorithm whose answers to it are best."""
+        return preview.propose_parameters(db, source)
 
+    def plan(self, db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
+        """Return the sizes of the buckets that the search finds, and what the release is predicted to give."""
+        return preview.make_plan_facts(db, source, params)
 
-MECHANISM = TabularMechanism(
-    parameters=Bucketize,
-    facts=BucketizeFacts,
-    shape=TableShape(numeric=False, most_numbers=500),
-    sql=SQL,
-    plan=make_plan_facts,
-    algorithms=compare_algorithms,
-    publish=publish,
-    layout=TABLES,
-    views=make_views,
-    checks=make_checks,
-    long_checks=long_checks,
-    measured=measure_release,
-    bounds=list_bounds,
-    source_checks=source_checks,
-    answers=BucketizedAnswers,
-    evaluate=by_questions,
-    adversaries=Suite(
-        scene=BucketAttackView,
-        adversaries=(
+    def compare_algorithms(self, db: Relations, source: Records, params: Bucketize) -> Alternatives:
+        """Return what each algorithm's buckets cost, and what is predicted to be learnt from them."""
+        return preview.compare_algorithms(db, source, params)
+
+    def predict_curve(self, db: Relations, source: Records, params: Bucketize) -> Curve:
+        """Return the predictions for multiples of the stated threshold."""
+        return preview.predict_curve(db, source, params)
+
+    def publish(self, db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
+        """Assign the records to buckets, and publish these as QIT and ST."""
+        return publish.publish(db, source, params, key)
+
+    def require_columns(self, manifest: Manifest, params: Bucketize) -> None:
+        """Accept the columns: values of any type can lie in buckets."""
+
+    def views(self, manifest: Manifest) -> Views:
+        """Return the views over QIT and ST: by the linear estimator, where there is one, and pair by pair."""
+        return beliefs.make_views(manifest)
+
+    def checks(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Check]:
+        """Return the checks of buckets, bounds, fake values and facts."""
+        return checks.make_checks(release)
+
+    def long_checks(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Check]:
+        """Return the check that the published channel agrees with ST, entry by entry."""
+        return checks.long_checks(release)
+
+    def source_checks(
+        self, release: CheckedRelease[Bucketize, BucketizeFacts], source: Records, params: Bucketize
+    ) -> list[Check]:
+        """Return the checks that thresholds, values and records are those of the source."""
+        return checks.source_checks(release, source, params)
+
+    def measured(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> BeliefFacts:
+        """Return how far beliefs go, by ST, and how much the channel lets through."""
+        channel = make_channel(release.read_view("channel"), release.facts).channel
+        return BeliefFacts.join_parts(checks.list_sensitive(release).measure_beliefs(), channel_facts(channel))
+
+    def bounds(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[VerifiedBound]:
+        """Return each group's bound, then each value's threshold and the largest share of a bucket that has it."""
+        return list_bounds(release)
+
+    def answers(self, db: Relations, manifest: Manifest) -> BucketizedAnswers:
+        """Return the release as one that reconstructs counts from buckets, or by a model that was fitted to them."""
+        return BucketizedAnswers(db, manifest)
+
+    def evaluate(self, context: EvaluationContext) -> Evaluated:
+        """Return errors of a workload of questions, and the quality of the channel."""
+        return by_questions(context)
+
+    def adversaries(self) -> tuple[Adversary[BucketAttackView], ...]:
+        """Return attackers who read the published buckets, and attackers who know or learn more than these say."""
+        return (
             adversaries.LINKAGE_ADVERSARY,
             attacks.HOMOGENEITY_ADVERSARY,
             adversaries.ORDER_ADVERSARY,
             adversaries.IDENTIFIERS_ADVERSARY,
             attacks.CORRUPTION_ADVERSARY,
-            adversaries.absence_adversary(_belief_in_missing),
+            attacks.ABSENCE_ADVERSARY,
             adversaries.NEGATIVE_ADVERSARY,
             attacks.LEARNING_ADVERSARY,
             adversaries.DETERMINATION_ADVERSARY,
-        ),
-        combining=(adversaries.attack_by_intersection,),
-        learning=attacks.measure_learning,
-    ),
-    promise=describe_bound,
-    words=explain_guarantee,
-    structure=describe_structure,
-    advice=(
-        "larger buckets, by a lower threshold or a larger min_bucket_size",
-        "fake values (fake_values, with a constant threshold)",
-        "fewer or coarser quasi-identifiers, such as age in bands, or regions for places",
-    ),
-    propose=propose_parameters,
-    curve=predict_curve,
-)
+        )
+
+    def joint_attacks(self) -> tuple[JointAttack, ...]:
+        """Return the attack that intersects the buckets of two releases."""
+        return (adversaries.attack_by_intersection,)
+
+    def measure_learning(self, view: ReleaseView) -> Finding | None:
+        """Return what a model of the buckets believes, calibrated on buckets to which it was not fitted."""
+        return attacks.measure_learning(view)
+
+    def estimate_risk(self, view: ReleaseView) -> LearningRisk | None:
+        """Return None: ``measure_learning`` tells more than a quick estimate would."""
+        return None
+
+    def promise(self, params: Bucketize) -> str:
+        """Return the threshold, with how many values have another one, and the bounds of groups."""
+        threshold = params.threshold
+        exceptions = f", {len(threshold.values)} values less or more" if threshold.values else ""
+        absent = ", of those who are there" if params.absence == "unobservable" else ""
+        set_bounds = [f"; {name} {rule.default or 'as queried'}" for name, rule in params.components.items()]
+        set_bounds += [f"; {name} {group.threshold}" for name, group in params.groups.items()]
+        return f"<= {threshold.default or 'as queried'}{exceptions}{''.join(set_bounds)}{absent}"
+
+    def words(self, params: Bucketize) -> ReleasePromises:
+        """Return F'-privacy, in sentences."""
+        return explain_guarantee(params)
+
+    def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
+        """Return the buckets by size, as ``checks`` compared them with the tables."""
+        return describe_structure(manifest)

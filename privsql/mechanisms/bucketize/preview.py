@@ -30,6 +30,7 @@ from privsql.engine.sqlfiles import temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import Linear, parse_linear
 from privsql.keyed_random import seed_key
+from privsql.mechanisms.base import Alternative, AlternativeMeasure, Alternatives, Curve, Figure, Proposal
 from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
@@ -38,7 +39,6 @@ from privsql.mechanisms.bucketize.layout import make_layout
 from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
 from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
 from privsql.mechanisms.bucketize.search import ALGORITHMS, PlannedAssignment, imply_beliefs, search
-from privsql.mechanisms.contract import Alternative, AlternativeMeasure, Alternatives, Curve, Figure, Proposal
 from privsql.model.records import Records, ReleaseArrays
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
+    from privsql.mechanisms.base import ProfiledSource
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan
-    from privsql.mechanisms.contract import ProfiledSource
 
 # Plans ----------------------------------------------------------------------------------------------------------------
 # Loss and beliefs follow from counts, what gets through from a trial layout.

@@ -28,7 +28,8 @@ from privsql.model.manifest import in_order
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.attacks.scene import ReleaseView
+    from privsql.attacks.scene import AttackView, Finding
+    from privsql.attacks.suite import AttackContext
     from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.contingency.marginals import Rule
     from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, TreeFacts
@@ -49,8 +50,8 @@ SQL: tuple[str, ...] = ("core/", "contingency/", "verify/")
 CLOSE = 1e-6  # of figures that doubles come to
 
 
-def demand_domains(manifest: Manifest, params: Contingency) -> None:
-    """``UsageError`` unless a release has the columns of its domains."""
+def require_domains(manifest: Manifest, params: Contingency) -> None:
+    """Raise ``UsageError`` unless a release has the columns of its domains."""
     names = {fold_name(field.name) for field in manifest.sensitive}
     strange = manifest.roles.hold_sets or manifest.quasi_identifiers
     if not names or strange or names != set(map(fold_name, params.domains)):
@@ -156,11 +157,16 @@ def marginal_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> di
     }
 
 
-def spent_on_sums(view: ReleaseView) -> float:
-    """Return what the noise of all sums spends on a record: ``UNITS`` / scale, or its square / 2 of Gaussian noise."""
+def attack_marginals(learnt: AttackContext[AttackView]) -> list[Finding]:
+    """Find the belief that a record is in the tables, by their counts and sums.
+
+    The noise of a sum spends ``UNITS`` / scale on a record, or the square of that / 2 where it is Gaussian.
+    """
+    view = learnt.view
     scales = [float(one) for (one,) in view.db.rows(exp.select("scale").from_(table(marginals.SUMS, view.database)))]
     concentrated = Fraction(view.manifest.parameters.get("delta", "0")) > 0
-    return sum((UNITS / one) ** 2 / 2 if concentrated else UNITS / one for one in scales)
+    spent = sum((UNITS / one) ** 2 / 2 if concentrated else UNITS / one for one in scales)
+    return checks.attack_noisy_tables(view, spent)
 
 
 # DiffPart -------------------------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Holes, Roles, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
+from privsql.mechanisms.base import Proposal
 from privsql.mechanisms.contingency.domains import ADDED, UNITS, round_bins
 from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number
-from privsql.mechanisms.contract import Proposal
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables import (
     LeastSquares,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from privsql.dp_random import NoiseLaw, TableNoise
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
+    from privsql.mechanisms.base import ProfiledSource
     from privsql.mechanisms.contingency.domains import ContingencyColumn
-    from privsql.mechanisms.contract import ProfiledSource
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
     from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records

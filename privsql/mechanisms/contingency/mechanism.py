@@ -1,8 +1,7 @@
-"""Contingency tables as a ``Mechanism``: marginals and DiffPart, joined."""
+"""The mechanisms for contingency tables: marginals and DiffPart."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -14,11 +13,12 @@ from sqlglot import exp
 
 from privsql.answers.answer import ESTIMATORS
 from privsql.answers.question import select_terms
-from privsql.attacks.suite import Suite
+from privsql.attacks.suite import Adversary
 from privsql.dp_random import noise_for, opendp_version, table_noise_for
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
+from privsql.mechanisms.base import WEIGHTED, CategoricalShape, Views
 from privsql.mechanisms.contingency import checks, domains, marginals
 from privsql.mechanisms.contingency.marginals_answers import MarginalAnswers, refuse_joins
 from privsql.mechanisms.contingency.parameters import (
@@ -28,30 +28,47 @@ from privsql.mechanisms.contingency.parameters import (
     MarginalPlan,
     TreeFacts,
 )
-from privsql.mechanisms.contract import CategoricalShape, join_variants, weighted_only
 from privsql.mechanisms.dp import diffpart, diffpart_release, noisy_tables_release
-from privsql.mechanisms.dp.checks import noisy_tables_adversary
+from privsql.mechanisms.dp.diffpart_release import DiffPart
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.unlisted import ListedAnswers, UnlistedColumn, read_question
-from privsql.mechanisms.private import PrivateMechanism, write_release_table
+from privsql.mechanisms.private import KNOWS, MEMBERSHIP, PrivateMechanism, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure
 from privsql.model.parameters import find_unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.question import CountQuery
+    from privsql.attacks.scene import AttackView
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
+    from privsql.mechanisms.base import ProfiledSource, Proposal
     from privsql.mechanisms.contingency.domains import ContingencyColumn, TreeDomains
     from privsql.mechanisms.dp.diffpart import PartitionTree
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
-    from privsql.model.manifest import Manifest, Structure
+    from privsql.model.manifest import Check, CheckedRelease, Manifest, Structure
+    from privsql.model.parameters import Universe
     from privsql.model.records import Records
 
+# Contingency tables ---------------------------------------------------------------------------------------------------
+
+
+class ColumnDomains(CategoricalShape[Contingency]):
+    """Columns with the domains that the parameters state."""
+
+    def domains(self, params: Contingency) -> Mapping[str, Universe]:
+        """Return by column where its values are listed."""
+        return params.domains
+
+
+COLUMNS = ColumnDomains()
+ADVICE = ("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one")
+
+
 # Marginals ------------------------------------------------------------------------------------------------------------
-# Differentially private marginals of a table as a mechanism (``contract``).
 
 
 def plan_marginals(db: Relations, source: Records, params: Contingency) -> MarginalPlan:
@@ -145,29 +162,70 @@ def _describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:
     return [*result, make_structure("The noisy sums", sentence, head, lines)] if lines else result
 
 
-MARGINAL_MECHANISM = PrivateMechanism(
-    parameters=Contingency,
-    facts=MarginalFacts,
-    shape=CategoricalShape(lambda params: params.domains),
-    sql=checks.SQL,
-    demand=checks.demand_domains,
-    plan=plan_marginals,
-    publish=publish_marginals,
-    layout=marginals.TABLES,
-    views=weighted_only(marginals.marginal_view),
-    checks=checks.marginal_checks,
-    source_checks=checks.marginal_source_checks,
-    answers=MarginalAnswers,
-    evaluate=domains.evaluate_answers,
-    adversaries=Suite(adversaries=(noisy_tables_adversary(checks.spent_on_sums),)),
-    structure=_describe_tables,
-    advice=("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one"),
-    propose=marginals.propose_marginals,
-)
+class Marginals(PrivateMechanism[Contingency, MarginalFacts]):
+    """Noisy marginals: tables over few columns each, and weighted rows that fit all of them."""
+
+    kind = "contingency"
+    algorithms = ("marginals",)
+    parameters = Contingency
+    facts = MarginalFacts
+    shape = COLUMNS
+    sql = checks.SQL
+    layout = marginals.TABLES
+    advice = ADVICE
+
+    def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
+        """Propose an epsilon of 1, and the values that occur as the domains, in bins where they are many."""
+        return marginals.propose_marginals(db, source)
+
+    def plan(self, db: Relations, source: Records, params: Contingency) -> MarginalPlan:
+        """Return tables, cells and budgets, which the specification and its domains tell."""
+        return plan_marginals(db, source, params)
+
+    def publish(self, db: Relations, source: Records, params: Contingency, key: Key) -> MarginalFacts:
+        """Measure the marginals and sums, and publish them with weighted rows that fit them."""
+        return publish_marginals(db, source, params, key)
+
+    def require_columns(self, manifest: Manifest, params: Contingency) -> None:
+        """Raise ``UsageError`` unless a release has the columns of its domains, and no other."""
+        checks.require_domains(manifest, params)
+
+    def views(self, manifest: Manifest) -> Views:
+        """Return the published rows with their weights."""
+        return {WEIGHTED: marginals.marginal_view(manifest)}
+
+    def checks(self, release: CheckedRelease[Contingency, MarginalFacts]) -> list[Check]:
+        """Return the checks of the tables: their budgets, rule, scales and domains, and the rows that fit them."""
+        return checks.marginal_checks(release)
+
+    def long_checks(self, release: CheckedRelease[Contingency, MarginalFacts]) -> list[Check]:
+        """Return no further checks: ``checks`` fits the model again."""
+        return []
+
+    def source_checks(
+        self, release: CheckedRelease[Contingency, MarginalFacts], source: Records, params: Contingency
+    ) -> list[Check]:
+        """Return the check that domains are the specification's; a private release tells no more of its source."""
+        return checks.marginal_source_checks(release, source, params)
+
+    def answers(self, db: Relations, manifest: Manifest) -> MarginalAnswers:
+        """Return the release as one that answers from the tables and the model that fits them."""
+        return MarginalAnswers(db, manifest)
+
+    def evaluate(self, context: EvaluationContext) -> Evaluated:
+        """Return errors by class of questions, and of whole tables."""
+        return domains.evaluate_answers(context)
+
+    def adversaries(self) -> tuple[Adversary[AttackView], ...]:
+        """Return the attacker who knows every other record and asks whether the last one is in the table."""
+        return (Adversary(MEMBERSHIP, KNOWS, promised=True, attack=checks.attack_marginals),)
+
+    def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
+        """Return the noisy tables, and the noisy sums where there are any."""
+        return _describe_tables(db, manifest)
 
 
 # DiffPart -------------------------------------------------------------------------------------------------------------
-# Differentially private contingency tables as a mechanism (``contract``): DiffPart's relational extension.
 
 TABLES = {"cells": ReleaseTable(("part INTEGER", SENSITIVE, "count BIGINT")), **diffpart_release.TREE_TABLES}
 
@@ -286,22 +344,56 @@ class CellTreeAnswers(ListedAnswers, diffpart_release.TreeAnswers):
         )
 
 
-DIFFPART = replace(
-    MARGINAL_MECHANISM,
-    facts=TreeFacts,
-    plan=plan_tree,
-    publish=publish_tree,
-    layout=TABLES,
-    views=weighted_only(tree_view),
-    checks=checks.tree_checks,
-    source_checks=checks.tree_source_checks,
-    answers=CellTreeAnswers,
-    adversaries=Suite(adversaries=(diffpart_release.membership_adversary("cells"),)),
-    structure=diffpart_release.tree_structure,
-)
+class ColumnDiffPart(DiffPart[Contingency, TreeFacts]):
+    """DiffPart for contingency tables: cuts of a taxonomy for each column partition the records.
 
+    It is the extension to relational data of Chen et al. 2011.
+    """
 
-# The mechanism --------------------------------------------------------------------------------------------------------
-# Differentially private contingency tables as a mechanism (``contract``): its algorithms, joined.
+    kind = "contingency"
+    algorithms = ("diffpart",)
+    parameters = Contingency
+    facts = TreeFacts
+    shape = COLUMNS
+    sql = checks.SQL
+    layout = TABLES
+    advice = ADVICE
+    leaves = "cells"
 
-MECHANISM = join_variants({"marginals": MARGINAL_MECHANISM, "diffpart": DIFFPART})
+    def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
+        """Propose what the kind's default algorithm does."""
+        return marginals.propose_marginals(db, source)
+
+    def plan(self, db: Relations, source: Records, params: Contingency) -> CellTreePlan:
+        """Return values, expansions and the budget of the first one, which the specification and its domains tell."""
+        return plan_tree(db, source, params)
+
+    def publish(self, db: Relations, source: Records, params: Contingency, key: Key) -> TreeFacts:
+        """Grow the tree, and publish it with the cells of its leaves and their noisy counts."""
+        return publish_tree(db, source, params, key)
+
+    def require_columns(self, manifest: Manifest, params: Contingency) -> None:
+        """Raise ``UsageError`` unless a release has the columns of its domains, and no other."""
+        checks.require_domains(manifest, params)
+
+    def views(self, manifest: Manifest) -> Views:
+        """Return the published cells with their counts as weights."""
+        return {WEIGHTED: tree_view(manifest)}
+
+    def checks(self, release: CheckedRelease[Contingency, TreeFacts]) -> list[Check]:
+        """Return the checks of the tree: budgets of every path, thresholds, scales, taxonomies, leaves and facts."""
+        return checks.tree_checks(release)
+
+    def source_checks(
+        self, release: CheckedRelease[Contingency, TreeFacts], source: Records, params: Contingency
+    ) -> list[Check]:
+        """Return the check that taxonomies are the specification's; a private release tells no more of its source."""
+        return checks.tree_source_checks(release, source, params)
+
+    def answers(self, db: Relations, manifest: Manifest) -> CellTreeAnswers:
+        """Return the release as one that adds up the counts of its leaves."""
+        return CellTreeAnswers(db, manifest)
+
+    def evaluate(self, context: EvaluationContext) -> Evaluated:
+        """Return errors by class of questions, and of whole tables."""
+        return domains.evaluate_answers(context)

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from scipy.special import ndtri
 
-from privsql.attacks.suite import Adversary
 from privsql.dp_random import noise_scale
 from privsql.engine.sqlfiles import fill, table
 from privsql.mechanisms import private
 from privsql.mechanisms.dp.diffpart import leaf_values
 from privsql.mechanisms.dp.diffpart_release import TREE_ORDERS, read_taxonomy, read_tree
 from privsql.mechanisms.dp.noisy_tables_release import CLIQUES
-from privsql.mechanisms.private import KNOWS, MEMBERSHIP, make_membership_finding
+from privsql.mechanisms.private import make_membership_finding
 from privsql.model.manifest import BROKEN
 
 if TYPE_CHECKING:
@@ -99,15 +98,8 @@ def differ_from_specification(stated: pa.Table, due: pa.Table) -> list[str]:
 RARE = 1_000  # releases, of which one has so telling Gaussian noise
 
 
-def noisy_tables_adversary(choices: Callable[[ReleaseView], float] = lambda _: 0.0) -> Adversary[Any]:
-    """The adversary of noisy tables; ``choices``: budgets of choices that are published beside them."""
-    return Adversary(
-        MEMBERSHIP, KNOWS, promised=True, attack=lambda learnt: attack_noisy_tables(learnt.view, choices(learnt.view))
-    )
-
-
 def attack_noisy_tables(view: ReleaseView, choices: float) -> list[Finding]:
-    """The belief that a record is in the tables, if all noise points the same way.
+    """Find the belief that a record is in the tables, if all noise points the same way.
 
     A record is counted in one cell of every table, whose Laplace noise of scale s makes a count at most e^(1/s) times
     as likely; a choice with budget c is at most e^c times as likely, and those beside the tables e^``choices`` times.

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privsql.answers.estimate import count_interval
-from privsql.attacks.suite import Adversary
+from privsql.attacks.suite import Adversary, AttackContext
 from privsql.dp_random import deviation_of, noise_scale, variance_of
 from privsql.engine.sqlfiles import all_rows, column, fill, table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import private
+from privsql.mechanisms.base import F, P
 from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy, make_taxonomy
 from privsql.mechanisms.private import DAMAGED, KNOWS, MEMBERSHIP, make_membership_finding, refuse_damaged
 from privsql.model.manifest import Estimate, ReleaseTable, Structure, make_structure, same_nan
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from privsql.attacks.scene import AttackView, Finding, ReleaseView
     from privsql.engine.database import Relations
     from privsql.mechanisms.dp.diffpart import Ints
-    from privsql.model.manifest import Manifest
+    from privsql.model.manifest import Check, CheckedRelease, Manifest
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 # The tables of a tree and of its taxonomy, and back. A kind's table of leaves has their ``part`` and ``count``.
@@ -244,11 +245,6 @@ def attack_leaves(view: ReleaseView, unit: str) -> list[Finding]:
     return [make_membership_finding(params, leaves, unit)]
 
 
-def membership_adversary(unit: str) -> Adversary[AttackView]:
-    """The adversary of a tree whose leaves are called ``unit``."""
-    return Adversary(MEMBERSHIP, KNOWS, promised=True, attack=lambda learnt: attack_leaves(learnt.view, unit))
-
-
 # Explanations ---------------------------------------------------------------------------------------------------------
 # A tree for people: how many partitions were kept at every level, and how much noise their counts have.
 
@@ -288,3 +284,32 @@ def partition_depths(parent: Ints) -> Ints:
 def _noise_range(noise: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:
     least, most = float(noise.min()), float(noise.max())
     return f"{least:.3g}" if most - least < 0.005 * most else f"{least:.3g} to {most:.3g}"
+
+
+# The mechanism --------------------------------------------------------------------------------------------------------
+
+
+class DiffPart(private.PrivateMechanism[P, F]):
+    """DiffPart: records are partitioned again and again, and parts with small noisy counts are dropped.
+
+    Chen et al. 2011. The parts make a tree. Subclasses partition item sets, or the records of a table.
+    """
+
+    leaves: ClassVar[str]
+    """What the parts that are divided no further are called, in the plural."""
+
+    def long_checks(self, release: CheckedRelease[P, F]) -> list[Check]:
+        """Return no further checks: ``checks`` goes through every part of the tree."""
+        return []
+
+    def adversaries(self) -> tuple[Adversary[AttackView], ...]:
+        """Return the attacker who knows every other record and asks whether the last one is in the table."""
+        return (Adversary(MEMBERSHIP, KNOWS, promised=True, attack=self.attack_membership),)
+
+    def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
+        """Find the belief in a record of each published leaf, by the counts and choices on its path of the tree."""
+        return attack_leaves(learnt.view, self.leaves)
+
+    def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
+        """Return the levels of the tree: the parts kept, those not divided further, and the noise of their counts."""
+        return tree_structure(db, manifest)

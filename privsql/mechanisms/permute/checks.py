@@ -11,7 +11,7 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.attacks import adversaries, suite
-from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints, ReleaseView, count_levels
+from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints, count_levels
 from privsql.attacks.suite import Adversary, AttackContext
 from privsql.engine.sqlfiles import Holes, Roles, column, fill, same_columns, table, temp_table
 from privsql.errors import GuaranteeError, UsageError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from privsql.answers.channel import Channel
     from privsql.attacks.suite import ReleaseSeries
     from privsql.engine.database import Relations
-    from privsql.mechanisms.contract import LedgerRelease
+    from privsql.mechanisms.base import LedgerRelease
     from privsql.model.manifest import CheckedRelease, Manifest
     from privsql.model.records import Records
 
@@ -35,11 +35,6 @@ if TYPE_CHECKING:
 # claims, SQL, and exact numbers.
 
 SQL: tuple[str, ...] = ("core/", "permute/", "verify/")  # what makes and checks a release
-
-
-def demand_number(manifest: Manifest, params: Permute) -> None:
-    """``UsageError`` unless the sensitive column has a range like e."""
-    find_scale(manifest.sensitive, params.e)
 
 
 TABLES = {
@@ -126,7 +121,7 @@ def measured_bounds(release: CheckedRelease[Permute, PermuteFacts]) -> list[Veri
     ]
 
 
-def source_checks(release: CheckedRelease[Permute, PermuteFacts], source: Records, _params: Permute) -> list[Check]:
+def source_checks(release: CheckedRelease[Permute, PermuteFacts], source: Records) -> list[Check]:
     """Return the checks against the source, relation ``records``; who is held back is not in the release."""
     roles, held = release.roles, release.facts.held_back
     source.sort_records()
@@ -157,8 +152,8 @@ DIFFERENCES = "difference of releases"
 DIFFERENCES_KNOW = "another release of the same people; subtracts and intersects groups whose members it can match"
 
 
-def comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
-    """``UsageError`` unless all releases are (k,e)-anonymous over the same columns."""
+def require_comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
+    """Raise ``UsageError`` unless all releases are (k,e)-anonymous over the same columns."""
     first = manifests[0]
     for name, manifest in zip(names, manifests, strict=True):
         if manifest.mechanism != first.mechanism:
@@ -169,8 +164,8 @@ def comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
             )
 
 
-def published(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
-    """The adversary's view of every pair; release i is attached as database ``r<i>``."""
+def check_pairs(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
+    """Return the checks of the adversary's view of every pair; release i is attached as database ``r<i>``."""
     for i, manifest in enumerate(manifests):
         for name in ("qit", "st"):
             rows = TABLES[name].select_inside(manifest.roles, table(name, f"r{i}"))
@@ -210,8 +205,10 @@ def _describe_matching() -> str:
     return "groups whose members can be matched, each with each"
 
 
-def by_record(db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest) -> list[Check]:
-    """The records' view of every pair of ``releases`` and of all; ``known``: (id, value) of all records."""
+def check_records(
+    db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
+) -> list[Check]:
+    """Return the checks of the records' view of every pair and of all; ``known``: (id, value) of all records."""
     db.create_view("known", known)
     fine = _fineness_holes(manifest.roles, Permute.model_validate(manifest.parameters))
     result = []
@@ -244,7 +241,7 @@ def _pair_checks(db: Relations, first: LedgerRelease, second: LedgerRelease, fin
 
 def attack_together(releases: ReleaseSeries) -> list[Finding]:
     """Differences and intersections of groups (Definition 5), as an adversary finds them in the files."""
-    checks = run_checks(releases.db, published(releases.db, releases.names, releases.manifests))
+    checks = run_checks(releases.db, check_pairs(releases.db, releases.names, releases.manifests))
     failed = [check for check in checks if not check.ok]
     return [
         Finding(
@@ -343,15 +340,17 @@ NEAR_KNOWS = "the person's quasi-identifiers; guesses the range of values that m
 TOO_LARGE = "too many groups and values to be learnt from"
 
 
-def attack_poor_groups(scene: PermutedView) -> list[Finding]:
-    """The promise itself: share of the groups that are not (k,e)-anonymous."""
+def attack_poor_groups(learnt: AttackContext[PermutedView]) -> list[Finding]:
+    """Find the share of the groups that are not (k,e)-anonymous, which is the promise itself."""
+    scene = learnt.scene
     number, held = scene.group_contents.groups, len(scene.unfine_groups)
     notes = (f"{held:,} groups are not (k,e)-anonymous",) if held else ()
     return [Finding(attacked=number, unit="groups", above=held / number, notes=notes)]
 
 
-def attack_exact_value(scene: PermutedView) -> list[Finding]:
-    """Belief in the commonest value of the group of every record; how many values are certain, or above 1/2."""
+def attack_exact_value(learnt: AttackContext[PermutedView]) -> list[Finding]:
+    """Find the belief in the commonest value of every record's group, and how many values are certain, or above 1/2."""
+    scene = learnt.scene
     tally = scene.make_tally()
     for block in scene.blocks():
         tally.add_block(block, np.broadcast_to(block.prior, block.shape))
@@ -364,8 +363,9 @@ def attack_exact_value(scene: PermutedView) -> list[Finding]:
     return [Finding(baseline=scene.baseline, notes=notes, **tally.finding_fields())]
 
 
-def attack_near_value(view: ReleaseView, scene: PermutedView) -> list[Finding]:
-    """Belief that a record's value lies within the distance of the best guess; by default e."""
+def attack_near_value(learnt: AttackContext[PermutedView]) -> list[Finding]:
+    """Find the belief that a record's value lies within the distance of the best guess; by default e."""
+    view, scene = learnt.view, learnt.scene
     params = Permute.model_validate(view.manifest.parameters)
     try:
         distance = params.e if view.within is None else parse_extent(view.within)
@@ -413,24 +413,31 @@ def fullest_windows(held: Contents, reach: list[int]) -> Ints:
     return most
 
 
-def _if_small(one: Adversary[PermutedView]) -> Adversary[PermutedView]:
-    """The adversary, who learns from the channel only where that can be held."""
+NO_LEARNING = Finding(applies=False, notes=(TOO_LARGE,))
 
-    def attack(learnt: AttackContext[PermutedView]) -> list[Finding]:
-        if learnt.scene.group_contents.is_small:
-            return one.attack(learnt)
-        return [Finding(applies=False, notes=(TOO_LARGE,))]
 
-    return Adversary(one.name, one.knows, one.promised, attack)
+def attack_by_learning(learnt: AttackContext[PermutedView]) -> list[Finding]:
+    """Learn from the channel as the shared adversary does, where the channel can be held."""
+    return suite.attack_by_learning(learnt) if learnt.scene.group_contents.is_small else [NO_LEARNING]
+
+
+def attack_by_determination(learnt: AttackContext[PermutedView]) -> list[Finding]:
+    """Look for columns that give the value away, where the channel that tells it can be held."""
+    return adversaries.attack_by_determination(learnt) if learnt.scene.group_contents.is_small else [NO_LEARNING]
 
 
 ADVERSARIES: tuple[Adversary[PermutedView], ...] = (
-    Adversary(POOR, POOR_KNOWS, promised=True, attack=lambda learnt: attack_poor_groups(learnt.scene)),
+    Adversary(POOR, POOR_KNOWS, promised=True, attack=attack_poor_groups),
     adversaries.ORDER_ADVERSARY,
     adversaries.IDENTIFIERS_ADVERSARY,
-    adversaries.absence_adversary(lambda _: None),
-    Adversary(EXACT, EXACT_KNOWS, promised=False, attack=lambda learnt: attack_exact_value(learnt.scene)),
-    Adversary(NEAR, NEAR_KNOWS, promised=False, attack=lambda learnt: attack_near_value(learnt.view, learnt.scene)),
-    _if_small(suite.LEARNING_ADVERSARY),
-    _if_small(adversaries.DETERMINATION_ADVERSARY),
+    adversaries.ABSENCE_ADVERSARY,
+    Adversary(EXACT, EXACT_KNOWS, promised=False, attack=attack_exact_value),
+    Adversary(NEAR, NEAR_KNOWS, promised=False, attack=attack_near_value),
+    Adversary(suite.LEARNING, suite.LEARNING_KNOWS, promised=False, attack=attack_by_learning),
+    Adversary(
+        adversaries.DETERMINATION_ADVERSARY.name,
+        adversaries.DETERMINATION_ADVERSARY.knows,
+        promised=False,
+        attack=attack_by_determination,
+    ),
 )

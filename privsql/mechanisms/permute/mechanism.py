@@ -1,4 +1,4 @@
-"""Permutation as a ``Mechanism``: plans, releases, answers, explanations and proposals."""
+"""Permutation: plans, releases, answers, explanations, proposals, and the mechanism."""
 
 from __future__ import annotations
 
@@ -25,26 +25,22 @@ from privsql.answers.estimate import (
 )
 from privsql.answers.question import CountQuery, group_terms, observation_holes, select_terms
 from privsql.attacks import adversaries
-from privsql.attacks.suite import Suite
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms import contract
 from privsql.mechanisms.assignment import RankAssignment, RecordParts, Segments, assign_records
-from privsql.mechanisms.contract import GroupComposition, Proposal, TableShape, TabularMechanism, weighted_only
-from privsql.mechanisms.permute import answers
-from privsql.mechanisms.permute import checks as together
+from privsql.mechanisms.base import NO_CURVE, WEIGHTED, GroupComposition, Mechanism, Proposal, TableShape
+from privsql.mechanisms.permute import answers, checks
 from privsql.mechanisms.permute.answers import ChosenValues, Contents, MatchingRecords, read_contents
-from privsql.mechanisms.permute.checks import (
-    ADVERSARIES,
-    SQL,
-    TABLES,
-    PermutedView,
-    demand_number,
-    measured_bounds,
-    release_checks,
-    source_checks,
+from privsql.mechanisms.permute.checks import PermutedView
+from privsql.mechanisms.permute.grouping import (
+    DAY,
+    STEPS,
+    MeasuredAxis,
+    find_scale,
+    make_axis,
+    measure_axis,
+    static_optimum,
 )
-from privsql.mechanisms.permute.grouping import DAY, STEPS, MeasuredAxis, make_axis, measure_axis, static_optimum
 from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release, label_records
 from privsql.mechanisms.permute.parameters import (
     MOST_GROUPS,
@@ -56,17 +52,22 @@ from privsql.mechanisms.permute.parameters import (
 )
 from privsql.model.manifest import LEARNT, Estimate, Manifest, ReleasePromises, Structure, by_range
 from privsql.model.manifest import make_structure as part
+from privsql.model.parameters import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.estimate import AnswerCells, RecordSets
+    from privsql.attacks.scene import Finding, ReleaseView
+    from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key, Shuffler
-    from privsql.mechanisms.contract import ProfiledSource
+    from privsql.mechanisms.base import Alternatives, Curve, LedgerRelease, ProfiledSource, Views
     from privsql.mechanisms.permute.grouping import Axis, Ints
+    from privsql.model.manifest import Check, CheckedRelease, VerifiedBound
     from privsql.model.records import Records
 
 # Answers --------------------------------------------------------------------------------------------------------------
@@ -376,7 +377,7 @@ def release_view(manifest: Manifest) -> exp.Query:
 
 
 # The mechanism --------------------------------------------------------------------------------------------------------
-# (k,e)-anonymity as a mechanism (``contract``): group over distinct values, shuffle, publish through SQL.
+# (k,e)-anonymity: group over distinct values, shuffle, publish through SQL.
 #
 # US patent 8,112,422 B2 (granted 2012) speaks of (k,e)-anonymization for aggregate queries; users may look into it.
 
@@ -535,65 +536,146 @@ def _share_guessed(line: Axis, counts: Sequence[int]) -> Fraction:
     return Fraction(int(most.sum()), sum(counts))
 
 
-def agreed_terms(params: Permute) -> tuple[int, str]:
-    """Return what releases must agree in for a guarantee over all of them, besides the columns."""
-    return params.k, str(params.e)
+class PermutationChain(GroupComposition[Permute]):
+    """Releases of a growing table: each was made with earlier ones in view, so that their groups breach nothing."""
+
+    def terms(self, params: Permute) -> tuple[int, str]:
+        """Return k and e."""
+        return params.k, str(params.e)
+
+    def covered(self, algorithms: Sequence[str]) -> str | None:
+        """Return what releases of the same subjects guarantee together; the first one has nothing to breach.
+
+        ``exact`` and ``reapply-all`` look at every earlier release. ``nested`` unites groups of the last one, so that
+        what it leaves and shares with a group of any earlier release is a union of what the last one did.
+        ``reapply-last`` sees the last release alone, which is all that there is for a second one.
+        """
+        later = list(algorithms[1:])
+        if set(later) == {LAST}:
+            return "groups are checked against those of the last release only; older ones may breach"
+        if LAST in later[1:]:
+            return None
+        if set(later) <= {NESTED}:
+            return "every Boolean combination of groups of all releases is (k,e)-anonymous or empty"
+        return "no two groups of two releases breach (k,e)-anonymity (Definition 5); three may"
+
+    def comparable(self, names: Sequence[str], manifests: Sequence[Manifest]) -> None:
+        """Raise ``UsageError`` unless all releases are (k,e)-anonymous over the same columns."""
+        checks.require_comparable(names, manifests)
+
+    def published(self, db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
+        """Return the checks of every pair, in which groups are matched by what was published of them."""
+        return checks.check_pairs(db, names, manifests)
+
+    def by_record(
+        self, db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
+    ) -> list[Check]:
+        """Return the checks of every pair and of all releases, by the records that the ledger knows."""
+        return checks.check_records(db, releases, known, manifest)
 
 
-def joint_guarantee(algorithms: Sequence[str]) -> str | None:
-    """Return what releases of the same subjects guarantee together; the first one has nothing to breach.
+class Permutation(Mechanism[Permute, PermuteFacts]):
+    """Permutation: records are grouped over k values and a range of e, and values are shuffled within groups."""
 
-    ``exact`` and ``reapply-all`` look at every earlier release. ``nested`` unites groups of the last one, so that what
-    it leaves and shares with a group of any earlier release is a union of what the last one did. ``reapply-last`` sees
-    the last release alone, which is all that there is for a second one.
-    """
-    later = list(algorithms[1:])
-    if set(later) == {LAST}:
-        return "groups are checked against those of the last release only; older ones may breach"
-    if LAST in later[1:]:
-        return None
-    if set(later) <= {NESTED}:
-        return "every Boolean combination of groups of all releases is (k,e)-anonymous or empty"
-    return "no two groups of two releases breach (k,e)-anonymity (Definition 5); three may"
-
-
-def promise_text(params: Permute) -> str:
-    """How many values over which range."""
-    return f"{params.k} values over {params.e}"
-
-
-MECHANISM = TabularMechanism(
-    parameters=Permute,
-    facts=PermuteFacts,
-    shape=TableShape(numeric=True, most_numbers=None),
-    composition=GroupComposition(
-        agreed_terms, joint_guarantee, together.comparable, together.published, together.by_record
-    ),
-    sql=SQL,
-    demand=demand_number,
-    plan=plan_release,
-    algorithms=contract.refuse_comparison(
-        "its algorithms differ in what they do with rows that are added later, not in what they tell of a table"
-    ),
-    publish=publish_release,
-    layout=TABLES,
-    views=weighted_only(release_view),
-    checks=release_checks,
-    bounds=measured_bounds,
-    source_checks=source_checks,
-    answers=PermuteAnswers,
-    evaluate=by_questions,
-    adversaries=Suite(
-        scene=PermutedView,
-        adversaries=ADVERSARIES,
-        combining=(adversaries.attack_by_intersection, together.attack_together),
-    ),
-    promise=promise_text,
-    words=explain_guarantee,
-    structure=describe_structure,
-    advice=(
+    kind = "permute"
+    algorithms = ("nested", "exact", "reapply-last", "reapply-all")
+    parameters = Permute
+    facts = PermuteFacts
+    shape = TableShape(numeric=True, most_numbers=None)
+    composition = PermutationChain()
+    sql = checks.SQL
+    layout = checks.TABLES
+    scene = PermutedView
+    advice = (
         "a larger k or e: more and more different values in every group",
         "fewer or coarser quasi-identifiers, such as age in bands, or regions for places",
-    ),
-    propose=propose_parameters,
-)
+    )
+
+    def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
+        """Propose k values over e, where e is a part of the range of the middle half of the values."""
+        return propose_parameters(db, source)
+
+    def plan(self, db: Relations, source: Records, params: Permute) -> GroupFacts:
+        """Return groups and widths of the next release; those of the static optimum if it is the first one."""
+        return plan_release(db, source, params)
+
+    def compare_algorithms(self, db: Relations, source: Records, params: Permute) -> Alternatives:
+        """Raise ``UsageError``: the algorithms make the same first release."""
+        raise UsageError(
+            "algorithms: its algorithms differ in what they do with rows that are added later, not in what they tell "
+            "of a table"
+        )
+
+    def predict_curve(self, db: Relations, source: Records, params: Permute) -> Curve:
+        """Raise ``UsageError``: there is no threshold of beliefs."""
+        raise UsageError(NO_CURVE)
+
+    def publish(self, db: Relations, source: Records, params: Permute, key: Key) -> PermuteFacts:
+        """Shuffle the values within the groups, and publish records and values by group."""
+        return publish_release(db, source, params, key)
+
+    def require_columns(self, manifest: Manifest, params: Permute) -> None:
+        """Raise ``UsageError`` unless the sensitive column has a range like e."""
+        find_scale(manifest.sensitive, params.e)
+
+    def views(self, manifest: Manifest) -> Views:
+        """Return the view of every record beside the value that the shuffle deals to it."""
+        return {WEIGHTED: release_view(manifest)}
+
+    def checks(self, release: CheckedRelease[Permute, PermuteFacts]) -> list[Check]:
+        """Return the checks of the groups: k values over e, and tables that agree on what a group holds."""
+        return checks.release_checks(release)
+
+    def long_checks(self, release: CheckedRelease[Permute, PermuteFacts]) -> list[Check]:
+        """Return no further checks: all of them are quick."""
+        return []
+
+    def source_checks(
+        self, release: CheckedRelease[Permute, PermuteFacts], source: Records, params: Permute
+    ) -> list[Check]:
+        """Return the checks that values, quasi-identifiers and groups are those of the source's records."""
+        return checks.source_checks(release, source)
+
+    def measured(self, release: CheckedRelease[Permute, PermuteFacts]) -> Facts:
+        """Return no facts: ``checks`` compares all that the tables tell."""
+        return Facts()
+
+    def bounds(self, release: CheckedRelease[Permute, PermuteFacts]) -> list[VerifiedBound]:
+        """Return the different values and the range of the groups that have least of them."""
+        return checks.measured_bounds(release)
+
+    def answers(self, db: Relations, manifest: Manifest) -> PermuteAnswers:
+        """Return the release as one that shares out the records of each group over its values."""
+        return PermuteAnswers(db, manifest)
+
+    def evaluate(self, context: EvaluationContext) -> Evaluated:
+        """Return errors of a workload of questions, and the quality of the channel."""
+        return by_questions(context)
+
+    def adversaries(self) -> tuple[Adversary[PermutedView], ...]:
+        """Return attackers who look for groups that break the promise, and attackers who guess values within groups."""
+        return checks.ADVERSARIES
+
+    def joint_attacks(self) -> tuple[JointAttack, ...]:
+        """Return the attacks that intersect and subtract groups of two releases."""
+        return adversaries.attack_by_intersection, checks.attack_together
+
+    def measure_learning(self, view: ReleaseView) -> Finding | None:
+        """Return None: no model says how often a learning attacker is right about permuted values."""
+        return None
+
+    def estimate_risk(self, view: ReleaseView) -> LearningRisk | None:
+        """Return None: no belief in a value has a bound that learning could exceed."""
+        return None
+
+    def promise(self, params: Permute) -> str:
+        """Return how many values each group has, and over which range."""
+        return f"{params.k} values over {params.e}"
+
+    def words(self, params: Permute) -> ReleasePromises:
+        """Return (k,e)-anonymity, in sentences."""
+        return explain_guarantee(params)
+
+    def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
+        """Return the groups by their number of different values, and by their records."""
+        return describe_structure(db, manifest)

@@ -1,4 +1,4 @@
-"""Randomization as a ``Mechanism``: plans, answers, explanations and proposals."""
+"""Perturbation of sensitive values: plans, answers, explanations, proposals, and the mechanism."""
 
 from __future__ import annotations
 
@@ -34,22 +34,21 @@ from privsql.answers.learned_prior import (
 )
 from privsql.answers.question import CountQuery, observation_holes
 from privsql.attacks import adversaries, suite
-from privsql.attacks.suite import Suite
 from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contract import (
+from privsql.mechanisms.base import (
+    NO_CURVE,
+    WEIGHTED,
     Alternative,
     AlternativeMeasure,
     Alternatives,
+    Mechanism,
+    NoComposition,
     Proposal,
     TableShape,
-    TabularMechanism,
-    join_variants,
-    weighted_only,
 )
-from privsql.mechanisms.randomize import partition, tables_release
-from privsql.mechanisms.randomize.checks import SQL, posterior_bounds, release_checks, source_checks
+from privsql.mechanisms.randomize import checks, partition
 from privsql.mechanisms.randomize.parameters import PlannedSubTable, Randomize, RandomizeFacts, RandomizePlan
 from privsql.mechanisms.randomize.publish import (
     TABLES,
@@ -62,17 +61,22 @@ from privsql.mechanisms.randomize.publish import (
 )
 from privsql.model.manifest import LEARNT, SEVERAL, Estimate, Manifest, ReleasePromises, Structure
 from privsql.model.manifest import make_structure as part
+from privsql.model.parameters import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.channel import Channel, Floats
     from privsql.answers.estimate import RecordSets
     from privsql.answers.learned_prior import TaughtPrior
+    from privsql.attacks.scene import Finding, ReleaseView
+    from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Figure, ProfiledSource
+    from privsql.mechanisms.base import Curve, Figure, ProfiledSource, Views
     from privsql.mechanisms.randomize.partition import Partition, PartitionProblem, SubTable
+    from privsql.model.manifest import Check, CheckedRelease, VerifiedBound
     from privsql.model.records import Records
 
 # Baseline -------------------------------------------------------------------------------------------------------------
@@ -243,7 +247,7 @@ def explain_guarantee(params: Randomize) -> ReleasePromises:
     return ReleasePromises((MADE, bound), NOT)
 
 
-def describe_structure(db: Relations, _: Manifest) -> list[Structure]:
+def describe_structure(db: Relations) -> list[Structure]:
     """Sub-tables: records, values, and how many of the values are kept."""
     parameters = read_public(db)
     rows = [
@@ -262,7 +266,7 @@ def describe_structure(db: Relations, _: Manifest) -> list[Structure]:
 # The mechanism --------------------------------------------------------------------------------------------------------
 
 
-def plan_release(_: Relations, source: Records, params: Randomize) -> RandomizePlan:
+def plan_release(source: Records, params: Randomize) -> RandomizePlan:
     """Return the facts of the partition, and for the publisher alone the partition itself."""
     problem = partition.state_problem(source.counts, source.labels, params)
     solution = partition.find_partition(problem, params.algorithm, params.objective, source.history.setting)
@@ -359,7 +363,7 @@ MEASURES = (
 )
 
 
-def compare_algorithms(_: Relations, source: Records, params: Randomize) -> Alternatives:
+def compare_algorithms(source: Records, params: Randomize) -> Alternatives:
     """The partitions of ``up``, ``pp`` and ``pp-paper``: sub-tables, retention, bound and expected error.
 
     The error is the root of the mean over the values of the variance of equation 7, over n.
@@ -383,7 +387,7 @@ def compare_algorithms(_: Relations, source: Records, params: Randomize) -> Alte
     return Alternatives(MEASURES, rows, f"least expected error: {best}")
 
 
-def propose_parameters(_: Relations, source: ProfiledSource) -> Proposal:
+def propose_parameters(source: ProfiledSource) -> Proposal:
     """Protect every value that is not more frequent than all others together, up to three times its prior."""
     counts = source.records().counts
     n = sum(counts)
@@ -394,50 +398,116 @@ def propose_parameters(_: Relations, source: ProfiledSource) -> Proposal:
     return Proposal({"kind": "randomize", "algorithm": "pp", "rho1": str(rounded), "rho2": str(rho2)})
 
 
-def promise_text(params: Randomize) -> str:
-    """Restricted (rho1, rho2)-privacy."""
-    return f"<= {params.rho2} if f <= {params.rho1}"
+class Perturbation(Mechanism[Randomize, RandomizeFacts]):
+    """Perturbation: every record keeps its sensitive value with a known probability, else it shows a random one.
 
+    ``up`` draws from all values (uniform perturbation); ``pp`` and ``pp-paper`` partition the values into sub-tables.
+    """
 
-PERTURBATION = TabularMechanism(
-    parameters=Randomize,
-    facts=RandomizeFacts,
-    shape=TableShape(numeric=False, most_numbers=None),
-    sql=SQL,
-    plan=plan_release,
-    algorithms=compare_algorithms,
-    publish=publish_release,
-    layout=TABLES,
-    views=weighted_only(release_view),
-    checks=release_checks,
-    bounds=posterior_bounds,
-    source_checks=source_checks,
-    answers=RandomizeAnswers,
-    evaluate=by_questions,
-    adversaries=Suite(
-        scene=PerturbedView,
-        adversaries=(
-            adversaries.LINKAGE_ADVERSARY,
-            adversaries.ORDER_ADVERSARY,
-            adversaries.IDENTIFIERS_ADVERSARY,
-            adversaries.absence_adversary(lambda _: None),
-            adversaries.NEGATIVE_ADVERSARY,
-            suite.LEARNING_ADVERSARY,
-            adversaries.DETERMINATION_ADVERSARY,
-        ),
-        quick=PerturbedView,
-    ),
-    promise=promise_text,
-    words=explain_guarantee,
-    structure=describe_structure,
-    advice=(
+    kind = "randomize"
+    algorithms = ("pp", "up", "pp-paper")
+    parameters = Randomize
+    facts = RandomizeFacts
+    shape = TableShape(numeric=False, most_numbers=None)
+    composition = NoComposition()
+    sql = checks.SQL
+    layout = TABLES
+    scene = PerturbedView
+    advice = (
         "a lower rho2, which keeps less of every value",
         "algorithm = 'up': sub-tables with few values leave few to choose among",
         "fewer or coarser quasi-identifiers, such as age in bands, or regions for places",
-    ),
-    propose=propose_parameters,
-)
+    )
 
-MECHANISM = join_variants(
-    {"pp": PERTURBATION, "up": PERTURBATION, "pp-paper": PERTURBATION, "tables": tables_release.MECHANISM}
-)
+    def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
+        """Propose rho1 and rho2 that protect every value which is not more frequent than all others together."""
+        return propose_parameters(source)
+
+    def plan(self, db: Relations, source: Records, params: Randomize) -> RandomizePlan:
+        """Return the partition of the values into sub-tables, with its error bound and retention."""
+        return plan_release(source, params)
+
+    def compare_algorithms(self, db: Relations, source: Records, params: Randomize) -> Alternatives:
+        """Return sub-tables, retention, bound and expected error of ``up``, ``pp`` and ``pp-paper``."""
+        return compare_algorithms(source, params)
+
+    def predict_curve(self, db: Relations, source: Records, params: Randomize) -> Curve:
+        """Raise ``UsageError``: there is no threshold of beliefs."""
+        raise UsageError(NO_CURVE)
+
+    def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> RandomizeFacts:
+        """Perturb the records of each sub-table, and publish them with the public parameters."""
+        return publish_release(db, source, params, key)
+
+    def require_columns(self, manifest: Manifest, params: Randomize) -> None:
+        """Accept the columns: values of any type can be perturbed."""
+
+    def views(self, manifest: Manifest) -> Views:
+        """Return the view of every record beside the values that it may have, with weights that undo perturbation."""
+        return {WEIGHTED: release_view(manifest)}
+
+    def checks(self, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:
+        """Return the checks of sub-tables, retention probabilities, bounds and facts."""
+        return checks.release_checks(release)
+
+    def long_checks(self, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:
+        """Return no further checks: all of them are quick."""
+        return []
+
+    def source_checks(
+        self, release: CheckedRelease[Randomize, RandomizeFacts], source: Records, params: Randomize
+    ) -> list[Check]:
+        """Return the checks that quasi-identifiers, values and their sub-tables are those of the source."""
+        return checks.source_checks(release, source, params)
+
+    def measured(self, release: CheckedRelease[Randomize, RandomizeFacts]) -> Facts:
+        """Return no facts: ``checks`` compares all that the tables tell."""
+        return Facts()
+
+    def bounds(self, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[VerifiedBound]:
+        """Return for each protected value rho2, and the posterior that its sub-tables allow."""
+        return checks.posterior_bounds(release)
+
+    def answers(self, db: Relations, manifest: Manifest) -> RandomizeAnswers:
+        """Return the release as one that reconstructs counts from perturbed values."""
+        return RandomizeAnswers(db, manifest)
+
+    def evaluate(self, context: EvaluationContext) -> Evaluated:
+        """Return errors of a workload of questions, and the quality of the channel."""
+        return by_questions(context)
+
+    def adversaries(self) -> tuple[Adversary[PerturbedView], ...]:
+        """Return attackers who read the published values, and attackers who learn from the release as a whole."""
+        return (
+            adversaries.LINKAGE_ADVERSARY,
+            adversaries.ORDER_ADVERSARY,
+            adversaries.IDENTIFIERS_ADVERSARY,
+            adversaries.ABSENCE_ADVERSARY,
+            adversaries.NEGATIVE_ADVERSARY,
+            suite.LEARNING_ADVERSARY,
+            adversaries.DETERMINATION_ADVERSARY,
+        )
+
+    def joint_attacks(self) -> tuple[JointAttack, ...]:
+        """Return no attack: none is known here that combines two perturbed releases."""
+        return ()
+
+    def measure_learning(self, view: ReleaseView) -> Finding | None:
+        """Return None: no model says how often a learning attacker is right about perturbed values."""
+        return None
+
+    def estimate_risk(self, view: ReleaseView) -> LearningRisk | None:
+        """Return the share of records for which one round of learning exceeds rho2."""
+        return suite.quick_learning_risk(PerturbedView(view), self.advice)
+
+    def promise(self, params: Randomize) -> str:
+        """Return rho2, and the frequency up to which a value has it."""
+        return f"<= {params.rho2} if f <= {params.rho1}"
+
+    def words(self, params: Randomize) -> ReleasePromises:
+        """Return restricted (rho1, rho2)-privacy, in sentences."""
+        return explain_guarantee(params)
+
+    def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
+        """Return the sub-tables: records, values, and the share of values that are kept."""
+        return describe_structure(db)

@@ -1,4 +1,4 @@
-"""Noisy tables of sensitive values as a ``Mechanism``: publish, check, answer and attack them."""
+"""Noisy tables of sensitive values: publish, check, answer and attack them, and the mechanism."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from privsql.answers.question import (
     side_holes,
 )
 from privsql.attacks.scene import Finding, ReleaseView
-from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, Adversary, AttackContext, ReleaseSeries, Suite
+from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, Adversary, AttackContext, JointAttack, ReleaseSeries
 from privsql.dp_random import SUBSTITUTION, noise_for, opendp_version
 from privsql.engine.sqlfiles import (
     DIALECT,
@@ -40,7 +40,7 @@ from privsql.engine.sqlfiles import (
 from privsql.errors import InfeasibleError, PrivsqlError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms import private
-from privsql.mechanisms.contract import BudgetComposition, ProfiledSource, Proposal, TableShape, weighted_only
+from privsql.mechanisms.base import WEIGHTED, BudgetComposition, ProfiledSource, Proposal, TableShape, Views
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.noisy_tables_release import (
     CLIQUES,
@@ -81,11 +81,14 @@ from privsql.model.parameters import find_unlisted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from privsql.answers.accuracy import Evaluated, EvaluationContext
+    from privsql.attacks.scene import AttackView
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
-    from privsql.model.manifest import Check, CheckedRelease, Manifest
+    from privsql.model.manifest import Check, CheckedRelease, Manifest, Structure
+    from privsql.model.parameters import ListedValues
     from privsql.model.records import Records
 
     TablesRelease = CheckedRelease[Randomize, TablesFacts]
@@ -305,11 +308,6 @@ def _check_published(release: TablesRelease, named: Mapping[str, Callable[..., l
 def refit_checks(release: TablesRelease) -> list[Check]:
     """Return the check that takes as long as publishing: the weights follow from the tables."""
     return _check_published(release, {"weights are fitted to the tables": _wrong_fit})
-
-
-def source_checks(release: TablesRelease, source: Records, _params: Randomize) -> list[Check]:
-    """Return the check against the source: its quasi-identifiers. Of its values nothing can be checked."""
-    return release.list_checks({"quasi-identifiers are those of the source": release.compare_people(source, PEOPLE)})
 
 
 def _wrong_budget(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyTable]) -> list[str]:
@@ -592,46 +590,109 @@ def explain_tables(params: Randomize) -> ReleasePromises:
     return ReleasePromises((MADE, bound), NOT)
 
 
-def list_bound(release: TablesRelease) -> list[VerifiedBound]:
-    """Return the budget, all of which is spent."""
-    epsilon = fraction_text(release.params.spent_epsilon)
-    return [VerifiedBound("one value, substituted: epsilon", epsilon, epsilon, belief=False)]
+class ListedShape(TableShape):
+    """A table whose sensitive values are a public list, which the parameters state."""
+
+    def listed(self, params: Randomize) -> ListedValues:
+        """Return the list, with what stands for all other values."""
+        return params.listed
 
 
-def propose_nothing(_: Relations, __: ProfiledSource) -> Proposal:
-    """Raise ``UsageError``: the list of values is public knowledge, and never read from the records."""
-    raise UsageError("algorithm 'tables' needs a public list of values, which init does not read from the records")
+class ValueBudget(BudgetComposition[Randomize]):
+    """The budget of one value of a record, with pure noise; who is in the table is published."""
+
+    unit = "value"
+
+    def epsilon(self, params: Randomize) -> Fraction:
+        """Return the epsilon that a release spends."""
+        return params.spent_epsilon
+
+    def delta(self, params: Randomize) -> Fraction:
+        """Return 0: the noise is pure."""
+        return Fraction(0)
+
+    def rho(self, params: Randomize) -> None:
+        """Return None: the noise is pure."""
 
 
-MECHANISM = PrivateMechanism(
-    parameters=Randomize,
-    facts=TablesFacts,
-    shape=TableShape(numeric=False, most_numbers=None, listed=lambda params: params.listed),
-    composition=BudgetComposition(
-        lambda params: params.spent_epsilon, lambda _: Fraction(0), lambda _: None, unit="value"
-    ),
-    sql=SQL,
-    demand=lambda *_: None,
-    plan=plan_tables,
-    publish=publish_tables,
-    layout=TABLES,
-    views=weighted_only(weighted_view),
-    checks=check_tables,
-    long_checks=refit_checks,
-    bounds=list_bound,
-    source_checks=source_checks,
-    answers=TablesAnswers,
-    evaluate=by_questions,
-    adversaries=Suite(
-        adversaries=(
+class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
+    """Noisy tables of sensitive values by one or two quasi-identifiers, which are published as they are."""
+
+    kind = "randomize"
+    algorithms = ("tables",)
+    parameters = Randomize
+    facts = TablesFacts
+    shape = ListedShape(numeric=False, most_numbers=None)
+    composition = ValueBudget()
+    sql = SQL
+    layout = TABLES
+    advice = ("a smaller epsilon", "fewer or coarser quasi-identifiers")
+
+    def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
+        """Raise ``UsageError``: the list of values is public knowledge, and never read from the records."""
+        raise UsageError("algorithm 'tables' needs a public list of values, which init does not read from the records")
+
+    def plan(self, db: Relations, source: Records, params: Randomize) -> TablesPlan:
+        """Return tables, cells and noise, which the quasi-identifiers tell; no value of a record is looked at."""
+        return plan_tables(db, source, params)
+
+    def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> TablesFacts:
+        """Publish the quasi-identifiers, the noisy tables, and weights of values that fit these."""
+        return publish_tables(db, source, params, key)
+
+    def require_columns(self, manifest: Manifest, params: Randomize) -> None:
+        """Accept the columns: their types decide nothing, and ``checks`` compares the values with the list."""
+
+    def views(self, manifest: Manifest) -> Views:
+        """Return the view of every record beside every value, by the weights."""
+        return {WEIGHTED: weighted_view(manifest)}
+
+    def checks(self, release: TablesRelease) -> list[Check]:
+        """Return the checks of the tables: their budgets, rule and scales, values, weights and facts."""
+        return check_tables(release)
+
+    def long_checks(self, release: TablesRelease) -> list[Check]:
+        """Return the check that the weights are those that a fit to the tables gives."""
+        return refit_checks(release)
+
+    def source_checks(self, release: TablesRelease, source: Records, params: Randomize) -> list[Check]:
+        """Return the check that quasi-identifiers are those of the source; of its values nothing can be checked."""
+        return release.list_checks(
+            {"quasi-identifiers are those of the source": release.compare_people(source, PEOPLE)}
+        )
+
+    def bounds(self, release: TablesRelease) -> list[VerifiedBound]:
+        """Return epsilon for one value that is substituted: all of the budget is spent."""
+        epsilon = fraction_text(release.params.spent_epsilon)
+        return [VerifiedBound("one value, substituted: epsilon", epsilon, epsilon, belief=False)]
+
+    def answers(self, db: Relations, manifest: Manifest) -> TablesAnswers:
+        """Return the release as one that answers by the weights."""
+        return TablesAnswers(db, manifest)
+
+    def evaluate(self, context: EvaluationContext) -> Evaluated:
+        """Return errors of a workload of questions."""
+        return by_questions(context)
+
+    def adversaries(self) -> tuple[Adversary[AttackView], ...]:
+        """Return the attacker who knows everything but one value, and the attacker who learns from the weights."""
+        return (
             Adversary(INFORMED, INFORMED_KNOWS, promised=True, attack=attack_informed),
             Adversary(LEARNING, LEARNING_KNOWS, promised=False, attack=attack_by_weights),
-        ),
-        combining=(attack_together,),
-    ),
-    promise=lambda params: f"odds of a value times at most e^{fraction_text(params.spent_epsilon)}",
-    words=explain_tables,
-    structure=tables_structure,
-    advice=("a smaller epsilon", "fewer or coarser quasi-identifiers"),
-    propose=propose_nothing,
-)
+        )
+
+    def joint_attacks(self) -> tuple[JointAttack, ...]:
+        """Return the attack by two releases of who knows everything but one value: their epsilons add up."""
+        return (attack_together,)
+
+    def promise(self, params: Randomize) -> str:
+        """Return by how much the odds of a value can move."""
+        return f"odds of a value times at most e^{fraction_text(params.spent_epsilon)}"
+
+    def words(self, params: Randomize) -> ReleasePromises:
+        """Return what epsilon promises of a value, from the declared priors, and what it does not."""
+        return explain_tables(params)
+
+    def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
+        """Return the noisy tables: by which columns, how many counts, and their noise."""
+        return tables_structure(db, manifest)

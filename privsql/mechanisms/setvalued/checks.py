@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 SQL: tuple[str, ...] = ("core/", "sets/", "setvalued/", "verify/", "duckdb/")
 
 
-def demand_items(manifest: Manifest, _params: SetValued) -> None:
-    """``UsageError`` unless a release has one column of items."""
+def require_items(manifest: Manifest) -> None:
+    """Raise ``UsageError`` unless a release has one column of items."""
     if len(manifest.sensitive) != 1 or not manifest.roles.hold_sets or manifest.quasi_identifiers:
         raise UsageError("its manifest states other columns than one of items")
 

@@ -1,8 +1,7 @@
-"""Item sets as a ``Mechanism``: views and DiffPart, joined."""
+"""The mechanisms for item sets: DiffPart and noisy views."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,16 +10,19 @@ import numpy as np
 import pyarrow as pa
 
 from privsql.answers.answer import ESTIMATORS
-from privsql.attacks.suite import Suite
+from privsql.attacks.suite import Adversary, AttackContext
 from privsql.dp_random import noise_for, opendp_version, table_noise_for
 from privsql.engine.sqlfiles import all_of, all_rows, fill, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
-from privsql.mechanisms.contract import ItemSetShape, Proposal, join_variants, weighted_only
+from privsql.mechanisms.base import WEIGHTED, ItemSetShape, Proposal, Views
 from privsql.mechanisms.dp import diffpart, diffpart_release, noisy_tables_release
-from privsql.mechanisms.dp.checks import noisy_tables_adversary
+from privsql.mechanisms.dp.checks import attack_noisy_tables
+from privsql.mechanisms.dp.diffpart_release import DiffPart
 from privsql.mechanisms.dp.noisy_tables import LeastSquares
 from privsql.mechanisms.private import (
+    KNOWS,
+    MEMBERSHIP,
     RECORD,
     PrivateMechanism,
     find_law,
@@ -45,19 +47,43 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
+    from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.question import CountQuery
-    from privsql.attacks.scene import ReleaseView
+    from privsql.attacks.scene import AttackView, Finding
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import ProfiledSource
+    from privsql.mechanisms.base import ProfiledSource
     from privsql.mechanisms.dp.diffpart import Ints, PartitionTree, Taxonomy, TreeRule
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.setvalued.views import ItemChoice
-    from privsql.model.manifest import Estimate
+    from privsql.model.manifest import Check, CheckedRelease, Estimate, Manifest, Structure
+    from privsql.model.parameters import Universe
     from privsql.model.records import Records
 
+# Item sets ------------------------------------------------------------------------------------------------------------
+
+
+class ItemUniverse(ItemSetShape[SetValued]):
+    """Item sets over the universe that the parameters state."""
+
+    def universe(self, params: SetValued) -> Universe:
+        """Return where the items are listed."""
+        return params.universe
+
+
+ITEMS = ItemUniverse()
+ADVICE = ("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one")
+
+
+def propose_items() -> Proposal:
+    """Propose an epsilon of 1, and the items that occur as the universe."""
+    return Proposal(
+        {"kind": "setvalued", "epsilon": "1", "universe": "data"},
+        (RECORD, "Better than 'data' is a public list, or { query = ... }: the items that occur are not protected."),
+    )
+
+
 # DiffPart -------------------------------------------------------------------------------------------------------------
-# Differentially private item sets by DiffPart, as a mechanism (``contract``).
 
 TABLES = {
     "itemsets": ReleaseTable(("part INTEGER", SETS, "count BIGINT")),
@@ -72,7 +98,7 @@ def items_taxonomy(items: int, params: SetValued) -> Taxonomy:
     return diffpart.make_taxonomy(np.zeros_like(parents), parents, sets=True)
 
 
-def plan_tree(_: Relations, source: Records, params: SetValued) -> ItemSetTreePlan:
+def plan_tree(source: Records, params: SetValued) -> ItemSetTreePlan:
     """Return what is known without looking at the records: taxonomy, budgets and thresholds at the root."""
     taxonomy = items_taxonomy(len(source.labels), params)
     rule, root = checks.make_rule(params, taxonomy), int(taxonomy.roots[0])
@@ -101,14 +127,6 @@ def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> questions.Usefulness:
     leaves = [rule.least_size(rule.epsilon / 2, *kind, leaf=True) for kind in kinds]
     parts = [rule.least_size(first.inner, *kind, leaf=False) for kind in kinds] if inner else []
     return questions.Usefulness(first.inner if inner else first.leaf, max([*leaves, *parts]))
-
-
-def propose_parameters(_db: Relations, _source: ProfiledSource) -> Proposal:
-    """An epsilon of 1, the items that occur as the universe."""
-    return Proposal(
-        {"kind": "setvalued", "epsilon": "1", "universe": "data"},
-        (RECORD, "Better than 'data' is a public list, or { query = ... }: the items that occur are not protected."),
-    )
 
 
 def publish_tree(db: Relations, source: Records, params: SetValued, key: Key) -> ItemSetTreeFacts:
@@ -203,32 +221,62 @@ class ItemSetTreeAnswers(questions.ItemAnswers, diffpart_release.TreeAnswers):
         return rows.order_by(self._roles.by_sa.as_column("part"))
 
 
-DIFFPART = PrivateMechanism(
-    parameters=SetValued,
-    facts=ItemSetTreeFacts,
-    shape=ItemSetShape(lambda params: params.universe),
-    sql=checks.SQL,
-    demand=checks.demand_items,
-    plan=plan_tree,
-    publish=publish_tree,
-    layout=TABLES,
-    views=weighted_only(partial(questions.weighted_sets, name="itemsets", count="count")),
-    checks=checks.tree_checks,
-    source_checks=questions.set_source_checks,
-    answers=ItemSetTreeAnswers,
-    evaluate=questions.evaluate_answers,
-    adversaries=Suite(adversaries=(diffpart_release.membership_adversary("item sets"),)),
-    structure=diffpart_release.tree_structure,
-    advice=("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one"),
-    propose=propose_parameters,
-)
+class ItemDiffPart(DiffPart[SetValued, ItemSetTreeFacts]):
+    """DiffPart for item sets: the cuts of a context-free taxonomy of the items partition the records."""
+
+    kind = "setvalued"
+    algorithms = ("diffpart",)
+    parameters = SetValued
+    facts = ItemSetTreeFacts
+    shape = ITEMS
+    sql = checks.SQL
+    layout = TABLES
+    advice = ADVICE
+    leaves = "item sets"
+
+    def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
+        """Propose an epsilon of 1, and the items that occur as the universe."""
+        return propose_items()
+
+    def plan(self, db: Relations, source: Records, params: SetValued) -> ItemSetTreePlan:
+        """Return the taxonomy of the items, and budget and threshold of the first counts; no record is looked at."""
+        return plan_tree(source, params)
+
+    def publish(self, db: Relations, source: Records, params: SetValued, key: Key) -> ItemSetTreeFacts:
+        """Grow the tree, and publish it with the item sets of its leaves and their noisy counts."""
+        return publish_tree(db, source, params, key)
+
+    def require_columns(self, manifest: Manifest, params: SetValued) -> None:
+        """Raise ``UsageError`` unless a release has one column of items, and no other."""
+        checks.require_items(manifest)
+
+    def views(self, manifest: Manifest) -> Views:
+        """Return the published sets with their counts as weights."""
+        return {WEIGHTED: questions.weighted_sets(manifest, "itemsets", "count")}
+
+    def checks(self, release: CheckedRelease[SetValued, ItemSetTreeFacts]) -> list[Check]:
+        """Return the checks of the tree: budgets of every path, thresholds, scales, leaves and facts."""
+        return checks.tree_checks(release)
+
+    def source_checks(
+        self, release: CheckedRelease[SetValued, ItemSetTreeFacts], source: Records, params: SetValued
+    ) -> list[Check]:
+        """Return the check that the universe is the specification's; a private release tells no more of its source."""
+        return questions.set_source_checks(release, source)
+
+    def answers(self, db: Relations, manifest: Manifest) -> ItemSetTreeAnswers:
+        """Return the release as one that adds up the counts of its leaves."""
+        return ItemSetTreeAnswers(db, manifest)
+
+    def evaluate(self, context: EvaluationContext) -> Evaluated:
+        """Return errors by class of questions, and of the most frequent items and item sets."""
+        return questions.evaluate_answers(context)
 
 
 # Views ----------------------------------------------------------------------------------------------------------------
-# Differentially private item sets by views as a mechanism (``contract``).
 
 
-def plan_views(_: Relations, source: Records, params: SetValued) -> ViewPlan:
+def plan_views(source: Records, params: SetValued) -> ViewPlan:
     """Return what is known without looking at the records: what is measured, at most, and with which budgets."""
     items = len(source.labels)
     wanted = views.declared_sets(params, source.labels)
@@ -292,27 +340,72 @@ def _write_views(
     return int(sets.num_rows)
 
 
-def choice_budgets(view: ReleaseView) -> float:
-    """Return what all choices of items spend together."""
+def attack_views(learnt: AttackContext[AttackView]) -> list[Finding]:
+    """Find the belief that a record is in the tables, by their counts and by what all choices of items spend."""
+    view = learnt.view
     budgets = view.db.arrow(all_rows(table(views.CHOSEN, view.database)))["budget"].to_pylist()
-    return float(sum((Fraction(one) for one in budgets if one is not None), start=Fraction(0)))
+    choices = sum((Fraction(one) for one in budgets if one is not None), start=Fraction(0))
+    return attack_noisy_tables(view, float(choices))
 
 
-VIEWS = replace(
-    DIFFPART,
-    facts=ViewFacts,
-    plan=plan_views,
-    publish=publish_views,
-    layout=views.TABLES,
-    views=weighted_only(partial(questions.weighted_sets, name=views.SETS, count="weight")),
-    checks=checks.view_checks,
-    answers=ViewAnswers,
-    adversaries=Suite(adversaries=(noisy_tables_adversary(choice_budgets),)),
-    structure=noisy_tables_release.tables_structure,
-)
+class ItemViews(PrivateMechanism[SetValued, ViewFacts]):
+    """Noisy views of item sets: tables over few items each, and sets that fit all of them."""
 
+    kind = "setvalued"
+    algorithms = ("views", "basic")
+    parameters = SetValued
+    facts = ViewFacts
+    shape = ITEMS
+    sql = checks.SQL
+    layout = views.TABLES
+    advice = ADVICE
 
-# The mechanism --------------------------------------------------------------------------------------------------------
-# Differentially private item sets as a mechanism (``contract``): its algorithms, joined.
+    def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
+        """Propose an epsilon of 1, and the items that occur as the universe."""
+        return propose_items()
 
-MECHANISM = join_variants({"views": VIEWS, "diffpart": DIFFPART, "basic": VIEWS})
+    def plan(self, db: Relations, source: Records, params: SetValued) -> ViewPlan:
+        """Return what is measured, at most, and with which budgets; no record is looked at."""
+        return plan_views(source, params)
+
+    def publish(self, db: Relations, source: Records, params: SetValued, key: Key) -> ViewFacts:
+        """Measure the views, and publish them with the sets of a population that fits them."""
+        return publish_views(db, source, params, key)
+
+    def require_columns(self, manifest: Manifest, params: SetValued) -> None:
+        """Raise ``UsageError`` unless a release has one column of items, and no other."""
+        checks.require_items(manifest)
+
+    def views(self, manifest: Manifest) -> Views:
+        """Return the published sets with their weights."""
+        return {WEIGHTED: questions.weighted_sets(manifest, views.SETS, "weight")}
+
+    def checks(self, release: CheckedRelease[SetValued, ViewFacts]) -> list[Check]:
+        """Return the checks of the views: their budgets, rule and scales, and the sets that fit them."""
+        return checks.view_checks(release)
+
+    def long_checks(self, release: CheckedRelease[SetValued, ViewFacts]) -> list[Check]:
+        """Return no further checks: ``checks`` fits the population again."""
+        return []
+
+    def source_checks(
+        self, release: CheckedRelease[SetValued, ViewFacts], source: Records, params: SetValued
+    ) -> list[Check]:
+        """Return the check that the universe is the specification's; a private release tells no more of its source."""
+        return questions.set_source_checks(release, source)
+
+    def answers(self, db: Relations, manifest: Manifest) -> ViewAnswers:
+        """Return the release as one that answers from the tables and the population that fits them."""
+        return ViewAnswers(db, manifest)
+
+    def evaluate(self, context: EvaluationContext) -> Evaluated:
+        """Return errors by class of questions, and of the most frequent items and item sets."""
+        return questions.evaluate_answers(context)
+
+    def adversaries(self) -> tuple[Adversary[AttackView], ...]:
+        """Return the attacker who knows every other record and asks whether the last one is in the table."""
+        return (Adversary(MEMBERSHIP, KNOWS, promised=True, attack=attack_views),)
+
+    def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
+        """Return the noisy tables: by which items, how many counts, and their noise."""
+        return noisy_tables_release.tables_structure(db, manifest)

@@ -393,7 +393,7 @@ def read_sets(source: Records) -> WeightedSets:
 # A release of item sets against its source, whatever algorithm made it.
 
 
-def set_source_checks(release: CheckedRelease[SetValued, Any], source: Records, _params: SetValued) -> list[Check]:
+def set_source_checks(release: CheckedRelease[SetValued, Any], source: Records) -> list[Check]:
     """Return the checks against the source: of its records a private release tells nothing that could be checked."""
 
     def compare_universe(_: CheckedRelease[SetValued, Any]) -> list[str]:

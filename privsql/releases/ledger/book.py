@@ -22,7 +22,7 @@ from privsql.engine.open import log_of, open_scratch
 from privsql.engine.sqlfiles import DIALECT, Field, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, UsageError
 from privsql.keyed_random import Key, key_file
-from privsql.mechanisms.contract import BudgetComposition, Composition, Unit
+from privsql.mechanisms.base import BudgetComposition, Composition, Unit
 from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.budget import Budget, Cap, Spending
 from privsql.releases.ledger.evidence import Histogram, RecordSummary
@@ -115,7 +115,7 @@ class LedgerRequest:
     @property
     def composition(self) -> Composition:
         """Return how releases by its algorithm combine with others."""
-        return get_mechanism(self.mechanism).select_variant(self.algorithm).composition
+        return get_mechanism(self.mechanism, self.algorithm).composition
 
     @property
     def unit(self) -> Unit | None:

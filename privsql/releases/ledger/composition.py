@@ -16,7 +16,7 @@ from privsql.engine.sqlfiles import Holes, fill
 from privsql.errors import EngineError, GuaranteeError, UsageError
 from privsql.exact import fraction_text
 from privsql.keyed_random import key_file, system_key
-from privsql.mechanisms.contract import BudgetComposition, GroupComposition
+from privsql.mechanisms.base import BudgetComposition, GroupComposition
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import digest_tables
 from privsql.releases.ledger.book import (
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import EngineSession, Relations
     from privsql.keyed_random import Key
-    from privsql.mechanisms.contract import Columns, Unit
+    from privsql.mechanisms.base import Columns, Unit
     from privsql.model.manifest import Manifest
     from privsql.model.parameters import Facts, Parameters
     from privsql.model.records import Records

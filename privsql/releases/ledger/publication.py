@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from privsql.engine.open import open_locked
 from privsql.errors import PrivsqlError
 from privsql.keyed_random import Key, system_key
-from privsql.mechanisms.contract import BudgetComposition, Columns
+from privsql.mechanisms.base import BudgetComposition, Columns
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import HOLDER, MAIN, digest_tables, is_occupied, sweep_drafts
 from privsql.releases.ledger.book import Book, Event, LedgerEntry, LedgerRequest, open_for_writing, write_events

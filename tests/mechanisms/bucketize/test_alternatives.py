@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from privsql.answers.channel import Channel, relative_error
+from privsql.mechanisms.base import Alternative, AlternativeMeasure, Alternatives
 from privsql.mechanisms.bucketize.search import ALGORITHMS
-from privsql.mechanisms.contract import Alternative, AlternativeMeasure, Alternatives
 from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, warehouse, write
 
 if TYPE_CHECKING:

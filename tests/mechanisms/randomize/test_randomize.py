@@ -329,7 +329,7 @@ def test_no_protected_value_names_the_rarest_and_what_would_work() -> None:
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=20))
 def test_what_is_proposed_is_feasible(counts: list[int]) -> None:
     source = SimpleNamespace(records=lambda: SimpleNamespace(counts=counts))
-    given_ = propose_parameters(None, source).parameters  # type: ignore[arg-type]
+    given_ = propose_parameters(source).parameters  # type: ignore[arg-type]
     problem = partition.state_problem(counts, [str(i) for i in range(len(counts))], Randomize.model_validate(given_))
     assert partition.check_partition(problem, partition.find_partition(problem, "pp"))
 

@@ -1,1 +1,0 @@
-"""A mechanism that no release of privsql knows: see ``support.thin``."""
