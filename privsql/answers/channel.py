@@ -476,7 +476,7 @@ def _reconstruct_large(
 
 @dataclass(frozen=True)
 class LinearEstimator:
-    """``weights`` (k, m): W; ``deviations`` (m,): of what a record adds to the count of v."""
+    """``weights`` (k, m): W; ``deviations`` (m,): of what a record adds to the count of v, or of its error."""
 
     weights: Floats
     deviations: Floats

@@ -80,6 +80,8 @@ def make_views(manifest: Manifest) -> Views:
         "same_value": same_columns("st", "listed", [f.name for f in roles.sensitive]),
         "listed_code": sa_names.as_column("code", "listed"),
         "named_code": sa_names.as_column("code", "named"),
+        "deviation": sa_names.as_column("deviation", "named"),
+        **roles.by_all.alias_holes("variance"),
     }
     return {WEIGHTED: fill("bucketize/weighted", holes), "pairs": pairs}
 

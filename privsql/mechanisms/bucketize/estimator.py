@@ -145,8 +145,20 @@ def channel_facts(channel: Channel) -> BeliefFacts:
 # So a record whose bucket lists x adds w_g(x) W_xv to the count of v, W_xv = f_v + K_vx - sum_y e_all(y) K_vy: over v
 # these add up to 1, over all records to o_v. Only +, -, *, / and square roots in a fixed order make W. IEEE 754 rounds
 # them alike everywhere, so every machine finds the same numbers.
+#
+# Let u_rv = w_g W_.v be what record r adds to the count of v, and [r has v] be what it should add. Over n of the N
+# records, drawn at random without replacement, a sum of any x_r has the variance n (1 - n/N) Var(x), but for a factor
+# N/(N - 1). So
+#
+#     Var(u_.v) = (W^T A W)_vv / N - f_v^2,   Var(u_.v - [. has v]) = (W^T A W)_vv / N - 2 f_v (M W)_vv + f_v
+#
+# are the variances of the estimate and of its error, per record; the second is that of ``answers.channel`` at drive 0.
+# Plain SQL gets the larger one. The first is larger where the release tells values apart, and leaves room for sets of
+# records that are no random ones. The second is larger where it does not: then every estimate is n f_v, and only the
+# truth varies.
 
 TYPICAL_SHARE, TYPICAL_STRENGTH = 0.05, 1.0
+APART = 1e-6  # relative to each other, so that no two values have the same deviation (sql/clients/left.sql)
 FEW_VALUES, RECORDS_PER_WEIGHT = 128, 8  # beyond so many values a release must have so many records for each weight
 
 
@@ -175,9 +187,11 @@ def make_linear_estimator(moment: Floats, real: Sequence[int] | None = None) -> 
     gain = _typical_gain(moment, moment / listed[:, None], records)
     gain += (1 - gain.T.copy().sum(axis=0))[:, None] * shares
     weights = gain + shares - (seen[:, None] * gain).sum(axis=0)
-    squares = (weights * _multiply(moment, weights)).sum(axis=0) / fsum(records)
-    deviations = np.sqrt(np.maximum(squares - shares * shares, 0))
-    return LinearEstimator(weights, deviations)
+    product = _multiply(moment, weights)
+    squares = (weights * product).sum(axis=0) / fsum(records)
+    errors = squares - 2 * shares * product.diagonal() / listed + shares
+    deviations = np.sqrt(np.maximum(squares - shares * shares, np.maximum(errors, 0)))
+    return LinearEstimator(weights, deviations * (1 + APART * np.arange(len(deviations))))
 
 
 def _typical_gain(moment: Floats, mean: Floats, records: Floats) -> Floats:

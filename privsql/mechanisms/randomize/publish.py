@@ -422,7 +422,7 @@ TABLES = {
 
 
 def release_view(manifest: Manifest) -> exp.Query:
-    """The view whose sums of weights are the estimates of equation 7."""
+    """Return the view whose sums of weights are the estimates of equation 7, with their variance."""
     roles = manifest.roles
     holes: Holes = {
         "perturbed": table("perturbed"),
@@ -434,6 +434,6 @@ def release_view(manifest: Manifest) -> exp.Query:
         "same_value": same_columns("perturbed", "listed", [f.name for f in roles.sensitive]),
         "perturbed_part": roles.by_all.as_column("sub_table", "perturbed"),
         "listed_code": roles.by_sa.as_column("code", "listed"),
-        **roles.by_all.alias_holes("weight"),
+        **roles.by_all.alias_holes("weight", "variance"),
     }
     return fill("randomize/weighted", holes)

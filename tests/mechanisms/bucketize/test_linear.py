@@ -94,8 +94,10 @@ def test_weights_add_up_and_are_those_of_the_formula(seed: int, values: int, buc
     by_bucket = lists / sizes[:, None] @ found.weights  # (b, m), of each of its records
     assert np.abs(by_bucket.sum(axis=1) - 1).max() < 1e-9
     assert np.abs(sizes @ by_bucket - lists.sum(axis=0)).max() < 1e-9 * lists.sum()
-    spread = np.sqrt(np.maximum((sizes @ by_bucket**2) / sizes.sum() - (sizes @ by_bucket / sizes.sum()) ** 2, 0))
-    np.testing.assert_allclose(found.deviations, spread, atol=1e-6)
+    added = np.repeat(by_bucket, sizes, axis=0)  # (n, m), by every record
+    true = np.eye(values)[np.concatenate([np.repeat(np.arange(values), row) for row in lists])]
+    variances = np.maximum(added.var(axis=0), (added - true).var(axis=0))
+    np.testing.assert_allclose(found.deviations, np.sqrt(variances) * (1 + 1e-6 * np.arange(values)), atol=1e-6)
     np.testing.assert_allclose(found.weights, weigh_by_algebra(lists), atol=1e-4)
 
 
@@ -127,8 +129,16 @@ def simulate(questions: int, seed: int) -> tuple[Reals, Reals, Reals, Reals]:
         truth.append(np.bincount(holds[chosen], minlength=values))
         found.append(weights[chosen].sum(axis=0))
         literature.append(by_record[chosen].sum(axis=0))
-        errors.append(linear.deviations * np.sqrt(chosen.sum()))
+        errors.append(linear.deviations * np.sqrt(chosen.sum() * (1 - chosen.mean())))
     return tuple(np.array(one, dtype=np.float64) for one in (truth, found, literature, errors))  # type: ignore[return-value]
+
+
+def test_values_that_the_lists_do_not_tell_apart_have_deviations_that_differ() -> None:
+    """Every bucket lists each value once, so an estimate is n/m, and the truth alone varies."""
+    found = estimator_of(np.ones((30, 4), dtype=np.int64))
+    np.testing.assert_allclose(found.weights, 0.25, atol=1e-6)
+    np.testing.assert_allclose(found.deviations, np.sqrt(0.25 * 0.75), rtol=1e-5)
+    assert (np.diff(found.deviations) > 0).all()
 
 
 def test_sums_of_weights_are_near_the_truth_and_standard_errors_say_how_near() -> None:
