@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     FindTypes = Callable[["Relations"], Mapping[str, str | None]]
     """The type of each column by its folded name; None: that which all of its values have."""
     ReadContents = Callable[
-        ["Container", tuple[str, str]], tuple[Mapping[str, Sequence[tuple[str, str]]], Sequence["ViewDefinition"]]
+        ["Container", tuple[str, str]], tuple[Mapping[str, Sequence[tuple[str, str]]], Sequence["Definition"]]
     ]
     """The tables (columns with their types) and views that a manifest in (database, schema) states."""
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -129,6 +129,24 @@ class ViewDefinition:
     name: str
     query: exp.Query
     comment: str
+
+
+@dataclass(frozen=True)
+class IntervalFunctions:
+    """The functions n, low and high of a release, by which readers count rows of its weighted view; privsql calls none.
+
+    Attributes:
+        records: All records of the release, where those of a question are drawn from them without replacement. None
+            where the errors of records are independent of each other.
+        skew: By how much the variance of a count grows with each record that it counts (sql/clients/interval.sql).
+    """
+
+    records: int | None = None
+    skew: float = 0.0
+
+
+FUNCTIONS = {"n": ("weight",), "low": ("weight", "variance"), "high": ("weight", "variance")}  # with their parameters
+Definition = ViewDefinition | IntervalFunctions  # what a release stores beside its tables
 
 
 class Relations(Protocol):
@@ -274,18 +292,18 @@ class Container(OrderedRelations, Protocol):
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
         """Create a view: temporary, or in the attached database ``into``, in its first schema or another."""
 
-    def define_views(self, views: Sequence[ViewDefinition], *, into: str, schema: str | None = None) -> None:
-        """Create views in an attached database, in its first schema or another, with their comments."""
+    def define_objects(self, definitions: Sequence[Definition], *, into: str, schema: str | None = None) -> None:
+        """Create views with their comments, and functions, in an attached database, in its first schema or another."""
 
     def replace_tables(
         self,
         database: str,
         place: tuple[str, str],
         tables: Sequence[str],
-        views: Sequence[ViewDefinition],
+        definitions: Sequence[Definition],
         former: Sequence[tuple[str, str]] = (),
     ) -> AbstractContextManager[None]:
-        """Copy tables of database ``database`` into ``place``, (database, schema), with views of them.
+        """Copy tables of database ``database`` into ``place``, (database, schema), with what is defined beside them.
 
         ``former``: (kind, name) of what goes before. ``UsageError`` if there is anything else. All of it happens if
         nothing is raised inside, and else nothing.
@@ -346,7 +364,7 @@ class ReleaseDatabase(Sink, Protocol):
 class Stage(Relations, Protocol):
     """A private schema in which the tables of a release are made and checked, as those of database ``release``."""
 
-    def commit(self, views: Sequence[ViewDefinition], former: Sequence[tuple[str, str]]) -> None:
+    def commit(self, definitions: Sequence[Definition], former: Sequence[tuple[str, str]]) -> None:
         """Let the tables and views become the release, the last table at last; ``former``: what goes before.
 
         ``UsageError`` if the target holds anything else. A failure leaves nothing that opens as a release, or what was

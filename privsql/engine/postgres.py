@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING
 import adbc_driver_manager
 import pyarrow as pa
 import pyarrow.compute as pc
+import sqlglot
 from adbc_driver_postgresql import dbapi
 from sqlglot import exp
 
+from privsql.engine.database import IntervalFunctions
 from privsql.engine.duck.container import STAGE, CopiedSchemas, Objects, RemoteSchemas
 from privsql.engine.remote import BATCH, RemoteDialect, as_tuples, call_function, temporary_name, write_view
-from privsql.engine.sqlfiles import Field, all_rows, cast_as, column, one_select
+from privsql.engine.sqlfiles import Field, all_rows, cast_as, column, one_select, write_intervals
 from privsql.errors import HIDDEN, EngineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from privsql.engine.database import ViewDefinition
+    from privsql.engine.database import Definition
 
 # Dialect --------------------------------------------------------------------------------------------------------------
 # Postgres' own SQL, and its types by privsql's names.
@@ -34,7 +36,7 @@ TYPES = {
 }  # fmt: skip
 HEADER = 4  # added to precision and scale of a numeric type, as the server keeps them
 ENGINE = RemoteDialect(
-    "Postgres", POSTGRES, frozenset({"Collate"}), lambda node: node, exp.to_identifier("C", quoted=True)
+    "Postgres", POSTGRES, frozenset({"Bracket", "Collate"}), lambda node: node, exp.to_identifier("C", quoted=True)
 )
 
 
@@ -241,6 +243,7 @@ def open_postgres(address: str, relation: str | None, query: str | None, *, priv
 # manifest states. Rows are read in the order in which they lie, which is that in which they were written.
 
 STATED = "privsql_stated"  # a temporary view
+TEMPORARY = "pg_temp"  # the schema of what is temporary, for functions
 PARTS = ("pg_constraint", "pg_trigger", "pg_policy", "pg_attrdef", "pg_rewrite")  # what a table may have beside columns
 SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ WRITE"  # for the temporary view, also where reading is the default
 PLAINLY = ("SET search_path = pg_catalog", "SET row_security = off")  # a policy would hide rows without a word
@@ -250,6 +253,29 @@ STORED = {
     "UBIGINT": "DECIMAL(20,0)", "HUGEINT": "DECIMAL(38,0)", "TIMESTAMP_S": "TIMESTAMP", "TIMESTAMP_MS": "TIMESTAMP",
     "UUID": "VARCHAR",
 }  # fmt: skip
+FUNCTION_NAME = "p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')'"
+# What is stored of a function beside its name, as text; its schema is left out of the name of what belongs to it.
+FUNCTION_TEXT = """
+    CAST(
+        to_jsonb(p) - ARRAY['oid', 'proname', 'pronamespace', 'proowner', 'proacl', 'prosqlbody']
+        || jsonb_build_object('body', pg_get_function_sqlbody(p.oid), 'comment', obj_description(p.oid, 'pg_proc'))
+        || coalesce(to_jsonb(a) - ARRAY['aggfnoid', 'aggfinalfn'], '{}')
+        || jsonb_build_object('final', replace(CAST(a.aggfinalfn AS TEXT), quote_ident(n.nspname) || '.', ''))
+        AS TEXT
+    )
+"""
+# The state of ``float8_regr_accum``: number, sum and squared deviations of variances, sum of weights. The deviations of
+# equal numbers are 0 but for rounding; variances of several values differ by a part in 10^6 at least.
+STATE_SUMS = {
+    name: sqlglot.parse_one(sql, dialect=POSTGRES)
+    for name, sql in {
+        "weight": "CASE WHEN sums[1] > 0 THEN sums[4] END",
+        "variance": "sums[2]",
+        "number": "sums[1]",
+        "alike": "sums[3] * sums[1] <= 1e-15 * sums[2] * sums[2]",
+    }.items()
+}
+FINAL = "privsql_"  # before the name of an aggregate function: the function of its state that is its result
 AS_TEXT = re.compile(r"DECIMAL|UUID|UBIGINT|HUGEINT")  # types whose values come as text
 NANOSECONDS = "TIMESTAMP_NS"
 
@@ -276,8 +302,9 @@ class PostgresSchemas(RemoteSchemas):
         inside = (
             exp.select(
                 "coalesce(CASE c.relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' END, i.type) AS kind",
-                "coalesce(CAST(c.relname AS TEXT), i.identity) AS name",
-                "CASE c.relkind WHEN 'v' THEN pg_get_viewdef(c.oid) ELSE '' END AS text",
+                f"coalesce(CAST(c.relname AS TEXT), {FUNCTION_NAME}, i.identity) AS name",
+                f"coalesce(CASE c.relkind WHEN 'v' THEN pg_get_viewdef(c.oid) END, {FUNCTION_TEXT}, '') AS text",
+                dialect=POSTGRES,
             )
             .distinct()
             .from_("pg_depend AS d")
@@ -287,6 +314,8 @@ class PostgresSchemas(RemoteSchemas):
                 "LATERAL pg_identify_object(d.classid, d.objid, d.objsubid) AS i", join_type="cross", dialect=POSTGRES
             )
             .join("pg_class AS c", on="d.classid = c.tableoid AND d.objid = c.oid", join_type="left")
+            .join("pg_proc AS p", on="d.classid = p.tableoid AND d.objid = p.oid", join_type="left")
+            .join("pg_aggregate AS a", on="CAST(a.aggfnoid AS OID) = p.oid", join_type="left")
             .where(holder.copy(), "i.type <> 'default acl'", "i.identity NOT LIKE '\"_RETURN\" on %'")
         )
         comments = (
@@ -319,7 +348,11 @@ class PostgresSchemas(RemoteSchemas):
         super().create_schema(name, into=into)
 
     def _drop_object(self, kind: str, name: str, place: tuple[str, str]) -> None:
-        self.server.run_statement(f"DROP {kind} {_write_name(name, place[1])}")
+        if kind != "function":
+            self.server.run_statement(f"DROP {kind} {_write_name(name, place[1])}")
+            return
+        for routine in (name, f"{FINAL}{name}"):  # the latter belongs to the former
+            self.server.run_statement(f"DROP ROUTINE IF EXISTS {_write_name(routine, place[1])}")
 
     def _copy_table(self, rows: exp.Table, place: tuple[str, str]) -> None:
         """Copy a table into a schema of the server, and read it again."""
@@ -335,14 +368,17 @@ class PostgresSchemas(RemoteSchemas):
                 self.server.run_statement(f"ALTER TABLE {written} ALTER {shown} TYPE {kind} USING {shown}::{kind}")
         self.fetch_table(place[1], name, columns, into=place[0])
 
-    def define_views(self, views: Sequence[ViewDefinition], *, into: str, schema: str | None = None) -> None:
+    def define_objects(self, definitions: Sequence[Definition], *, into: str, schema: str | None = None) -> None:
         if into != STAGE or schema is None:
-            super().define_views(views, into=into, schema=schema)
+            super().define_objects(definitions, into=into, schema=schema)
             return
-        _require_short([view.name for view in views])
-        for view in views:
-            place, comment = _write_name(view.name, schema), exp.Literal.string(view.comment).sql(POSTGRES)
-            self.server.run_statement(f"CREATE VIEW {place} AS {write_view(ENGINE, view, schema)}")
+        for one in definitions:
+            if isinstance(one, IntervalFunctions):
+                self._define_functions(one, schema)
+                continue
+            _require_short([one.name])
+            place, comment = _write_name(one.name, schema), exp.Literal.string(one.comment).sql(POSTGRES)
+            self.server.run_statement(f"CREATE VIEW {place} AS {write_view(ENGINE, one, schema)}")
             self.server.run_statement(f"COMMENT ON VIEW {place} IS {comment}")
 
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
@@ -353,15 +389,42 @@ class PostgresSchemas(RemoteSchemas):
     def list_columns(self, schema: str, name: str) -> list[Field]:
         return read_fields(self.server.fetch_schema(all_rows(exp.table_(name, schema, quoted=True)).sql(POSTGRES)))
 
-    def state_view(self, schema: str, view: ViewDefinition) -> str:
-        """Return the definition as the server writes it down, in a transaction that is rolled back."""
-        self.server.run_statement(f"CREATE TEMP VIEW {STATED} AS {write_view(ENGINE, view, schema)}")
-        written = call_function(
-            "pg_get_viewdef", exp.cast(exp.Literal.string(STATED), exp.DataType.build("regclass", udt=True))
+    def _define_functions(self, functions: IntervalFunctions, schema: str) -> None:
+        """Create aggregate functions of the server's own transition functions, which are fast and run in parallel."""
+        self.server.run_statement(
+            f"CREATE AGGREGATE {_write_name('n', schema)} (weight float8) "
+            "(SFUNC = float8pl, COMBINEFUNC = float8pl, STYPE = float8, INITCOND = 0, PARALLEL = SAFE)"
         )
-        text = as_tuples(self.server.arrow(exp.select(written).sql(POSTGRES)))[0][0]
+        state = exp.select("agginitval").from_("pg_aggregate").where("aggfnoid = CAST('regr_sxx' AS regproc)")
+        begin = exp.Literal.string(self._read_value(state)).sql(POSTGRES)  # a server may have a longer state
+        bodies = write_intervals(functions.records, functions.skew, **STATE_SUMS)
+        for name in ("low", "high"):
+            final, body = _write_name(f"{FINAL}{name}", schema), ENGINE.render_sql(bodies[name], lambda _: None)
+            self.server.run_statement(
+                f"CREATE FUNCTION {final} (sums float8[]) RETURNS float8 "
+                f"LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN {body}"
+            )
+            self.server.run_statement(
+                f"CREATE AGGREGATE {_write_name(name, schema)} (weight float8, variance float8) "
+                f"(SFUNC = float8_regr_accum, COMBINEFUNC = float8_regr_combine, STYPE = float8[], "
+                f"INITCOND = {begin}, FINALFUNC = {final}, PARALLEL = SAFE)"
+            )
+
+    def _read_value(self, query: exp.Select) -> str:
+        return str(as_tuples(self.server.arrow(query.sql(POSTGRES)))[0][0])
+
+    def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
+        """Return the objects as the server writes them down, in a transaction that is rolled back."""
+        if isinstance(stated, IntervalFunctions):
+            self._define_functions(stated, TEMPORARY)
+            holder = exp.select("CAST(nspname AS TEXT)").from_("pg_namespace").where("oid = pg_my_temp_schema()")
+            objects = self.describe_schema(self._read_value(holder))
+            return {(kind, name): text for kind, name, text in objects if kind in ("aggregate", "function")}
+        self.server.run_statement(f"CREATE TEMP VIEW {STATED} AS {write_view(ENGINE, stated, schema)}")
+        view = exp.cast(exp.Literal.string(STATED), exp.DataType.build("regclass", udt=True))
+        text = self._read_value(exp.select(call_function("pg_get_viewdef", view)))
         self.server.run_statement(f"DROP VIEW {STATED}")
-        return str(text)
+        return {("view", stated.name): text}
 
 
 class PostgresDatabase(CopiedSchemas):

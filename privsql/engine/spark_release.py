@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pyspark.sql.pandas.types import from_arrow_schema
 from sqlglot import exp
 
-from privsql.engine.database import ONE_MACHINE, Options, ViewDefinition
+from privsql.engine.database import ONE_MACHINE, Definition, Options, ViewDefinition
 from privsql.engine.duck.container import STAGE, CopiedSchemas, Objects, RemoteSchemas
 from privsql.engine.files import temporary_folder
 from privsql.engine.remote import BATCH, write_view
@@ -180,7 +180,7 @@ class SparkSchemas(RemoteSchemas):
     def describe_schema(self, schema: str) -> Objects:
         functions = self.run_statement(f"SHOW USER FUNCTIONS IN {_write_name(schema)}")
         described = [one for name in self.list_tables(schema) for one in self._describe_table(schema, name)]
-        return [*(("function", name, "") for (name,) in functions), *described]
+        return [*(("user function", name, "") for (name,) in functions), *described]
 
     def list_tables(self, schema: str) -> list[str]:
         """Return the tables and views of a schema."""
@@ -206,8 +206,11 @@ class SparkSchemas(RemoteSchemas):
     def list_columns(self, schema: str, name: str) -> list[Field]:
         return [Field(one.name, type_name(one.dataType)) for one in self.read_table(schema, name).schema]
 
-    def state_view(self, schema: str, view: ViewDefinition) -> str:
-        return write_view(ENGINE, view, schema)
+    def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
+        """Return a view as it is written down there; Spark's SQL makes no aggregate functions."""
+        if self.has_views and isinstance(stated, ViewDefinition):
+            return {("view", stated.name): write_view(ENGINE, stated, schema)}
+        return {}
 
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
         first = not super().list_objects(into, schema)  # the manifest, by which the rest is read
@@ -234,7 +237,7 @@ class SparkSchemas(RemoteSchemas):
         database: str,
         place: tuple[str, str],
         tables: Sequence[str],
-        views: Sequence[ViewDefinition],
+        definitions: Sequence[Definition],
         former: Sequence[tuple[str, str]] = (),
     ) -> Iterator[None]:
         owner = next(path for path, called in self._attached.items() if called == database).parent
@@ -250,7 +253,7 @@ class SparkSchemas(RemoteSchemas):
                 columns = self.list_fields(table(name, database))
                 self._copy_rows(stage.schema, name, columns, place, filled=True)
             yield
-            stage.commit(views, former)
+            stage.commit(definitions, former)
 
 
 class SparkFolders(SparkSchemas):
@@ -347,8 +350,7 @@ class SparkFolders(SparkSchemas):
         self._remove(schema)
 
     def drop_object(self, schema: str, kind: str, name: str) -> None:
-        if kind != "view":
-            self._remove(f"{schema}/{name}{ENDING if kind == 'table' else ''}")
+        self._remove(f"{schema}/{name}{ENDING if kind == 'table' else ''}")
 
     def rename_table(self, schema: str, before: str, after: str) -> None:
         self._rename(f"{schema}/{before}{ENDING}", f"{schema}/{after}{ENDING}")
@@ -424,13 +426,15 @@ class SparkStage(SparkRelease):
             self._register_table(name, written)
         return written
 
-    def commit(self, views: Sequence[ViewDefinition], former: Sequence[tuple[str, str]]) -> None:
+    def commit(self, definitions: Sequence[Definition], former: Sequence[tuple[str, str]]) -> None:
         schemas = self._schemas
         schemas.make_schema(self._target)
         target = self._target = schemas.find_schema(STAGE, self._target) or self._target  # as views will name it
-        for kind, name, _ in schemas.list_objects(STAGE, target):
-            if kind != "comment" and (kind, name) not in former:
+        present = [(kind, name) for kind, name, _ in schemas.list_objects(STAGE, target) if kind != "comment"]
+        for kind, name in present:
+            if (kind, name) not in former:
                 raise UsageError(f"there is {kind} {name!r}")
+        views = [one for one in definitions if isinstance(one, ViewDefinition)]
         for view in views:  # one that Spark refuses is refused before anything of the target changes
             schemas.make_view(self.schema, view)
         switching = False
@@ -439,7 +443,7 @@ class SparkStage(SparkRelease):
                 self._copy_table(name)
             switching = True
             schemas.mark_switch(self.schema)
-            for kind, name in sorted(former, key=lambda one: (one[1] != self._last, one[0] != "view")):
+            for kind, name in sorted(present, key=lambda one: (one[1] != self._last, one[0] != "view")):
                 schemas.drop_object(target, kind, name)
             for name in [name for name in self._written if name != self._last]:
                 schemas.rename_table(target, f"{NEW}{name}", name)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 _NODES = """
     Add Alias And Between Boolean Case Cast Coalesce Column Count CTE DataType DataTypeParam DenseRank Distinct Div EQ
     Except Exists From GT GTE Greatest Group Having Identifier If In Is Join LT LTE Lag Least Limit Literal Max Min
-    Mod Mul NEQ Neg Not Null NullSafeEQ NullSafeNEQ Or Order Ordered Paren Parameter Placeholder RowNumber Select Star
-    Sub Subquery Sum Table TableAlias Tuple Union Var Where Window With
+    Mod Mul NEQ Neg Not Null NullSafeEQ NullSafeNEQ Or Order Ordered Paren Parameter Placeholder RowNumber Select Sqrt
+    Star Sub Subquery Sum Table TableAlias Tuple Union Var Where Window With
 """
 PORTABLE = frozenset(_NODES.split())
 WITHIN = PORTABLE | {"Filter", "Interval", "Values"}  # what a scalar expression is made of that is none itself
@@ -364,6 +364,28 @@ def all_rows(source: exp.Table) -> exp.Select:
 def union_all(queries: Sequence[exp.Query]) -> exp.Query:
     """The rows of queries, one after the other."""
     return reduce(lambda whole, part: exp.union(whole, part, distinct=False, copy=False), queries)
+
+
+def write_intervals(
+    records: int | None, skew: float, *, weight: exp.Expr, variance: exp.Expr, number: exp.Expr, alike: exp.Expr
+) -> dict[str, exp.Expr]:
+    """Return the functions n, low and high by name, as expressions over an engine's own aggregate functions.
+
+    Args:
+        records: As of ``IntervalFunctions``.
+        skew: As of ``IntervalFunctions``.
+        weight: The sum of the weights of the rows that are counted, NULL where there is no row.
+        variance: The sum of their variances.
+        number: How many rows these are.
+        alike: Whether all of them have one variance.
+    """
+    left: exp.Expr = exp.Literal.number(1)
+    if records is not None:
+        holes: Holes = {"alike": alike, "number": number, "records": exp.Literal.number(records)}
+        left = fill("clients/left", {"sums": table("sums"), **holes}).expressions[0].this
+    holes = {"weight": weight, "variance": variance, "left": left, "skew": exp.Literal.number(skew)}
+    holes |= {"sums": table("sums")}
+    return {one.alias: one.this for one in fill("clients/interval", holes).expressions}
 
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from privsql.engine.database import Relations, ViewDefinition
+from privsql.engine.database import IntervalFunctions, Relations, ViewDefinition
 from privsql.errors import UsageError
 from privsql.model.parameters import Facts, ListedValues, Parameters, Universe
 
@@ -337,6 +337,10 @@ class Mechanism(ABC, Generic[P, F]):
     @abstractmethod
     def views(self, manifest: Manifest) -> Views:
         """Return the views of a release beside its tables; sums of the weights of ``WEIGHTED`` are counts."""
+
+    def functions(self, manifest: Manifest) -> IntervalFunctions | None:
+        """Return the functions that count rows of ``WEIGHTED`` with intervals; None where it states no variance."""
+        return None
 
     # The proof of a release ---
 

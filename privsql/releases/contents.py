@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlglot import exp
 
 from privsql.engine import parquet, sqlfiles
+from privsql.engine.database import ViewDefinition
 from privsql.engine.open import log_of, open_locked
 from privsql.engine.sqlfiles import Field, Holes, all_rows, column, fill, table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError, suggest_file
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from privsql.engine.database import Container, CountingDatabase, Relations, ViewDefinition
+    from privsql.engine.database import Container, CountingDatabase, Definition, Relations
     from privsql.engine.parquet import ParquetLayout
     from privsql.mechanisms.base import Columns, Mechanism
     from privsql.model.records import ReleaseArrays
@@ -76,6 +77,12 @@ class AttachedRelease:
     def views(self) -> list[ViewDefinition]:
         """Return the release's own views."""
         return self.mechanism.define_views(self.manifest)
+
+    @property
+    def definitions(self) -> list[Definition]:
+        """Return what a database stores beside the tables: the views, and functions that count their rows."""
+        functions = self.mechanism.functions(self.manifest)
+        return [*self.views, *([functions] if functions else [])]
 
     # privsql's own columns: where a column of the publisher's has the name of one (letters of either case are the
     # same), privsql's is renamed by appended underscores. Names are derived, never read from the manifest.
@@ -446,7 +453,7 @@ def _check_schema(
     if not wrong:
         for name in release.stated_tables:
             release.db.create_view(name, all_rows(table(name, *place)), into=release.database)
-        release.db.define_views(release.views, into=release.database)
+        release.db.define_objects(release.views, into=release.database)
     return _run_contents_checks(counted, lambda: wrong)
 
 
@@ -500,10 +507,10 @@ def _read_manifest(db: Container, place: tuple[str, str], database: str) -> Atta
     return release
 
 
-def _read_contents(db: Container, place: tuple[str, str]) -> tuple[Columns, Sequence[ViewDefinition]]:
-    """Return what the manifest in (database, schema) states: the columns of all tables, and the views."""
+def _read_contents(db: Container, place: tuple[str, str]) -> tuple[Columns, Sequence[Definition]]:
+    """Return what the manifest in (database, schema) states: the columns of all tables, and what lies beside them."""
     release = _read_manifest(db, place, place[0])
-    return release.stated_tables, release.views
+    return release.stated_tables, release.definitions
 
 
 def _find_numbers_beyond(release: AttachedRelease) -> list[str]:
@@ -533,7 +540,7 @@ def _compare_contents(
     ``place``: a database and a schema of it; with schema main the whole database. ``objects``: what lies there.
     """
     db, expected = release.db, release.stated_tables
-    kinds = list_definitions(db, expected, release.views, schema=place[1])
+    kinds = list_definitions(db, expected, release.definitions, schema=place[1])
     present = {(kind, name): text for kind, name, text in objects}
     wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(present.keys() - kinds.keys())]
     wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - present.keys())]
@@ -551,7 +558,7 @@ def _attach_folder(release: AttachedRelease, stored: StoredRelease) -> list[str]
     for name, columns in release.stated_tables.items():
         wrong += [] if name == MANIFEST else _attach_table(db, stored, name, columns, database)
     if not wrong:
-        db.define_views(release.views, into=database)
+        db.define_objects(release.views, into=database)
     return wrong
 
 
@@ -586,17 +593,21 @@ def _compare_columns(name: str, columns: list[tuple[str, str]], fields: list[Fie
 
 
 def list_definitions(
-    db: Container, tables: Columns, views: Sequence[ViewDefinition] = (), *, schema: str = MAIN
+    db: Container, tables: Columns, more: Sequence[Definition] = (), *, schema: str = MAIN
 ) -> dict[tuple[str, str], str]:
-    """Return the definitions of tables and views, by kind and name, as the engine writes them down.
+    """Return the definitions of tables, views and functions, by kind and name, as the engine writes them down.
 
     The engine writes the same down in every session, so the latest are remembered.
     """
     columns = tuple((name, *map(tuple, fields)) for name, fields in tables.items())
-    key = (schema, columns, tuple((view.name, sqlfiles.render_sql(view.query), view.comment) for view in views))
+    beside = tuple(
+        (one.name, sqlfiles.render_sql(one.query), one.comment) if isinstance(one, ViewDefinition) else one
+        for one in more
+    )
+    key = (schema, columns, beside)
     definitions = _DEFINITIONS.get(key)
     if definitions is None:
-        definitions = _write_definitions(db, tables, views, schema)
+        definitions = _write_definitions(db, tables, more, schema)
         if len(_DEFINITIONS) >= REMEMBERED:
             _DEFINITIONS.clear()
         _DEFINITIONS[key] = definitions
@@ -604,17 +615,16 @@ def list_definitions(
 
 
 def _write_definitions(
-    db: Container, tables: Columns, views: Sequence[ViewDefinition], schema: str
+    db: Container, tables: Columns, more: Sequence[Definition], schema: str
 ) -> dict[tuple[str, str], str]:
-    """Let the engine write down empty tables and views, in a database that is thrown away."""
+    """Let the engine write down empty tables, views and functions, in a database that is thrown away."""
     db.create_database(STATED)
     try:
         if schema != MAIN:
             db.create_schema(schema, into=STATED)
         for name, columns in tables.items():
             db.define_table(name, [Field(*column) for column in columns], into=STATED, schema=schema)
-        db.define_views(views, into=STATED, schema=schema)
-        comments = {("comment", view.name): view.comment for view in views}
-        return {(kind, name): text for kind, _, name, text in db.list_relations(STATED)} | comments
+        db.define_objects(more, into=STATED, schema=schema)
+        return {(kind, name): text for kind, name, text in db.list_objects(STATED, schema)}
     finally:
         db.detach(STATED)

@@ -20,7 +20,7 @@ from privsql.answers.question import LOOKUPS
 from privsql.answers.rewriting import MOST_VALUES
 from privsql.calls import as_confidence, as_paths, pause_collection
 from privsql.engine import sqlfiles
-from privsql.engine.database import ViewDefinition
+from privsql.engine.database import FUNCTIONS, IntervalFunctions, ViewDefinition
 from privsql.engine.files import PACKED, fold_name, kind_of, private
 from privsql.engine.open import open_locked, open_release_tables, open_scratch, unique_name
 from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
@@ -468,7 +468,9 @@ ORIGINAL, COPY = "made", "copy"  # the databases as which a release and its copy
 def list_relations(release: AttachedRelease) -> list[tuple[str, str]]:
     """Return (kind, name) of what a release holds."""
     tables = [("table", name) for name in release.stated_tables]
-    return [*tables, *(("view", view.name) for view in release.views)]
+    views = [("view", one.name) for one in release.definitions if isinstance(one, ViewDefinition)]
+    functions = FUNCTIONS if any(isinstance(one, IntervalFunctions) for one in release.definitions) else ()
+    return [*tables, *views, *(("function", name) for name in functions)]
 
 
 def copy_tables(
@@ -483,7 +485,7 @@ def copy_tables(
     It happens as a whole or not at all. ``UsageError`` if the place holds anything else, ``GuaranteeError`` if the copy
     has another digest.
     """
-    with db.replace_tables(original, place, list(release.stated_tables), release.views, former):
+    with db.replace_tables(original, place, list(release.stated_tables), release.definitions, former):
         if digest_schema(db, *place) != digest_schema(db, original, MAIN):
             raise GuaranteeError("the copy differs from what was checked; nothing written")
 
@@ -630,7 +632,7 @@ class StagedDraft(Draft):
         target = as_target(self.target)
         former = list_relations(describe_release(target)) if self._replace and is_occupied(target) else []
         try:
-            self.stage.commit(self.release.views, former)
+            self.stage.commit(self.release.definitions, former)
         except UsageError as error:
             raise UsageError(f"{target}: {error}; nothing written") from error
 

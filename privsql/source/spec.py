@@ -595,10 +595,10 @@ def _is_private(mechanism: object) -> bool:
     """Return whether a request spends a budget, as far as its mechanism can be told before it is validated."""
     stated = mechanism if isinstance(mechanism, Mapping) else {}
     kind = stated.get("kind", DEFAULT)
-    if kind not in PACKAGES:
+    if kind not in KINDS:
         return True
     algorithm = stated.get("algorithm", get_parameters(kind).model_fields["algorithm"].default)
-    return isinstance(get_mechanism(kind).select_variant(algorithm).composition, BudgetComposition)
+    return isinstance(get_mechanism(kind, algorithm).composition, BudgetComposition)
 
 
 def _read_levels(data: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -301,7 +301,7 @@ def _make_release(publication: Publication, draft: Draft) -> _MadeRelease:
     facts = _publish_tables(publication, draft, key)
     release, risk = _state_release(publication, facts, tables)
     if tables is db:
-        db.define_views(release.views, into="release")
+        db.define_objects(release.definitions, into="release")
     tables.register_arrow("manifest", release.manifest.as_table())
     manifest = sqlfiles.all_rows(temp_table("manifest"))
     tables.create_table(MANIFEST, manifest, into="release", title="Checking the release")

@@ -2,8 +2,8 @@
 --   columns   kind, name, text (its definition, where that matters), schema_name (in which it lies)
 --   reads     DuckDB's catalog; so this file is DuckDB's own, outside the portable subset
 --   why so    functions are those of system.main, whatever the database holds; what it says is internal is listed, too;
---             listing functions lists all built-in ones, which takes longer than all the rest
---   holes     __database__: the database's name as an expression;  __functions__: TRUE, or FALSE where it can hold none
+--             a function of several forms is one object; its text begins with the most parameters that one of them has
+--   holes     __database__: the database's name as an expression
 SELECT kind, name, text, schema_name
 FROM (
   SELECT 'table' AS kind, CASE WHEN schema_name = 'main' THEN table_name ELSE schema_name || '.' || table_name END AS name, sql AS text, database_name, schema_name FROM system.main.duckdb_tables()
@@ -14,7 +14,7 @@ FROM (
   UNION ALL
   SELECT 'sequence', sequence_name, '', database_name, schema_name FROM system.main.duckdb_sequences()
   UNION ALL
-  SELECT 'function', function_name, coalesce(macro_definition, ''), database_name, schema_name FROM system.main.duckdb_functions() WHERE __functions__
+  SELECT 'function', function_name, max(len(parameters)) || ' ' || string_agg(CAST(row(function_type, parameters, parameter_types, macro_definition, description, comment, tags) AS VARCHAR), '; ' ORDER BY macro_definition), database_name, schema_name FROM system.main.duckdb_functions() WHERE database_name = __database__ GROUP BY function_name, database_name, schema_name
   UNION ALL
   SELECT 'type', type_name, logical_type, database_name, schema_name FROM system.main.duckdb_types() WHERE NOT internal
   UNION ALL

@@ -24,12 +24,16 @@ for file in sys.argv[2:]:
     with duckdb.connect(file, read_only=True) as db:
         for (name,) in db.execute("SELECT table_name FROM information_schema.tables").fetchall():
             print(file, name, db.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0])
+        if db.execute("SELECT count(*) FROM duckdb_functions() WHERE function_name = 'low'").fetchone()[0]:
+            asked = "SELECT round(n(weight), 6), round(low(weight, variance), 6), round(high(weight, variance), 6)"
+            for where in ("age < 40", "disease = 'flu' AND age < 40", "disease IN ('flu', 'cold') AND sex = 'f'"):
+                print(file, where, db.execute(f"{asked} FROM people_weighted WHERE {where}").fetchone())
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_older_versions_count_the_rows_of_all_tables_and_views(shelf: Path, version: str) -> None:
+def test_older_versions_count_the_rows_of_all_tables_and_views_and_run_the_functions(shelf: Path, version: str) -> None:
     packages = ROOT / ".duckdb" / version
     if not packages.is_dir():
         pytest.skip(f"DuckDB {version} is not installed")
@@ -47,6 +51,7 @@ def test_older_versions_count_the_rows_of_all_tables_and_views(shelf: Path, vers
     assert older.stderr == ""
     assert older.stdout == here.stdout
     assert here.stdout.count("\n") > 2 * len(files)
+    assert here.stdout.count("AND age < 40 (") == 3
 
 
 def test_a_file_states_the_storage_version_that_older_versions_read(shelf: Path) -> None:

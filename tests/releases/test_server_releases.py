@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from privsql.releases.contents import digest_release
 from privsql.releases.draft import is_occupied
 from privsql.releases.opened import SchemaDraft
 from privsql.source.targets import Address, Target, as_target
-from support import postgres
+from support import large, postgres
 from support.commands import LARGE_TABLE, MANIFEST, ROLES, refused, run, specification, succeeded, write
 from support.drafts import commit_at_once
 from support.places import ROOT
@@ -94,7 +93,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_mechanism_and_its_views(made: dict[str, Path], server: PostgresServer, schema: str, name: str) -> None:
-    """Its tables pass all checks there; sums of weights that plain SQL counts are those of the release in a file."""
+    """Its tables pass all checks there; sums of weights, and intervals, that plain SQL counts are those of a file."""
     recipe = RECIPES_OF_ALL[name]
     file = "baskets" if "items" in recipe.columns else f"people{recipe.records}"
     release = {"name": "t", "to": address(), "schema": schema, **(recipe.release or {})}
@@ -108,14 +107,19 @@ def test_every_mechanism_and_its_views(made: dict[str, Path], server: PostgresSe
         assert views
         for (view,) in views:
             columns = [column[0] for column in here.execute(f"FROM {view} LIMIT 0").description]
-            others = ", ".join(columns[:-1])
-            counts = f"SELECT {others}, sum({columns[-1]}) FROM {{}} GROUP BY {others}"
-            expected = here.execute(counts.format(view)).fetchall()
-            there = count_in(server, counts.format(f"{quote(schema)}.{view}"))
+            own = [one for one in columns if one in ("weight", "count", "variance")]
+            others = ", ".join(one for one in columns if one not in own)
+            sums = ", ".join(f"sum({one}) AS all_{one}" for one in own)
+            if "variance" in own:
+                sums += ", {at}n(weight) AS n, {at}low(weight, variance) AS low, {at}high(weight, variance) AS high"
+            counts = f"SELECT {others}, {sums} FROM {{at}}{view} GROUP BY {others}"
+            expected = here.execute(counts.format(at="")).fetchall()
+            there = count_in(server, counts.format(at=f"{quote(schema)}."))
             assert len(there) == len(expected) > 0
-            for one, other in zip(sorted(there, key=str), sorted(expected, key=str), strict=True):
-                assert [*map(str, one[:-1])] == [*map(str, other[:-1])]
-                assert math.isclose(float(one[-1]), float(other[-1]), rel_tol=1e-9, abs_tol=1e-9)
+            numbers = len(own) + (3 if "variance" in own else 0)
+            found = {str(row[:-numbers]): [*map(float, row[-numbers:])] for row in there}
+            for row in expected:
+                assert found[str(row[:-numbers])] == pytest.approx([*map(float, row[-numbers:])], 1e-9, 1e-9)
 
 
 KINDS = """
@@ -281,6 +285,56 @@ def test_a_changed_count_is_found(ward: Path, server: PostgresServer, schema: st
     succeeded(*publishing, "--to", address(), "--schema", schema)
     server.run_statement(f"UPDATE {quote(schema)}.st SET count = count + 1 WHERE bid = 0")
     assert not privsql.verify(at(schema)).ok
+
+
+def test_intervals_of_a_large_table_are_those_of_a_file(server: PostgresServer, schema: str, tmp_path: Path) -> None:
+    """The same 20 x 40 intervals, of which ``test_functions.py`` counts how many hold the truth."""
+    people, how = large.make_people(1), {**large.PUBLISHED, "threshold": "3*f + 0.05", "seed": 1}
+    privsql.publish(people, to=tmp_path / "file.duckdb", **how)
+    privsql.publish(people, to=address(), schema=schema, **how)
+    asked = """SELECT disease, {0}n(weight) AS n, {0}low(weight, variance) AS low, {0}high(weight, variance) AS high
+      FROM {0}people_weighted WHERE {1} GROUP BY disease"""
+    with duckdb.connect(str(tmp_path / "file.duckdb"), read_only=True) as here:
+        for condition in large.CONDITIONS[::8]:
+            expected = {one: rest for one, *rest in here.execute(asked.format("", condition)).fetchall()}
+            found = {one: rest for one, *rest in count_in(server, asked.format(f"{quote(schema)}.", condition))}
+            assert found.keys() == expected.keys()
+            assert all(found[one] == pytest.approx(expected[one], 1e-9, 1e-9) for one in expected), condition
+
+
+ARGUMENTS = "FUNCTION {}.privsql_low(float8[])"
+BODY = "LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN sums[4]"
+OTHERWISE = {  # statements about a schema, and what is refused then
+    f"CREATE OR REPLACE FUNCTION {{}}.privsql_low(sums float8[]) RETURNS float8 {BODY}": "function 'privsql_low",
+    f"COMMENT ON {ARGUMENTS} IS 'Alice has HIV'": "function 'privsql_low",
+    f"ALTER {ARGUMENTS} SECURITY DEFINER": "function 'privsql_low",
+    "CREATE OR REPLACE AGGREGATE {}.n (weight float8) (SFUNC = float8mi, STYPE = float8, INITCOND = 0)": "aggregate 'n",
+    "CREATE FUNCTION {}.low(int) RETURNS int LANGUAGE sql RETURN 1": "function 'low(integer)' does not belong here",
+    "DROP AGGREGATE {}.n(float8)": "is missing",
+}
+
+
+@pytest.mark.parametrize("change", OTHERWISE)
+def test_functions_that_are_defined_otherwise_are_refused(
+    ward: Path, server: PostgresServer, schema: str, change: str
+) -> None:
+    put(ward / "ill.duckdb", schema)
+    server.run_statement(change.format(quote(schema)))
+    with pytest.raises(GuaranteeError, match="verify it") as refusal:
+        privsql.query(at(schema), QUESTION)
+    assert OTHERWISE[change] in str(refusal.value)
+
+
+def test_functions_go_with_the_release_that_they_belong_to(
+    ward: Path, firm: Path, server: PostgresServer, schema: str
+) -> None:
+    put(ward / "ill.duckdb", schema)
+    put(ward / "ill.duckdb", schema, replace=True)
+    listed = "SELECT proname::text FROM pg_proc WHERE pronamespace::regnamespace::text = '{}' ORDER BY 1"
+    named = [("high",), ("low",), ("n",), ("privsql_high",), ("privsql_low",)]
+    assert count_in(server, listed.format(quote(schema))) == named
+    put(next(firm.glob("*.duckdb")), schema, replace=True)  # its view has no variance
+    assert count_in(server, listed.format(quote(schema))) == []
 
 
 def test_what_is_allowed_there(ward: Path, server: PostgresServer, schema: str) -> None:

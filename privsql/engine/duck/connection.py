@@ -212,6 +212,15 @@ class Connection:
             self._execute(sql, values)
             return self._duck.fetchall()
 
+    def refusal_of(self, sql: str) -> str:
+        """Return the whole text by which the engine refuses a statement; it is put apart from any transaction."""
+        with self._duck.cursor() as apart:
+            try:
+                apart.execute(sql)
+            except duckdb.Error as error:
+                return str(error)
+        raise EngineError(f"DuckDB does not refuse {sql}")
+
     def arrow(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Table:
         """Run one query and fetch an Arrow table."""
         self._raise_if_late()

@@ -17,6 +17,7 @@ import sqlglot
 from sqlglot import exp
 
 from privsql import system
+from privsql.engine.database import FUNCTIONS, IntervalFunctions
 from privsql.engine.duck.connection import MOST, VERSION, Connection, ResultCache, name_file_in_errors, one_select
 from privsql.engine.files import ROOM, Folder, fold_name, url_scheme
 from privsql.engine.sqlfiles import (
@@ -36,6 +37,7 @@ from privsql.engine.sqlfiles import (
     table,
     temp_table,
     union_all,
+    write_intervals,
 )
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from threading import Event
 
-    from privsql.engine.database import Options, ReadContents, ViewDefinition
+    from privsql.engine.database import Definition, Options, ReadContents
     from privsql.engine.duck.connection import Settings
     from privsql.engine.sqlfiles import Holes
 
@@ -246,6 +248,12 @@ BLOCK = 2**16  # bytes of a block of a new file; of the default 2**18 a small re
 HEADERS, HEADER = 3, 4096  # pages at the beginning of a file, and the bytes of each
 HEAD = 256  # bytes of a header that may hold something; DuckDB fills 140
 READERS = {"parquet": "read_parquet", "csv": "read_csv"}
+MAIN = "main"  # the first schema of a database
+WEIGHT, VARIANCE = column("weight"), column("variance")
+MACRO_SUMS = {  # of what the macros of a release are made
+    "weight": exp.Sum(this=WEIGHT), "variance": exp.Sum(this=VARIANCE), "number": exp.Count(this=VARIANCE),
+    "alike": exp.EQ(this=exp.Min(this=VARIANCE), expression=exp.Max(this=VARIANCE)),
+}  # fmt: skip
 Objects = list[tuple[str, str, str]]  # (kind, name, definition)
 
 
@@ -255,7 +263,6 @@ class DuckContainer(DuckRelations):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._attached: dict[Path, str] = {}  # each once
-        self._made: set[Path] = set()  # files that are new, so that nobody else has written to them
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
         is_new = not read_only and not path.exists()
@@ -266,8 +273,6 @@ class DuckContainer(DuckRelations):
         with name_file_in_errors(path):
             self.connection.run(f"ATTACH {quote_text(path)} AS {quote_identifier(name)}{mode}")
         self._attached[path.resolve()] = name
-        if is_new:
-            self._made.add(path.resolve())
 
     def attached_name(self, path: Path) -> str | None:
         return self._attached.get(path.resolve())
@@ -315,17 +320,27 @@ class DuckContainer(DuckRelations):
         self.connection.run(f"COPY (SELECT * FROM {render_sql(source)}) {written}")
 
     def list_objects(self, database: str, schema: str | None = None) -> Objects:
-        is_made = any(called == database and path in self._made for path, called in self._attached.items())
-        rows = self.connection.rows(_objects_query(database, functions=not is_made))  # privsql puts none into new files
-        if schema is None:
-            return [(kind, name, sql) for kind, name, sql, _ in rows]
-        entries = [(kind, name.removeprefix(f"{schema}."), sql) for kind, name, sql, place in rows if place == schema]
-        return [one for one in entries if one[:2] != ("schema", schema)]
+        rows = self.connection.rows(_objects_query(database))
+        if schema is not None:
+            inside = [(kind, name.removeprefix(f"{schema}."), *more) for kind, name, *more in rows if more[1] == schema]
+            rows = [one for one in inside if one[:2] != ("schema", schema)]
+        return [
+            (kind, name, text + (self._list_forms(database, place, name, text) if kind == "function" else ""))
+            for kind, name, text, place in rows
+        ]
+
+    def _list_forms(self, database: str, schema: str, name: str, text: str) -> str:
+        """Return how the engine writes the parameters of a function with their defaults, which its catalog leaves out.
+
+        A call with more arguments than any form takes is refused before anything of the function is looked at. The
+        refusal lists the forms.
+        """
+        function, nulls = render_sql(table(name, database, schema)), ["NULL"] * (int(text.split()[0]) + 1)
+        return self.connection.refusal_of(f"DESCRIBE SELECT {function}({', '.join(nulls)})").split("LINE 1")[0]
 
     def list_schemas(self, database: str) -> list[str]:
         """Return the schemas of an attached database but its first, main."""
-        rows = self.connection.rows(_objects_query(database, functions=False))
-        return [name for kind, name, _, _ in rows if kind == "schema"]
+        return [name for kind, name, *_ in self.connection.rows(_objects_query(database)) if kind == "schema"]
 
     def find_schema(self, database: str, name: str) -> str | None:
         listed = ["main", *self.list_schemas(database)]
@@ -342,11 +357,16 @@ class DuckContainer(DuckRelations):
     def create_schema(self, name: str, *, into: str) -> None:
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(into)}.{quote_identifier(name)}")
 
-    def define_views(self, views: Sequence[ViewDefinition], *, into: str, schema: str | None = None) -> None:
-        for view in views:
-            self.create_view(view.name, view.query, into=into, schema=schema)
-            target = render_sql(table(view.name, into, schema))
-            self.connection.run(f"COMMENT ON VIEW {target} IS {quote_text(view.comment)}")
+    def define_objects(self, definitions: Sequence[Definition], *, into: str, schema: str | None = None) -> None:
+        for one in definitions:
+            if isinstance(one, IntervalFunctions):
+                for name, body in write_intervals(one.records, one.skew, **MACRO_SUMS).items():
+                    macro = f"{render_sql(table(name, into, schema or MAIN))}({', '.join(FUNCTIONS[name])})"
+                    self.connection.run(f"CREATE MACRO {macro} AS {render_sql(body)}")
+                continue
+            self.create_view(one.name, one.query, into=into, schema=schema)
+            target = render_sql(table(one.name, into, schema))
+            self.connection.run(f"COMMENT ON VIEW {target} IS {quote_text(one.comment)}")
 
     @contextmanager
     def replace_tables(
@@ -354,7 +374,7 @@ class DuckContainer(DuckRelations):
         database: str,
         place: tuple[str, str],
         tables: Sequence[str],
-        views: Sequence[ViewDefinition],
+        definitions: Sequence[Definition],
         former: Sequence[tuple[str, str]] = (),
     ) -> Iterator[None]:
         into, schema = place
@@ -366,7 +386,7 @@ class DuckContainer(DuckRelations):
                 raise UsageError(f"there is {kind} {name!r}")
             for name in tables:
                 self._copy_table(table(name, database), place)
-            self.define_views(views, into=into, schema=schema)
+            self.define_objects(definitions, into=into, schema=schema)
             yield
 
     def _replacing(self, schema: str) -> AbstractContextManager[None]:
@@ -404,7 +424,7 @@ STAGE = "server"  # the database of such a session for what was read again
 class RemoteSchemas(DuckContainer, ABC):
     """A session beside a database elsewhere, whose schemas are those of database ``STAGE``.
 
-    ``has_views``: whether they hold views; else a copy has those that are stated.
+    ``has_views``: whether they hold views. A copy has what is stated and can't be stored there.
     """
 
     has_views = True
@@ -430,8 +450,8 @@ class RemoteSchemas(DuckContainer, ABC):
         """Copy a table from there into the same schema of an attached database, in these types."""
 
     @abstractmethod
-    def state_view(self, schema: str, view: ViewDefinition) -> str:
-        """Return the definition of a view as it is written down there."""
+    def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
+        """Return the objects of a view, or of functions, as they are written down there; nothing if it holds none."""
 
     def at_one_moment(self) -> AbstractContextManager[None]:
         """Read everything inside as it is now, where the database can do so."""
@@ -446,7 +466,7 @@ class RemoteSchemas(DuckContainer, ABC):
         return sorted(self.describe_schema(schema))
 
     def copy_release(self, database: str, schema: str, having: str, read: ReadContents, into: str) -> Objects:
-        """Copy the stated tables of a schema, and its views where they are the stated ones; return all of its objects.
+        """Copy the stated tables of a schema, and views and functions that are as stated; return all of its objects.
 
         Those that were copied have the definitions of the copy.
         """
@@ -455,19 +475,21 @@ class RemoteSchemas(DuckContainer, ABC):
         if not all(one.is_published for one in columns):
             raise UsageError(f"table {having!r} has a column of another type")
         self.fetch_table(schema, having, columns, into=into)
-        tables, views = read(self, (into, schema))
+        tables, definitions = read(self, (into, schema))
         for name in [name for name in tables if name != having and ("table", name) in present]:
             stated = [Field(*one) for one in tables[name]]
             strange = {one.name for one in self.list_columns(schema, name)} - {one.name for one in stated}
             present |= {("column", f"{name}.{one}"): "" for one in strange}
             self.fetch_table(schema, name, stated, into=into)
         if all(("table", name) in present for name in tables):  # which the views read
-            text = {("view", one.name): self.state_view(schema, one) for one in views if self.has_views}
-            same = [one for one in views if present.get(("view", one.name)) == text.get(("view", one.name))]
-            self.define_views(same, into=into, schema=schema)
+            for definition in definitions:
+                objects = self.state_definition(schema, definition).items()
+                if objects <= present.items():
+                    self.define_objects([definition], into=into, schema=schema)
+                present = dict(present.items() - objects)  # what is left is otherwise than stated, or not stated
         made = self.list_objects(into, schema)
         copied = {(kind, name): text for kind, name, text in made if kind != "comment" or not self.has_views}
-        return sorted((*one, text) for one, text in (present | {one: copied[one] for one in copied}).items())
+        return sorted((*key, text) for key, text in (present | copied).items())
 
 
 class CopiedSchemas(ABC):
@@ -545,10 +567,9 @@ def escape_pattern(path: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _objects_query(database: str, *, functions: bool) -> str:
+def _objects_query(database: str) -> str:
     """Return the statement that lists the objects of a database; opening a release asks it every time."""
-    listed = exp.true() if functions else exp.false()
-    return render_sql(fill("duckdb/objects", {"database": exp.Literal.string(database), "functions": listed}))
+    return render_sql(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
 
 
 @lru_cache(maxsize=256)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
+from privsql.engine.database import IntervalFunctions
 from privsql.engine.files import fold_name, label_value
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, column, fill, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
@@ -84,6 +85,12 @@ def make_views(manifest: Manifest) -> Views:
         **roles.by_all.alias_holes("variance"),
     }
     return {WEIGHTED: fill("bucketize/weighted", holes), "pairs": pairs}
+
+
+def make_functions(manifest: Manifest) -> IntervalFunctions | None:
+    """Return the functions that count rows of the weighted view; None where weights are shares, which are biased."""
+    is_linear = BucketizeFacts.model_validate(manifest.facts).weighting == "linear"
+    return IntervalFunctions(manifest.published_records) if is_linear else None
 
 
 def size_of_bucket(sizes: Sequence[tuple[int, int]], bid: exp.Expr) -> exp.Expr:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.attacks.scene import Finding, ReleaseView
     from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
-    from privsql.engine.database import Relations
+    from privsql.engine.database import IntervalFunctions, Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Alternatives, Curve, ProfiledSource, Proposal, Views
     from privsql.mechanisms.bucketize.parameters import BucketizePlan
@@ -147,6 +147,10 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
     def views(self, manifest: Manifest) -> Views:
         """Return the views over QIT and ST: by the linear estimator, where there is one, and pair by pair."""
         return beliefs.make_views(manifest)
+
+    def functions(self, manifest: Manifest) -> IntervalFunctions | None:
+        """Return the functions that count rows of the weighted view; None where its weights are biased shares."""
+        return beliefs.make_functions(manifest)
 
     def checks(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Check]:
         """Return the checks of buckets, bounds, fake values and facts."""

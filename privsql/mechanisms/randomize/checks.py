@@ -259,7 +259,7 @@ def _sum_spreads(parts: list[Spread]) -> Spread:
 # claims, SQL, exact fractions, and tests of a stated significance. Only what a manifest says of the search itself is
 # compared with another run of it.
 
-SQL: tuple[str, ...] = ("core/", "randomize/", "verify/")
+SQL: tuple[str, ...] = ("clients/", "core/", "randomize/", "verify/")
 
 
 def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:
@@ -286,7 +286,7 @@ def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[C
             f"published frequencies are possible under the stated matrices (significance {SIGNIFICANCE:g})": (
                 lambda one: improbable_cells(_read_public(one))
             ),
-            "bound, retention and records are as stated": _wrong_claims,
+            "bound, retention, skew and records are as stated": _wrong_claims,
         }
     )
 
@@ -394,7 +394,7 @@ def _read_public(
 
 
 def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
-    """Return what is wrong in the manifest's records, number of sub-tables, bound and retention."""
+    """Return what is wrong in the manifest's records, number of sub-tables, bound, retention and skew."""
     manifest, params, rows = release.manifest, release.params, _read_exact_parameters(release.db)
     facts = release.facts
     _read_public(release)  # what follows divides by these numbers
@@ -402,6 +402,7 @@ def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[st
     scale = 2 * sqrt(log(2 / float(params.delta)))
     bound = sum(sqrt(t) / n * scale * (m / (float(gamma) - 1) + 1) for _, t, m, _, gamma in rows)
     retention = sum(t * (gamma - 1) / (m - 1 + gamma) for _, t, m, _, gamma in rows) / n
+    skew = sum(t * max(m - 2, 0) / (gamma - 1) for _, t, m, _, gamma in rows) / n
     up = manifest.algorithm == "up"
     claims = {
         f"{facts.subtables} sub-tables, but {len(rows)} are listed": facts.subtables == len(rows),
@@ -409,6 +410,7 @@ def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[st
         f"bound {facts.bound}": isclose(facts.bound, bound, rel_tol=1e-9),
         f"bound {facts.bound} exceeds that of the whole table": facts.bound <= facts.bound_up * (1 + 1e-12),
         f"retention {facts.retention}": isclose(facts.retention, float(retention), rel_tol=1e-9),
+        f"skew {facts.skew}": isclose(facts.skew, float(skew), rel_tol=1e-9),
         "algorithm up has one sub-table, and its bound is that of the whole table": not up
         or (len(rows), facts.bound, facts.retention) == (1, facts.bound_up, facts.retention_up),
         f"algorithm {manifest.algorithm}": manifest.algorithm == params.algorithm,

@@ -55,6 +55,7 @@ from privsql.mechanisms.randomize.publish import (
     PerturbedView,
     PublicParameters,
     read_public,
+    release_functions,
     release_view,
     write_ranked,
     write_records,
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from privsql.answers.learned_prior import TaughtPrior
     from privsql.attacks.scene import Finding, ReleaseView
     from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
-    from privsql.engine.database import Relations
+    from privsql.engine.database import IntervalFunctions, Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Curve, Figure, ProfiledSource, Views
     from privsql.mechanisms.randomize.partition import Partition, PartitionProblem, SubTable
@@ -343,6 +344,7 @@ def _state_facts(problem: PartitionProblem, partition_: Partition, subtables: Se
         bound_up=sum(subtable.error_bound(n, problem.delta) for subtable in whole),
         retention=average_retention(subtables),
         retention_up=average_retention(whole),
+        skew=float(sum(one.skew * one.records for one in subtables) / n),
         optimal=partition_.optimal,
     )
 
@@ -445,6 +447,10 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
     def views(self, manifest: Manifest) -> Views:
         """Return the view of every record beside the values that it may have, with weights that undo perturbation."""
         return {WEIGHTED: release_view(manifest)}
+
+    def functions(self, manifest: Manifest) -> IntervalFunctions:
+        """Return the functions that count rows of the weighted view with intervals."""
+        return release_functions(manifest)
 
     def checks(self, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:
         """Return the checks of sub-tables, retention probabilities, bounds and facts."""

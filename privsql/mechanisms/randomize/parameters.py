@@ -196,7 +196,8 @@ class RandomizeFacts(Facts):
     """The facts of a release: its partition.
 
     ``bound`` is the weighted error bound sum_j (|T_j|/n) eps_j, ``bound_up`` that of the whole table, ``retention``
-    the average probability sum_j (|T_j|/n) p_j that a value is retained, ``subtables`` their number.
+    the average probability sum_j (|T_j|/n) p_j that a value is retained, ``subtables`` their number, ``skew`` the
+    average of (m_j - 2)/(gamma_j - 1).
     """
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -209,6 +210,7 @@ class RandomizeFacts(Facts):
     bound_up: float = Field(gt=0)
     retention: float = Field(gt=0, lt=1)
     retention_up: float = Field(gt=0, lt=1)
+    skew: float = Field(ge=0)
     optimal: bool
 
     def describe(self) -> list[tuple[str, str]]:

@@ -130,6 +130,11 @@ class SubTable:
         return self.records * self.size * (self.size - 2 + self.gamma) / (self.gamma - 1) ** 2
 
     @property
+    def skew(self) -> Fraction:
+        """(m_j - 2)/(gamma_j - 1): by how much a record adds more to the variance of its own value than of another."""
+        return max(self.size - 2, 0) / (self.gamma - 1)
+
+    @property
     def retention(self) -> Fraction:
         """p_j = (gamma_j - 1)/(m_j - 1 + gamma_j)."""
         return (self.gamma - 1) / (self.size - 1 + self.gamma)

@@ -15,10 +15,12 @@ from sqlglot import exp
 from privsql.answers.channel import Channel, Floats, Observation, reconstruct
 from privsql.answers.estimate import project_within
 from privsql.attacks.scene import CHUNK, AttackView, Block, count_levels
+from privsql.engine.database import IntervalFunctions
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import BITS, Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, GuaranteeError
 from privsql.mechanisms.assignment import RankAssignment, RecordParts, Segments, assign_records
+from privsql.mechanisms.randomize.parameters import RandomizeFacts
 from privsql.model.manifest import QUASI, SENSITIVE, Manifest, ReleaseTable
 from privsql.model.records import Records, bounded_zeros
 
@@ -419,6 +421,11 @@ TABLES = {
     "privsql_domains": ReleaseTable(("cell INTEGER", "sub_table INTEGER", "code INTEGER")),
     "privsql_values": ReleaseTable(("code INTEGER", SENSITIVE, "protected BOOLEAN")),
 }
+
+
+def release_functions(manifest: Manifest) -> IntervalFunctions:
+    """Return the functions that count rows of the view with intervals."""
+    return IntervalFunctions(skew=RandomizeFacts.model_validate(manifest.facts).skew)
 
 
 def release_view(manifest: Manifest) -> exp.Query:

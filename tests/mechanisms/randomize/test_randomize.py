@@ -991,7 +991,7 @@ def test_the_source_of_a_release_is_possible(problem: PartitionProblem) -> None:
 def test_facts_are_strict() -> None:
     good: dict[str, Any] = {
         "subtables": 2, "groups": 5, "bound": 2.0, "bound_up": 2.1, "retention": 0.4, "retention_up": 0.3,
-        "optimal": True,
+        "skew": 1.5, "optimal": True,
     }  # fmt: skip
     assert RandomizeFacts.model_validate(good)
     for key, value in (("subtables", 0), ("subtables", "2"), ("bound", 0.0), ("retention", 1.0), ("optimal", 1)):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-FACTS = {"subtables", "groups", "bound", "bound_up", "retention", "retention_up", "optimal"}
+FACTS = {"subtables", "groups", "bound", "bound_up", "retention", "retention_up", "skew", "optimal"}
 CONTENTS = "holds the stated tables"
 POSTERIORS = "posteriors within rho2"
 HELD = "sub-tables hold the stated"
