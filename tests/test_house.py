@@ -150,7 +150,7 @@ def test_no_kind_of_engine_is_named_outside_the_engine() -> None:
     """What a kind means for others is in its ``EngineTraits``; values of keys (``Literal``) are words of publishers."""
     wrong = []
     for module in MODULES:
-        if room(module) in ("engine", "serving", "cli") or "." not in module:  # these speak a protocol, or of flags
+        if room(module) in ("engine", "cli") or "." not in module:  # these speak SQL, or of flags
             continue
         keys = {
             id(part)

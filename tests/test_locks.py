@@ -58,6 +58,13 @@ def test_each_lock_agrees_with_the_next() -> None:
         assert {name: second.get(name) for name in first} == first
 
 
+def test_the_clients_are_pinned_as_elsewhere() -> None:
+    """Their environment finds what else it needs in that of the tests."""
+    held, elsewhere = pinned("tests/clients.lock"), pinned("tests/engines.lock")
+    assert {"adbc-driver-postgresql", "duckdb-engine", "psycopg", "sqlalchemy"} <= held.keys()
+    assert all(elsewhere.get(name, versions) == versions for name, versions in held.items())
+
+
 @pytest.mark.soak(part="long")
 @pytest.mark.parametrize("platform", ["windows", "macos"])
 def test_wheels_are_there_for_the_newest_python_on(platform: str) -> None:

@@ -97,7 +97,6 @@ class Answer:
     may_be_empty: tuple[bool, ...] = ()  # of every row: whether it, or a figure of it, may be of no record
     hints: tuple[str, ...] = ()  # on values that the question names
     without_figures: RestsOn = "exact"  # what an answer rests on that shows bounds alone
-    types: tuple[str, ...] = ()  # of every column the engine's type, whatever values it has; figures are numbers
 
     @cached_property
     def sql(self) -> str:

@@ -90,7 +90,6 @@ READERS: dict[str, Callable[[str], Any]] = {
     "TIMESTAMP WITH TIME ZONE": dt.datetime.fromisoformat,
 }
 EXACT = 2.0**53  # below which doubles are all whole numbers
-WIDE, EXTREMES = ("DECIMAL", "HUGEINT", "UHUGEINT"), ("min", "max", "median")
 MOST_VARYING = 8  # aggregate functions of an expression of which it is asked how they vary together
 Rows = list[tuple[Any, ...]]
 
@@ -164,22 +163,6 @@ class AnswerBuilder:
         if rests == "exact" and any(self._empty_groups):
             rests = "certain"  # 0 is true of a group that the source lacks, but the row is not in its answer
         return Figure(name, at, rests, max(one.touching for one in columns), if_any)
-
-    def list_types(self) -> tuple[str, ...]:
-        """Return the types of the columns: estimates are doubles, or decimals where doubles are too coarse."""
-        types: list[str] = []
-        for k, output in enumerate(self._outputs):
-            kind = "DOUBLE" if output.bound else self._fields[k].type
-            if not output.aggregate_numbers or output.bound:
-                types.append(kind)
-            elif is_number(kind):
-                number = output.single_aggregate
-                extreme = number is not None and self._asking.calls[number].measure.kind in EXTREMES
-                exact = kind.startswith(WIDE) or (extreme and kind.endswith("BIGINT"))
-                types += ["DECIMAL" if exact else "DOUBLE"] * len(FIGURES)
-            else:
-                types += [kind, "DOUBLE", kind, kind]
-        return tuple(types)
 
     def bounds_rest_on(self) -> RestsOn:
         """Return what the bounds rest on that are columns by themselves."""
@@ -408,13 +391,12 @@ def join_items(
     label_field, count_field = fields if first else fields[::-1]
     counts = [one.read_row(answer.rows[0]) for answer in answers for one in answer.figures]
     weakest = max((one for answer in answers for one in answer.figures), key=lambda one: WEAKEST.index(one.rests_on))
-    named, kind = count_field.name, label_field.type
+    named = count_field.name
     figures = (named, *(f"{named}_{part}" for part in FIGURES[1:]))
     return join_answers(items.rows, [replace(
         answers[0],
         columns=(label_field.name, *figures) if first else (*figures, label_field.name),
         rows=[(label, *count) if first else (*count, label) for label, count in zip(labels, counts, strict=True)],
-        types=(kind, *["DOUBLE"] * 4) if first else (*["DOUBLE"] * 4, kind),
         figures=(replace(weakest, name=named, at=1 if first else 0),),
         explained=tuple(pair for one in answers for pair in one.explained),
         may_be_empty=tuple(count[2] is None or count[2] < 1 for count in counts),

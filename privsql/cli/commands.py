@@ -300,16 +300,6 @@ def serve(
         str, typer.Option(help="Address to listen at; one that other machines reach needs a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 is a free one.")] = 8317,
-    postgres: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65_535, metavar="PORT", help="Serve SQL clients by the Postgres protocol on this port."
-        ),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="PEM file of a certificate and its key, for --postgres at other addresses."),
-    ] = None,
     token: Annotated[bool, typer.Option("--token", help="Require a token on this machine, too.")] = False,
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A name by which browsers call this machine; repeatable.")
@@ -324,7 +314,7 @@ def serve(
     open: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,  # noqa: A002
     as_json: Json = False,
 ) -> None:
-    """Serve a web page for queries without SQL, or SQL clients. Answers are those of privsql query."""
+    """Serve a web page for queries without SQL. Answers are those of privsql query."""
 
     def started(address: str) -> None:
         names = [_label_place(one) for one in releases]
@@ -333,8 +323,7 @@ def serve(
 
     limits: dict[str, Any] = {"timeout": timeout, "rows": rows, "at_once": at_once}
     access: dict[str, Any] = {"host": host, "port": port, "token": token, "allow_host": allow_host or ()}
-    ways: dict[str, Any] = {"attach": attach or (), "verify": verify, "open": open, "postgres": postgres}
-    ways["certificate"] = certificate
+    ways: dict[str, Any] = {"attach": attach or (), "verify": verify, "open": open}
     api.serve(releases, **access, **ways, **limits, started=started, options=options)
 
 

@@ -347,7 +347,6 @@ class Release:
             presented.may_be_empty(),
             find_unknown(statement, self.answers, self.manifest.roles),
             presented.bounds_rest_on(),
-            presented.list_types(),
         )
 
     def _answer_items(
@@ -382,9 +381,8 @@ class Release:
         rows = list_records(asking, fields)
         hidden = ", ".join(field.name for field in self.manifest.sensitive)
         note = f"records as published; which one has which value of {hidden} is not known, so it is NULL"
-        names, types = tuple(one.name for one in fields), tuple(one.type for one in fields)
-        how = (asking.confidence, asking.estimator)
-        return Answer(names, rows, (), *how, (), hints=(note,), types=types)
+        names, how = tuple(one.name for one in fields), (asking.confidence, asking.estimator)
+        return Answer(names, rows, (), *how, (), hints=(note,))
 
     def structure(self) -> list[Structure]:
         """Return what the release is made of, such as its buckets or its noisy tree."""

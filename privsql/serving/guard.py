@@ -276,7 +276,7 @@ class QueryQueue:
     def __init__(self, at_once: int, seconds: float, rows: int) -> None:
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="privsql")
         self._places = asyncio.Semaphore(at_once)
-        self.seconds, self.rows = seconds, rows
+        self._seconds, self._rows = seconds, rows
         self._waiting = 0
         self._running: set[threading.Event] = set()
         self._cached: OrderedDict[tuple[str, str, float, str], Answer] = OrderedDict()
@@ -299,7 +299,7 @@ class QueryQueue:
             self._cached.move_to_end(key)
             return self._cached[key]
         stop = threading.Event()
-        limits = QuestionLimits(self.seconds, self.rows, stop)
+        limits = QuestionLimits(self._seconds, self._rows, stop)
         answer = await self.run_in_thread(lambda: served.ask(sql, confidence, limits, estimator), stop, gone)
         if len(answer.rows) <= ROWS:
             self._cached[key] = answer
@@ -320,12 +320,12 @@ class QueryQueue:
             self._places.release()
             raise BusyError("the server is stopping") from error
         doing.add_done_callback(lambda _: self._free_place(stop))
-        end = loop.time() + self.seconds + GRACE
+        end = loop.time() + self._seconds + GRACE
         try:
             while not doing.done():
                 await asyncio.wait({doing}, timeout=LOOK)
                 if not doing.done() and (loop.time() > end or await gone()):
-                    raise LateError(f"the query takes longer than {self.seconds:g} s")
+                    raise LateError(f"the query takes longer than {self._seconds:g} s")
             return doing.result()
         finally:
             if not doing.done():
@@ -341,9 +341,9 @@ class QueryQueue:
             raise BusyError(f"{WAITING} queries are waiting already; try again in a moment")
         self._waiting += 1
         try:
-            await asyncio.wait_for(self._places.acquire(), self.seconds)
+            await asyncio.wait_for(self._places.acquire(), self._seconds)
         except TimeoutError as error:
-            raise BusyError(f"the query was not started within {self.seconds:g} s; try again in a moment") from error
+            raise BusyError(f"the query was not started within {self._seconds:g} s; try again in a moment") from error
         finally:
             self._waiting -= 1
 

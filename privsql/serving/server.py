@@ -44,16 +44,12 @@ class Listener:
     hosts: tuple[str, ...] = ()
 
     @property
-    def place(self) -> str:
-        """Return the host name and the port at which clients find it."""
-        bound, port = self.socket.getsockname()[:2]
-        name = _machine_name() if self.is_everywhere else bound if self.host != "localhost" else self.host
-        return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
-
-    @property
     def address(self) -> str:
         """Return the address for a browser; it holds the token."""
-        return f"http://{self.place}/" + (f"?{TOKEN}={self.token}" if self.token else "")
+        bound, port = self.socket.getsockname()[:2]
+        name = _machine_name() if self.is_everywhere else bound if self.host != "localhost" else self.host
+        quoted = f"[{name}]" if ":" in name else name
+        return f"http://{quoted}:{port}/" + (f"?{TOKEN}={self.token}" if self.token else "")
 
     @property
     def is_everywhere(self) -> bool:

@@ -247,8 +247,6 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = PORT,
-    postgres: int | None = None,
-    certificate: PathLike | None = None,
     token: bool = False,
     allow_host: Sequence[str] | str = (),
     attach: Sequence[PathLike] | PathLike = (),
@@ -260,10 +258,7 @@ def serve(
     started: Callable[[str], None] | None = None,
     **how: Unpack[RunKeywords],
 ) -> None:
-    """Serve a page to ask one or several releases at, until Ctrl-C; with ``postgres`` clients of Postgres instead.
-
-    ``postgres``: the port at which every release is a table; the token is the password. ``certificate``: a PEM file
-    with a certificate and its key, which an address of other machines needs there.
+    """Serve a page to ask one or several releases at, until Ctrl-C.
 
     ``host``: this machine alone by default; at another address a client needs a token, which stands in the address
     that ``started`` is called with (by default it is printed) once the page is there. ``token``: one is needed here,
@@ -274,11 +269,6 @@ def serve(
     ``privsql[serve]`` is missing or the port is taken.
     """
     SERVING.require_installed()
-    if postgres is None and certificate is not None:
-        raise UsageError("certificate=.. is for postgres=..; the page speaks HTTP")
-    if postgres is not None and (open or allow_host):
-        raise UsageError("open=True and allow_host=.. are for the page; leave them out with postgres=..")
-    from privsql.serving import postgres as clients
     from privsql.serving import server
     from privsql.serving.guard import QueryQueue, open_pools
 
@@ -300,14 +290,9 @@ def serve(
             if not check_release(target, options=options).ok:
                 raise GuaranteeError(f"{target}: does not keep its promise; run privsql verify for details")
         with open_pools(targets, files, options) as served:
-            number = as_whole_number(port if postgres is None else postgres, "port", least=0, most=65_535)
+            number = as_whole_number(port, "port", least=0, most=65_535)
             listener = server.open_listener(host, number, token=token, hosts=hosts)
             with listener.socket:
-                if postgres is not None:
-                    clients.serve_clients(
-                        served, listener, queue, begun, options, as_optional_path(certificate, "certificate")
-                    )
-                    return
                 if open and listener.token is not None:
                     raise UsageError("open=True would show the token in the process list; open the address yourself")
                 server.run_server(served, listener, queue, begun, verified=verify)

@@ -14,7 +14,6 @@ import pytest
 PARTS = {  # what each guards
     "audits": "epsilon: membership attacks on 20,000 runs of every differentially private program",
     "cases": "all cases of the tests of which other runs try a few",
-    "clients": "64 clients of the Postgres protocol get 5,000 answers without growth; Superset (PRIVSQL_SUPERSET)",
     "coverage": "intervals hold the truth as often as they say, and draws have the chances that they should",
     "damage": "verify and query find every kind of damage to a release, or stay whole",
     "experiments": "every experiment of the papers runs on generated data",
