@@ -123,7 +123,7 @@ def expected_bounds(made: Made) -> dict[str, Bound]:
 # Tables and bounds ----------------------------------------------------------------------------------------------------
 
 
-@every(WHOLE, *QUICK, GROUPS.name, COMPOUND.name)
+@every(WHOLE, *QUICK, COMPOUND.name)
 def test_the_bounds_that_verify_prints_are_those_of_the_tables(shelf: Shelf, case: Case) -> None:
     made = shelf.get(case)
     verified = PYTHON.verify(made.release)
@@ -136,7 +136,7 @@ def test_the_bounds_that_verify_prints_are_those_of_the_tables(shelf: Shelf, cas
     )
 
 
-@every(WHOLE, *QUICK, GROUPS.name, COMPOUND.name)
+@every(WHOLE, *QUICK, COMPOUND.name)
 def test_the_tables_hold_every_record_and_every_value(shelf: Shelf, case: Case) -> None:
     made = shelf.get(case)
     buckets, values = read_buckets(made), ", ".join(case.sensitive)
@@ -328,6 +328,7 @@ def test_answers_are_exact_or_near(shelf: Shelf, case: Case) -> None:
         assert_near(compare_answers(asker, made, by_district.format(f"disease = '{value}'")))
 
 
+@pytest.mark.slow
 def test_an_impossible_threshold_names_what_would_work(tmp_path: Path) -> None:
     spec = TWO_SIZE.spec(tmp_path)
     refused = PYTHON.publish(spec | {"mechanism": {"kind": "bucketize", "threshold": "1/4"}}, seed=1)

@@ -179,17 +179,20 @@ def test_plan_reads_no_count(shelf: Shelf, case: Case) -> None:
     assert_planned(shelf.get(case), "records", "published", "values")
 
 
-@every(CASES, DIFFPART.name)
+@pytest.mark.slow
+@every(CASES)
 def test_the_source_agrees(shelf: Shelf, case: Case) -> None:
     assert_verified(shelf.get(case))
 
 
-@every(CASES, DIFFPART.name)
+@pytest.mark.slow
+@every(CASES)
 def test_a_seed_repeats_a_release(shelf: Shelf, case: Case, tmp_path: Path) -> None:
     assert_repeated(shelf.get(case), tmp_path)
 
 
-@every((MARGINALS, DIFFPART), DIFFPART.name)
+@pytest.mark.slow
+@every((MARGINALS, DIFFPART))
 def test_an_edited_release_is_refused(shelf: Shelf, case: Case, tmp_path: Path) -> None:
     table = "cells" if case is DIFFPART else "privsql_marginals"
     more = (
