@@ -288,7 +288,7 @@ def test_a_changed_count_is_found(ward: Path, server: PostgresServer, schema: st
 
 
 def test_intervals_of_a_large_table_are_those_of_a_file(server: PostgresServer, schema: str, tmp_path: Path) -> None:
-    """The same 20 x 40 intervals, of which ``test_functions.py`` counts how many hold the truth."""
+    """The same 20 x 40 intervals, of which ``test_interval_functions.py`` counts how many hold the truth."""
     people, how = large.make_people(1), {**large.PUBLISHED, "threshold": "3*f + 0.05", "seed": 1}
     privsql.publish(people, to=tmp_path / "file.duckdb", **how)
     privsql.publish(people, to=address(), schema=schema, **how)
