@@ -91,10 +91,8 @@ def test_tables_of_single_columns_have_every_cell_with_noise_of_its_scale(shelf:
     for clique, count in made.rows("SELECT clique, count FROM privsql_marginals ORDER BY clique, cell"):
         cells.setdefault(clique, []).append(count)
     noise: dict[float, list[float]] = {}
-    sizes = {
-        name: 1 + (len(EDGES) - 1 if isinstance(one, dict) else len(one))
-        for name, one in case.mechanism["domains"].items()
-    }
+    domains = case.mechanism["domains"].items()
+    sizes = {name: 2 + (len(EDGES) - 1 if isinstance(one, dict) else len(one)) for name, one in domains}
     for number, one in enumerate(read_budgets(made, "privsql_cliques")):
         assert len(cells[number]) == math.prod(sizes[column] for column in one.columns)
         if len(one.columns) < 2:
@@ -110,15 +108,15 @@ def test_tables_of_single_columns_have_every_cell_with_noise_of_its_scale(shelf:
 
 
 def true_cells(made: Made, column: str | None = None) -> list[int]:
-    """Return the true counts of a column's values in the order of its domain, the last one that of all others."""
+    """Return the true counts of a column's values in the order of its domain, then of all others, and of NULL."""
     if column is None:
         return [made.true_counts("sex").total()]
     domain = made.case.mechanism["domains"][column]
     if isinstance(domain, list):
         counts = {value: count for (value,), count in made.true_counts(column).items()}
-        return [*(counts.pop(value, 0) for value in domain), sum(counts.values())]
+        return [*(counts.pop(value, 0) for value in domain), sum(counts.values()), 0]
     lower = [sum(edge <= value for edge in EDGES[1:-1]) for (value,) in made.truth(f"SELECT {column} FROM {NAME}")]
-    return [*(Counter(lower)[place] for place in range(len(EDGES) - 1)), 0]
+    return [*(Counter(lower)[place] for place in range(len(EDGES) - 1)), 0, 0]
 
 
 def test_sums_are_near(shelf: Shelf) -> None:
