@@ -556,7 +556,7 @@ Place = Annotated[
 @register_command(group=ledgers, name="list")
 def ledger(
     spec: Annotated[
-        Path | None, typer.Argument(metavar="[SPEC.toml]", help="Specification of the source; by default, all sources.")
+        Path | None, typer.Argument(metavar="[SPEC.toml]", help="Whose population is listed; by default, all are.")
     ] = None,
     database: Place = None,
 ) -> CommandOutcome:
@@ -589,17 +589,19 @@ def withdraw(
 
 @register_command(group=ledgers)
 def cap(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Specification of the source.")],
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC.toml|POPULATION", help="A specification, or the name of a population.")
+    ],
     epsilon: Annotated[str, typer.Argument(metavar="EPSILON", help="The new cap, a decimal or a fraction.")],
     delta: Annotated[
         str | None, typer.Option(help="The delta of the cap, if not that of the releases.", show_default=False)
     ] = None,
     database: Place = None,
 ) -> CommandOutcome:
-    """Cap the privacy budget of a source, and record it."""
-    source_spec = api.load(spec)
-    listing = api.cap(source_spec, epsilon, delta=delta, database=database)
-    least = source_spec.ledger.epsilon if source_spec.ledger is not None else None
+    """Cap the privacy budget of a population, and record it."""
+    listing = api.cap(spec, epsilon, delta=delta, database=database)
+    stated = api.load(spec).ledger if spec.lower().endswith(".toml") else None
+    least = stated.epsilon if stated is not None else None
     lowers = least is not None and listing.cap is not None and least < listing.cap
     warning = f"ledger.epsilon = {least} in {spec} lowers it again at the next release; change it there, too"
     return CommandOutcome(listing.as_json, lambda: printing.print_budget(listing), warnings=[warning] if lowers else ())

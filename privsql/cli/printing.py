@@ -267,7 +267,7 @@ def print_itemsets(itemsets: Sequence[tuple[list[str], float]]) -> None:
 
 
 def print_ledger(listing: LedgerListing) -> None:
-    """Print the releases of a source within 80 columns, and what they compose to."""
+    """Print the releases of a population within 80 columns, and what they compose to."""
     rows = [
         (one.number, one.made[:10], one.name, one.mechanism, _format(one.records, ","), _format(one.fresh, ","))
         for one in listing
@@ -281,13 +281,13 @@ def print_ledger(listing: LedgerListing) -> None:
 
 def print_entry(entry: LedgerEntry) -> None:
     """Print all that the ledger says of one release to people."""
-    facts = entry.as_json() | {"source": ", ".join(entry.source), "spec": None}
+    facts = entry.as_json() | {"population": ", ".join(entry.population), "spec": None}
     rows = ((name.replace("_", " "), value) for name, value in facts.items() if value not in (None, "", False, {}))
     get_console().print(make_pairs(rows))
 
 
 def print_budget(listing: LedgerListing) -> None:
-    """Print the budget of a source: what is spent, and the cap."""
+    """Print the budget of a population: what is spent, and the cap."""
     from privsql.verbs.publish import describe_cap
 
     facts = listing.as_json()

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field, replace
+from datetime import date
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
@@ -147,6 +148,18 @@ def _is_empty(value: object) -> bool:
     return not value
 
 
+class OtherRelease(BaseModel):
+    """A release that the publisher's ledger knows: when it was made, and what this one has in common with it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    made: date
+    relation: Literal["ids", "persons"]
+
+    def __str__(self) -> str:
+        return f"a few of its {self.relation} are also in a release of {self.made}, of another population"
+
+
 class Manifest(BaseModel):
     """The statements of a release about itself. Nothing in it is secret: no key, no raw value that is not published."""
 
@@ -167,6 +180,7 @@ class Manifest(BaseModel):
     suppressed: int | None = Field(default=None, ge=0)
     randomness: Origin
     composition: list[str] = Field(default_factory=list)
+    beside: list[OtherRelease] = Field(default_factory=list, exclude_if=_is_empty)
     learning_risk: dict[str, float] | None = None
     orders: dict[str, list[str]] = Field(default_factory=dict)
     own_columns: dict[str, dict[str, str]] = Field(default_factory=dict, exclude_if=_is_empty)
@@ -188,6 +202,11 @@ class Manifest(BaseModel):
         """The published columns."""
         orders = {name: tuple(labels) for name, labels in self.orders.items()}
         return Roles(tuple(self.quasi_identifiers), tuple(self.sensitive), orders)
+
+    @property
+    def together(self) -> list[str]:
+        """What is stated of this release and others together, in words."""
+        return [*self.composition, *map(str, self.beside)]
 
     def as_table(self) -> pa.Table:
         """(key, value): one row per entry, values as JSON."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -362,9 +362,9 @@ class RankedRecords:
     columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
     coded: exp.Query
 
-    def hash_records(self, key: Key, *, exact: bool = False) -> Iterator[Hashes]:
-        """Yield the hashes of the records, in any order, as ``hash_columns`` makes them."""
-        tables = list(_hash_ranks(self.columns, key_word(key), exact=exact))
+    def hash_records(self, key: Key, places: Sequence[int] | None = None, *, exact: bool = False) -> Iterator[Hashes]:
+        """Yield the hashes of the records, in any order, as ``hash_columns`` makes them with columns at ``places``."""
+        tables = list(_hash_ranks(self.columns, key_word(key), places, exact=exact))
         with self.db.stream_batches(self.coded, BATCH) as batches:
             for batch in batches:
                 hashes = np.zeros(batch.num_rows, dtype=np.uint64)
@@ -373,14 +373,15 @@ class RankedRecords:
                 yield scatter_bits(hashes)
 
 
-def _hash_ranks(columns: Iterable[PackedColumn], word: str, *, exact: bool) -> Iterator[Hashes]:
+def _hash_ranks(
+    columns: Iterable[PackedColumn], word: str, places: Sequence[int] | None, *, exact: bool
+) -> Iterator[Hashes]:
     """Yield of every column the hashes of its ranks (2^bits,)."""
-    place = 0
+    following = iter(count() if places is None else places)
     for one in columns:
         by_rank = np.zeros(2**one.bits, dtype=np.uint64)
         for texts in one.exact_texts if exact else one.texts:
-            by_rank[: len(texts)] ^= place_hashes(hash_texts(texts, word), place)
-            place += 1
+            by_rank[: len(texts)] ^= place_hashes(hash_texts(texts, word), next(following))
         yield by_rank
 
 
@@ -391,9 +392,9 @@ class PackedRecords:
     columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
     words: NDArray[np.uint64]
 
-    def hash_records(self, key: Key, *, exact: bool = False) -> Iterator[Hashes]:
-        """Yield the hashes of the records, in any order, as ``hash_columns`` makes them."""
-        hashed = zip(self.columns, _hash_ranks(self.columns, key_word(key), exact=exact), strict=True)
+    def hash_records(self, key: Key, places: Sequence[int] | None = None, *, exact: bool = False) -> Iterator[Hashes]:
+        """Yield the hashes of the records, in any order, as ``hash_columns`` makes them with columns at ``places``."""
+        hashed = zip(self.columns, _hash_ranks(self.columns, key_word(key), places, exact=exact), strict=True)
         by_shift = sorted(((one.shift, by_rank) for one, by_rank in hashed), key=lambda one: one[0])
         tables = list(_join_tables(iter(by_shift)))
         for begin in range(0, len(self.words), BATCH):

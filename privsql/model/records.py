@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
-    from privsql.model.packing import PackedColumn, PackedRecords
+    from privsql.model.packing import PackedRecords
     from privsql.model.parameters import Order, Universe
 
     Ints = NDArray[np.int64]
@@ -241,14 +241,12 @@ class Records(Protocol):
         published of each (``sql/ledger/traces.sql``); ``values``: and the text of its sensitive column.
         """
 
-    def hash_records(self, key: Key, columns: Sequence[str] | None = None) -> Iterator[HashedRecords] | None:
-        """Keyed hashes of what is published of the records, in any order, each with how many have it (None: one).
+    def hash_records(self, key: Key) -> Iterator[HashedRecords]:
+        """Keyed hashes of what is published of the records, in any order, each with how many have it (None: one)."""
 
-        ``columns``: of these columns of the source instead; None where it has no such.
-        """
-
-    def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:
-        """By column, of those that the source has, its value over relation ``source``, and its type."""
+    @property
+    def published_values(self) -> list[tuple[exp.Expr, str]]:
+        """The published columns over relation ``source``, with their types, in the order of names; none of sets."""
 
     @property
     def order(self) -> Order:
@@ -264,9 +262,6 @@ class Records(Protocol):
     @property
     def packed(self) -> PackedRecords | None:
         """The records as integers, in canonical order; None where they do not fit into such."""
-
-    def find_packed(self, value: exp.Expr) -> PackedColumn | None:
-        """The column of ``packed`` that is read by an expression over relation ``source``; None without such."""
 
     def sort_records(self) -> None:
         """Make the relations that a mechanism of this shape reads, in canonical order; once."""

@@ -75,7 +75,7 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     rows += get_mechanism(manifest.mechanism, manifest.algorithm).read_facts(manifest).describe()
     rows.append(("randomness", manifest.randomness))
     rows.append(("made by", f"privsql {manifest.privsql}, DuckDB {manifest.duckdb}"))
-    return [*rows, *(("together", statement) for statement in manifest.composition)]
+    return [*rows, *(("together", statement) for statement in manifest.together)]
 
 
 def _format_parameter(value: object) -> str:
@@ -327,13 +327,14 @@ class ReleaseSummary:
         whether these were looked for.
         """
         hint = "" if measured else "; 'privsql attack' measures it"
-        text = "; ".join(release.manifest.composition) or "the publisher's ledger knew of none when this one was made"
+        together = release.manifest.together
+        text = "; ".join(together) or "the publisher's ledger knew of none when this one was made"
         lines = {
             "promise": _summarize_promise(release, bounds),
             "attacker": _summarize_attacker(learning, release, hint),
             "error": _summarize_error(errors, hint),
             "unique": _summarize_unique(release),
-            "others": SummaryLine("other releases", text, MEASURED, {"statements": len(release.manifest.composition)}),
+            "others": SummaryLine("other releases", text, MEASURED, {"statements": len(together)}),
         }
         return ReleaseSummary(lines)
 

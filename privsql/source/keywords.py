@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 # key takes a number or a table: such a value is read as TOML (``0.02`` exactly, ``{ default = 0.1, HIV = 0.05 }``).
 
 BY_ARGUMENT = {("source", key) for key in ("database", "file", *SERVERS, FRAME)}  # no flags
-SOURCE_NAME = ("source", "name")  # --source-name; --name is the release's
 SPELLED = {"quasi_identifiers": "--qi"}  # others: as the key is
 TAKEN = (
     "source", "seed", "key_file", "replace", "repeat", "allow_composition", "verbose", "memory_limit", "threads",
@@ -115,7 +114,7 @@ def _collect_flags(kinds: tuple[str, ...]) -> dict[str, Flag]:
             keys.setdefault((MECHANISM, key), {})[kind] = field
     flags: dict[str, Flag] = {}
     for (section, key), fields in keys.items():
-        prefixed = section == "ledger" or (section, key) == SOURCE_NAME or key in (*flags, *TAKEN)
+        prefixed = section == "ledger" or key in (*flags, *TAKEN)
         name = f"{section}_{key}" if prefixed else key
         flags[name] = Flag(section, key, name, fields)
     return flags

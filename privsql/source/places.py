@@ -153,11 +153,6 @@ class Frame:
         """Return the names of the columns."""
         return list(self.table.columns if self.in_spark else self.table.column_names)
 
-    @property
-    def known_as(self) -> str:
-        """Return the name of a table without one: its columns."""
-        return ",".join(sorted(self.column_names))
-
     def list_remarks(self, names: Iterable[str], *, queried: bool) -> list[str]:
         """Return the warnings on columns that are published; ``queried``: on all, since a query may read any."""
         wanted = set(map(fold_name, names))
@@ -471,7 +466,7 @@ def _is_readable(kind: pa.DataType) -> bool:
 # Where a publisher's records lie: in a database file, in Parquet or CSV, in Spark, in a server, or in Python.
 
 ENDINGS = f"{', '.join(files.FILE_KINDS)}, .csv.gz or .csv.zst"
-WHEREVER = ("id", "id_space", "name", "person", "persons", "query")  # keys that any kind of source may have
+WHEREVER = ("id", "person", "persons", "population", "query")  # keys that any kind of source may have
 
 
 class SpecPart(BaseModel):
@@ -555,18 +550,15 @@ class Source(SpecPart):
     table: str | None = optional_key("Table or view of a database file.")
     query: str | None = optional_key("A SELECT over the source, in place of a table.")
     id: str | None = optional_key("Column with a unique record id, for the ledger.")
-    id_space: str | None = optional_key(
-        'What the ids (or persons, without ids) belong to, such as "hospital admissions". The ledger does '
-        "not compare them with ids of anything else.",
-        min_length=1,
-    )
     person: str | None = optional_key("Column of persons, who may have several records.")
     persons: Literal["refuse", "one", "some", "count"] | None = optional_key(
         "Persons with several records: refuse them, publish one record of each, or some (at most max_records), or "
         "count all (bounds then hold per record). [default: refuse]"
     )
-    name: str | None = optional_key(
-        "Name of the source in the ledger. [default: its path, with its tables]", min_length=1
+    population: str | None = optional_key(
+        "Whom the table is about: the same population is the same people to the ledger. [default: folder and file "
+        "without dates and endings, or catalog.schema.table]",
+        min_length=1,
     )
 
     @property
@@ -588,8 +580,6 @@ class Source(SpecPart):
     def _require_one_source(self) -> Source:
         if self.persons is not None and self.person is None:
             raise ValueError("persons needs person, the column that names them")
-        if self.id_space is not None and self.id is None and self.person is None:
-            raise ValueError("id_space needs id or person")
         if self.frame is not None:
             return self._require_frame_alone()
         external = [one for one in (self.spark, self.postgres, self.mysql, self.ducklake) if one is not None]
@@ -691,7 +681,7 @@ class Source(SpecPart):
         if self.relation:
             return self.relation.split(".")[-1].strip('"`')
         if self.frame is not None:
-            return self.name if self.name and self.name.isidentifier() else "data"
+            return self.population if self.population and self.population.isidentifier() else "data"
         return files.default_release_name(self.files[0]) if self.files else self.path.stem or "release"
 
     @property

@@ -246,9 +246,6 @@ class SetRecords:
         """Return None: sets are no integers."""
         return
 
-    def find_packed(self, value: exp.Expr) -> None:
-        """Return None: sets are no integers."""
-
     def sort_records(self) -> None:
         """Make ``contents``: every set, item by item."""
         if "contents" in self._built_relations:
@@ -267,10 +264,8 @@ class SetRecords:
         names = {key: self.known_by.get(key, nobody) for key in ("id", "person")}
         return fill("ledger/names", {"source": temp_table("source"), "keep": exp.true(), **names})
 
-    def hash_records(self, key: Key, columns: Sequence[str] | None = None) -> Iterator[HashedRecords] | None:
-        """Yield the hashes of the different sets; sets are sets, whatever columns are called, and have no others."""
-        if columns is not None:
-            return None
+    def hash_records(self, key: Key) -> Iterator[HashedRecords]:
+        """Yield the hashes of the different sets; sets are sets, whatever their column is called."""
         self.db.register_arrow(SECRET, secret_word(key))
         text = keyed_digest(self.db, exp.cast(column("items", "b"), "VARCHAR"))
         sets = self.db.arrow(fill("ledger/sets", {"baskets": temp_table("baskets"), "hash": text}))
@@ -288,9 +283,10 @@ class SetRecords:
         """Return every row of relation ``source``."""
         return exp.true()
 
-    def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:
+    @property
+    def published_values(self) -> list[tuple[exp.Expr, str]]:
         """Return no values, since a set is no single value."""
-        return {}
+        return []
 
     def drop_relations(self) -> None:
         """Forget the sets."""

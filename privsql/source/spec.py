@@ -259,7 +259,7 @@ class Ledger(SpecPart):
         "File of the publisher's private ledger. [default: $PRIVSQL_LEDGER, or one per user]"
     )
     epsilon: Positive | None = optional_key(
-        "Privacy budget of all differentially private releases of the source together. It can be lowered; only "
+        "Privacy budget of all differentially private releases of the population together. It can be lowered; only "
         "'privsql ledger cap' raises it."
     )
     off: bool = Field(default=False, description="Write no ledger; the release says so.")
@@ -536,8 +536,8 @@ def schema() -> str:
 def load(path: PathLike, *, source: object | None = None) -> Spec:
     """Read a specification from a TOML file.
 
-    ``source`` replaces the file that it names, such as by a table in Python; the keys id, id_space, name, person,
-    persons and query of ``[source]`` stay. Raises ``EngineError`` for an unreadable file and ``UsageError``, naming the
+    ``source`` replaces the file that it names, such as by a table in Python; the keys id, person, persons, population
+    and query of ``[source]`` stay. Raises ``EngineError`` for an unreadable file and ``UsageError``, naming the
     key, for an invalid one.
     """
     path = as_path(path)

@@ -34,7 +34,6 @@ from privsql.engine.sqlfiles import (
 from privsql.errors import GuaranteeError, UsageError, suggest_name
 from privsql.model.packing import (
     CountedSource,
-    PackedColumn,
     PackedRecords,
     RankedRecords,
     derive_record_key,
@@ -371,16 +370,16 @@ class TableRecords:
         }
         return fill("ledger/traces", holes)
 
-    def hash_records(self, key: Key, columns: Sequence[str] | None = None) -> Iterator[HashedRecords] | None:
-        """Keyed hashes of the published columns of all records, or of other ones; None where the source lacks one."""
-        names = [one.name for one in self.roles.columns] if columns is None else columns
-        values = list(self.values_of(names).values())
-        if columns is not None and len(values) < len(columns):
-            return None
-        is_plain = [value for value, _ in values] == [one.this for one in (*self.reading.qi, *self.reading.sa)]
-        ranked = self._ranked if columns is None and is_plain else None  # not those of bins and groups
-        hashed = hash_columns(self.db, values, temp_table("source"), self.keep_predicate, key)
-        return ((hashes, None) for hashes in (ranked.hash_records(key) if ranked is not None else hashed))
+    def hash_records(self, key: Key) -> Iterator[HashedRecords]:
+        """Yield keyed hashes of the published columns of all records, whatever the order of these columns."""
+        read = [self._values[one.name] for one in self.roles.columns]
+        is_plain = [value for value, _ in read] == [one.this for one in (*self.reading.qi, *self.reading.sa)]
+        if is_plain and self._ranked is not None:  # not of bins and groups
+            order = sorted(self._values, key=fold_name)
+            hashed = self._ranked.hash_records(key, [order.index(one.name) for one in self.roles.columns])
+        else:
+            hashed = hash_columns(self.db, self.published_values, temp_table("source"), self.keep_predicate, key)
+        return ((hashes, None) for hashes in hashed)
 
     @property
     def packed(self) -> PackedRecords | None:
@@ -395,22 +394,16 @@ class TableRecords:
         source = CountedSource(self.db, temp_table("source"), self.keep_predicate, self.counts)
         return pack_records(source, self.roles, self.reading.qi, self.coded_records(ordered=False))
 
-    def find_packed(self, value: exp.Expr) -> PackedColumn | None:
-        """The ranked column that is read by an expression; sensitive values only if they are one column's."""
-        if self._ranked is None:
-            return None
-        read = [*self.reading.qi, *(self.reading.sa if len(self.reading.sa) == 1 else [])]
-        return next((one for one, by in zip(self._ranked.columns, read, strict=False) if by.this == value), None)
-
-    def values_of(self, columns: Sequence[str]) -> dict[str, tuple[exp.Expr, str]]:
-        """By column, of those that the source has, its value over relation ``source``, and its type."""
-        found = {name: self._source_fields.get(fold_name(name)) for name in columns}
-        kinds = {name: (one.name, read_as(one.type)) for name, one in found.items() if one is not None}
-        return {name: (canonical_value(column(source_name), kind), kind) for name, (source_name, kind) in kinds.items()}
+    @property
+    def published_values(self) -> list[tuple[exp.Expr, str]]:
+        """The published columns over relation ``source``, as they are there, with types, in the order of names."""
+        return [self._values[name] for name in sorted(self._values, key=fold_name)]
 
     @cached_property
-    def _source_fields(self) -> dict[str, Field]:
-        return index_names(self.db.list_fields(temp_table("source")))
+    def _values(self) -> dict[str, tuple[exp.Expr, str]]:
+        fields = index_names(self.db.list_fields(temp_table("source")))
+        kinds = {one.name: read_as(fields[fold_name(one.name)].type) for one in self.roles.columns}
+        return {name: (canonical_value(column(name), kind), kind) for name, kind in kinds.items()}
 
     def drop_relations(self) -> None:
         """Forget ``records``, and what is packed."""

@@ -1,4 +1,4 @@
-"""Where releases lie: files, folders, and schemas of databases; and the names of sources in the ledger."""
+"""Where releases lie: files, folders, and schemas of databases."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from privsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from sqlglot import exp
 
     from privsql.engine.database import CountingDatabase, ReleaseDatabase, Sink
     from privsql.source.places import Source
@@ -251,119 +249,35 @@ def require_file_name(place: Any) -> Any:
     return place
 
 
-# Names ----------------------------------------------------------------------------------------------------------------
-# The names of a source in the ledger, and whether two names mean the same source.
-
-WITHIN = ":"  # between a database and its table
-PYTHON = f"python{WITHIN}"  # before the columns of a table in memory
-SHOWN_CHARACTERS = 120  # characters of a name in a message
-
-
-def known_as(source: Source) -> tuple[str, ...]:
-    """Return the name that the publisher gives a source, or its file with each of the tables that are read from it.
-
-    A file, or a query that can't be taken apart, is the whole file. A pattern is the files that it meets now, an
-    address what of it is no secret, and a table in Python its columns.
-    """
-    if source.name is not None:
-        return (source.name,)
-    if source.files:
-        return _list_places(source.files)
-    if source.frame is not None:
-        return (f"{PYTHON}{source.frame.known_as}",)
-    path = os.path.realpath(source.path)
-    if source.opened is not None and source.opened.file is None:
-        path = MEMORY
-    elif source.spark is not None:
-        path = f"{source.kind}{WITHIN}{(source.spark.remote or '').partition('/;')[0]}"
-    elif source.external_relation is not None:
-        path = source.kind  # its address may hold secrets
-    return tuple(sorted({f"{path}{WITHIN}{table}" for table in _list_tables(source)})) or (path,)
-
-
-def join_names(names: Iterable[str]) -> str:
-    """Join the names of a source for a message; a table in Python by as many columns as fit into a line.
-
-    >>> len(join_names([f"python:{'wide,' * 100}"]))
-    122
-    """
-    return ", ".join(name if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]}.." for name in names)
-
-
-def is_same_source(names: Iterable[str], others: Iterable[str]) -> bool:
-    """Return whether two sources have a table in common: a file holds all of its tables, a folder all of its files.
-
-    A table in Python is all that is known of one; if its columns are among those of another it may be a part of it.
-
-    >>> is_same_source(["python:age,ill"], ["python:age,ill,zip"])
-    True
-    >>> is_same_source(["python:age,ill"], ["python:age,zip"])
-    False
-    """
-    return any(
-        one == other or _contains_source(one, other) or _contains_source(other, one)
-        for one in names
-        for other in others
-    )
+# Overlaps -------------------------------------------------------------------------------------------------------------
+# Whether a release would be written over its source.
 
 
 def overlaps_source(source: Source, target: Target) -> bool:
     """Return whether a release would be among the files of its source, or replace one of them."""
     if source.external_relation is not None or source.frame is not None or target.schema is not None:
         return False  # a schema replaces nothing but a release, whatever else its file holds
-    places, place = known_as(source.model_copy(update={"name": None})), os.path.realpath(target.file)
+    place = os.path.realpath(target.file)
     if source.database is not None:
         return os.path.realpath(source.database) == place
     return any(
-        one == place or _contains_source(place, one) or (_contains_source(one, place) and not target.file.suffix)
-        for one in places
+        one == place or _is_within(one, place) or (_is_within(place, one) and not target.file.suffix)
+        for one in _list_places(source.files)
     )
 
 
-def _contains_source(one: str, other: str) -> bool:
-    if one.startswith(PYTHON) and other.startswith(PYTHON):
-        ours, theirs = ({fold_name(part) for part in name.removeprefix(PYTHON).split(",")} for name in (one, other))
-        return theirs <= ours
-    return other.startswith(one + WITHIN) or (Path(one).is_absolute() and other.startswith(one + os.sep))
+def _is_within(place: str, folder: str) -> bool:
+    return place.startswith(folder + os.sep)
 
 
-def _list_places(names: Sequence[str]) -> tuple[str, ...]:
-    """Return every file by its place; a folder by its own."""
+def _list_places(names: Sequence[str]) -> set[str]:
+    """Return every file of this machine by its place, a folder by its own."""
     places: set[str] = set()
     for name in names:
-        if files.url_scheme(name):
-            places.add(files.redact_secrets(name))
-            continue
-        try:
-            met = [Path(name)] if Path(name).is_dir() else files.find_files([name])
-        except EngineError:  # said where it is read
-            met = [Path(name)]
-        places.update(map(os.path.realpath, met))
-    return tuple(sorted(places))
-
-
-def _list_tables(source: Source) -> list[str]:
-    """Return the tables that are read of a database, as the engine compares names, without default schemas."""
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
-    traits = source.traits
-    dialect = traits.dialect
-    try:
-        if source.relation is not None:
-            return [_table_name(exp.to_table(source.relation, dialect=dialect), traits.own_schema)]
-        query = sqlglot.parse_one(source.origin.query or "", dialect=dialect)
-    except SqlglotError:
-        return []
-    ctes = {fold_name(one.alias) for one in query.find_all(exp.CTE)}
-    return [
-        _table_name(one, traits.own_schema)
-        for one in query.find_all(exp.Table)
-        if one.name and not (fold_name(one.name) in ctes and not one.db)
-    ]
-
-
-def _table_name(table: exp.Table, own_schema: str) -> str:
-    schema = fold_name(table.db)
-    return fold_name(table.name) if schema in ("", own_schema) else f"{schema}.{fold_name(table.name)}"
+        if not files.url_scheme(name):
+            try:
+                met = [Path(name)] if Path(name).is_dir() else files.find_files([name])
+            except EngineError:  # said where it is read
+                met = [Path(name)]
+            places.update(map(os.path.realpath, met))
+    return places

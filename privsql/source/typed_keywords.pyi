@@ -39,18 +39,16 @@ class Planning(TypedDict, total=False):
     """A SELECT over the source, in place of a table."""
     id: str
     """Column with a unique record id, for the ledger."""
-    id_space: str
-    """What the ids (or persons, without ids) belong to, such as "hospital admissions". The ledger does not compare
-    them with ids of anything else.
-    """
     person: str
     """Column of persons, who may have several records."""
     persons: Literal["refuse", "one", "some", "count"]
     """Persons with several records: refuse them, publish one record of each, or some (at most max_records), or count
     all (bounds then hold per record). [default: refuse]
     """
-    source_name: str
-    """Name of the source in the ledger. [default: its path, with its tables]"""
+    population: str
+    """Whom the table is about: the same population is the same people to the ledger. [default: folder and file without
+    dates and endings, or catalog.schema.table]
+    """
     quasi_identifiers: Names
     """Quasi-identifiers: columns an attacker may know."""
     qi: Names
@@ -98,8 +96,8 @@ class Planning(TypedDict, total=False):
     ledger_database: PathLike
     """File of the publisher's private ledger. [default: $PRIVSQL_LEDGER, or one per user]"""
     ledger_epsilon: Number
-    """Privacy budget of all differentially private releases of the source together. It can be lowered; only 'privsql
-    ledger cap' raises it.
+    """Privacy budget of all differentially private releases of the population together. It can be lowered; only
+    'privsql ledger cap' raises it.
     """
     ledger_off: bool
     """Write no ledger; the release says so."""

@@ -28,20 +28,21 @@ from privsql.releases.draft import is_occupied
 from privsql.releases.ledger.book import (
     Book,
     LedgerEntry,
+    make_cap,
     open_for_reading,
     open_for_writing,
     write_events,
 )
-from privsql.releases.ledger.budget import Budget, Cap
 from privsql.releases.ledger.composition import require_ledger, require_names
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.keywords import ArrowStream, SpecLike, as_spec
 from privsql.source.places import Source, as_frame, is_table
+from privsql.source.population import require_population
 from privsql.source.profile import ChosenRoles, choose_roles, find_missing_markers, is_identifying_name
 from privsql.source.records import prepare_table
 from privsql.source.spec import Columns, Spec
 from privsql.source.table import mount_persons
-from privsql.source.targets import as_target, known_as
+from privsql.source.targets import as_target
 from privsql.verbs.verify import open_session
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from tomlkit.items import Table
+
+    from privsql.releases.ledger.budget import Budget
 
 
 # Init -----------------------------------------------------------------------------------------------------------------
@@ -314,19 +317,19 @@ def synthesize(release: PathLike, to: PathLike) -> int:
 
 
 # Ledger ---------------------------------------------------------------------------------------------------------------
-# ``ledger``: list the publisher's ledger, withdraw releases that were never distributed, and set the cap of a source.
+# ``ledger``: list the publisher's ledger, withdraw releases that were never distributed, and set a population's cap.
 
 
 @dataclass(frozen=True)
 class LedgerListing:
-    """A ledger, or what it holds of one source: its releases, oldest first.
+    """A ledger, or what it holds of one population: its releases, oldest first.
 
-    ``budget``: what all differentially private ones spend together, and the caps; None where all sources are listed.
+    ``budget``: what all differentially private ones spend together, and the caps; None where all releases are listed.
     """
 
     database: Path
     releases: tuple[LedgerEntry, ...]
-    source: tuple[str, ...] = ()
+    population: tuple[str, ...] = ()
     budget: Budget | None = None
 
     @property
@@ -361,28 +364,28 @@ class LedgerListing:
         return {
             "releases": [entry.as_json() for entry in self.releases],
             "database": str(self.database),
-            "source": list(self.source),
+            "population": list(self.population),
             **{name: None if one is None else fraction_text(one) for name, one in figures.items()},
         }
 
 
 def ledger(spec: SpecLike | None = None, *, database: PathLike | None = None) -> LedgerListing:
-    """List what the ledger holds of the source of a specification; without one, of all sources.
+    """List what the ledger holds of the population of a specification; without one, of all of them.
 
     ``database``: the ledger, by default that of the specification, or the user's own. Raises ``UsageError`` if there
     is none.
     """
     source_spec = as_spec(spec) if spec is not None else None
     path = require_ledger(source_spec, as_optional_path(database, "database"))
+    population = () if source_spec is None else require_population(source_spec.source)
     with open_scratch() as db, open_for_reading(db, path) as book:
-        return _list_releases(path, book, source_spec)
+        return _list_releases(path, book, population)
 
 
-def _list_releases(path: Path, book: Book, spec: Spec | None) -> LedgerListing:
-    if spec is None:
+def _list_releases(path: Path, book: Book, population: tuple[str, ...]) -> LedgerListing:
+    if not population:
         return LedgerListing(path, book.entries)
-    source = known_as(spec.source)
-    return LedgerListing(path, tuple(book.list_of_source(source)), source, book.find_budget(source))
+    return LedgerListing(path, tuple(book.list_of_population(population)), population, book.find_budget(population))
 
 
 def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> LedgerEntry:
@@ -423,38 +426,42 @@ def cap(
     delta: Fraction | Decimal | str | float | None = None,
     database: PathLike | None = None,
 ) -> LedgerListing:
-    """Set the most that all differentially private releases of a source may spend together, and record it.
+    """Set the most that all differentially private releases of a population may spend together, and record it.
 
-    A cap is a pair (epsilon, delta), and everything is converted at its ``delta``: by default that of the cap that is
-    there, of the releases, or of the specification. This is the only way to raise either; a specification that still
-    asks for less lowers epsilon again. ``database``: as of ``ledger``. Raises ``UsageError`` unless epsilon is
-    positive, delta is a probability, above 0 if a release has one, and the source names its records or persons.
+    ``spec``: a specification, or the name of a population. A cap is a pair (epsilon, delta), and everything is
+    converted at its ``delta``: by default that of the cap that is there, of the releases, or of the specification. This
+    is the only way to raise either; a specification that still asks for less lowers epsilon again. ``database``: as of
+    ``ledger``. Raises ``UsageError`` unless epsilon is positive, delta is a probability, above 0 if a release has one,
+    and the source names its records or persons.
     """
-    source_spec, most = as_spec(spec), as_exact_number(epsilon, "cap")
+    most = as_exact_number(epsilon, "cap")
     if most <= 0:
         raise UsageError(
             f"cap: {fraction_text(most)} is not above 0; give the largest epsilon that may be spent, such as 2"
         )
-    require_names(source_spec)
-    path = require_ledger(source_spec, as_optional_path(database, "database"), exists=False)
-    source = known_as(source_spec.source)
+    named = isinstance(spec, str) and not spec.lower().endswith(".toml")
+    source_spec = None if named else as_spec(spec)
+    if source_spec is not None:
+        require_names(source_spec)
+    population = (str(spec),) if source_spec is None else require_population(source_spec.source)
+    path = require_ledger(source_spec, as_optional_path(database, "database"), exists=named)
     with open_scratch() as db:
         with open_for_writing(db, path) as book, db.in_transaction():
-            at = _choose_cap_delta(source_spec, book.find_budget(source), delta)
-            write_events(db, book, Cap(most, at).as_event(source, "publisher"))
+            at = _choose_cap_delta(source_spec, book.find_budget(population), delta)
+            write_events(db, book, make_cap(population, most, at, "publisher"))
         with open_for_reading(db, path) as book:
-            return _list_releases(path, book, source_spec)
+            return _list_releases(path, book, population)
 
 
-def _choose_cap_delta(spec: Spec, budget: Budget, delta: Fraction | Decimal | str | float | None) -> Fraction:
+def _choose_cap_delta(spec: Spec | None, budget: Budget, delta: Fraction | Decimal | str | float | None) -> Fraction:
     """Return the delta of a new cap; ``UsageError`` for one at which the releases that are there have no epsilon."""
+    if delta is not None:
+        at, is_needed = as_exact_number(delta, "delta"), any(one.delta for one in budget.earlier)
+        if not 0 <= at < 1 or (is_needed and not at):
+            why = "releases of this population have a delta, and at 0 no epsilon" if is_needed else "it is no chance"
+            raise UsageError(f"delta: {fraction_text(at)} can't be that of a cap: {why}; give one such as 0.000001")
+        return at
+    if spec is None or budget.cap is not None or budget.delta:
+        return budget.delta
     composition = spec.implementation.composition
-    stated = composition.delta(spec.mechanism) if isinstance(composition, BudgetComposition) else Fraction(0)
-    if delta is None:
-        return budget.delta if budget.cap is not None or budget.delta else stated
-    at = as_exact_number(delta, "delta")
-    is_needed = any(one.delta for one in budget.earlier)
-    if not 0 <= at < 1 or (is_needed and not at):
-        why = "releases of this source have a delta, and at 0 no epsilon" if is_needed else "it is no probability"
-        raise UsageError(f"delta: {fraction_text(at)} can't be that of a cap: {why}; give one such as 0.000001")
-    return at
+    return composition.delta(spec.mechanism) if isinstance(composition, BudgetComposition) else Fraction(0)

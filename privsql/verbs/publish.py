@@ -134,6 +134,8 @@ class Published:
         """Return the lines on the ledger."""
         entry = self.ledger
         rows: list[tuple[str, object]] = []
+        if entry.get("population"):
+            rows.append(("population", ", ".join(entry["population"])))
         if "spent" in entry:
             here = " with this one" if self.release is not None else ""
             rows.append(
@@ -258,7 +260,7 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
             db.let_go()
             draft.commit(made.written)
     facts = _release_facts(spec, publication.source, made.facts)
-    warnings = [*made.warnings, *_table_warnings(spec), *_place_warnings(spec)]
+    warnings = [*made.warnings, *publication.warnings, *_table_warnings(spec), *_place_warnings(spec)]
     seconds = time.monotonic() - clock
     outcome = (spec, publication.as_facts(), made.checks, seconds, warnings)
     return Published(target.path, facts, made.facts, *outcome, summary=made.summary)
@@ -461,7 +463,9 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
         summary, seconds = _release_facts(meant, publication.source, facts), time.monotonic() - clock
         summary |= {"composition": publication.statements} if publication.statements else {}
         ledger, searched = publication.as_facts(), facts.count_search_seconds()
-        warnings, changes = _table_warnings(meant), publication.changes
+        warnings, changes = [*publication.warnings, *_table_warnings(meant)], publication.changes
+        if request.path is not None and not request.stated.population:
+            warnings.append("nothing says whom the table is about, and publish needs source.population")
         return Published(None, summary, facts, meant, ledger, [], seconds, warnings, searched, changes=changes)
 
 
@@ -503,6 +507,7 @@ def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
         **_record_counts(spec, source, facts),
         randomness=publication.key.origin,
         composition=publication.statements,
+        beside=publication.beside,
         facts=facts.as_json(),
         sql=sqlfiles.sql_digests(spec.implementation.sql),
     )

@@ -346,7 +346,7 @@ def _list_notes(manifest: Manifest) -> list[str]:
     notes = []
     if manifest.randomness == "seed":
         notes.append("made with a seed, for tests only: anyone who knows or guesses it can undo the assignment")
-    notes += manifest.composition
+    notes += manifest.together
     notes += [f"it is {SCHEMA_NOTE}"] if manifest.place is not None else []
     notes += adversaries.explain_absence(manifest)
     if manifest.privsql != __version__:

@@ -1,5 +1,6 @@
--- ends: the first and the last name of a source in the order of text.
---   columns   least, greatest
---   reads     __traces__(id, person);  hole __name__: t.id or t.person
-SELECT min(__name__) AS least, max(__name__) AS greatest
-FROM __traces__ AS t
+-- ends: the first and the last name of a source in the order of text, and how many texts remain without digits.
+--   columns   least, greatest, letters
+--   reads     __traces__(id, person)
+--   holes     __name__: t.id or t.person as names are compared;  __letters__: column name without digits
+SELECT min(name) AS least, max(name) AS greatest, count(DISTINCT __letters__) AS letters
+FROM (SELECT __name__ AS name FROM __traces__ AS t) AS named

@@ -1,16 +1,16 @@
--- met: which releases hold records that are equal to some of a source.
---   columns   number, theirs (records of the release that have an equal one here), ours (records here that have one there),
---             common (pairs of equal records, each in one pair)
---   reads     __sketches__(number, hash, records): records of releases, equal ones counted;  __sketch__(hash, records):
---             those of the source
---   holes     __among__: predicate for s.number
+-- met: what releases hold of the records with small hashes, and how many different ones are in a source, too.
+--   columns   number, records, different, once, twice (how many different ones stand once and twice), common
+--   reads     __sketches__(number, hash, records): of releases, equal records counted;  __sketch__(hash): of the source
+--   holes     __among__: predicate for s.number;  __limit__: hashes are below this
 SELECT
   s.number,
-  sum(s.records) AS theirs,
-  sum(t.records) AS ours,
-  sum(CASE WHEN s.records < t.records THEN s.records ELSE t.records END) AS common
+  sum(s.records) AS records,
+  count(*) AS different,
+  sum(CASE WHEN s.records = 1 THEN 1 ELSE 0 END) AS once,
+  sum(CASE WHEN s.records = 2 THEN 1 ELSE 0 END) AS twice,
+  count(o.hash) AS common
 FROM __sketches__ AS s
-JOIN __sketch__ AS t ON s.hash = t.hash
-WHERE __among__
+LEFT JOIN __sketch__ AS o ON s.hash = o.hash
+WHERE __among__ AND s.hash < __limit__
 GROUP BY s.number
 ORDER BY s.number

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privsql.model.packing import scatter_bits
-from privsql.releases.ledger.evidence import CommonRecords, Evidence, RecordSketch, judge_evidence
+from privsql.releases.ledger.evidence import CommonRecords, RecordSketch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,17 +22,14 @@ BATCH = 2**20
 def sketch(records: NDArray[np.uint64]) -> RecordSketch:
     """Of records by their numbers."""
     parts = (scatter_bits(records[begin : begin + BATCH]) for begin in range(0, len(records), BATCH))
-    return RecordSketch.collect(((part, None) for part in parts), len(records))
+    return RecordSketch.collect((part, None) for part in parts)
 
 
 def found(ours: RecordSketch, theirs: RecordSketch) -> bool:
     """Whether the records of two tables are the same people's."""
-    _, mine, other = np.intersect1d(ours.hashes, theirs.hashes, assume_unique=True, return_indices=True)
-    times, there = ours.records[mine], theirs.records[other]
-    met = int(there.sum()), int(times.sum()), int(np.minimum(times, there).sum())
-    sides = ours.summarize_below(theirs.summary.limit), theirs.summarize_below(ours.summary.limit)
-    common = CommonRecords(*sides, *met)
-    return judge_evidence(Evidence(records=(common,))).is_same
+    common = len(np.intersect1d(ours.hashes, theirs.hashes, assume_unique=True))
+    sides = ours.sample_below(theirs.summary.limit), theirs.sample_below(ours.summary.limit)
+    return CommonRecords(*sides, common, are_equal=ours.summary == theirs.summary).exceed_chance
 
 
 def power(most: int, runs: int) -> Iterator[list[object]]:

@@ -112,7 +112,7 @@ def test_every_key_is_a_flag_beside_those_that_there_were(command: str) -> None:
         "quasi_identifiers",
         "name",
     }
-    keys |= {"source_name"} | {f"ledger_{key}" for key in Ledger.model_fields}
+    keys |= {f"ledger_{key}" for key in Ledger.model_fields}
     keys |= {key for kind in registry.KINDS for key in registry.get_parameters(kind).model_fields}
     if command == "publish":
         keys |= {field.alias or key for key, field in ReleaseSection.model_fields.items()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from fractions import Fraction
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -14,14 +16,14 @@ from hypothesis import strategies as st
 from privsql.dp_random import concentrated_rho
 from privsql.errors import InfeasibleError
 from privsql.releases.ledger.budget import Budget, Cap, Spending, choose_delta
-from support.commands import manifest, refused, run, specification, succeeded, write
+from support.commands import Outcome, manifest, refused, run, specification, succeeded, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-EPSILONS = [Fraction(1, 20), Fraction(3, 10), Fraction(1, 3), Fraction(1)]
-DELTAS = [Fraction(0), Fraction(1, 10**12), Fraction(1, 10**6), Fraction(1, 10**5)]
+EPSILONS = [Fraction(1, 20), Fraction(1, 3), Fraction(1)]
+DELTAS = [Fraction(0), Fraction(1, 10**12), Fraction(1, 10**5)]
 
 
 def spend(epsilon: Fraction, delta: Fraction) -> Spending:
@@ -30,7 +32,7 @@ def spend(epsilon: Fraction, delta: Fraction) -> Spending:
 
 
 RELEASES = [spend(epsilon, delta) for epsilon in EPSILONS for delta in DELTAS]
-CAPS = [Cap(epsilon, delta) for epsilon in (Fraction(1, 2), Fraction(1), Fraction(2)) for delta in DELTAS]
+CAPS = [Cap("people", epsilon, delta) for epsilon in (Fraction(1, 2), Fraction(1), Fraction(2)) for delta in DELTAS]
 
 
 def accept(wanted: Iterable[Spending], caps: tuple[Cap, ...]) -> list[Spending]:
@@ -55,8 +57,8 @@ def least_log_delta(parts: Sequence[Spending], epsilon: Fraction) -> float:
     return min(a * ((1 + a) * rho - rest) + (1 + a) * math.log(a / (1 + a)) - math.log(a) for a in steps)
 
 
-@settings(max_examples=200)
-@given(st.lists(st.sampled_from(RELEASES), max_size=8), st.lists(st.sampled_from(CAPS), max_size=2))
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(RELEASES), max_size=6), st.lists(st.sampled_from(CAPS), max_size=2))
 def test_what_is_spent_never_falls(wanted: list[Spending], caps: list[Cap]) -> None:
     """Also without a cap, where a smaller delta may raise it and a larger one changes nothing."""
     made = accept(wanted, tuple(caps))
@@ -74,9 +76,10 @@ def test_no_order_of_releases_gets_more_than_the_cap(wanted: list[Spending], cap
         assert all(one.delta <= cap.delta for one in made)
         assert Budget(tuple(made), (cap,)).spent <= cap.epsilon
         if made:
-            assert least_log_delta(made, cap.epsilon) <= (math.log(cap.delta) + 1e-3 if cap.delta else -math.inf)
+            assert least_log_delta(made, cap.epsilon) <= (math.log(cap.delta) + 1e-2 if cap.delta else -math.inf)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(RELEASES), max_size=4))
 def test_what_a_release_spends_alone_is_what_it_states(made: list[Spending]) -> None:
     for one in made:
@@ -113,17 +116,23 @@ def spec(folder: Path, epsilon: str, delta: str = "", ledger: str = "", name: st
 CAP = "[ledger]\nepsilon = 1"
 
 
+def remedy(done: Outcome) -> list[str]:
+    """The arguments of the command that a refusal names."""
+    (command,) = re.findall(r'"privsql (ledger cap [^"]+)"', done.err)
+    return shlex.split(command)
+
+
 def test_a_larger_delta_does_not_lower_what_was_spent(place: Path) -> None:
     """Under a cap of 1 a release at (1, 1e-12) was worth .567 once one at (.3, 1e-5) went in, and more followed."""
     first = spec(place, "1", "1e-12", CAP)
     done = succeeded("publish", first, "--json").json["ledger"]
     assert (done["spent"], done["cap"], done["delta"]) == ("1", "1", "0.000000000001")
     second = spec(place, "0.3", "1e-5", CAP, "second.toml")
-    command = "ledger cap SPEC 1 --delta 0.00001"
-    refused(run("publish", second, "--replace"), 3, "delta 0.00001 can't be spent", "0.000000000001", command)
-    refused(run("publish", spec(place, "0.1", "1e-12"), "--replace"), 3, "0 is left of the budget 1", "ledger cap SPEC")
+    larger = run("publish", second, "--replace")
+    refused(larger, 3, "delta 0.00001 can't be spent", "at delta 0.000000000001", "people' 1 --delta 0.00001")
+    refused(run("publish", spec(place, "0.1", "1e-12"), "--replace"), 3, "0 is left of the budget 1")
     assert succeeded("ledger", first, "--json").json["spent"] == "1"
-    raised = succeeded(*command.replace("SPEC", str(second)).split(), "--json").json  # the publisher's decision
+    raised = succeeded(*remedy(larger), "--json").json  # the publisher's decision
     assert (raised["spent"], raised["delta"]) == ("0.567211", "0.00001")
     total = succeeded("publish", second, "--replace", "--json").json["ledger"]["spent"]
     assert Fraction("0.567211") < Fraction(total) < 1
@@ -133,12 +142,13 @@ def test_a_larger_delta_does_not_lower_what_was_spent(place: Path) -> None:
 def test_a_cap_takes_the_delta_of_the_first_release_under_it(place: Path) -> None:
     succeeded("publish", spec(place, "0.2", ledger=CAP))
     delta = spec(place, "0.2", "1e-6")
-    refused(run("publish", delta, "--replace"), 3, "at delta 0,", "ledger cap SPEC 1 --delta 0.000001")
-    for wrong, why in (("1", "no probability"), ("-0.1", "no probability"), ("many", "not an exact number")):
+    refusal = run("publish", delta, "--replace")
+    refused(refusal, 3, "at delta 0,", "people' 1 --delta 0.000001")
+    for wrong, why in (("1", "no chance"), ("-0.1", "no chance"), ("many", "not an exact number")):
         refused(run("ledger", "cap", delta, "1", "--delta", wrong), 2, why)
-    succeeded("ledger", "cap", delta, "1", "--delta", "0.000001")
+    succeeded(*remedy(refusal))
     assert succeeded("publish", delta, "--replace", "--json").json["ledger"]["spent"] == "0.4"
-    refused(run("ledger", "cap", delta, "1", "--delta", "0"), 2, "releases of this source have a delta")
+    refused(run("ledger", "cap", delta, "1", "--delta", "0"), 2, "releases of this population have a delta")
     assert succeeded("ledger", "cap", delta, "2", "--json").json["delta"] == "0.000001"
 
 
@@ -146,8 +156,8 @@ def test_the_command_that_a_refusal_names_makes_the_cap_large_enough(place: Path
     succeeded("publish", spec(place, "1", ledger=CAP))
     again = spec(place, "0.5", ledger=CAP)
     done = run("publish", again, "--replace")
-    refused(done, 3, "0 is left of the budget 1", "'privsql ledger cap SPEC 1.5' with ledger.epsilon = 1.5 allows that")
-    assert run("ledger", "cap", again, "1.5").code == 0
+    refused(done, 3, "0 is left of the budget 1", "people' 1.5\" with ledger.epsilon = 1.5 allows that")
+    succeeded(*remedy(done))
     again = spec(place, "0.5", ledger=CAP.replace("1", "1.5"))
     assert succeeded("publish", again, "--replace", "--json").json["ledger"]["spent"] == "1.5"
 

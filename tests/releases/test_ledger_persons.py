@@ -106,6 +106,6 @@ def test_the_same_persons_under_new_ids_and_another_name_are_noticed(persons: st
     columns = "id + 500 AS id, age + 1 AS age, gender, salary + 50 AS salary, person"
     office.sql(f"CREATE TABLE later AS SELECT {columns} FROM people")
     later = f'database = "office.duckdb"\ntable = "later"\nid = "id"\n{persons}'
-    refused(run(*office.arguments(source=later)), 1, "release 1", "another name", "some of its persons are here")
+    refused(run(*office.arguments(source=later)), 1, "release 1", "another population", "some of its persons are here")
     others = 'database = "office.duckdb"\nquery = "SELECT * REPLACE (reverse(person) AS person) FROM later"'
-    succeeded(*office.arguments(source=f'{others}\nid = "id"\n{persons}\nname = "others"'))
+    succeeded(*office.arguments(source=f'{others}\nid = "id"\n{persons}\npopulation = "others"'))

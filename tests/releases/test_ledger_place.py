@@ -279,8 +279,8 @@ def test_a_ledger_that_has_lost_its_key_is_refused(office: Office) -> None:
 
 def test_an_entry_without_a_field_is_damaged() -> None:
     names = [one.name for one in fields(book.LedgerEntry)]
-    whole = dict.fromkeys(names, 1) | {"source": [], "numbering": [], "histograms": []}
-    whole["rows"] = {"records": 1, "once": 1, "twice": 0, "fingerprint": "1"}
+    whole = dict.fromkeys(names, 1) | {"population": [], "counters": []}
+    whole["rows"] = {"records": 1, "fingerprint": "1"}
     assert len(book.Book.from_rows([("release", json.dumps(whole))]).entries) == 1
     for name in names:
         with pytest.raises(EngineError, match="damaged"):

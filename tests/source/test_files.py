@@ -20,10 +20,11 @@ from privsql.engine.sqlfiles import all_rows, temp_table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.source.keywords import as_spec
 from privsql.source.places import Source
+from privsql.source.population import name_population
 from privsql.source.records import prepare_table
 from privsql.source.spec import Columns, build
 from privsql.source.table import mount_persons
-from privsql.source.targets import Target, is_same_source, known_as, overlaps_source
+from privsql.source.targets import Target, overlaps_source
 from privsql.verbs.verify import open_session
 from support import statements
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write
@@ -128,7 +129,7 @@ def test_what_matches_nothing_or_twice(tmp_path: Path) -> None:
 def test_the_name_of_a_folder_is_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("[1]*/a.parquet", "1/b.parquet"):
         parquet(tmp_path, name, "SELECT 1 AS k")
-    assert known_as(source(tmp_path / "[1]*", file="?.parquet")) == (str(tmp_path.resolve() / "[1]*" / "a.parquet"),)
+    assert name_population(source(tmp_path / "[1]*", file="?.parquet")) == (f"{tmp_path.name}/a",)
     monkeypatch.chdir(tmp_path / "1")
     assert rows(Path(), file="*.parquet") == [(1,)]
     assert files.find_files(["../[1]*/*.parquet"]) == [Path("../[1]*/a.parquet")]
@@ -137,7 +138,7 @@ def test_the_name_of_a_folder_is_no_pattern(tmp_path: Path, monkeypatch: pytest.
 def test_links_that_lead_in_a_circle(tmp_path: Path) -> None:
     (tmp_path / "loop.parquet").symlink_to(tmp_path / "loop.parquet")
     fails(tmp_path, "no such file", file="loop.parquet")
-    assert known_as(source(tmp_path, file="loop.parquet"))
+    assert name_population(source(tmp_path, file="loop.parquet"))
     parquet(tmp_path, "d/a.parquet", "SELECT 1 AS k")
     (tmp_path / "d" / "again").symlink_to(tmp_path / "d")
     assert rows(tmp_path, file="d") == [(1,)]
@@ -395,26 +396,7 @@ def test_a_release_is_called_after_its_files(name: str, called: str) -> None:
     assert build({"source": {"file": name}, **ASKED}).name == called
 
 
-# What the ledger calls them ---
-
-
-def test_the_ledger_names_one_file_as_it_did(tmp_path: Path) -> None:
-    write(tmp_path / "a.parquet", "SELECT 1 AS k")
-    assert known_as(source(tmp_path, file="a.parquet")) == (str(tmp_path.resolve() / "a.parquet"),)
-    assert known_as(source(tmp_path, database="x.db", table="T")) == (f"{tmp_path.resolve() / 'x.db'}:t",)
-
-
-def test_sources_with_a_file_in_common_are_the_same(tmp_path: Path) -> None:
-    for name in "abc":
-        parquet(tmp_path, f"d/{name}.parquet", "SELECT 1 AS k")
-    ab, bc = (known_as(source(tmp_path, file=pattern)) for pattern in ("d/[ab].parquet", "d/[bc].parquet"))
-    a, folder = known_as(source(tmp_path, file="d/a.parquet")), known_as(source(tmp_path, file="d"))
-    assert is_same_source(ab, bc)
-    assert is_same_source(ab, a)
-    assert not is_same_source(bc, a)
-    assert is_same_source(folder, a)
-    assert is_same_source(a, folder)
-    assert not is_same_source(("shop",), ("shop/other",))
+# Where a release is not put ---
 
 
 def test_a_release_is_not_put_among_the_files_of_its_source(tmp_path: Path) -> None:
@@ -492,7 +474,7 @@ def test_an_extension_that_is_missing_is_named(
     assert "secret" not in line
     assert not (tmp_path / ".duckdb").exists()
     if "file" in given:
-        assert "secret" not in str(known_as(source(tmp_path, **given)))
+        assert "secret" not in str(name_population(source(tmp_path, **given)))
 
 
 class Stands:
@@ -731,7 +713,7 @@ def test_no_secret_is_shown_by_what_holds_it(tmp_path: Path) -> None:
     made = source(tmp_path, mysql=given)
     assert "secret" not in repr(made)
     assert "secret" not in repr(made.origin)
-    assert "secret" not in str(known_as(made))
+    assert "secret" not in str(name_population(made))
     with pytest.raises(ValidationError) as error:
         Source.model_validate({"file": "x", "mysql": given})
     assert "secret" not in str(error.value.errors(include_url=False)[0]["msg"])

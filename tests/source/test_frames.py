@@ -18,7 +18,6 @@ import privsql
 from privsql import UsageError
 from privsql.source import places
 from privsql.source.places import as_frame
-from privsql.source.targets import is_same_source, known_as
 from support.commands import tables
 from support.loops import each
 
@@ -285,20 +284,6 @@ def test_a_specification_has_one_source() -> None:
         privsql.build(given | {"mechanism": {"threshold": 0.5}})
 
 
-def test_a_part_of_a_table_is_no_other_source() -> None:
-    """Who publishes a few columns, and then others, has published the same people twice."""
-    whole = ["age", "disease", "sex", "zip"]
-
-    def name(columns: list[str]) -> tuple[str, ...]:
-        return known_as(privsql.build({"source": pa.table({one: [1] for one in columns}), **COLUMNS}).source)
-
-    for columns, same in ((["disease", "AGE"], True), (["age", "disease", "job"], False), ([*whole, "more"], True)):
-        assert is_same_source(name(whole), name(columns)) == is_same_source(name(columns), name(whole)) == same
-    wide = [f"answer {number}" for number in range(200)]
-    assert is_same_source(name(["age", "disease", *wide]), name(["age", "disease"]))
-    assert not is_same_source(name(whole), ("/python:age/people.parquet",))
-
-
 @each("rows", [0, 1])
 def test_too_few_rows_are_refused(rows: int) -> None:
     with pytest.raises(privsql.PrivsqlError, match=r"no record|frequency 1 above"):
@@ -323,21 +308,25 @@ def test_three_hundred_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_ledger_knows_a_table_by_its_name_or_its_columns(tmp_path: Path) -> None:
+def test_nothing_says_whom_a_table_is_about_but_its_publisher(tmp_path: Path) -> None:
     people = pandas()[["age", "disease"]]
     asked = {"quasi_identifiers": ["age"], "sensitive": "disease", "threshold": 0.5}
-    assert privsql.plan(people, **asked).ledger["source"] == ["python:age,disease"]
-    assert privsql.plan(people, source_name="clinic", **asked).ledger["source"] == ["clinic"]
-    privsql.publish(people, to=tmp_path / "a.duckdb", **asked)
-    for part in (people[["disease"]].assign(AGE=people["age"] // 10), pandas()[["age", "hour", "disease"]]):
-        with pytest.raises(
-            privsql.GuaranteeError, match=r"release 1 .* a table of others has a source\.name of its own"
-        ):
-            privsql.publish(part, to=tmp_path / "b.duckdb", **{**asked, "threshold": 0.4})
+    with pytest.raises(UsageError, match=r"source.population is missing: a table in Python .* = 'clinic'"):
+        privsql.publish(people, to=tmp_path / "a.duckdb", **asked)
+    planned = privsql.plan(people, **asked)
+    assert planned.ledger["population"] == []
+    assert "publish needs source.population" in planned.warnings[-1]
+    privsql.publish(people, ledger_off=True, to=tmp_path / "off.duckdb", **asked)
+    done = privsql.publish(people, population="clinic", to=tmp_path / "a.duckdb", **asked)
+    assert done.ledger["population"] == ["clinic"]
+    assert ("population", "clinic") in done.lines
+    part = people[["disease"]].assign(AGE=people["age"] // 10)
+    with pytest.raises(privsql.GuaranteeError, match=r"release 1 .* is of this population, .* of their own"):
+        privsql.publish(part, population="Clinic", to=tmp_path / "b.duckdb", **asked)
     others = people.assign(age=people["age"] * 7 % 31, disease=people["disease"].to_numpy()[::-1])
-    privsql.publish(others, source_name="others", to=tmp_path / "c.duckdb", **asked)
-    with pytest.raises(privsql.GuaranteeError):  # the same people once more
-        privsql.publish(people.assign(more=1), to=tmp_path / "b.duckdb", **{**asked, "threshold": 0.4})
+    privsql.publish(others, population="others", to=tmp_path / "c.duckdb", **asked)
+    with pytest.raises(privsql.GuaranteeError, match="another population"):  # the same people once more
+        privsql.publish(people.assign(more=1), population="third", to=tmp_path / "b.duckdb", **asked)
 
 
 def test_init_proposes_for_a_table_and_load_takes_one(tmp_path: Path) -> None:

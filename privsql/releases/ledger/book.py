@@ -21,12 +21,13 @@ from privsql.engine.files import fold_name, private
 from privsql.engine.open import log_of, open_scratch
 from privsql.engine.sqlfiles import DIALECT, Field, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, UsageError
+from privsql.exact import fraction_text
 from privsql.keyed_random import Key, key_file
 from privsql.mechanisms.base import BudgetComposition, Composition, Unit
 from privsql.mechanisms.registry import get_mechanism
 from privsql.releases.ledger.budget import Budget, Cap, Spending
-from privsql.releases.ledger.evidence import Histogram, RecordSummary
-from privsql.source.targets import is_same_source, known_as
+from privsql.releases.ledger.evidence import RecordSummary
+from privsql.source.population import is_same_population, name_population
 from privsql.system import __version__
 
 if TYPE_CHECKING:
@@ -39,13 +40,13 @@ if TYPE_CHECKING:
 # A ledger is a sequence of events, none of which is ever changed or removed.
 #
 # ``release``: a release and all that is known of it; ``made``: the digest of its file, if that came later; ``out``: it
-# has come into place; ``withdrawn``: it was never distributed; ``cap``: the budget of a source; ``elsewhere``: the
-# releases of a source stand in another ledger.
+# has come into place; ``withdrawn``: it was never distributed; ``cap``: the budget of a population; ``elsewhere``: the
+# releases of a population stand in another ledger.
 
 FORMAT = 1  # development code wrote others, which are not read
 Event = tuple[str, dict[str, Any]]  # kind and what it says
-PRIVATE = ("rows", "content", "setting", "draft", "out", "numbering", "histograms")  # what no output shows
-STORED = {"table", "query", "id", "id_space", "person", "persons", "name"}  # of the source in a specification
+PRIVATE = ("rows", "content", "setting", "draft", "out", "counters")  # what no output shows
+STORED = {"table", "query", "id", "person", "persons", "population"}  # of the source in a specification
 LEFT_OUT: dict[str, Any] = {
     "source": True,
     "ledger": True,
@@ -64,7 +65,7 @@ class LedgerRequest:
     algorithm: str
     subject: str  # the column that names the records, "" for none
     spec: dict[str, Any]
-    source: tuple[str, ...]  # what the source is called
+    population: tuple[str, ...]  # the names of whom the table is about
 
     @staticmethod
     def from_spec(spec: Spec) -> LedgerRequest:
@@ -78,18 +79,13 @@ class LedgerRequest:
             algorithm=spec.mechanism.algorithm,
             subject=fold_name(spec.source.id or ""),
             spec=parts,
-            source=known_as(spec.source),
+            population=name_population(spec.source),
         )
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the published columns in the order of the specification, with how values are made coarser."""
-        return list_published(self.spec["columns"])
 
     @property
     def column_names(self) -> tuple[str, ...]:
         """Return the names of these columns in the source."""
-        return list_names(self.spec["columns"])
+        return tuple(name for key in ROLES for name in self.spec["columns"].get(key, ()))
 
     @property
     def person_column(self) -> str:
@@ -100,11 +96,6 @@ class LedgerRequest:
     def promised_person(self) -> str | None:
         """Return the column of persons of whom something is promised, with one record each; None for records."""
         return None if self.spec["source"].get("persons") == "count" else self.person_column or None
-
-    def find_space(self, kind: str) -> str | None:
-        """Return what ids are stated to belong to, or persons where records have no ids."""
-        stated: str | None = self.spec["source"].get("id_space")
-        return stated if kind == "ids" or not self.subject else None
 
     @property
     def determining_parts(self) -> list[Any]:
@@ -123,28 +114,9 @@ class LedgerRequest:
         composition = self.composition
         return composition.unit if isinstance(composition, BudgetComposition) else None
 
-    def is_of(self, source: Iterable[str]) -> bool:
-        """Return whether the release was made from a source."""
-        return is_same_source(self.source, tuple(source))
-
-
-def list_names(columns: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the published columns of a specification."""
-    return tuple(name for key in ROLES for name in columns.get(key, ()))
-
-
-def list_published(columns: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the published columns of a specification in its order, with how values are made coarser.
-
-    >>> list_published({"quasi_identifiers": ["age", "zip"], "sensitive": ["ill"], "bins": {"age": {"width": "5"}}})
-    ('age {"bins": {"width": "5"}}', 'zip', 'ill')
-    """
-    coarser: dict[str, dict[str, Any]] = {}
-    for key in ("bins", "levels", "others"):
-        for name, how in columns.get(key, {}).items():
-            coarser.setdefault(fold_name(name), {})[key] = how
-    more = {name: f" {json.dumps(how, sort_keys=True)}" for name, how in coarser.items()}
-    return tuple(f"{name}{more.get(fold_name(name), '')}" for name in list_names(columns))
+    def is_of(self, population: Iterable[str]) -> bool:
+        """Return whether the release is of a population, by its name."""
+        return is_same_population(self.population, population)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +129,7 @@ class LedgerEntry(LedgerRequest):
     composes: str
     allowed: bool
     rows: RecordSummary
-    numbering: tuple[str, ...]  # of ids and persons those that could be mere numbers
-    histograms: tuple[Histogram, ...]
+    counters: tuple[str, ...]  # of ids and persons those that could be mere numbering
     digest: str = ""
     records: int | None = None  # None where no exact number is stated
     fresh: int | None = None
@@ -183,8 +154,7 @@ class LedgerEntry(LedgerRequest):
     def from_event(fields: Mapping[str, Any]) -> LedgerEntry:
         """Return the entry that an event has written down."""
         known = {one.name: fields[one.name] for one in dataclass_fields(LedgerEntry)}
-        known |= {key: tuple(fields[key]) for key in ("source", "numbering")}
-        known["histograms"] = tuple(Histogram(**one) for one in fields["histograms"])
+        known |= {key: tuple(fields[key]) for key in ("population", "counters")}
         return LedgerEntry(**{**known, "rows": RecordSummary(**fields["rows"])})
 
     def as_event(self) -> Event:
@@ -210,11 +180,11 @@ class LedgerEntry(LedgerRequest):
 
 @dataclass(frozen=True)
 class Book:
-    """A ledger as it was read: how many ``events``, releases by number, and caps and other ledgers by source."""
+    """A ledger as it was read: how many ``events``, releases by number, and caps and other ledgers by population."""
 
     events: int = 0
     releases: dict[int, LedgerEntry] = field(default_factory=dict)
-    caps: dict[tuple[str, ...], Cap] = field(default_factory=dict)
+    caps: dict[str, Cap] = field(default_factory=dict)
     elsewhere: dict[tuple[str, ...], Path] = field(default_factory=dict)
 
     @staticmethod
@@ -243,10 +213,11 @@ class Book:
                 case "withdrawn":
                     book._change_entry(fields, withdrawn=True)
                 case "cap":
-                    book.caps[tuple(fields["source"])] = Cap(Fraction(fields["epsilon"]), Fraction(fields["delta"]))
+                    pair = Fraction(fields["epsilon"]), Fraction(fields["delta"])
+                    book.caps.update({name.casefold(): Cap(name, *pair) for name in fields["population"]})
                 case "elsewhere":
-                    book.elsewhere.pop(tuple(fields["source"]), None)  # the last one stands last
-                    book.elsewhere[tuple(fields["source"])] = Path(fields["database"])
+                    book.elsewhere.pop(tuple(fields["population"]), None)  # the last one stands last
+                    book.elsewhere[tuple(fields["population"])] = Path(fields["database"])
                 case _:
                     raise ValueError(kind)
         return book
@@ -269,30 +240,36 @@ class Book:
         """Return the releases that are not withdrawn."""
         return [entry for entry in self.entries if not entry.withdrawn]
 
-    def list_of_source(self, source: Sequence[str]) -> list[LedgerEntry]:
-        """Return the releases of a source, those that were withdrawn among them."""
-        return [entry for entry in self.entries if entry.is_of(source)]
+    def list_of_population(self, population: Sequence[str]) -> list[LedgerEntry]:
+        """Return the releases of a population, those that were withdrawn among them."""
+        return [entry for entry in self.entries if entry.is_of(population)]
 
-    def find_other_ledger(self, source: Sequence[str]) -> Path | None:
-        """Return the other ledger in which the releases of a source stand, the last one that was named."""
-        others = [path for of, path in self.elsewhere.items() if is_same_source(of, source)]
+    def find_other_ledger(self, population: Sequence[str]) -> Path | None:
+        """Return the other ledger in which the releases of a population stand, the last one that was named."""
+        others = [path for of, path in self.elsewhere.items() if is_same_population(of, population)]
         return others[-1] if others else None
 
-    def list_caps(self, source: Sequence[str]) -> list[Cap]:
-        """Return the caps of a source, and of the sources that it shares."""
-        return [cap for of, cap in self.caps.items() if is_same_source(of, source)]
+    def list_caps(self, population: Sequence[str]) -> list[Cap]:
+        """Return the caps of a population, one for each of its names that has one."""
+        return [self.caps[name.casefold()] for name in population if name.casefold() in self.caps]
 
-    def find_budget(self, source: Sequence[str]) -> Budget:
-        """Return what all releases of a source spend, of the unit that spent most, with its caps.
+    def find_budget(self, population: Sequence[str]) -> Budget:
+        """Return what all releases of a population spend, of the unit that spent most, with its caps.
 
         Withdrawn releases count: their noise was drawn.
         """
         units: dict[Unit | None, list[Spending]] = {}
-        for one in self.list_of_source(source):
+        for one in self.list_of_population(population):
             units.setdefault(one.unit, []).extend([one.spending] if one.spending is not None else [])
-        caps = tuple(self.list_caps(source))
+        caps = tuple(self.list_caps(population))
         budgets = [Budget(tuple(parts), caps) for parts in units.values()]
         return max(budgets, key=lambda one: one.spent, default=Budget((), caps))
+
+
+def make_cap(population: Iterable[str], epsilon: Fraction, delta: Fraction, by: str) -> Event:
+    """Return the event of a new cap of a population."""
+    pair = {"epsilon": fraction_text(epsilon), "delta": fraction_text(delta)}
+    return "cap", {"population": list(population), **pair, "by": by}
 
 
 def _require_format(fields: Mapping[str, Any]) -> None:
@@ -428,19 +405,15 @@ def _tighten_modes(path: Path) -> None:
 # The file of a ledger, attached when needed.
 #
 # Beside the events it holds no more than guarantees need: keyed hashes of the records of each release, or of some of
-# them (``sketches``), of every id and person (``names``), short hashes of values beside names that could be mere
-# numbers (``marks``), and the records that are followed from release to release (``subjects``). The key is that of
-# ``key_of``.
+# them (``sketches``), of every id and person (``names``), and the records that are followed from release to release
+# (``subjects``). The key is that of ``key_of``.
 
 LEDGER = "ledger"  # the attached database
-EVENTS, SKETCHES, NAMES, MARKS, SUBJECTS = (
-    table(name, LEDGER) for name in ("events", "sketches", "names", "marks", "subjects")
-)
+EVENTS, SKETCHES, NAMES, SUBJECTS = (table(name, LEDGER) for name in ("events", "sketches", "names", "subjects"))
 COLUMNS = {
     EVENTS: "event BIGINT, kind VARCHAR, content VARCHAR",
     SKETCHES: "number INTEGER, hash BIGINT, records BIGINT",
     NAMES: "number INTEGER, kind VARCHAR, name BIGINT",
-    MARKS: "number INTEGER, kind VARCHAR, name BIGINT, field INTEGER, mark INTEGER",
     SUBJECTS: "number INTEGER, id VARCHAR, trace BIGINT, bid INTEGER, value VARCHAR",
 }
 

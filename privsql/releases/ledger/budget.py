@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from privsql.dp_random import concentrated_epsilon
 from privsql.errors import InfeasibleError
@@ -33,19 +33,15 @@ class Spending:
 
 @dataclass(frozen=True)
 class Cap:
-    """The most that some releases may spend together. Everything is converted at its delta.
+    """The most that the releases of a population may spend together. Everything is converted at its delta.
 
     ``stated``: whether the specification of the new release sets or lowers it.
     """
 
+    population: str
     epsilon: Fraction
     delta: Fraction = NOTHING
     stated: bool = False
-
-    def as_event(self, source: Sequence[str], by: str) -> tuple[str, dict[str, Any]]:
-        """Return the event that writes it down as the cap of a source."""
-        pair = {"epsilon": fraction_text(self.epsilon), "delta": fraction_text(self.delta)}
-        return "cap", {"source": list(source), **pair, "by": by}
 
 
 def sum_spending(parts: Sequence[Spending], delta: Fraction) -> Fraction:
@@ -130,6 +126,7 @@ class Budget:
 
 def _spell_command(cap: Cap, epsilon: Fraction, delta: Fraction) -> str:
     """Return the command that makes a cap so large; what the specification states would lower it again."""
-    command = f"'privsql ledger cap SPEC {fraction_text(epsilon)}{f' --delta {fraction_text(delta)}' if delta else ''}'"
+    command = f"privsql ledger cap {cap.population!r} {fraction_text(epsilon)}"
+    command += f" --delta {fraction_text(delta)}" if delta else ""
     lowers = cap.stated and epsilon > cap.epsilon
-    return f"{command} with ledger.epsilon = {fraction_text(epsilon)}" if lowers else command
+    return f'"{command}"' + (f" with ledger.epsilon = {fraction_text(epsilon)}" if lowers else "")

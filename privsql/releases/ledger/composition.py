@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from datetime import date
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +18,19 @@ from privsql.errors import EngineError, GuaranteeError, UsageError
 from privsql.exact import fraction_text
 from privsql.keyed_random import key_file, system_key
 from privsql.mechanisms.base import BudgetComposition, GroupComposition
+from privsql.model.manifest import OtherRelease
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import digest_tables
 from privsql.releases.ledger.book import (
     SUBJECTS,
     VARIABLE,
+    Book,
     LedgerEntry,
     default_path,
     get_secret,
     is_default_writable,
     key_of,
+    make_cap,
     open_for_reading,
     open_for_writing,
     path_of,
@@ -38,8 +42,8 @@ from privsql.releases.ledger.book import (
 from privsql.releases.ledger.budget import Budget, Cap, Spending, choose_delta
 from privsql.releases.ledger.publication import Publication, UnrecordedPublication, find_unwritten_events
 from privsql.releases.ledger.subjects import TRACES, Subjects
+from privsql.source.population import name_population, require_population
 from privsql.source.table import PersonChoice
-from privsql.source.targets import join_names, known_as
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
     from privsql.model.parameters import Facts, Parameters
     from privsql.model.records import Records
-    from privsql.releases.ledger.book import Book, Event, LedgerRequest
+    from privsql.releases.ledger.book import Event, LedgerRequest
     from privsql.releases.ledger.evidence import Verdict
     from privsql.releases.ledger.publication import PublicationRequest
     from privsql.source.spec import Spec
@@ -72,7 +76,7 @@ class RecordedPublication(Publication):
     crossing: list[LedgerEntry] = field(default_factory=list, init=False)  # whose budgets protect something else
 
     def _judge_entries(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-        """Return those of some releases that hold the same people, under whatever name."""
+        """Return those of some releases that hold the same people, of whatever population."""
         self.verdicts = self.subjects.judge_entries(entries)
         return [entry for entry in entries if self.verdicts[entry.number].is_same]
 
@@ -92,7 +96,9 @@ class RecordedPublication(Publication):
 
 
 # Budget ---------------------------------------------------------------------------------------------------------------
-# The privacy budget of a source: what its differentially private releases spend adds up (``budget``).
+# The privacy budget of a population: what its differentially private releases spend adds up (``budget``), and so does
+# what other populations have spent on one of its people. Releases of one population add up even where ids say that the
+# people are others: what they state must not follow from whether one person is in both.
 #
 # The ledger holds what was spent and the caps, each a pair of epsilon and delta. A specification can set or lower the
 # epsilon of a cap; the first release under a cap states its delta. Only ``ledger cap`` raises them.
@@ -150,8 +156,8 @@ def require_names(spec: Spec) -> None:
     """Raise ``UsageError`` for a cap on what the publisher spends on people whom nothing names."""
     if spec.source.id is None and spec.source.person is None:
         raise UsageError(
-            "a budget needs source.id or source.person: otherwise a copy of the source, with another name and one "
-            "record less, would get a budget of its own"
+            "a budget needs source.id or source.person: otherwise a copy of the source, as another population and with "
+            "one record less, would get a budget of its own"
         )
 
 
@@ -185,40 +191,30 @@ class BudgetPublication(RecordedPublication):
     def require_covered(self) -> None:
         """Spend the release's epsilon; what can be refused for other reasons is refused before.
 
-        ``InfeasibleError`` if it would spend more than is left, which nothing can allow; ``GuaranteeError`` if these
-        records were published under another name.
+        ``InfeasibleError`` if it would spend more than is left, which nothing can allow.
         """
         self.request.spec.implementation.plan(self.db, self.source, self.request.spec.mechanism)
         self.subjects = Subjects(self.db, self.source, self.request, chains=False)
         with open_for_writing(self.db, self.request.ledger_path) as book:
-            others = self._take_budget(book)
+            self._take_budget(book)
             crossing = self._explain_crossing()
             for one in self.budgets:
                 one.require_fitting()
-            if others and not self.request.allow:
-                last, why = others[-1], self.verdicts[others[-1].number].why
-                raise GuaranteeError(
-                    f"{last.label} holds these records already, under another name ({why}), and they share its budget; "
-                    f"say source.name = {join_names(last.source)!r}"
-                )
-            allowed = [f"{ALLOWED}these records are in {one.label} of {join_names(one.source)}" for one in others]
-            self._spend_epsilon(book, [*allowed, *crossing], allowed=bool(others))
+            self._spend_epsilon(book, crossing)
 
-    def _take_budget(self, book: Book) -> list[LedgerEntry]:
-        """Take what was spent and the caps from a book, attached; releases of these records under another name."""
+    def _take_budget(self, book: Book) -> None:
+        """Take what was spent and the caps from a book, attached."""
         stated = self.request.stated
         self.replaced = self.request.find_replaced(book)
         live = [one for one in book.live_entries if one != self.replaced]
         spending = [one for one in book.entries if one.spending is not None]  # what was withdrawn was spent
         same = self._judge_entries([*spending, *(one for one in live if one.spending is None)])
         self.crossing = [one for one in same if one.unit != stated.unit and one in live]
-        sharing = [one for one in spending if one in same or one.is_of(stated.source)]
-        of_unit = [one for one in sharing if one.unit == stated.unit]
-        refuse_exposed(stated, [one for one in of_unit if one in live])
+        sharing = [one for one in spending if one in same or one.is_of(stated.population)]
+        refuse_exposed(stated, [one for one in sharing if one.unit == stated.unit and one in live])
         self.budgets = self._list_budgets(book, sharing)
         if self.budgets[0].caps:
             require_names(self.request.spec)
-        return [one for one in of_unit if not one.is_of(stated.source)]
 
     def _list_budgets(self, book: Book, sharing: Sequence[LedgerEntry]) -> list[Budget]:
         """Return the budget of this release's unit; second that of values, where it protects presence beside them."""
@@ -238,18 +234,19 @@ class BudgetPublication(RecordedPublication):
         return [Budget(tuple(presence), caps, new), *([of_values] if crossing is not None else [])]
 
     def _list_caps(self, book: Book, sharing: Sequence[LedgerEntry]) -> tuple[Cap, ...]:
-        """Return the caps of this source, as its specification sets or lowers them, and of those that share it."""
+        """Return the caps of this population, as its specification sets or lowers them, and of those that share it."""
         stated, ledger = self.request.stated, self.request.spec.ledger
-        caps = [cap for one in (stated, *sharing) for cap in book.list_caps(one.source)]
-        most = ledger.epsilon if ledger is not None else None
-        if most is not None and not caps:
-            earlier = [one.spending for one in sharing if one.spending is not None and one.unit == stated.unit]
-            caps = [Cap(most, choose_delta(earlier) or self.spending.delta, stated=True)]
-        elif most is not None:
-            caps = [one if one.epsilon < most else replace(one, epsilon=most, stated=True) for one in caps]
-        return tuple(dict.fromkeys(caps))
+        caps = dict.fromkeys(cap for one in (stated, *sharing) for cap in book.list_caps(one.population))
+        if ledger is None or ledger.epsilon is None:
+            return tuple(caps)
+        most, earlier = ledger.epsilon, [one.spending for one in sharing if one.spending and one.unit == stated.unit]
+        own = book.list_caps(stated.population)
+        delta = min((one.delta for one in own), default=choose_delta(earlier) or self.spending.delta)
+        lowest = min([most, *(one.epsilon for one in own)])
+        new = [Cap(name, lowest, delta, stated=most == lowest) for name in stated.population]
+        return (*new, *(one for one in caps if one not in own))
 
-    def _spend_epsilon(self, book: Book, notes: list[str], *, allowed: bool) -> None:
+    def _spend_epsilon(self, book: Book, notes: list[str]) -> None:
         """Write the release down, without a file yet, and the cap if this specification sets or lowers it."""
         stated, budget, spending = self.request.stated, self.budgets[0], self.spending
         composes = f"epsilon {fraction_text(spending.epsilon)}; all together {fraction_text(budget.total)}"
@@ -261,18 +258,18 @@ class BudgetPublication(RecordedPublication):
             number=book.next_number,
             key=self.key.reference,
             composes=composes,
-            allowed=allowed,
+            allowed=bool(notes),
             replaces=self.replaced and self.replaced.number,
             epsilon=fraction_text(spending.epsilon),
             delta=fraction_text(spending.delta),
             rho=None if spending.rho is None else fraction_text(spending.rho),
-            **self.subjects.summary_fields,
+            rows=self.subjects.rows,
+            counters=self.subjects.names.counters,
         )
         events: list[Event] = [self.entry.as_event()]
-        cap = min((one for one in budget.caps if one.stated), key=lambda one: one.delta, default=None)
-        if cap is not None and replace(cap, stated=False) not in book.list_caps(stated.source):
-            events.append(cap.as_event(stated.source, "specification"))
-        self.subjects.names.prepare_marks()
+        cap = next((one for one in budget.caps if one.stated), None)
+        if cap is not None and any(replace(one, stated=False) not in book.caps.values() for one in budget.caps):
+            events.append(make_cap(stated.population, cap.epsilon, cap.delta, "specification"))
         with self.db.in_transaction():
             self.subjects.write_records(self.entry.number, None)
             write_events(self.db, book, *events)
@@ -286,7 +283,7 @@ class BudgetPublication(RecordedPublication):
 
     def as_facts(self) -> dict[str, Any]:
         """Return the facts with what is spent, this release included once it is written down."""
-        budget = self.budgets[0]
+        budget = self.budgets[0] if self.budgets else Budget((), self._list_caps(Book(), ()), self.spending)
         facts = {"epsilon": self.spending.epsilon, "spent": budget.spent if self.entry is None else budget.total}
         facts |= {"delta": budget.delta}
         cap = None if budget.cap is None else fraction_text(budget.cap.epsilon)
@@ -303,8 +300,9 @@ AGREEING = ("quasi_identifiers", "sensitive", "bins", "levels", "others")  # wha
 CHANGED = "records of earlier releases may not change"
 GROWN = (
     "a release of the new records alone is safe, with a source.query that leaves out those of earlier releases; "
-    "plan with changed=.. writes the ids of changed records to a file of your own; "
+    "plan with changed=.. writes the ids of changed records to a file of your own"
 )
+PREFIX = "put a prefix before them in source.query"
 
 
 @dataclass(frozen=True)
@@ -346,6 +344,7 @@ class GroupPublication(RecordedPublication):
             self.source.history.fetch = lambda last: self._fetch_earlier_groups(chain[-last:])
         repeated = (one for one in reversed(self.book.live_entries) if one.setting is not None and self._is_repeat(one))
         self.source.history.setting = next((one.setting for one in repeated), None)
+        self._state_few(self.book)
         crossing = explain_crossing(None, self.crossing) if self.findings.again is None else []
         reasons = [] if self.findings.reason is None else [self.findings.reason]
         self.statements = [f"{ALLOWED}{one}" for one in (*reasons, *crossing)]
@@ -355,12 +354,21 @@ class GroupPublication(RecordedPublication):
         self.compare_earlier()
         if self.findings.again is None:
             self._explain_crossing()
-        reason = self.findings.reason
-        if reason is not None:
-            safe = GROWN if reason.startswith(CHANGED) else ""
-            withdraw = f"if nobody has received that one, run 'privsql ledger withdraw {max(self.findings.same)}'"
-            self._require_allowed(f"{reason}; {safe}{withdraw}")
-        self.subjects.names.prepare_marks()
+        if self.findings.reason is not None:
+            self._require_allowed("; ".join([self.findings.reason, *self._list_remedies()]))
+
+    def _list_remedies(self) -> list[str]:
+        """Return what would work in place of a publication that no guarantee covers beside the last release."""
+        last = self._list_entries(self.findings.same)[-1]
+        verdict, remedies = self.verdicts[last.number], []
+        if self.changes:
+            remedies.append(GROWN)
+        elif verdict.assumed:
+            remedies.append("if these are other people, give them a source.population of their own")
+        elif not last.is_of(self.request.stated.population):
+            remedies.append(f"if these are its people, say source.population = {last.population[0]!r}")
+            remedies += [f"if the {verdict.kind} name others, {PREFIX}"] if verdict.kind else []
+        return [*remedies, f"if nobody has received that one, run 'privsql ledger withdraw {last.number}'"]
 
     @property
     def key(self) -> Key:
@@ -383,6 +391,18 @@ class GroupPublication(RecordedPublication):
     def _list_entries(self, numbers: Sequence[int]) -> list[LedgerEntry]:
         return [entry for entry in self.book.entries if entry.number in numbers]
 
+    def _state_few(self, book: Book) -> None:
+        """State and print with which releases of other populations a few ids or persons are common."""
+        few = [(book.releases[number], one) for number, verdict in self.verdicts.items() for one in verdict.few]
+        named = {(date.fromisoformat(entry.made[:10]), one.kind) for entry, one in few}
+        self.beside = [OtherRelease(made=made, relation=kind) for made, kind in sorted(named)]
+        self.warnings = [
+            f"{one.common} of {one.names:,} {one.kind} are in {entry.label}, too, which is of another population: few "
+            "enough to be chance, and the release says so; if these are the same people, say source.population = "
+            f"{entry.population[0]!r}"
+            for entry, one in few
+        ]
+
     # What the ledger says ---
 
     def _assess_book(self, book: Book) -> LedgerFindings:
@@ -391,7 +411,7 @@ class GroupPublication(RecordedPublication):
         alike = self._judge_entries([entry for entry in book.live_entries if entry != replaced])
         budgets = tuple(entry.number for entry in alike if entry.epsilon is not None)
         alike = [entry for entry in alike if entry.epsilon is None]
-        same = [entry for entry in alike if entry.is_of(self.request.stated.source)]
+        same = [entry for entry in alike if entry.is_of(self.request.stated.population)]
         others = [entry for entry in alike if entry not in same]
         fresh = self.subjects.count_fresh([entry for entry in same if entry.subject])
         found = LedgerFindings(fresh, tuple(entry.number for entry in (*same, *others)), budgets=budgets)
@@ -439,18 +459,14 @@ class GroupPublication(RecordedPublication):
             one = self.request.spec.source.chooses_records
             why = "; persons = 'one' takes a record again only as long as it is there unchanged" if one else ""
             return f"{CHANGED}: {fates}{why}"
-        last = (same or others)[-1]
+        last = (*same, *others)[-1]
         verdict = self.verdicts[last.number]
-        if not same:
-            return (
-                f"{last.label} holds these records already, under another name ({verdict.why}): "
-                f"source.name = {join_names(last.source)!r}; no guarantee covers both"
-            )
+        if others:
+            return f"{last.label}, of another population, holds these people ({verdict.why}); no guarantee covers both"
         if self._chains and self.subjects.named and self._is_of_records_after(same):
             return f"{last.label} has one record of each person, and without source.person this one may have more"
         if verdict.assumed:
-            hint = "" if self.request.spec.source.frame is None else "; a table of others has a source.name of its own"
-            return f"{last.label} is of this source, and {verdict.why}; no guarantee covers both{hint}"
+            return f"{last.label} is of this population, and {verdict.why}; no guarantee covers both"
         return f"these people are in {last.label} already ({verdict.why}), and no guarantee covers both"
 
     def _fetch_earlier_groups(self, entries: Sequence[LedgerEntry]) -> NDArray[np.int64]:
@@ -476,7 +492,8 @@ class GroupPublication(RecordedPublication):
         fields |= {"key": self.key.reference, "composes": self.findings.composes, "content": self.content}
         fields |= {"records": self.source.records - held, "fresh": self.findings.fresh - held, "held_back": held}
         fields |= {"allowed": self.findings.reason is not None, "setting": self.source.history.setting}
-        fields |= {"replaces": replaced and replaced.number, "out": False, **self.subjects.summary_fields}
+        fields |= {"replaces": replaced and replaced.number, "out": False}
+        fields |= {"rows": self.subjects.rows, "counters": self.subjects.names.counters}
         with open_for_writing(self.db, self.request.ledger_path) as book:
             late = find_unwritten_events(book)
             self._require_unchanged(book.with_events(late))
@@ -516,7 +533,7 @@ def make_publication(db: EngineSession, source: Records, request: PublicationReq
 
 
 def find_ledger(db: EngineSession, spec: Spec) -> Path | None:
-    """Return the ledger in which the releases of a source stand, else that of its specification; None without one."""
+    """Return the ledger in which releases of a population stand, else that of its specification; None without one."""
     path = path_of(spec)
     if path is None:
         return None
@@ -524,9 +541,9 @@ def find_ledger(db: EngineSession, spec: Spec) -> Path | None:
     named = spec.ledger is not None and spec.ledger.database is not None
     if named and not is_default_writable():  # who has no state folder names a place
         return path
-    names = known_as(spec.source)
+    population = name_population(spec.source)
     with open_for_reading(db, default_path()) as book:
-        other, here = book.find_other_ledger(names), book.list_of_source(names)
+        other, here = book.find_other_ledger(population), book.list_of_population(population)
     if other is not None and other.exists():
         return other
     return default_path() if any(not one.withdrawn or one.epsilon is not None for one in here) else path
@@ -535,22 +552,24 @@ def find_ledger(db: EngineSession, spec: Spec) -> Path | None:
 def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
     """Return the ledger in which a release is written down, and note in the user's own where that is.
 
-    Releases of one source stand in one ledger: raises ``UsageError`` if earlier ones stand in another one.
+    Releases of one population stand in one ledger: raises ``UsageError`` if earlier ones stand in another one, and if
+    nothing says whom the source is about.
     """
-    path, ledger, names = path_of(spec), find_ledger(db, spec), known_as(spec.source)
-    if path is None or ledger is None:
+    path = path_of(spec)
+    if path is None:
         return None
+    population, ledger = require_population(spec.source), find_ledger(db, spec)
     if ledger != path:
         raise UsageError(
-            f"releases of {join_names(names)} are recorded in {ledger}; name that ledger by ledger.database, "
+            f"releases of {', '.join(population)} are recorded in {ledger}; name that ledger by ledger.database, "
             f"ledger_database=.. or {VARIABLE}"
         )
     if is_default_writable() and path != default_path():
         with open_for_reading(db, default_path()) as book:
-            known = book.find_other_ledger(names)
+            known = book.find_other_ledger(population)
         if path != known:
             with open_for_writing(db, default_path()) as book, db.in_transaction():
-                write_events(db, book, ("elsewhere", {"source": list(names), "database": str(path)}))
+                write_events(db, book, ("elsewhere", {"population": list(population), "database": str(path)}))
     return path
 
 
@@ -624,7 +643,7 @@ def read_key(path: Path) -> Key:
 
 
 def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, release: Target | None) -> pa.Table | None:
-    """Return (id, trace) of the records that releases of the source hold, those before ``release`` if that is given.
+    """Return (id, trace) of the records that releases of the population hold, those before ``release`` if it is given.
 
     Withdrawn releases count, so that what was chosen can be found again from the same ledger later.
     """
@@ -638,11 +657,11 @@ def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, rel
 
 
 def _list_earlier_releases(book: Book, spec: Spec, release: Target | None) -> Sequence[LedgerEntry]:
-    """Return the releases of a source with the same ids and persons, up to one that is among them."""
+    """Return the releases of a population with the same ids and persons, up to one that is among them."""
     named, person = fold_name(spec.source.id or ""), fold_name(spec.source.person or "")
     releases = [
         one
-        for one in book.list_of_source(known_as(spec.source))
+        for one in book.list_of_population(name_population(spec.source))
         if one.subject == named and one.promised_person == person
     ]
     if release is None:

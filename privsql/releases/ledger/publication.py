@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.engine.database import EngineSession, Relations
+    from privsql.model.manifest import OtherRelease
     from privsql.model.parameters import Facts
     from privsql.model.records import Records
     from privsql.source.spec import Spec
@@ -122,12 +123,18 @@ class PublicationRequest:
 
 @dataclass
 class Publication(ABC):
-    """A publication in progress, with an engine that has its source; ``statements``: what the release must state."""
+    """A publication in progress, with an engine that has its source.
+
+    ``statements``: what the release must state; ``beside``: other releases that it names; ``warnings``: for the
+    publisher alone.
+    """
 
     db: EngineSession
     source: Records
     request: PublicationRequest
     statements: list[str] = field(default_factory=list, init=False)
+    beside: list[OtherRelease] = field(default_factory=list, init=False)
+    warnings: list[str] = field(default_factory=list, init=False)
     entry: LedgerEntry | None = field(default=None, init=False)  # as it was written down
     replaced: LedgerEntry | None = field(default=None, init=False)  # what it takes the place of
     changes: list[tuple[str, str]] = field(default_factory=list, init=False)  # ids of earlier records, and fates
@@ -175,7 +182,8 @@ class Publication(ABC):
 
     def as_facts(self) -> dict[str, Any]:
         """Return the ledger's facts in the outcome of ``publish`` and ``plan``."""
-        facts: dict[str, Any] = {"database": str(self.request.ledger_path), "source": list(self.request.stated.source)}
+        stated = self.request.stated
+        facts: dict[str, Any] = {"database": str(self.request.ledger_path), "population": list(stated.population)}
         if self.entry is not None:
             facts |= {"release": self.entry.number, "composes": self.entry.composes}
         if self.replaced is not None:
