@@ -58,6 +58,9 @@ def publish(
     repeat: Annotated[
         bool, typer.Option("--repeat", help="Replace an existing release only by the same again.")
     ] = False,
+    nobody_has_it: Annotated[
+        bool, typer.Option("--nobody-has-it", help="With --replace: nobody has received the release that is there.")
+    ] = False,
     allow_composition: Annotated[
         bool, typer.Option("--allow-composition", help="Publish the same people again; no guarantee covers both.")
     ] = False,
@@ -66,7 +69,8 @@ def publish(
     """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
     how: dict[str, Any] = {"key_file": key_file, "seed": seed, "replace": replace, "repeat": repeat}
     spec = read_specification(ctx, source)
-    done = api.publish(spec, allow_composition=allow_composition, **how, options=options)
+    how |= {"nobody_has_it": nobody_has_it, "allow_composition": allow_composition}
+    done = api.publish(spec, **how, options=options)
     return CommandOutcome(done.as_json, lambda: printing.print_release(done, verbose=verbose), warnings=done.warnings)
 
 

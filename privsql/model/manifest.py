@@ -149,15 +149,21 @@ def _is_empty(value: object) -> bool:
 
 
 class OtherRelease(BaseModel):
-    """A release that the publisher's ledger knows: when it was made, and what this one has in common with it."""
+    """Another release: when it was made, as far as the publisher's ledger knows, and what this one has to do with it.
+
+    This one replaces it, or has a few ids or persons in common with it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    made: date
-    relation: Literal["ids", "persons"]
+    made: date | None
+    relation: Literal["replaced", "ids", "persons"]
 
     def __str__(self) -> str:
-        return f"a few of its {self.relation} are also in a release of {self.made}, of another population"
+        release = "a release that no ledger dates" if self.made is None else f"a release of {self.made}"
+        if self.relation == "replaced":
+            return f"replaces {release}, which may have been received"
+        return f"a few of its {self.relation} are also in {release}, of another population"
 
 
 class Manifest(BaseModel):

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 BY_ARGUMENT = {("source", key) for key in ("database", "file", *SERVERS, FRAME)}  # no flags
 SPELLED = {"quasi_identifiers": "--qi"}  # others: as the key is
 TAKEN = (
-    "source", "seed", "key_file", "replace", "repeat", "allow_composition", "verbose", "memory_limit", "threads",
-    "json", "help",
+    "source", "seed", "key_file", "replace", "repeat", "nobody_has_it", "allow_composition", "verbose", "memory_limit",
+    "threads", "json", "help",
 )  # fmt: skip
 KIND, ALGORITHM = "kind", "algorithm"
 NEEDED = {TableShape: ("sensitive", "quasi_identifiers"), ItemSetShape: ("items",), CategoricalShape: ("categories",)}

@@ -238,5 +238,7 @@ class Publishing(Planning, total=False):
     """Replace an existing release."""
     repeat: bool
     """Replace an existing release only by the same again."""
+    nobody_has_it: bool
+    """With replace: nobody has received the release that is there."""
     allow_composition: bool
     """Publish the same subjects again where no guarantee covers it."""

@@ -144,8 +144,12 @@ class Published:
         if entry.get("off"):
             rows.append(("ledger", "none is kept, and the release says so"))
         if "release" in entry:
-            replaced = f"; release {entry.get('withdrawn')}, which it replaces, is withdrawn"
-            rows.append(("ledger", f"release {entry['release']}{replaced if 'withdrawn' in entry else ''}"))
+            replaced = ""
+            if "withdrawn" in entry:
+                replaced = f"; release {entry['withdrawn']}, which it replaces, is withdrawn"
+            elif "replaced" in entry:
+                replaced = f"; release {entry['replaced']}, which it replaces, counts as received"
+            rows.append(("ledger", f"release {entry['release']}{replaced}"))
         return rows
 
     def __repr__(self) -> str:
@@ -182,7 +186,8 @@ def describe_cap(cap: str | None, delta: str) -> str:
 # Publish --------------------------------------------------------------------------------------------------------------
 # ``publish`` and ``plan``: from a specification to a release that has passed its checks.
 
-PUBLISH_KEYWORDS = ("key", "key_file", "seed", "replace", "repeat", "allow_composition")  # of publish alone
+# Keywords of publish alone.
+PUBLISH_KEYWORDS = ("key", "key_file", "seed", "replace", "repeat", "nobody_has_it", "allow_composition")
 
 
 def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Published:
@@ -199,15 +204,18 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
     fresh from the operating system where there is no ledger); the same key and the same records give the same release.
     ``key_file`` holds one, ``seed`` makes one for tests. Subjects that the ledger knows are only published again if a
     guarantee covers both, or if ``allow_composition``, which the release says. ``replace``: a release that is there is
-    replaced, and withdrawn in the ledger; ``repeat``: only by the same release again, or one that a guarantee covers
-    beside it, as a job needs it that may run twice. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``,
-    ``GuaranteeError``.
+    replaced, and counts as received all the same, which the new one says; with ``nobody_has_it`` it is withdrawn in the
+    ledger; ``repeat``: it is replaced only by the same release again, or one that a guarantee covers beside it, as a
+    job needs it that may run twice. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
     refuse_unknown_keywords(how, (*list_keywords(), *RUNNING, *PUBLISH_KEYWORDS), "publish")
     source_keywords, rest = split_keywords({name: value for name, value in how.items() if name not in PUBLISH_KEYWORDS})
     meant = as_spec(spec, source_keywords, verb="publish", connection=rest.get("connection"))
-    replace, repeat, allow = (bool(how.get(one)) for one in ("replace", "repeat", "allow_composition"))
-    request = PublicationRequest(meant, None, _release_key(how), allow, repeat=repeat)
+    replace, repeat = bool(how.get("replace")), bool(how.get("repeat"))
+    allow, unreceived = bool(how.get("allow_composition")), bool(how.get("nobody_has_it"))
+    if unreceived and not replace:
+        raise UsageError("nobody_has_it=True is about the release that is replaced; give replace=True, too")
+    request = PublicationRequest(meant, None, _release_key(how), allow, repeat=repeat, nobody_has_it=unreceived)
     with options_from(rest, "publish") as options:
         return publish_spec(request, options, replace=replace)
 
@@ -248,7 +256,8 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
         publication.require_covered()
         if request.repeat and replaces is not None and not publication.repeats:
             raise GuaranteeError(
-                f"{target} holds another release, so repeat=True does not replace it; replace=True withdraws it"
+                f"{target} holds another release, so repeat=True does not replace it; replace=True does, and the new "
+                "one says so"
             )
         try:
             made = _make_release(publication, draft)

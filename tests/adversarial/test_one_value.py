@@ -163,6 +163,6 @@ def test_no_value_of_a_frame_shows(kind: str, tmp_path: Path) -> None:
                 "ledger": {"off": True},
             }
         )
-        privsql.publish(spec, key=seed_key(1), replace=True)
+        privsql.publish(spec, key=seed_key(1), replace=True, nobody_has_it=True)
         observed.append(read_release(tmp_path / "ill.duckdb"))
     assert all(one == observed[0] for one in observed)

@@ -112,7 +112,7 @@ class Trial:
         with duckdb.connect() as source:
             source.execute(f"CREATE TABLE r AS FROM '{self.spec.source.file}'")
             for key in keys:
-                privsql.publish(self.spec, key=seed_key(key), replace=True)
+                privsql.publish(self.spec, key=seed_key(key), replace=True, nobody_has_it=True)
                 with privsql.open(self.spec.target) as release:
                     for kind in self.asker.kinds:
                         for number in range(each):

@@ -216,11 +216,12 @@ def test_without_a_cap_the_total_is_shown(place: Path) -> None:
 def test_neither_withdrawing_nor_replacing_gives_a_budget_back(place: Path) -> None:
     path = spec(place, 1)
     publish(path)
-    assert publish(path)["ledger"]["withdrawn"] == 1
+    assert publish(path)["ledger"]["replaced"] == 1
+    assert publish(path, "--nobody-has-it")["ledger"]["withdrawn"] == 2
     succeeded("ledger", "withdraw", place / "counts.duckdb")
     listed = succeeded("ledger", path, "--json").json
-    assert [entry["withdrawn"] for entry in listed["releases"]] == [True, True]
-    assert listed["spent"] == "2"
+    assert [entry["withdrawn"] for entry in listed["releases"]] == [False, True, True]
+    assert listed["spent"] == "3"
 
 
 @pytest.mark.slow

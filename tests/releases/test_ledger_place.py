@@ -307,7 +307,9 @@ def test_trying_several_settings_over_one_release_stays_easy(mechanism: str, tmp
     another = mechanism.replace("0.5", "0.75").replace("e = 2", "e = 1")
     path = office.spec(mechanism=another)
     refused(run("publish", path, "--to", tmp_path / "other.duckdb"), 1, "no guarantee covers both")
-    done = succeeded("publish", path, "--to", office.made[0], "--replace")
+    over = ["publish", path, "--to", office.made[0], "--replace"]
+    refused(run(*over), 1, "no guarantee covers both", "if nobody has received that one, --nobody-has-it withdraws it")
+    done = succeeded(*over, "--nobody-has-it")
     assert "release 1, which it replaces, is withdrawn" in " ".join(done.out.split())
     assert [(entry["withdrawn"], entry["composes"]) for entry in office.entries()] == [
         (True, ALONE),
@@ -398,7 +400,7 @@ def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 {}
 import privsql
-privsql.publish(privsql.load(Path(sys.argv[1])), replace=True)
+privsql.publish(privsql.load(Path(sys.argv[1])), replace=True, nobody_has_it=True)
 """
 MOMENTS = {
     "Draft.commit = killed": [1],
@@ -420,7 +422,8 @@ def test_whether_a_killed_process_has_published_is_seen_by_what_lies_there(
     assert digest_release(Target(office.folder / "pay.duckdb")) == privsql.ledger()[live[0] - 1].digest
     last = office.spec(**asked | {"mechanism": BUCKETIZE.replace("5", "7")})
     refused(run("publish", last, "--to", office.folder / "other.duckdb"), 1, f"release {live[0]} (pay, bucketize)")
-    assert succeeded("publish", last, "--replace", "--json").json["ledger"]["withdrawn"] == live[0]
+    again = succeeded("publish", last, "--replace", "--nobody-has-it", "--json").json
+    assert again["ledger"]["withdrawn"] == live[0]
     listed = succeeded("ledger", last, "--json").json["releases"]
     assert [entry["withdrawn"] for entry in listed] == [True, True, False]
 

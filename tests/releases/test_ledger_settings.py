@@ -147,7 +147,8 @@ def test_a_job_that_runs_twice_gives_the_same_release_or_stops(tmp_path: Path) -
     elsewhere = run("publish", spec, "--repeat", "--seed", 7, "--ledger-database", tmp_path / "other.duckdb")
     refused(elsewhere, 2, "are recorded in")
     assert tables(release) == first
-    succeeded("publish", spec, "--replace", "--seed", 7)
+    refused(run("publish", spec, "--replace", "--seed", 7), 1, "release 2", "--nobody-has-it withdraws it")
+    succeeded("publish", spec, "--replace", "--nobody-has-it", "--seed", 7)
 
 
 def test_a_repeat_needs_a_ledger_and_no_fresh_noise(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_records_of_an_earlier_release_are_known_again_in_bins(tmp_path: Path) -
         spec = asked(tmp_path, "bucketize", columns, f'file = "{source}.parquet"', to)
         spec.write_text(spec.read_text("utf-8").replace(OFF, ledger), "utf-8")
     succeeded("publish", tmp_path / "first.toml")
-    refused(run("publish", tmp_path / "second.toml"), 1, "release 1", "under another name")
+    refused(run("publish", tmp_path / "second.toml"), 1, "release 1", "of another population")
 
 
 @pytest.mark.slow

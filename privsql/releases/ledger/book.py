@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from dataclasses import fields as dataclass_fields
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,6 +141,7 @@ class LedgerEntry(LedgerRequest):
     content: str = ""  # the digest of its tables, which a repeat has, too
     setting: dict[str, Any] | None = None  # what its search found, which a repeat takes
     replaces: int | None = None  # the release that lay at its target
+    frees: bool = False  # whether that one is withdrawn: nobody has it, or it is the same
     draft: str = ""  # the folder in which it grew, which is there as long as its process is
     out: bool = True  # whether it has come into place, as far as is known
 
@@ -171,6 +172,11 @@ class LedgerEntry(LedgerRequest):
         if self.epsilon is None:
             return None
         return Spending(Fraction(self.epsilon), Fraction(self.delta), None if self.rho is None else Fraction(self.rho))
+
+    @property
+    def day(self) -> date:
+        """Return when it was made."""
+        return date.fromisoformat(self.made[:10])
 
     @property
     def label(self) -> str:

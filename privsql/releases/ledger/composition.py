@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from datetime import date
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from privsql.errors import EngineError, GuaranteeError, UsageError
 from privsql.exact import fraction_text
 from privsql.keyed_random import key_file, system_key
 from privsql.mechanisms.base import BudgetComposition, GroupComposition
-from privsql.model.manifest import OtherRelease
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import digest_tables
 from privsql.releases.ledger.book import (
@@ -206,7 +204,7 @@ class BudgetPublication(RecordedPublication):
         """Take what was spent and the caps from a book, attached."""
         stated = self.request.stated
         self.replaced = self.request.find_replaced(book)
-        live = [one for one in book.live_entries if one != self.replaced]
+        live = [one for one in book.live_entries if one != self.replaced or not self.frees_replaced]
         spending = [one for one in book.entries if one.spending is not None]  # what was withdrawn was spent
         same = self._judge_entries([*spending, *(one for one in live if one.spending is None)])
         self.crossing = [one for one in same if one.unit != stated.unit and one in live]
@@ -260,6 +258,7 @@ class BudgetPublication(RecordedPublication):
             composes=composes,
             allowed=bool(notes),
             replaces=self.replaced and self.replaced.number,
+            frees=self.frees_replaced,
             epsilon=fraction_text(spending.epsilon),
             delta=fraction_text(spending.delta),
             rho=None if spending.rho is None else fraction_text(spending.rho),
@@ -344,7 +343,7 @@ class GroupPublication(RecordedPublication):
             self.source.history.fetch = lambda last: self._fetch_earlier_groups(chain[-last:])
         repeated = (one for one in reversed(self.book.live_entries) if one.setting is not None and self._is_repeat(one))
         self.source.history.setting = next((one.setting for one in repeated), None)
-        self._state_few(self.book)
+        self.few = [(self.book.releases[n], one) for n, verdict in self.verdicts.items() for one in verdict.few]
         crossing = explain_crossing(None, self.crossing) if self.findings.again is None else []
         reasons = [] if self.findings.reason is None else [self.findings.reason]
         self.statements = [f"{ALLOWED}{one}" for one in (*reasons, *crossing)]
@@ -368,7 +367,10 @@ class GroupPublication(RecordedPublication):
         elif not last.is_of(self.request.stated.population):
             remedies.append(f"if these are its people, say source.population = {last.population[0]!r}")
             remedies += [f"if the {verdict.kind} name others, {PREFIX}"] if verdict.kind else []
-        return [*remedies, f"if nobody has received that one, run 'privsql ledger withdraw {last.number}'"]
+        way = f"run 'privsql ledger withdraw {last.number}'"
+        if last == self.replaced:
+            way = "nobody_has_it=True withdraws it"
+        return [*remedies, f"if nobody has received that one, {way}"]
 
     @property
     def key(self) -> Key:
@@ -385,29 +387,24 @@ class GroupPublication(RecordedPublication):
         return self.findings.chain or self.findings.again is not None
 
     @property
+    def frees_replaced(self) -> bool:
+        """Return whether what it replaces no longer counts: nobody has it, or it is the same release."""
+        again = self.book.releases.get(self.findings.again or 0)
+        is_same = again is not None and self.replaced is not None and again.content == self.replaced.content
+        return self.request.nobody_has_it or is_same
+
+    @property
     def _chains(self) -> bool:
         return isinstance(self.request.spec.implementation.composition, GroupComposition)
 
     def _list_entries(self, numbers: Sequence[int]) -> list[LedgerEntry]:
         return [entry for entry in self.book.entries if entry.number in numbers]
 
-    def _state_few(self, book: Book) -> None:
-        """State and print with which releases of other populations a few ids or persons are common."""
-        few = [(book.releases[number], one) for number, verdict in self.verdicts.items() for one in verdict.few]
-        named = {(date.fromisoformat(entry.made[:10]), one.kind) for entry, one in few}
-        self.beside = [OtherRelease(made=made, relation=kind) for made, kind in sorted(named)]
-        self.warnings = [
-            f"{one.common} of {one.names:,} {one.kind} are in {entry.label}, too, which is of another population: few "
-            "enough to be chance, and the release says so; if these are the same people, say source.population = "
-            f"{entry.population[0]!r}"
-            for entry, one in few
-        ]
-
     # What the ledger says ---
 
     def _assess_book(self, book: Book) -> LedgerFindings:
         """Return what an attached book says of this publication."""
-        replaced = None if self.request.repeat else self.replaced
+        replaced = self.replaced if self.request.nobody_has_it else None
         alike = self._judge_entries([entry for entry in book.live_entries if entry != replaced])
         budgets = tuple(entry.number for entry in alike if entry.epsilon is not None)
         alike = [entry for entry in alike if entry.epsilon is None]
@@ -492,7 +489,7 @@ class GroupPublication(RecordedPublication):
         fields |= {"key": self.key.reference, "composes": self.findings.composes, "content": self.content}
         fields |= {"records": self.source.records - held, "fresh": self.findings.fresh - held, "held_back": held}
         fields |= {"allowed": self.findings.reason is not None, "setting": self.source.history.setting}
-        fields |= {"replaces": replaced and replaced.number, "out": False}
+        fields |= {"replaces": replaced and replaced.number, "frees": self.frees_replaced, "out": False}
         fields |= {"rows": self.subjects.rows, "counters": self.subjects.names.counters}
         with open_for_writing(self.db, self.request.ledger_path) as book:
             late = find_unwritten_events(book)

@@ -13,6 +13,7 @@ from privsql.engine.open import open_locked
 from privsql.errors import PrivsqlError
 from privsql.keyed_random import Key, system_key
 from privsql.mechanisms.base import BudgetComposition, Columns
+from privsql.model.manifest import OtherRelease
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import HOLDER, MAIN, digest_tables, is_occupied, sweep_drafts
 from privsql.releases.ledger.book import Book, Event, LedgerEntry, LedgerRequest, open_for_writing, write_events
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privsql.engine.database import EngineSession, Relations
-    from privsql.model.manifest import OtherRelease
     from privsql.model.parameters import Facts
     from privsql.model.records import Records
+    from privsql.releases.ledger.evidence import CommonNames
     from privsql.source.spec import Spec
     from privsql.source.table import PersonChoice
 
 # Unfinished releases --------------------------------------------------------------------------------------------------
 # Releases whose process was killed after it had written them into the ledger: did they come into place?
 #
-# A release is written into the ledger before it comes into place; its arrival, and the withdrawal of what it replaced,
+# A release is written into the ledger before it comes into place; its arrival, and the withdrawal of one that it frees,
 # afterwards. If a process was killed in between, the digest of the target decides. A release without a decision counts
 # as distributed.
 
@@ -59,9 +60,9 @@ def _settle_entry(book: Book, entry: LedgerEntry) -> list[Event]:
 
 
 def make_arrival_events(entry: LedgerEntry) -> list[Event]:
-    """Return the events of a release that has come into place; what it replaces is withdrawn."""
+    """Return the events of a release that has come into place; what it replaces is withdrawn if nobody has that."""
     events: list[Event] = [] if entry.out else [("out", {"number": entry.number})]
-    if entry.replaces is not None:
+    if entry.replaces is not None and entry.frees:
         events.append(make_withdrawal(entry.replaces, f"replaced by release {entry.number}"))
     return events
 
@@ -80,8 +81,9 @@ class PublicationRequest:
     """A publication: where its ledger lies (None: nowhere), its key if its publisher names one, and what it may do.
 
     ``allow``: no guarantee need cover it and what was published before; ``replaces``: digest of the release at its
-    target; ``choice``: how one record of each person is chosen, if that is decided elsewhere; ``repeat``: what it
-    replaces counts as distributed; ``digest``: of the release, where no file becomes it.
+    target, which counts as received unless ``nobody_has_it``; ``choice``: how one record of each person is chosen, if
+    that is decided elsewhere; ``repeat``: only the same may replace it; ``digest``: of the release, where no file
+    becomes it.
     """
 
     spec: Spec
@@ -91,6 +93,7 @@ class PublicationRequest:
     replaces: str | None = None
     choice: PersonChoice | None = None
     repeat: bool = False
+    nobody_has_it: bool = False
     digest: str | None = None
 
     @property
@@ -125,16 +128,14 @@ class PublicationRequest:
 class Publication(ABC):
     """A publication in progress, with an engine that has its source.
 
-    ``statements``: what the release must state; ``beside``: other releases that it names; ``warnings``: for the
-    publisher alone.
+    ``statements``: what the release must state; ``few``: other populations' releases with which a few names are common.
     """
 
     db: EngineSession
     source: Records
     request: PublicationRequest
     statements: list[str] = field(default_factory=list, init=False)
-    beside: list[OtherRelease] = field(default_factory=list, init=False)
-    warnings: list[str] = field(default_factory=list, init=False)
+    few: list[tuple[LedgerEntry, CommonNames]] = field(default_factory=list, init=False)
     entry: LedgerEntry | None = field(default=None, init=False)  # as it was written down
     replaced: LedgerEntry | None = field(default=None, init=False)  # what it takes the place of
     changes: list[tuple[str, str]] = field(default_factory=list, init=False)  # ids of earlier records, and fates
@@ -144,6 +145,30 @@ class Publication(ABC):
     def key(self) -> Key:
         """Return the key of all random choices, after ``require_covered``: the publisher's, or a fresh one."""
         return self.request.key or self.fresh_key
+
+    @property
+    def frees_replaced(self) -> bool:
+        """Return whether what it replaces no longer counts, after ``require_covered``."""
+        return self.request.nobody_has_it
+
+    @property
+    def beside(self) -> list[OtherRelease]:
+        """Return the other releases that the release must name, after ``require_covered``."""
+        named = {OtherRelease(made=entry.day, relation=names.kind) for entry, names in self.few}
+        if self.request.replaces is not None and not self.frees_replaced:
+            made = None if self.replaced is None else self.replaced.day
+            named.add(OtherRelease(made=made, relation="replaced"))
+        return sorted(named, key=str)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return what the publisher should know of other populations."""
+        return [
+            f"{names.common} of {names.names:,} {names.kind} are in {entry.label}, too, of another population: few "
+            "enough to be chance, and the release says so; if these are the same people, say source.population = "
+            f"{entry.population[0]!r}"
+            for entry, names in self.few
+        ]
 
     @property
     def must_bind_key(self) -> bool:
@@ -187,12 +212,12 @@ class Publication(ABC):
         if self.entry is not None:
             facts |= {"release": self.entry.number, "composes": self.entry.composes}
         if self.replaced is not None:
-            facts["withdrawn"] = self.replaced.number
+            facts["withdrawn" if self.frees_replaced else "replaced"] = self.replaced.number
         return facts
 
     @contextmanager
     def record_commit(self, path: Path, facts: Facts) -> Iterator[None]:
-        """Write the release down; inside it comes into place, in which case the one that it replaces is withdrawn.
+        """Write the release down; inside it comes into place, in which case one that it frees is withdrawn.
 
         What fails to come into place is withdrawn itself.
         """

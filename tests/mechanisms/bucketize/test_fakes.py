@@ -45,7 +45,9 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(["two", "picky", "weaker"]))
 def test_a_release_with_fakes_is_verified(ward: Path, name: str) -> None:
-    facts = json.loads(succeeded("publish", ward / f"{name}.toml", "--seed", "1", "--replace", "--json").out)
+    facts = json.loads(
+        succeeded("publish", ward / f"{name}.toml", "--seed", "1", "--replace", "--nobody-has-it", "--json").out
+    )
     succeeded("verify", ward / f"{name}.duckdb")
     succeeded("verify", ward / f"{name}.duckdb", "--source", ward / f"{name}.toml")
     manifest = privsql.inspect(ward / f"{name}.duckdb")
@@ -64,7 +66,9 @@ def test_a_release_with_fakes_is_verified(ward: Path, name: str) -> None:
 @pytest.mark.soak(part="coverage")
 def test_bounds_are_certain_and_intervals_cover_with_fakes(ward: Path) -> None:
     for name in ("two", "plain"):
-        succeeded("publish", ward / f"{name}.toml", "--seed", "2", "--replace", "--allow-composition")
+        succeeded(
+            "publish", ward / f"{name}.toml", "--seed", "2", "--replace", "--nobody-has-it", "--allow-composition"
+        )
     found = {}
     for name in ("plain", "two"):
         spec = privsql.load(ward / f"{name}.toml")
@@ -219,7 +223,7 @@ def test_a_value_that_is_too_frequent_is_refused_and_what_is_offered_works(tmp_p
     spec = small(tmp_path, FREQUENT, 'threshold = "1/4"\nfake_values = 2')
     refused(run("publish", spec), 3, "1/6 of the records", "0 (0.2)", "threshold = '1/2'", "fake_values = 1", "state")
     for mechanism in ('threshold = "1/2"\nfake_values = 2', 'threshold = "1/4"\nfake_values = 1'):
-        succeeded("publish", small(tmp_path, FREQUENT, mechanism), "--replace", "--seed", 1)
+        succeeded("publish", small(tmp_path, FREQUENT, mechanism), "--replace", "--nobody-has-it", "--seed", 1)
         succeeded("verify", tmp_path / "t.duckdb", "--source", spec)
         assert "uneven" not in facts_of(tmp_path / "t.duckdb")
 
