@@ -15,7 +15,7 @@ export PRIVSQL_LEDGER
 trap 'rm -rf "$PRIVSQL_LEDGER"' EXIT
 set -x
 python make_census.py
-privsql publish census.toml --replace
+privsql publish census.toml --replace --nobody-has-it
 privsql verify census_release.duckdb --source census.toml
 privsql query census_release.duckdb \
   "SELECT sex, COUNT(*) FROM census WHERE age BETWEEN 30 AND 40 AND occupation = 'care clerk' GROUP BY sex"

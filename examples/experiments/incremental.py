@@ -72,7 +72,7 @@ def released(
                 id="person_id",
                 quasi_identifiers="who",
                 sensitive="salary",
-                source_name="payroll",
+                population="payroll",
                 name="pay",
                 mechanism={"kind": "permute", "algorithm": FIRST if algorithm == ANEW else algorithm, "k": k, "e": e},
                 to=place / f"{number}.duckdb",

@@ -1,5 +1,5 @@
 -- met: what releases hold of the records with small hashes, and how many different ones are in a source, too.
---   columns   number, records, different, once, twice (how many different ones stand once and twice), common
+--   columns   number, records, different, once, twice, thrice, four (how many different ones stand so often), common
 --   reads     __sketches__(number, hash, records): of releases, equal records counted;  __sketch__(hash): of the source
 --   holes     __among__: predicate for s.number;  __limit__: hashes are below this
 SELECT
@@ -8,6 +8,8 @@ SELECT
   count(*) AS different,
   sum(CASE WHEN s.records = 1 THEN 1 ELSE 0 END) AS once,
   sum(CASE WHEN s.records = 2 THEN 1 ELSE 0 END) AS twice,
+  sum(CASE WHEN s.records = 3 THEN 1 ELSE 0 END) AS thrice,
+  sum(CASE WHEN s.records = 4 THEN 1 ELSE 0 END) AS four,
   count(o.hash) AS common
 FROM __sketches__ AS s
 LEFT JOIN __sketch__ AS o ON s.hash = o.hash

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-FINE, FEWER = TableSample(400, 395, 390, 5), TableSample(399, 394, 389, 5)
-COARSE = TableSample(400, 8, 0, 0)
-UNLIKE = TableSample(19, 19, 19, 0)
+FINE, FEWER = TableSample(400, 395, (390, 5, 0, 0)), TableSample(399, 394, (389, 5, 0, 0))
+COARSE = TableSample(400, 8, (0, 0, 0, 0))
+NOTHING = TableSample(0, 0, (0, 0, 0, 0))
+UNLIKE = TableSample(19, 19, (19, 0, 0, 0))
 
 
 def ids(common: int, names: int = 2_000, **more: bool) -> tuple[CommonNames, ...]:
@@ -73,7 +74,7 @@ CASES = {
     ),
     "two tables of the same few kinds": (Evidence(records=CommonRecords(COARSE, COARSE, 8)), ""),
     "nothing published": (
-        Evidence(records=CommonRecords(TableSample(0, 0, 0, 0), TableSample(0, 0, 0, 0), are_equal=True)),
+        Evidence(records=CommonRecords(NOTHING, NOTHING, are_equal=True)),
         "",
     ),
     # Changed: one common id of another population is stated; it was refused.
@@ -104,11 +105,11 @@ CASES = {
     ),
     "19 records among others": (Evidence(records=CommonRecords(UNLIKE, FINE, 19)), "records are equal"),
     "records that stand twice there": (
-        Evidence(records=CommonRecords(FINE, TableSample(800, 395, 0, 390), 395)),
+        Evidence(records=CommonRecords(FINE, TableSample(800, 395, (0, 390, 0, 0)), 395)),
         "records are equal",
     ),
     "records that stand twice here": (
-        Evidence(records=CommonRecords(TableSample(800, 395, 0, 390), FINE, 395)),
+        Evidence(records=CommonRecords(TableSample(800, 395, (0, 390, 0, 0)), FINE, 395)),
         "records are equal",
     ),
 }

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["ids", "persons"]
 FEW, FEW_SHARE = 2, Fraction(1, 1000)  # common names of other populations that may be chance
-SURE = 28  # -2 ln(1e-6), rounded up: what is beyond it by Bernstein's inequality is chance once in a million
+TERMS = (2, 4)  # of a series
+SURE = 31  # -2 ln(1e-6 / 4): by Bernstein's inequality one of four tests is beyond it once in a million
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,11 @@ class CommonNames:
 
 @dataclass(frozen=True)
 class TableSample:
-    """Records with small hashes: how many, how many different ones, and how many of these stand once and twice."""
+    """Records with small hashes: how many, how many different ones, and how many of these stand 1, 2, 3, 4 times."""
 
     records: int
     different: int
-    once: int
-    twice: int
+    often: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -77,23 +77,28 @@ class CommonRecords:
         """Return whether more different records are common than those of two samples of one population."""
         if not (self.ours.records and self.theirs.records):
             return False
-        return self.are_equal or self._exceeds(self.ours, self.theirs) or self._exceeds(self.theirs, self.ours)
+        sides = (self.ours, self.theirs), (self.theirs, self.ours)
+        return self.are_equal or any(self._has_few_new(*side, terms) for side in sides for terms in TERMS)
 
-    def _exceeds(self, new: TableSample, known: TableSample) -> bool:
-        """Return whether fewer records of ``new`` are missing in ``known`` than chance would leave out.
+    def _has_few_new(self, new: TableSample, known: TableSample, terms: int) -> bool:
+        """Return whether fewer different records of ``new`` are not in ``known`` than chance would leave out.
 
-        A sample of n records has N1 different ones that stand once, and N2 that stand twice. In a second sample of t n
-        records of the same population, at least t N1 - t^2 N2 different ones are expected that the first one has not:
-        Good and Toulmin (Biometrika 1956), who extend Turing's estimate; with x - x^2 / 2 <= 1 - e^-x. The variance of
-        their number is u (1 - u / d), u of d different ones, and that of the estimate at most t^2 N1 + (t^3 + t^4) N2.
-        Bernstein: x less than expected has at most the chance exp(-x^2 / 2 (variance + x / 3)). Both directions are
-        asked: records that somebody has doubled look frequent in one of the two tables alone.
+        A sample of n records has N1, N2, .. different ones that stand once, twice, .. In a second sample of t n records
+        of the same population, so many different ones are expected that the first one has not:
+
+            u = t N1 - t^2 N2 + t^3 N3 - ..      (Good and Toulmin, Biometrika 1956, who extend Turing's estimate)
+
+        An even number of terms expects too few, since x - x^2/2 + .. - x^2k/(2k)! <= 1 - e^-x. Of d different ones the
+        variance of their number is u (1 - u / d), and that of the estimate at most t^2 N1 + t^4 N2 + .. By Bernstein's
+        inequality x less than expected has at most the chance exp(-x^2 / 2 (variance + x / 3)). Both directions are
+        asked, because records that somebody has doubled look frequent in one of the two tables alone.
         """
         ratio = Fraction(new.records, known.records)
-        expected = min(ratio * known.once - ratio**2 * known.twice, Fraction(new.different))
+        powers = [(ratio**times, number) for times, number in enumerate(known.often[:terms], 1)]
+        expected = sum((power * number * (-1) ** i for i, (power, number) in enumerate(powers)), Fraction(0))
+        expected = min(expected, Fraction(new.different))
         too_few = expected - (new.different - self.common)
-        variance = expected * (1 - expected / new.different)
-        variance += ratio**2 * known.once + (ratio**3 + ratio**4) * known.twice
+        variance = expected * (1 - expected / new.different) + sum(power**2 * number for power, number in powers)
         return too_few > 0 and too_few**2 > SURE * (variance + too_few / 3)
 
 
@@ -222,7 +227,8 @@ class RecordSketch:
     def sample_below(self, limit: int) -> TableSample:
         """Return what stands below a limit."""
         counts = self.records[: np.searchsorted(self.hashes, min(limit, WHOLE - 1))]
-        return TableSample(int(counts.sum()), len(counts), int((counts == 1).sum()), int((counts == 2).sum()))
+        often = (int((counts == times).sum()) for times in range(1, 5))
+        return TableSample(int(counts.sum()), len(counts), tuple(often))
 
 
 def _keep_smallest(hashes: Hashes, counts: Ints, limit: int) -> tuple[Hashes, Ints, int]:

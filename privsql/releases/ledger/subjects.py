@@ -278,7 +278,7 @@ class Subjects:
         self._db.drop("sketch")
         common = {}
         for entry in entries:
-            *theirs, equal = map(int, met.get(entry.number, (0,) * 5))
-            here, there = self._sketch.sample_below(entry.rows.limit), TableSample(*theirs)
+            records, different, *often, equal = map(int, met.get(entry.number, (0,) * 7))
+            here, there = self._sketch.sample_below(entry.rows.limit), TableSample(records, different, tuple(often))
             common[entry.number] = CommonRecords(here, there, equal, are_equal=entry.rows == self.rows)
         return common
