@@ -18,6 +18,7 @@ from privsql.answers.question import CountQuery, condition_holes, group_terms, s
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.model.manifest import Estimate, same_nan
+from privsql.model.records import as_doubles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,7 +192,7 @@ def read_keys(question: ReleaseQuestion, rows: pa.Table, ranks: NDArray[Any]) ->
 
 def as_sums(column: pa.ChunkedArray) -> Floats:
     """Sums of a column by set as doubles (rows,); where all that is added is NULL, 0."""
-    return np.asarray(column.cast(pa.float64()).fill_null(0).to_numpy())
+    return as_doubles(column, null=0.0)
 
 
 def choose_functionals(

@@ -27,6 +27,7 @@ from privsql.answers.channel import (
 )
 from privsql.engine.sqlfiles import Field, Roles, alias_as, column
 from privsql.keyed_random import seed_key
+from privsql.model.records import as_doubles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -132,7 +133,7 @@ def code_column(column: pa.ChunkedArray, field: Field) -> NDArray[Any]:
     if field.type == "DATE":
         column = column.cast(pa.int32())
     if field.type == "DATE" or (is_number(field.type) and field.type != "BOOLEAN"):
-        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+        return as_doubles(column)
     coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     texts = coded.dictionary.cast(pa.string()).to_pylist()
     rank = np.empty(len(texts), dtype=np.int64)

@@ -523,7 +523,10 @@ def _merge_filters(outer: exp.Select, inner: exp.Select, *, windows: bool) -> No
 
 
 def _sum_results(outer: exp.Select, inner: exp.Select, results: Mapping[str, exp.Expr]) -> bool:
-    """Turn sums of counts and sums into those of fewer groups, in place, where a query asks for no others."""
+    """Turn sums of counts and sums into those of fewer groups, in place, where a query asks for no others.
+
+    ``SUM(n)`` becomes ``n``, whose name still stands for the inner aggregate.
+    """
     parts = [*outer.expressions, *(outer.args[key] for key in ("having", "order") if outer.args.get(key))]
     calls = find_aggregates(*parts)
     group = inner.args.get("group")
@@ -541,8 +544,8 @@ def _sum_results(outer: exp.Select, inner: exp.Select, results: Mapping[str, exp
     where = outer.args.get("where")
     if where is not None and any(find_aggregates(results[one.name]) for one in where.find_all(exp.Column)):
         return False
-    for node, one in zip(calls, inside, strict=True):
-        total: exp.Expr = one.copy() if one is not None else node
+    for node, name, one in zip(calls, summed, inside, strict=True):
+        total: exp.Expr = name if name is not None else node
         if isinstance(one, exp.Count) and outer_group is None:  # of no group the sum is NULL
             number = exp.Count(this=exp.Star(), big_int=True)
             nobody = exp.EQ(this=number, expression=exp.Literal.number(0))

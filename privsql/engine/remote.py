@@ -32,7 +32,14 @@ def widen_types(data: pa.Table) -> pa.Table:
     >>> widen_types(pa.table({"a": pa.array([255], pa.uint8())})).schema.field("a").type
     DataType(int16)
     """
-    return data.cast(pa.schema([field.with_type(_wider_type(field.type)) for field in data.schema]))
+    columns = []
+    for field, values in zip(data.schema, data.columns, strict=True):
+        try:
+            columns.append(values.cast(_wider_type(field.type)))
+        except pa.ArrowInvalid as error:
+            wrong = f"column {field.name!r} holds times between two microseconds, or beyond the years of a TIMESTAMP"
+            raise EngineError(f"{wrong}; cast it in source.query, as in CAST({field.name} AS DATE)") from error
+    return pa.table(columns, names=data.column_names)
 
 
 def _wider_type(kind: pa.DataType) -> pa.DataType:

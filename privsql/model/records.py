@@ -42,6 +42,14 @@ def bounded_zeros(*shape: int) -> NDArray[np.float64]:
     return np.zeros(shape)
 
 
+def as_doubles(numbers: pa.Array | pa.ChunkedArray, null: float = np.nan) -> Reals:
+    """Return numbers, or their texts, as doubles, and ``null`` for NULL.
+
+    A whole number beyond 2^53 becomes the double next to it, which Arrow refuses to do by default.
+    """
+    return np.asarray(numbers.cast(pa.float64(), safe=False).fill_null(null).to_numpy(), dtype=np.float64)
+
+
 def round_copies(weights: Reals) -> Ints:
     """How many records stand for each weight: rounded so that no running total is off by more than 1/2.
 

@@ -367,13 +367,15 @@ class PosteriorSums:
 
     @property
     def share(self) -> float:
-        """Return eta of all values."""
-        return float(np.clip(1 - self.open.sum() / self.prior.sum(), 0, 1))
+        """Return eta of all values; 1 where there is one value, so that nothing is open."""
+        prior = self.prior.sum()
+        return float(np.clip(1 - self.open.sum() / prior, 0, 1)) if prior > 0 else 1.0
 
     def predict_error(self, shares: Floats, counts: Floats) -> float | None:
         """Return the mean relative error of ``counts`` (q, K) from ``LOW`` to ``HIGH``, of ``shares`` (q,) of all."""
         added = STEADY * self.prior.sum() / max(float(self.weights.sum()), 1)  # as of so many records of all values
-        share = 1 - (self.open + added * (1 - self.share)) / (self.prior + added)
+        prior, open_ = self.prior + added, self.open + added * (1 - self.share)
+        share = 1 - np.divide(open_, prior, out=np.ones_like(prior), where=prior > 0)
         known = (self.weights > 0) & (share > 0)
         question, value = np.nonzero((counts >= LOW) & (counts < HIGH) & known)
         if not len(value):

@@ -22,7 +22,7 @@ from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.contingency.parameters import WITHIN, Values, is_number, is_whole
 from privsql.mechanisms.dp.diffpart import context_free_parents, make_taxonomy
 from privsql.model.parameters import find_unlisted
-from privsql.model.records import create_universe
+from privsql.model.records import as_doubles, create_universe
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -278,7 +278,7 @@ def _encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
     """The code of every value; NULL has the last one, whatever else no value and no bin holds the one before."""
     other, is_null = len(one) - ADDED, np.asarray(texts.is_null())
     if one.edges:
-        numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
+        numbers = as_doubles(texts)
         result = np.searchsorted([float(edge) for edge in one.edges], numbers, side="right") - 1
         if one.measured:
             result = np.where(np.isnan(numbers), other, result.clip(0, other - 1))
@@ -294,7 +294,7 @@ def _encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
 def _clamp_to_units(texts: pa.Array, one: ContingencyColumn) -> Ints:
     """How far every value lies above the first edge, in ``UNITS`` of the distance to the last; 0 for NULL and NaN."""
     low, high = float(one.edges[0]), float(one.edges[-1])
-    numbers = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
+    numbers = as_doubles(texts)
     share = np.nan_to_num((np.clip(numbers, low, high) - low) / (high - low))
     return np.asarray(np.rint(share * UNITS).clip(0, UNITS), dtype=np.int64)
 

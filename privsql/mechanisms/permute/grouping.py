@@ -16,6 +16,7 @@ from sqlglot import exp
 from privsql.engine.sqlfiles import Field, Holes, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
+from privsql.model.records import as_doubles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -222,7 +223,7 @@ def on_axis(values: pa.Array, column_scale: Scale, e: Extent) -> tuple[list[int]
     """Values as exact integers in a common unit, ``e`` rounded up to that, and what one of it stands for."""
     if column_scale.step is not None:
         return _as_steps(values, column_scale), column_scale.whole_steps(e), column_scale.step
-    array = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    array = as_doubles(values)
     if not np.isfinite(array).all():
         name = column_scale.field.name
         raise UsageError(f"column {name!r} holds NaN or infinity, which have no distance; leave them out")

@@ -66,6 +66,14 @@ def test_error_of_counts_is_that_of_independent_records() -> None:
     assert sums.predict_error(shares, np.full((2, 2), 150.0)) is None
 
 
+def test_one_value_has_nothing_that_is_open() -> None:
+    """All is known, and no error is predicted: 0/0 was neither."""
+    nothing = np.zeros(1)
+    sums = PosteriorSums(1.0, np.full(1, 200.0), nothing, nothing)
+    assert sums.share == 1
+    assert sums.predict_error(np.array([0.5]), np.array([[500.0]])) is None
+
+
 def make_people(records: int) -> pa.Table:
     """Twelve jobs that go with age, sex and place."""
     noise = np.random.default_rng(5)
