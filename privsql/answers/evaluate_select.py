@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from privsql.answers.aggregates import EXACT_ONLY, WINDOWS, AggregateCall, Scope, Statement, is_number
-from privsql.answers.names import sides_of
+from privsql.answers.names import sides_of, split_conjuncts
 from privsql.answers.question import COMPARISONS, COUNTS, CountQuery, Measure, as_text, exact_statement, shorten_sql
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, any_of, is_null, table
 from privsql.errors import UsageError
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 #     low = f - ((1 - |r|) (l_1^2 + l_2^2) + |r| max(l_1 - u_2, l_2 - u_1, 0)^2)^(1/2).
 #
 # An unknown correlation is taken as the worst one. If all parts have certain bounds, those of f are certain (interval
-# arithmetic). A share of which one part counts some of the other's records stays within [0, 1], scaled as f is.
+# arithmetic). A share of which one part counts some of the other's records stays within [0, 1], scaled as f is: its
+# estimate and its bounds are moved there, and its error is half of that range at most.
 
 Range = tuple[float, float]
 NOWHERE = (-math.inf, math.inf)
@@ -241,25 +242,35 @@ def combine_figures(
     parts: Mapping[int, AggregateEstimate],
     correlation: Callable[[int, int], float | None],
     among: tuple[int, int] | None = None,
-) -> tuple[float | None, float | None, float | None]:
-    """Standard error, low and high of an expression whose ``value`` at the estimates is known; None for what is not.
+) -> tuple[float | None, float | None, float | None, float | None]:
+    """Return estimate, standard error, low and high of an expression; None for what is not known.
 
-    ``among``: the first of these aggregates counts some of the records that the second counts.
+    ``value``: of the expression at the estimates; one that is not finite, as the share of nobody, is none. ``among``:
+    the first of these aggregates counts some of the records that the second counts.
     """
-    if math.isfinite(value) and all(one.is_exact for one in parts.values()):
-        return 0.0, value, value
-    if not math.isfinite(value) or any(one.low is None or one.high is None for one in parts.values()):
-        return None, None, None
+    if not math.isfinite(value):
+        return None, None, None, None
+    if all(one.is_exact for one in parts.values()):
+        return value, 0.0, value, value
+    if any(one.low is None or one.high is None for one in parts.values()):
+        return value, None, None, None
     if len(parts) == 1 and _is_linear(expression, *parts):
-        return _linear_bounds(expression, *parts.items())
+        return value, *_linear_bounds(expression, *parts.items())
+    limits = (share_range(expression, among) if among else None) or NOWHERE
+    value = min(max(value, limits[0]), limits[1])
     if all(one.certain for one in parts.values()):
         low, high = compute_range(expression, {j: one.sure_range for j, one in parts.items()})
-        return None, low if math.isfinite(low) else None, high if math.isfinite(high) else None
+        low, high = max(low, limits[0]), min(high, limits[1])
+        return value, None, low if math.isfinite(low) else None, high if math.isfinite(high) else None
     error, below, above = _delta_method(expression, value, parts, correlation)
-    limits = share_range(expression, among) if among else None
-    if limits is None or below is None or above is None:
-        return error, below, above
-    return error, min(max(below, limits[0]), value), max(min(above, limits[1]), value)
+    if below is None or above is None or limits == NOWHERE:
+        return value, error, below, above
+    ends = max(below, limits[0]), min(above, limits[1])
+    if error and ends[1] - ends[0] < error:  # the errors of its parts are taken to cancel, and its range hides the rest
+        _, below, above = _delta_method(expression, value, parts, lambda *_: 0.0)
+        ends = max(below or 0.0, limits[0]), min(above or 0.0, limits[1])
+        error = min(error, ends[1] - ends[0])
+    return value, None if error is None else min(error, (limits[1] - limits[0]) / 2), *ends
 
 
 def _is_linear(expression: exp.Expr, number: int) -> bool:
@@ -271,8 +282,11 @@ def _is_linear(expression: exp.Expr, number: int) -> bool:
 def _linear_bounds(expression: exp.Expr, part: tuple[int, AggregateEstimate]) -> tuple[float | None, float, float]:
     """Standard error, low and high of what is linear in one aggregate: as far as that goes, without rounding."""
     number, one = part
+    at_one, slope = (compute_slopes(expression, {number: at})[0] for at in (1.0, 2.0))
+    slope -= at_one
     ends = [compute_slopes(expression, {number: end})[0] for end in (one.low or 0.0, one.high or 0.0)]
-    slope = compute_slopes(expression, {number: one.estimate})[1].get(number, 0.0)
+    if not all(map(math.isfinite, ends)):  # n / n is 1, also where n is 0
+        ends = [at_one + (end - 1) * slope for end in (one.low or 0.0, one.high or 0.0)]
     error = 0.0 if not slope else None if one.std_error is None else abs(slope) * one.std_error
     return error, min(ends), max(ends)
 
@@ -662,8 +676,29 @@ class GroupedBy:
         calls = [self.asking.calls[i] for i in chosen]
         if len(calls) != 2 or any(one.measure.kind != "count" for one in calls):
             return None
-        whole = [i for i, one in zip(chosen, calls, strict=True) if one.among is None]
-        return (sum(chosen) - whole[0], whole[0]) if len(whole) == 1 else None
+        for part, whole in ((0, 1), (1, 0)):
+            if _implies(calls[part].among, calls[whole].among):
+                return chosen[part], chosen[whole]
+        return None
+
+
+def _implies(one: exp.Expr | None, other: exp.Expr | None) -> bool:
+    """Return whether the conditions that ``one`` joins by AND include those of ``other``, or a branch of each OR."""
+    if other is None:
+        return True
+    held = set() if one is None else set(split_conjuncts(one))
+
+    def is_met(part: exp.Expr) -> bool:
+        part = part.unnest()
+        either = isinstance(part, exp.Or) and (is_met(part.this) or is_met(part.expression))
+        return (
+            part in held
+            or part == exp.true()
+            or either
+            or (isinstance(part, exp.And) and is_met(part.this) and is_met(part.expression))
+        )
+
+    return all(map(is_met, split_conjuncts(other)))
 
 
 def _difference_condition(one: exp.Expr | None, other: exp.Expr | None) -> exp.Expr | None:

@@ -240,7 +240,7 @@ class AnswerBuilder:
             chosen = chosen.order_by(*statement.order, *last)
             chosen = chosen.limit(statement.limit) if statement.limit is not None else chosen
             chosen = chosen.offset(statement.offset) if statement.offset is not None else chosen
-            rows = db.rows(chosen)
+            rows = db.rows(self._divide_by_some(chosen))
         if statement.unique == () and not rows and not (statement.limit == 0 or statement.offset):
             raise UsageError("the subquery has no rows to aggregate; run it alone")
         return rows
@@ -268,6 +268,7 @@ class AnswerBuilder:
         with self._store_rows() as inner:
             query = exp.select(column("rank"), *outputs).from_(inner)
             query = query.where(statement.having) if statement.having is not None else query
+            query = self._divide_by_some(query)
             fields, rows = self._asking.db.list_fields(query), self._asking.db.rows(query)
         for k, (_, low, _) in enumerate(readings):
             found = [(row[0], *row[3 * k + 1 : 3 * k + 4]) for row in rows]
@@ -294,6 +295,15 @@ class AnswerBuilder:
             touching = max((column.touching for column in columns), default=0)
             placed = evaluate_select.AggregateColumn(values, estimates, if_any, touching, kind if exact else "")
             one.columns[WINDOWS + k] = placed
+
+    def _divide_by_some(self, query: exp.Select) -> exp.Select:
+        """Return a query in which what is divided by an estimate of 0 is NULL: the share of nobody is no number."""
+        estimated = {f"a_{i}" for one in self._sets for i, column in one.columns.items() if not column.kind}
+        for node in list(query.find_all(exp.Div)):
+            if any(item.name in estimated for item in node.expression.find_all(exp.Column)):
+                divisor = exp.paren(node.expression.copy())
+                node.set("expression", exp.Nullif(this=divisor, expression=exp.Literal.number(0)))
+        return query
 
     def _select_output(self, k: int) -> exp.Expr:
         expression = self._outputs[k].expression.copy()
@@ -423,10 +433,11 @@ def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: An
         value = as_number(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
         return Cell((value, 0.0, value, value) if sure else (value, None, None, None), rests, rests)
     if unknown:
-        return Cell((value, None, None, None), rests, rests)
+        known = not isinstance(value, float) or math.isfinite(value)
+        return Cell((value if known else None, None, None, None), rests, rests)
     few = len(output.aggregate_numbers) <= MOST_VARYING
     parts = {i: by.aggregate_estimate(i, key) for i in output.aggregate_numbers}
-    ends = evaluate_select.combine_figures(
+    middle, *ends = evaluate_select.combine_figures(
         output.expression,
         float(value),
         parts,
@@ -437,15 +448,15 @@ def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: An
     fixed = ends[1] is not None and are_equal(ends[1], ends[2]) and not ends[0]
     certain = all(one.certain for one in parts.values())
     if not fixed and not certain:
-        return Cell((float(value), *ends), rests, rests, null)
+        return Cell((middle, *ends), rests, rests, null)
     if fixed and not certain:  # whatever the counts are, if only there is somebody
         calls = by.asking.statement.calls
         sure_of = {i: by.least_records(calls[i]).get(key, 0) if i < WINDOWS else 0 for i in parts}
         parts = {i: replace(one, low=float(sure_of[i]), high=None) for i, one in parts.items()}
     if_any: RestsOn = "exact" if fixed else "certain"
     if evaluate_select.may_be_null(output.expression, parts):
-        return Cell((float(value), None if fixed else ends[0], *ends[1:]), "interval", if_any, null)
-    return Cell((float(value), 0.0 if fixed else ends[0], *ends[1:]), if_any, if_any, null)
+        return Cell((middle, None if fixed else ends[0], *ends[1:]), "interval", if_any, null)
+    return Cell((middle, 0.0 if fixed else ends[0], *ends[1:]), if_any, if_any, null)
 
 
 def _as_whole(cell: Cell) -> Cell:

@@ -35,8 +35,8 @@ def found(text: str, parts: dict[int, AggregateEstimate], r: float | None) -> tu
     value, _ = evaluate_select.compute_slopes(expression, {j: one.estimate for j, one in parts.items()})
     used = {int(item.name[2:]) for item in expression.find_all(exp.Column)}
     own = {j: one for j, one in parts.items() if j in used}
-    ends = evaluate_select.combine_figures(expression, value, own, lambda *_: r)
-    return (value, *(math.nan if end is None else end for end in ends))
+    figures = evaluate_select.combine_figures(expression, value, own, lambda *_: r)
+    return tuple(math.nan if one is None else one for one in figures)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,36 @@ def test_what_is_a_share_stays_among_shares(text: str, limits: tuple[float, floa
         (0, 1),
     )
     if limits is not None:
-        assert limits[0] <= (ends[1] or 0.0) <= (ends[2] or 0.0) <= limits[1]
+        assert limits[0] <= (ends[2] or 0.0) <= (ends[0] or 0.0) <= (ends[3] or 0.0) <= limits[1]
+        assert 0 < (ends[1] or 0.0) <= (limits[1] - limits[0]) / 2
+
+
+def test_a_share_at_the_end_of_its_range_has_an_interval() -> None:
+    """Part and whole are estimated alike and vary together, but one is known better: [1, 1] stood beside an error."""
+    parts = {0: AggregateEstimate(30.0, 16.0, 30.0, 62.0), 1: AggregateEstimate(30.0, 2.0, 0.0, 34.0)}
+    value, error, low, high = evaluate_select.combine_figures(tree("a_0 / a_1"), 1.0, parts, lambda *_: 1.0, (0, 1))
+    assert (value, high) == (1, 1)
+    assert low is not None
+    assert error is not None
+    assert 0 <= low <= 1 - error
+    assert 0 < error <= 0.5
+
+
+def test_a_share_whose_estimate_is_beyond_its_range_is_moved_there() -> None:
+    """1.012 with an error of 7 is no share."""
+    parts = {0: AggregateEstimate(2.024, 9.0, 0.0, 20.0), 1: AggregateEstimate(2.0, 9.0, 0.0, 30.0)}
+    figures = evaluate_select.combine_figures(tree("100 * a_0 / a_1"), 101.2, parts, lambda *_: 0.0, (0, 1))
+    assert figures == pytest.approx((100, 50, 0, 100))
+
+
+def test_certain_bounds_of_a_share_lie_among_shares() -> None:
+    """A part of 3 to 9 of a whole of 5 to 12 that has the part in it."""
+    parts = {
+        j: AggregateEstimate(mean, None, *ends, certain=True) for j, mean, ends in ((0, 6, (3, 9)), (1, 8, (5, 12)))
+    }
+    assert evaluate_select.combine_figures(tree("a_0 / a_1"), 0.75, parts, lambda *_: None) == (0.75, None, 0.25, 1.8)
+    figures = evaluate_select.combine_figures(tree("a_0 / a_1"), 0.75, parts, lambda *_: None, (0, 1))
+    assert figures == (0.75, None, 0.25, 1.0)
 
 
 @pytest.mark.parametrize("text", ["a_0 * a_1", "a_0 - a_1 * 2", "a_0 / a_1", "a_1 / (a_0 - 40)", "-(a_0 + a_1) * 0.5"])
@@ -171,3 +200,47 @@ def test_figures_of_one_posterior_vary_together(ill: api.Release, arithmetic: st
     one, other = (figure.read_row(row) for figure in answer.figures)
     assert one[0] == pytest.approx(other[0], abs=0.5)
     assert one[1] == pytest.approx(other[1], rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole"),
+    [
+        ("age < 30 AND disease <> 'HIV'", "disease <> 'HIV'"),
+        ("disease = 'flu' AND (sex = 'F' AND age < 30)", "age < 30 AND disease = 'flu'"),
+        ("disease = 'flu'", "disease = 'flu' OR disease = 'cold'"),
+        ("disease = 'flu' AND age < 50", "(age < 50 OR zip = 3) AND (disease = 'flu' OR disease = 'cold')"),
+        ("disease = 'flu'", "TRUE"),
+    ],
+)
+def test_shares_of_nested_conditions_lie_between_0_and_1(ill: api.Release, part: str, whole: str) -> None:
+    """In every group, however small; of a group without anybody the share is NULL, and 1 - share likewise."""
+    counts = [f"COUNT(*) FILTER (WHERE {one})" for one in (part, whole)]
+    answer = ill.query(
+        f"SELECT zip, 1.0 * {counts[0]} / {counts[1]} AS a, 1 - {counts[0]} / {counts[1]} AS b FROM ill GROUP BY zip"
+    )
+    seen = 0
+    for row in answer.rows:
+        for figure in answer.figures:
+            estimate, error, low, high = figure.read_row(row)
+            if estimate is None:
+                assert (error, low, high) == (None, None, None)
+                continue
+            seen += 1
+            assert 0 <= low <= estimate <= high <= 1, row
+            assert error is None or error <= 0.5
+            assert not error or high > low, row
+    assert seen > len(answer.rows) / 2
+
+
+def test_what_is_divided_by_an_estimate_of_nobody_is_null(ill: api.Release) -> None:
+    """Neither NaN nor infinity, in SELECT, ORDER BY and windows; what is held exactly is as the engine says."""
+    nobody = "COUNT(*) FILTER (WHERE disease = 'flu' AND age < 0)"
+    for sql in (
+        f"SELECT zip, {nobody} / {nobody} FROM ill GROUP BY zip",
+        f"SELECT zip, COUNT(*) / (1.0 * {nobody}) FROM ill GROUP BY zip ORDER BY COUNT(*) / {nobody} DESC",
+        f"SELECT zip, SUM({nobody} / {nobody}) OVER () FROM ill GROUP BY zip",
+        f"SELECT zip, AVG(x / x) FROM (SELECT zip, sex, {nobody} AS x FROM ill GROUP BY 1, 2) GROUP BY 1",
+    ):
+        assert {row[1:] for row in ill.query(sql).rows} == {(None, None, None, None)}, sql
+    (row,) = ill.query("SELECT 0.0 * COUNT(*) / COUNT(*) FROM ill WHERE age < 0").rows
+    assert math.isnan(row[0])
