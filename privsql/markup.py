@@ -10,13 +10,14 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
+from privsql.figures import SPACE, format_figure, is_number
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 ROWS, COLUMNS, WIDTH = 30, 20, 60  # the most rows and columns of a table, and characters of a cell
 WIDE = 160  # characters of a title, or of a cell beside a name
 LINE = 600  # characters of a line
-SPACE = "\N{NO-BREAK SPACE}"
 ROW_SIZE = 1_000  # characters of HTML that a row takes on average before rows are left out
 NULL = "<i>NULL</i>"  # which no text of a cell can be
 STYLE = (
@@ -42,39 +43,7 @@ def html_cell(value: object, width: int = WIDTH) -> Html:
         return value
     if value is None:
         return Html("-")
-    if isinstance(value, float):
-        text = f"{value:,.1f}" if math.isfinite(value) else str(value)
-    else:
-        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return clean_text(text, width)
-
-
-def format_figure(value: float | None, digits: int = 3) -> str:
-    """Return a number for people: whole ones in full, others with so many digits that matter; a dash for None.
-
-    >>> format_figure(12345), format_figure(0.0123456), format_figure(1234.56), format_figure(None)
-    ('12,345', '0.0123', '1,235', '–')
-    """
-    if value is None:
-        return "\u2013"
-    if float(value).is_integer() and abs(value) < 1e15:
-        return f"{int(value):,}"
-    if abs(value) >= 10 ** (digits - 1) and abs(value) < 1e15:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
-
-
-def format_share(value: float | None) -> str:
-    """Return a share or a probability in percent.
-
-    >>> [format_share(one).replace(SPACE, " ") for one in (0.125, 1, 0.00012, None)]
-    ['12.5 %', '100 %', '0.012 %', '–']
-    """
-    if value is None:
-        return "\u2013"
-    percent = 100 * float(value)
-    digits = f"{percent:.1f}".removesuffix(".0") if percent >= 1 or not percent else f"{percent:.2g}"
-    return f"{digits}{SPACE}%"
+    return clean_text(format_figure(value) if is_number(value) else str(value), width)
 
 
 def clean_text(text: str, width: int) -> Html:
@@ -144,22 +113,21 @@ def html_table(
     return Html(f"<table>{top}<tbody>{''.join(lines)}</tbody></table>{note}" if lines else "")
 
 
-def is_number(value: object) -> bool:
-    """Return True for a value that is shown as a number; a truth value is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def html_bar(figure: tuple[object, object, object], ends: tuple[float, float], texts: Sequence[object] = ()) -> Html:
+    """Return an interval (low, estimate, high) on a line between two ends: a stroke, and a mark for the estimate.
 
-
-def html_bar(figure: tuple[object, object, object], ends: tuple[float, float]) -> Html:
-    """Return an interval (low, estimate, high) on a line between two ends: a stroke, and a mark for the estimate."""
+    ``texts``: the three as they are read out.
+    """
     low, estimate, high = (percent_along(one, ends) for one in figure)
+    texts = texts or figure
     drawn, interval = "", ", without an interval"
     if low is not None and high is not None:
         drawn += f'<rect class="reach" x="{low:.2f}" y="4" width="{max(high - low, 0.5):.2f}" height="2"/>'
-        interval = f", from {html_cell(figure[0])} to {html_cell(figure[2])}"
+        interval = f", from {html_cell(texts[0])} to {html_cell(texts[2])}"
     if estimate is not None:
         drawn += f'<rect class="mark" x="{min(max(estimate - 0.75, 0), 98.5):.2f}" y="1" width="1.5" height="8"/>'
     attributes = 'class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" fill="currentColor"'
-    return Html(f'<svg {attributes} aria-label="{html_cell(figure[1])}{interval}">{drawn}</svg>')
+    return Html(f'<svg {attributes} aria-label="{html_cell(texts[1])}{interval}">{drawn}</svg>')
 
 
 def percent_along(value: object, ends: tuple[float, float]) -> float | None:

@@ -18,6 +18,7 @@ from privsql.answers.channel import LARGE, Floats, measure_quality
 from privsql.engine.database import OrderedRelations, Reporter, report_steps
 from privsql.engine.sqlfiles import DIALECT, Holes, Roles, column, fill, table, temp_table
 from privsql.errors import UsageError
+from privsql.figures import format_figure
 from privsql.keyed_random import seed_key
 
 if TYPE_CHECKING:
@@ -421,7 +422,7 @@ class Evaluated:
     def _repr_html_(self) -> str:
         head = ("estimator", "questions", "asked", "mean error", "coverage")
         rows = [
-            (name, label, figures["queries"], *(markup.format_figure(figures[key]) for key in (error, "coverage")))
+            (name, label, figures["queries"], *(format_figure(figures[key]) for key in (error, "coverage")))
             for name, score in self.scores.items()
             for label, error, figures in _list_figures(score, self.extras.get(name, {}))
         ]

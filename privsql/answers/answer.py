@@ -23,6 +23,8 @@ from privsql.answers.aggregates import Statement, is_number
 from privsql.answers.question import EXACT, CountQuery, Explained, as_written, exact_answer, exact_statement
 from privsql.engine.sqlfiles import DIALECT, Field, Holes, Roles, column, fill, render_sql, table
 from privsql.errors import EngineError, UsageError, closest
+from privsql.figures import format_estimate, format_key
+from privsql.figures import is_number as is_figure
 from privsql.model.parameters import MONTHS, Bins, number_range
 
 if TYPE_CHECKING:
@@ -199,6 +201,13 @@ class Answer:
         """Return the rows in these columns."""
         return [tuple(row[at] for at in self.plain_columns) for row in self.rows]
 
+    def format_row(self, row: Sequence[Any]) -> list[object]:
+        """Return a row as people read it: figures with the digits that their errors justify, keys as they are."""
+        cells = [format_key(value) for value in row]
+        for one in self.figures:
+            cells[one.at : one.at + 4] = format_estimate(*row[one.at : one.at + 4])
+        return cells
+
     @property
     def group_places(self) -> list[int]:
         """The places of the columns that are no figures."""
@@ -218,12 +227,18 @@ class Answer:
         table: list[list[object]] = []
         for row in rows:
             cells: list[object] = []
-            for at, value in enumerate(row):
-                cells.append(markup.Html(markup.NULL) if value is None and at in groups else value)
-                cells += [markup.html_bar((row[at - 1], row[at - 3], value), ends[at])] if at in ends else []
+            texts = self.format_row(row)
+            for at, (value, text) in enumerate(zip(row, texts, strict=True)):
+                cells.append(markup.Html(markup.NULL) if value is None and at in groups else text)
+                if at in ends:
+                    read_out = texts[at - 1], texts[at - 3], text
+                    cells.append(markup.html_bar((row[at - 1], row[at - 3], value), ends[at], read_out))
             table.append([*cells, *marks[len(table) : len(table) + 1]])
         head += ["may be empty"] if marks else []
-        return markup.html_table(head, table, number=len(self.rows), most=most)
+        columns = [[value for value in column if value is not None] for column in zip(*rows, strict=True)]
+        numbers = [at for at, column in enumerate(columns) if column and all(map(is_figure, column))]
+        numeric = [at + sum(end < at for end in ends) for at in numbers]
+        return markup.html_table(head, table, numeric, number=len(self.rows), most=most)
 
     def _repr_html_(self) -> str:
         title = f"{len(self.rows):,} row{'s' * (len(self.rows) != 1)}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import os
 import re
-from decimal import Decimal
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from privsql import plot
+from privsql.figures import format_figure
 from privsql.system import open_descriptor
 
 if TYPE_CHECKING:
@@ -204,7 +204,8 @@ def print_answer(answer: Answer, hints: Sequence[str] = (), *, explain: bool) ->
         print_line(answer.sql)
         print_line(answer.formula)
     marks = answer.empty_marks
-    names, cells = _join_intervals(answer) if len(answer.figures) > 1 else (answer.columns, _list_cells(answer))
+    cells = [answer.format_row(row) for row in answer.rows]
+    names, cells = _join_intervals(answer, cells) if len(answer.figures) > 1 else (list(answer.columns), cells)
     rows = make_table(right=[*names, *(["may be empty"] if marks else [])])
     for number, row in enumerate(cells):
         add_row(rows, *row, *marks[number : number + 1])
@@ -216,20 +217,14 @@ def print_answer(answer: Answer, hints: Sequence[str] = (), *, explain: bool) ->
         print_line(f"note: {note}")
 
 
-def _list_cells(answer: Answer) -> list[list[object]]:
-    """Return the cells of every row; figures as one reads them."""
-    places = {at for one in answer.figures for at in range(one.at, one.at + 4)}
-    return [[_format_figure(value) if at in places else value for at, value in enumerate(row)] for row in answer.rows]
-
-
-def _join_intervals(answer: Answer) -> tuple[list[str], list[list[object]]]:
+def _join_intervals(answer: Answer, cells: Sequence[Sequence[object]]) -> tuple[list[str], list[list[object]]]:
     """Return names and cells where each of several figures takes two columns: its value, and "low to high"."""
     ends = {one.at + 1 for one in answer.figures}
     hidden = {one.at + part for one in answer.figures for part in (2, 3)}
     shown = [at for at in range(len(answer.columns)) if at not in hidden]
     return ["low to high" if at in ends else answer.columns[at] for at in shown], [
         [" to ".join(map(_format_cell, row[at + 1 : at + 3])) if at in ends else row[at] for at in shown]
-        for row in _list_cells(answer)
+        for row in cells
     ]
 
 
@@ -301,11 +296,6 @@ def print_manifest(manifest: Manifest) -> None:
     get_console().print(make_pairs(describe_manifest(manifest)))
 
 
-def _format_figure(value: object) -> object:
-    """Return a whole number, or a decimal, as one is read; whatever else a figure is as any cell."""
-    return f"{value:,}" if isinstance(value, int | Decimal) and not isinstance(value, bool) else value
-
-
 def _format(figure: float | None, form: str = ".1%") -> str:
     return "-" if figure is None else format(figure, form)
 
@@ -313,7 +303,7 @@ def _format(figure: float | None, form: str = ".1%") -> str:
 def _format_cell(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value:,.1f}" if isinstance(value, float) else escape_controls(value)
+    return format_figure(value) if isinstance(value, float) else escape_controls(value)
 
 
 # Evaluations ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from privsql import plot
-from privsql.markup import WIDE, Html, clean_text, format_figure, format_share, html_page, html_table, printable_text
+from privsql.figures import format_figure, format_share
+from privsql.markup import WIDE, Html, clean_text, html_page, html_table, printable_text
 from privsql.system import PAGES, __version__
 
 if TYPE_CHECKING:

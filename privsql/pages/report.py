@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from privsql import plot
 from privsql.engine.files import private
 from privsql.errors import EngineError, UsageError
-from privsql.markup import Html, clean_text, format_figure, format_share, is_number, printable_text
+from privsql.figures import format_estimate, format_exact, format_figure, format_share, is_number
+from privsql.markup import Html, clean_text, printable_text
 from privsql.pages import rendering
 from privsql.pages.rendering import draw_figure, shorten_text, typeset_relations
 from privsql.plot import ESTIMATORS, band_label
@@ -61,7 +62,7 @@ def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, ob
         "intervals_chart": _draw_intervals(compared) if compared and compared.pairs else "",
         "curve": _curve_rows(learnt.curve),
         "curve_chart": _draw_curve(learnt.curve),
-        "pairs": [[format_figure(one) for one in row] for row in compared.pairs] if compared else [],
+        "pairs": [_pair_row(*one) for one in compared.pairs] if compared else [],
     }
 
 
@@ -190,8 +191,8 @@ def _draw_adversaries(all_findings: Sequence[Finding], *, known: bool) -> str:
 def _size_row(one: ExpectedAccuracy, *, theirs: bool) -> Row:
     """Return the cells of one size; ``theirs``: the literature's formula has ends at all."""
     relative = one.error / one.estimate if one.error is not None and one.estimate else None
-    figures = [format_figure(one.error), _format_error(relative), format_figure(one.half_width)]
-    return [band_label(vars(one)), f"{one.answers:,}", *figures, *([format_figure(one.bounds)] if theirs else [])]
+    figures = [format_figure(one.error, 2), _format_error(relative), format_figure(one.half_width, 2)]
+    return [band_label(vars(one)), f"{one.answers:,}", *figures, *([format_figure(one.bounds, 2)] if theirs else [])]
 
 
 def _choose_typical(sizes: Sequence[ExpectedAccuracy]) -> list[ExpectedAccuracy]:
@@ -213,6 +214,11 @@ def _draw_sizes(sizes: Sequence[ExpectedAccuracy]) -> str:
     caption = "How far the interval reaches to either side, as a share of the answer; the lower, the better."
     chart = plot.chart_errors(rows, "half of the interval / answer")
     return draw_figure(chart, "sizes", "Length of intervals by size of the answer", caption)
+
+
+def _pair_row(true: float, estimate: float, low: float | None, high: float | None) -> Row:
+    figures = format_estimate(estimate, None, low, high)
+    return [format_exact(true), *(format_figure(None) if one is None else one for one in (figures[0], *figures[2:]))]
 
 
 def _measured_rows(compared: TruthComparison) -> list[Row]:

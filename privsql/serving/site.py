@@ -20,10 +20,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from privsql import markup
 from privsql.answers.answer import BASELINE, BEST, Answer
 from privsql.engine.sqlfiles import DIALECT, FLOATS, column, is_null, plain_sql, table
 from privsql.errors import InfeasibleError, LateError, PrivsqlError, UsageError
+from privsql.figures import format_estimate
 from privsql.markup import distinct_labels, printable_text
 from privsql.pages.rendering import draw_svg, read_stylesheet, render_page, style_source
 from privsql.plot import BLUE, INKS, load_altair, make_chart
@@ -395,21 +395,15 @@ def make_headline(answer: Answer) -> tuple[str, str] | None:
     estimate, error, low, high = answer.figures[0].read_row(answer.rows[0])
     if estimate is None:
         return "No answer", "no record meets the conditions, or the release says nothing of those that do"
-    number = str(markup.html_cell(_round_figure(estimate)))
+    number, _, *ends = map(str, format_estimate(estimate, error, low, high))
     if error == 0 and low == high:
         return number, "exactly"
     if any(answer.may_be_empty) and low == high:
         return number, "if any record meets the question, which is not certain"
     if low is None or high is None:
         return f"about {number}", "an estimate without an interval"
-    ends = f"between {markup.html_cell(_round_figure(low))} and {markup.html_cell(_round_figure(high))}"
     sure = "certainly" if answer.certain else f"{100 * answer.confidence:.10g} % sure:"
-    return f"about {number}", f"{sure} {ends}"
-
-
-def _round_figure(value: Any) -> Any:
-    """Return a figure as a person says it: a whole number where it is large."""
-    return round(value) if isinstance(value, float) and abs(value) >= 100 else value
+    return f"about {number}", f"{sure} between {ends[0]} and {ends[1]}"
 
 
 # The same elsewhere ---

@@ -26,6 +26,7 @@ from privsql.calls import PathLike, as_exact_number, as_optional_path, as_whole_
 from privsql.engine.database import Options, Reporter, RunKeywords, options_from, report_steps
 from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, render_sql, table
 from privsql.errors import UsageError
+from privsql.figures import format_share
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.base import CategoricalShape, ItemSetShape, TableShape
 from privsql.pages.rendering import ExpectedAccuracy
@@ -100,7 +101,7 @@ class Attacked:
                 one.adversary,
                 one.knows,
                 f"{one.attacked:,} {one.unit}" if one.applies else None,
-                *map(markup.format_share, (one.mean, one.highest, one.above, one.right)),
+                *map(format_share, (one.mean, one.highest, one.above, one.right)),
                 one.outcome,
             )
             for one in self.findings

@@ -27,6 +27,7 @@ from privsql.engine.database import RUNNING, SILENT, Options, PartReporter, RunK
 from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_scratch
 from privsql.errors import InfeasibleError, UsageError
+from privsql.figures import format_figure
 from privsql.keyed_random import Key, seed_key, system_key
 from privsql.mechanisms.registry import get_parameters
 from privsql.releases.ledger.book import path_of
@@ -362,7 +363,7 @@ class Comparison(list[Candidate]):
                 one.name,
                 one.promise,
                 estimator,
-                *(markup.format_figure(summary[key]) for key in ("mean_relative_error", "coverage")),
+                *(format_figure(summary[key]) for key in ("mean_relative_error", "coverage")),
             )
             for one in self
             for estimator, summary in ((name, score.summary()) for name, score in one.evaluated.scores.items())

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from support import effort
 from support.commands import fetched, run, write
+from support.loops import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,15 +147,17 @@ def put_through(folder: Path, records: int, columns: list[str], sensitive: str, 
     return published
 
 
+PHASES = (Phase.explicit, Phase.generate)  # every example takes seconds: a failure is told as it is, and not shrunk
 FAILED: dict[str, tuple[int, list[str], str, str, int]] = {
     "whole numbers beyond those of doubles": (60, ["huge", "age"], "ill", "bucketize", 0),
     "one value, which is certain": (200, ["age"], "one", "certain", 0),
     "one record": (1, ["silent", "日本"], "ill", "certain", 3),
+    "one record of a random table": (1, ["is_old"], "ill", "tables", 0),
     "one column of NULL": (40, ["nothing"], "ill", "permute", 2),
 }
 
 
-@pytest.mark.parametrize("name", FAILED)
+@pytest.mark.parametrize("name", slow_but(FAILED, "one record", "one column of NULL"))
 def test_odd_tables_of_which_some_have_failed(name: str, tmp_path: Path) -> None:
     """Whole numbers that no double holds were a safe cast of Arrow, one value was 0/0."""
     *table, code = FAILED[name]
@@ -162,7 +165,7 @@ def test_odd_tables_of_which_some_have_failed(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@settings(max_examples=effort.share(120), derandomize=True)
+@settings(max_examples=effort.share(100), derandomize=True, phases=PHASES)
 @given(
     st.sampled_from([1, 2, 5, 40, 200]),
     st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=3, unique=True),

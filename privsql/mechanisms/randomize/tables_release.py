@@ -517,13 +517,17 @@ def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
         return [finding]
     combination, truth = read_truth(view)
     held = view.noise.random(len(truth)) < HELD_OUT
+    found = replace(finding, **_compare_beliefs(weights, combination, truth))
+    if held.all() or not held.any():
+        few = ("too few records to leave some out",)
+        return [found, Finding(WITHOUT, WITHOUT_KNOWS, promised=False, applies=False, notes=few)]
     without_them = learn_from_others(rule, tables, combination[held], truth[held])
     best = without_them[combination[held]].max(axis=1)
     others = replace(
         finding, adversary=WITHOUT, knows=WITHOUT_KNOWS, attacked=int(held.sum()), mean=float(best.mean()),
         highest=float(best.max()), notes=(), **_compare_beliefs(without_them, combination[held], truth[held]),
     )  # fmt: skip
-    return [replace(finding, **_compare_beliefs(weights, combination, truth)), others]
+    return [found, others]
 
 
 def learn_from_others(rule: TablesRule, tables: Sequence[NoisyTable], combination: Any, truth: Any) -> Any:
