@@ -75,13 +75,12 @@ class Figure:
             return "an estimate without an interval"
         return f"low and high: {confidence:.0%} interval"
 
-    def explain_missing(self, number: int) -> str:
-        """Explain the effect of records that are not in the release; ``number``: of all of them."""
-        left = f"{number:,} records of the source are not in the release"
+    def explain_missing(self) -> str:
+        """Explain the effect of records that are not in the release."""
         if not self.touching:
-            return f"{left}; none of them can meet the question"
+            return "none of them can meet the question"
         at_most = "high counts" if self.rests_on != "point" else "the question could meet"
-        return f"{left}; {at_most} {self.touching:,} of them, the estimate none"
+        return f"{at_most} {self.touching:,} of them, the estimate none"
 
 
 @dataclass(frozen=True)
@@ -96,6 +95,7 @@ class Answer:
     explained: tuple[Explained, ...]
     """The statements that read the release, each with a formula in words."""
     missing: int | None = None  # records of the source that are not in the release; None where that is not stated
+    source_records: int | None = None  # all records of the source; None as above
     may_be_empty: tuple[bool, ...] = ()  # of every row: whether it, or a figure of it, may be of no record
     hints: tuple[str, ...] = ()  # on values that the question names
     without_figures: RestsOn = "exact"  # what an answer rests on that shows bounds alone
@@ -136,8 +136,18 @@ class Answer:
         bare = sum(any(self._is_bare(one, row) for one in self.figures) for row in self.rows)
         partly = bare > 0 and self.rests_on != "point"
         without = [f"{bare:,} rows have no interval: no published count is about them"] if partly else []
-        left = [one.explain_missing(self.missing) for one in self.figures] if self.missing else []
-        return [*self.hints, *self._of_nobody(), *without, *dict.fromkeys(left)]
+        return [*self.hints, *self._of_nobody(), *without, *self._explain_missing()]
+
+    def _explain_missing(self) -> list[str]:
+        """Say how many records of the source the release lacks, with their share, and what that means for figures."""
+        if not self.missing or not self.source_records:
+            return []
+        share = self.missing / self.source_records
+        left = f"{self.missing:,} records of the source ({share:.1%}) are not in the release"
+        effects = {one.name: one.explain_missing() for one in self.figures}
+        alike = len(set(effects.values())) == 1
+        named = [effect if alike else f"{name}: {effect}" for name, effect in effects.items()]
+        return ["; ".join([left, *dict.fromkeys(named)])]
 
     @property
     def empty_marks(self) -> list[str]:
@@ -166,10 +176,12 @@ class Answer:
         return {(*row[: one.at], *row[one.at + 4 :]): (row[one.at], *one.read_row(row)[2:]) for row in self.rows}
 
     def frame(self) -> pd.DataFrame:
-        """Return the answer as a pandas DataFrame."""
+        """Return the answer as a pandas DataFrame, whose ``attrs`` have the notes."""
         import pandas as pd
 
-        return pd.DataFrame(self.rows, columns=pd.Index(self.columns))
+        frame = pd.DataFrame(self.rows, columns=pd.Index(self.columns))
+        frame.attrs["notes"] = self.notes
+        return frame
 
     def arrow(self) -> pa.Table:
         """Return the answer as an Arrow table; values that have no common type are text."""

@@ -280,7 +280,7 @@ class Release:
         return stack.enter_context(open_release_tables(options.session, stored.files))
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = BEST) -> pd.DataFrame:
-        """Answer a count query: the groups, estimate, std_error, low, high."""
+        """Answer a count query: the groups, estimate, std_error, low, high; ``attrs["notes"]`` lists warnings."""
         return self.query(sql, confidence=confidence, estimator=estimator).frame()
 
     def query(
@@ -344,6 +344,7 @@ class Release:
             estimator,
             explained,
             self.manifest.suppressed,
+            self.manifest.records,
             presented.may_be_empty(),
             find_unknown(statement, self.answers, self.manifest.roles),
             presented.bounds_rest_on(),
@@ -382,7 +383,8 @@ class Release:
         hidden = ", ".join(field.name for field in self.manifest.sensitive)
         note = f"records as published; which one has which value of {hidden} is not known, so it is NULL"
         names, how = tuple(one.name for one in fields), (asking.confidence, asking.estimator)
-        return Answer(names, rows, (), *how, (), hints=(note,))
+        missing, records = self.manifest.suppressed, self.manifest.records
+        return Answer(names, rows, (), *how, (), missing, records, hints=(note,))
 
     def structure(self) -> list[Structure]:
         """Return what the release is made of, such as its buckets or its noisy tree."""
