@@ -7,6 +7,7 @@ Every privacy decision compares a count with threshold x size. In doubles ``floo
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -56,6 +57,18 @@ def fraction_text(value: Fraction) -> str:
     scaled = str(abs(value.numerator) * 10**digits // value.denominator).rjust(digits + 1, "0")
     decimal_text = f"{scaled[: len(scaled) - digits]}.{scaled[len(scaled) - digits :]}" if digits else scaled
     return f"-{decimal_text}" if value < 0 else decimal_text
+
+
+LONG_FRACTION = re.compile(r"[0-9]+/[0-9]{7,}")
+
+
+def readable_text(exact: str) -> str:
+    """Return an exact text for people: fractions of large denominators, as of sums of doubles, become decimals.
+
+    >>> readable_text("1452410879826985/562949953421312 seconds"), readable_text("1/3")
+    ('2.58 seconds', '1/3')
+    """
+    return LONG_FRACTION.sub(lambda found: f"{float(Fraction(found[0])):.6g}", exact)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def draw_attacks(attacked: Any) -> VConcatChart:
     alt = load_altair()
     findings = [one for one in attacked.findings if one.mean is not None and one.unit != "columns"]
     means = "bar: on average; line: at most; circle: how often it is right; dashed: the most common value"
-    title = alt.Title("How sure an attacker is of a person's value", subtitle=means)
+    title = alt.Title("How sure an attacker is of a record's value", subtitle=means)
     curves = [one.curve for one in attacked.findings if one.curve]
     charts = chart_adversaries(findings, WIDE).properties(title=title), *map(_draw_corruption, curves[:1])
     return alt.vconcat(*charts).resolve_scale(color="independent")
@@ -277,7 +277,7 @@ def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> Layer
     """Draw what thresholds promise and are predicted to give: (threshold, figures), figures by name."""
     alt = load_altair()
     names = {
-        "highest_belief": "attacker who looks a person up (promised)",
+        "highest_belief": "attacker who finds a record (promised)",
         "learning_belief": "attacker who trains on the release",
         "count_error": "error of a count",
     }

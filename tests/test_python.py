@@ -54,6 +54,7 @@ ELSEWHERE = {  # flags without a keyword, and what stands for them; for --json r
     "query --as_csv": "Answer.frame().to_csv()",
     "plan --algorithms": "privsql.algorithms",
     "plan --curve": "privsql.curve",
+    "plan --verbose": "Published.lines",
     "publish --verbose": "Published.lines",
     "verify --verbose": "Verified.checks, Verified.recomputed",
     "plan --plot": "Curve.plot()",

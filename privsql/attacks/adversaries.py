@@ -65,7 +65,7 @@ def explain_absence(manifest: Manifest) -> list[str]:
 
 
 ABSENCE = "absence"
-ABSENCE_KNOWS = "everybody's quasi-identifiers, and so who is missing from the release"
+ABSENCE_KNOWS = "the quasi-identifiers of all records, and so which ones are missing from the release"
 
 
 def list_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
@@ -159,13 +159,13 @@ def _commonest_share(scene: AttackView, level: Ints) -> float:
 
 IDENTIFIERS_ADVERSARY: Adversary[AttackView] = Adversary(
     "identifiers left in",
-    "a list of people with the column; looks for columns in which nearly everyone has a value of their own",
+    "a list with the column; looks for columns in which nearly every record has a value of its own",
     promised=True,
     attack=attack_by_identifiers,
 )
 DETERMINATION_ADVERSARY: Adversary[AttackView] = Adversary(
     "columns that give the value away",
-    "one quasi-identifier of the person; learns from the release which value goes with it",
+    "one quasi-identifier of the record; learns from the release which value goes with it",
     promised=False,
     attack=attack_by_determination,
 )
@@ -184,7 +184,7 @@ DETERMINATION_ADVERSARY: Adversary[AttackView] = Adversary(
 
 INTERSECTION = "intersection of releases"
 INTERSECTION_KNOWS = (
-    "another release of the same people, and the quasi-identifiers of someone who is alone with them in both"
+    "another release of the same people, and the quasi-identifiers of a record that is alone with them in both"
 )
 
 
@@ -232,15 +232,21 @@ def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
 def attack_by_linkage(learnt: AttackContext[AttackView]) -> list[Finding]:
     """Find the promised posterior of every record. Whether a bound is exceeded is decided in exact numbers."""
     scene = learnt.scene
-    tally = scene.make_tally()
+    tally, surest = scene.make_tally(), 0.0
+    protected = np.zeros(len(scene.bounds), dtype=bool)
+    protected[scene.protected_values] = True
     for block in scene.blocks():
-        tally.add_block(block, np.broadcast_to(block.prior, block.shape))
-    return [Finding(baseline=scene.baseline, **tally.finding_fields() | {"above": scene.excess_share()})]
+        slots = np.broadcast_to(block.prior, block.shape)
+        tally.add_block(block, slots)
+        if not protected.all():
+            surest = max(surest, float((block.of_values(slots) * protected[block.codes][:, None]).max(initial=0)))
+    notes = () if protected.all() else (f"at most {surest:.1%} sure of a value that is protected",)
+    return [Finding(baseline=scene.baseline, notes=notes, **tally.finding_fields() | {"above": scene.excess_share()})]
 
 
 LINKAGE_ADVERSARY: Adversary[AttackView] = Adversary(
     "linkage",
-    "the person's quasi-identifiers, that the person is in the table, and how the release was made",
+    "the record's quasi-identifiers, that it is in the table, and how the release was made",
     promised=True,
     attack=attack_by_linkage,
 )
@@ -271,7 +277,8 @@ def attack_by_negative(learnt: AttackContext[AttackView]) -> list[Finding]:
     for block in scene.blocks():
         tally.add_block(block, _strike_excluded(block, columns, rules))
     pairs = sum(int(rule.sum()) for rule in rules)
-    notes = (f"{pairs:,} pairs of a known and a sensitive value hardly ever meet",)
+    met = f"{pairs:,} pairs of a known and a sensitive value hardly ever meet"
+    notes = (met if pairs else "no known value rules out a sensitive one",)
     return [Finding(baseline=scene.baseline, notes=notes, **tally.finding_fields())]
 
 
@@ -286,7 +293,7 @@ def _strike_excluded(block: Block, columns: list[Association], rules: list[NDArr
 
 NEGATIVE_ADVERSARY: Adversary[AttackView] = Adversary(
     "negative association",
-    "the person's quasi-identifiers; learns from the release which values such people hardly ever have",
+    "the record's quasi-identifiers; learns from the release which values such records hardly ever have",
     promised=False,
     attack=attack_by_negative,
 )

@@ -395,6 +395,12 @@ class AttackView(ABC):
         return levels
 
     @property
+    def protected_values(self) -> Ints:
+        """Codes of the values whose bound is below 1; of all values if none is."""
+        protected = np.flatnonzero(self.bounds < 1)
+        return protected if len(protected) else np.arange(len(self.bounds))
+
+    @property
     def baseline(self) -> float:
         """Probability of guessing right from the overall frequencies alone."""
         return float(self.shares.max())

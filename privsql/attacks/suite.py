@@ -371,7 +371,7 @@ def run_attacks(
 # ``true_above`` for how many records the true value is held for more certain than was promised.
 
 LEARNING = "learning"
-LEARNING_KNOWS = "everybody's quasi-identifiers; learns from the release alone which kind of people have which value"
+LEARNING_KNOWS = "all records' quasi-identifiers; learns from the release alone which kind of record has which value"
 STRENGTHS = (0.55, 0.7, 0.85, 1.0)
 TYPICAL = 0.7  # what fits census tables; taken where there is no time to fit
 

@@ -104,6 +104,7 @@ def plan(
         Path | None,
         typer.Option(help="Write the ids of records that were deleted or changed since the last release; mode 0600."),
     ] = None,
+    verbose: Verbose = False,
 ) -> CommandOutcome:
     """Predict a release, and write nothing. Shows buckets, how sure attackers can be, how precise answers will be."""
     spec = read_specification(ctx, source)
@@ -121,7 +122,7 @@ def plan(
     result = api.plan(spec, options=options)
     if changed is not None:
         printing.write_changes(changed, result.changes)
-    return CommandOutcome(result.as_json, lambda: printing.print_published(result))
+    return CommandOutcome(result.as_json, lambda: printing.print_release(result, verbose=verbose))
 
 
 @register_command(epilog="privsql init people.parquet --sensitive disease > spec.toml")

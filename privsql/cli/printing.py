@@ -9,6 +9,7 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from privsql import plot
+from privsql.exact import readable_text
 from privsql.figures import format_figure
 from privsql.system import open_descriptor
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 FIRST = 8  # bounds that a person is shown
 MOST_ROWS = 40  # of the table of a plan
-STYLES = {"promised": "green", "beyond the promise": "yellow"}  # of a summary's lines, by their standing
+STYLES = {"promised": "green", "beyond the promise": "yellow", "left out": "bold red"}  # of a summary's lines
 WIDE = 140  # columns of a table that is written to a file
 CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\t"), ord("\n")}
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
@@ -127,7 +128,7 @@ def print_line(text: str) -> None:
 
 
 def print_summary(summary: ReleaseSummary) -> None:
-    """Print the five lines on a release: green where a guarantee covers them, yellow beyond it."""
+    """Print the lines on a release: green where a guarantee covers them, yellow beyond it, red for records left out."""
     from rich.text import Text
 
     rows = make_pairs(())
@@ -137,20 +138,11 @@ def print_summary(summary: ReleaseSummary) -> None:
 
 
 def print_release(done: Published, *, verbose: bool) -> None:
-    """Print a release that was written: its summary first, with ``verbose`` all that it states."""
+    """Print a plan, or a release that was written: its summary first, with ``verbose`` all that it states."""
     if done.summary is not None:
         print_summary(done.summary)
-    if verbose:
-        print_published(done)
-        return
-    get_console().print(make_pairs(done.list_lines(verbose=False)))
-    print_line(f"wrote {done.target}")
-
-
-def print_published(done: Published) -> None:
-    """Print all that a plan or a release states."""
-    get_console().print(make_pairs(done.lines))
-    head, *rows = done.stated.tabulate() or [()]
+    get_console().print(make_pairs(done.list_lines(verbose=verbose)))
+    head, *rows = (done.stated.tabulate() if verbose or done.release is None else []) or [()]
     if rows:
         _print_rows(make_table(right=map(str, head)), rows, MOST_ROWS)
     if done.release:
@@ -168,13 +160,13 @@ def print_verified(release: str, outcome: Verified, *, verbose: bool) -> None:
             "\n".join(filter(None, (*one.offending, one.compared))),
         )
         for one in outcome.checks
-        if verbose or not one.ok or one.compared
+        if verbose or not one.ok
     ]
     if listed:
         _print_rows(make_table("check", "holds", "details"), listed)
     if outcome.recomputed and verbose:
         get_console().print(make_pairs(outcome.recomputed.figures))
-        bounds = [(one.value, one.bound, one.found) for one in outcome.recomputed.bounds]
+        bounds = [(one.value, one.bound, readable_text(one.found)) for one in outcome.recomputed.bounds]
         _print_rows(make_table("verified of", right=("bound", "found")), bounds, FIRST)
     others = outcome.recomputed.summary.lines["others"].text if outcome.recomputed else ""
     for note in outcome.notes:
@@ -229,11 +221,11 @@ def _join_intervals(answer: Answer, cells: Sequence[Sequence[object]]) -> tuple[
 
 
 def print_fit(fitted: FittedModel) -> None:
-    """Print where a model is stored, and what it says of persons."""
+    """Print where a model is stored, and what it says of records."""
     part = "" if fitted.fitted_share == 1 else f", fitted to {fitted.fitted_share:.0%} of these, which memory holds"
     lines = {
-        "persons": f"its best guess of a person's value is right with a probability of {fitted.belief:.0%} on average; "
-        "everybody who has the release can fit it",
+        "attacker": f"the model's best guess of a record's value is right in about {fitted.belief:.0%} of cases; "
+        "anyone who has the release can fit it",
         "model": f"of {fitted.records:,} records{part}, {fitted.seconds:,.1f} s",
         "stored": str(fitted.stored) if fitted.stored else "no; the cache is switched off",
         "parameters": str(fitted.to) if fitted.to else None,
@@ -393,8 +385,8 @@ def _label_share(band: Mapping[str, Any]) -> str:
 INFERRED = """\
 Y/X of two counts with Laplace noise of scale {scale:g} (epsilon {epsilon:g} each, OpenDP, {draws:,} draws)
 theory: mean (y/x)(1 + 2b^2/x^2), variance (2b^2/x^2)(1 + (y/x)^2), valid for x far above b
-disclosed: nine in ten noisy answers come within 0.05 of y/x; differential privacy hides whether a person is in the
-table, not what holds of people like that person"""
+disclosed: nine in ten noisy answers come within 0.05 of y/x; differential privacy hides whether a record is in the
+table, not what holds of records like it"""
 LEGEND = """\
 mean, highest: how sure the adversary is of its best guess, on average and at most; above bound: share of what is
 attacked for which it is surer of some value than promised; gain: mean divided by the share of the most common value
@@ -478,9 +470,9 @@ def print_attack(outcome: Attacked, summary: ReleaseSummary | None) -> None:
         figures = [_format(figure) for figure in (one.mean, one.highest, one.above)]
         gain = None if one.gain is None else f"{one.gain:.1f}x"
         right = [_format(one.right)] if outcome.source else []
-        number = f"{one.attacked:,}\n{one.unit}" if one.applies else None
+        number = f"{one.attacked:,}\n{one.unit.removesuffix('s') if one.attacked == 1 else one.unit}"
         knows = "\n".join((one.knows, *(f"({note})" for note in one.notes)))
-        add_row(rows, one.adversary, knows, number, *figures, gain, *right, one.outcome)
+        add_row(rows, one.adversary, knows, number if one.applies else None, *figures, gain, *right, one.outcome)
     get_wide_console().print(rows)
     print_line(LEGEND)
     print_line(outcome.verdict)

@@ -66,7 +66,7 @@ UNLESS = (
 )
 MANY_RECORDS = "A person with several records has that many times epsilon, unless one record of each was taken."
 NOT = (
-    "The release shows what is true of people in general, and that says something about each person.",
+    "The release shows what is true of records in general, and that says something about each of them.",
     "The epsilons of several releases of the same records add up.",
     "The names of columns, and of values where these were taken from the records, are not protected by the noise.",
 )

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
@@ -293,12 +294,13 @@ BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionEr
 class Check:
     """A named check: a query for offending rows, or a function that lists what is wrong, or makes the query.
 
-    ``compared``: what was compared, in words, once it has run.
+    Once it has run, ``compared`` says what was compared, and ``limit`` what it can't tell, which everyone should know.
     """
 
     name: str
     query: exp.Query | Callable[[], list[str] | exp.Query]
-    compared: Callable[[], str] | None = None
+    compared: Callable[[], str] = str
+    limit: Callable[[], str] = str
 
 
 @dataclass(frozen=True)
@@ -309,6 +311,7 @@ class CheckResult:
     violations: int
     offending: tuple[str, ...] = field(default=())
     compared: str = ""
+    limit: str = ""
 
     @property
     def ok(self) -> bool:
@@ -316,10 +319,13 @@ class CheckResult:
         return self.violations == 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return name, ok, violations, and if stated a few offending rows and what was compared."""
+        """Return name, ok, violations, and if stated a few offending rows, what was compared, and the limit."""
         details: dict[str, Any] = {"offending": list(self.offending)} if self.offending else {}
-        details |= {"compared": self.compared} if self.compared else {}
+        details |= {name: text for name in ("compared", "limit") if (text := getattr(self, name))}
         return {"name": self.name, "ok": self.ok, "violations": self.violations, **details}
+
+
+NO_BELIEF = "-"  # found of a value that has no bound
 
 
 @dataclass(frozen=True)
@@ -335,6 +341,11 @@ class VerifiedBound:
     found: str
     records: int | None = None
     belief: bool = True
+
+    @property
+    def protects(self) -> bool:
+        """Return whether it keeps a belief below 1, so that the value is protected."""
+        return self.belief and self.found != NO_BELIEF and Fraction(self.bound) < 1
 
     def as_json(self) -> dict[str, Any]:
         """Return value, bound, found, and records if they are stated."""
@@ -358,7 +369,7 @@ def _run_check(db: Relations | None, check: Check) -> CheckResult:
         except BROKEN as error:
             wrong = [f"can't be evaluated: {type(error).__name__} on what the release holds"]
         else:
-            return replace(_make_result(check, wrong), compared=check.compared() if check.compared else "")
+            return replace(_make_result(check, wrong), compared=check.compared(), limit=check.limit())
         return _make_result(check, wrong)
     columns = [projection.alias_or_name for projection in check.query.selects]
     try:
@@ -604,8 +615,9 @@ class CheckedRelease(Generic[P, F]):
 
 LEARNT = (
     "An attacker can learn from the whole release how its columns go with the sensitive value, and apply that to one "
-    "person, as with any statistics."
+    "record, as with any statistics."
 )
+LINKED = "If several records belong to one person, an attacker who knows which ones learns more."
 SEVERAL = "An attacker can combine several releases of the same people."
 
 

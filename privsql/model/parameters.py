@@ -188,6 +188,7 @@ class Facts(BaseModel):
     """Base of what a plan foresees and a release states of what its mechanism did: ``facts`` of a manifest."""
 
     title: ClassVar[str] = "facts"  # what they are the facts of
+    details: ClassVar[frozenset[str]] = frozenset()  # names of the lines that only --verbose shows
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -202,6 +203,10 @@ class Facts(BaseModel):
 
     def describe(self) -> list[tuple[str, str]]:
         """Return what a person wants to see: (name, text)."""
+        return []
+
+    def list_bounds(self) -> list[tuple[str, str, str]]:
+        """Return (value, bound, highest belief) as exact texts, where a plan foresees them."""
         return []
 
     def tabulate(self) -> list[tuple[object, ...]]:

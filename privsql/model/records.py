@@ -177,15 +177,27 @@ class Persons(BaseModel):
 
     def __str__(self) -> str:
         if self.rule == "one":
-            return "one record of each is published, which a secret key has chosen"
+            return f"{SINGLE}, and a secret key chose one record of each"
         if self.rule == "some":
-            return f"at most {self.most} records of each are published, which a secret key has chosen"
+            return f"at most {self.most} records are of one person: declared, and a secret key chose them"
         if self.rule == "refuse" or not self.several:
-            return "each has one record"
+            return SINGLE
         return (
-            f"{self.several:,} have several records, up to {self.most:,}; every bound is that of a record, and "
-            "an attacker who knows several records of a person learns more about that person"
+            f"{MANY}: {self.several:,} persons have several records, up to {self.most:,}. Every bound is that of a "
+            "record, and an attacker who knows which records belong to one person learns more"
         )
+
+
+SINGLE, MANY = "one record is one person: declared", "several records may belong to one person"
+
+
+def describe_persons(persons: Persons | None) -> str:
+    """Return what a record is to a person, in a sentence; ``persons`` is None where no column names them.
+
+    >>> describe_persons(None), describe_persons(Persons(rule="refuse"))
+    ('several records may belong to one person, as no column names persons', 'one record is one person: declared')
+    """
+    return f"{MANY}, as no column names persons" if persons is None else str(persons)
 
 
 class Records(Protocol):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from privsql import plot
 from privsql.engine.files import private
 from privsql.errors import EngineError, UsageError
+from privsql.exact import readable_text
 from privsql.figures import format_estimate, format_exact, format_figure, format_share, is_number
 from privsql.markup import Html, clean_text, printable_text
 from privsql.pages import rendering
@@ -71,8 +72,9 @@ def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, ob
 
 def _bound_row(one: VerifiedBound, published: int | None) -> Row:
     """Return the value, its bound, what is reached, and the share of the records where their number is stated."""
-    shape = _format_probability if one.belief else lambda text: shorten_text(typeset_relations(text))
-    row: Row = [shorten_text(one.value), shape(one.bound), shape(one.found)]
+    shape = _format_probability if one.belief else lambda text: shorten_text(typeset_relations(readable_text(text)))
+    reached = ["none: not protected", None] if one.belief and not one.protects else map(shape, (one.bound, one.found))
+    row: Row = [shorten_text(one.value), *reached]
     return row if published is None else [*row, format_share(_records_share(one, published))]
 
 
@@ -98,7 +100,7 @@ def _records_share(one: VerifiedBound, published: int | None) -> float | None:
 
 def _describe_equal_bounds(bounds: Sequence[VerifiedBound]) -> str:
     """Return a sentence for bounds that are the same for all; empty where they differ, or there is one."""
-    if len(bounds) < 2 or len({(one.bound, one.found) for one in bounds}) > 1 or not bounds[0].belief:
+    if len(bounds) < 2 or len({(one.bound, one.found) for one in bounds}) > 1 or not bounds[0].protects:
         return ""
     known = ((text, _parse_probability(text)) for text in (bounds[0].bound, bounds[0].found))
     bound, reached = (printable_text(text if share is None else format_share(share), 60) for text, share in known)
@@ -106,11 +108,11 @@ def _describe_equal_bounds(bounds: Sequence[VerifiedBound]) -> str:
 
 
 def _draw_bounds(bounds: Sequence[VerifiedBound], published: int | None) -> str:
-    """Draw bounds beside what is reached, of those that are probabilities."""
+    """Draw the bounds of protected values beside what is reached."""
     known = [
         (one.value, bound, reached, _records_share(one, published))
         for one in bounds
-        if one.belief
+        if one.protects
         and (bound := _parse_probability(one.bound)) is not None
         and (reached := _parse_probability(one.found)) is not None
     ]
@@ -328,6 +330,7 @@ def render_report(report: Report) -> str:
     manifest, learnt = report.manifest, report.learnt
     title = "INTERNAL, shows true counts" if report.internal else "Report on a release"
     title = f"{'' if report.verified else 'NOT VERIFIED: '}{title}: {printable_text(manifest.name, rendering.SHORT)}"
+    columns = 3 if any(one.compared for one in report.checks) else 2
     parameters = [(rendering.shorten_text(name), _as_text(value)) for name, value in manifest.parameters.items()]
     return rendering.render_page(
         "report.html",
@@ -336,16 +339,14 @@ def render_report(report: Report) -> str:
         title=title,
         failed=[(one.name, printable_text("; ".join(one.offending), WIDE)) for one in report.checks if not one.ok],
         checks=[
-            (printable_text(one.name, WIDE), "yes" if one.ok else f"NO ({one.violations:,})") for one in report.checks
+            (printable_text(one.name, WIDE), "yes" if one.ok else f"NO ({one.violations:,})", one.compared)[:columns]
+            for one in report.checks
         ],
         parameters=parameters[:MOST_TABLE_ROWS],
         files=[(rendering.shorten_text(name), digest) for name, digest in report.digests.items()][:MOST_TABLE_ROWS],
         lines=[(name, printable_text(str(value), WIDE)) for name, value in (learnt.lines if learnt else ())],
         learnt=learnt,
         shown=shape_contents(learnt, manifest.published) if learnt else None,
-        headline=next((one.compared for one in report.checks if one.compared), "").split("; ", 1)
-        if report.internal
-        else (),
     )
 
 

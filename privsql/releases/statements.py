@@ -1,4 +1,4 @@
-"""Recompute what a manifest states, run all checks of a release, and describe it line by line or in five lines."""
+"""Recompute what a manifest states, run all checks of a release, and describe it line by line or in a summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from privsql.keyed_random import seed_key
 from privsql.mechanisms.base import BudgetComposition
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, VerifiedBound, differ_from_spec, run_checks
-from privsql.model.records import Records, largest_transport
+from privsql.model.records import Records, describe_persons, largest_transport
 from privsql.source.table import describe_coarsening, in_bins
 from privsql.system import __version__
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from privsql.engine.database import Relations
-    from privsql.model.parameters import Facts
+    from privsql.mechanisms.base import Mechanism
+    from privsql.model.parameters import Facts, Parameters
+    from privsql.model.records import Persons
     from privsql.releases.contents import AttachedRelease
     from privsql.source.spec import Spec
 
@@ -67,7 +69,7 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     ]
     rows += [("own columns", f"{', '.join(reserved)}: the other name is the publisher's")] if reserved else []
     rows += [(name, text) for name, text in manifest.wording.items()]
-    rows += [("persons", manifest.persons)] if manifest.persons is not None else []
+    rows.append(("persons", describe_persons(manifest.persons)))
     rows += [("place", SCHEMA_NOTE)] if manifest.place is not None else []
     if manifest.records is not None:
         counts = f"{manifest.published:,} published, {manifest.suppressed:,} suppressed"
@@ -267,7 +269,7 @@ def compare_with_source(manifest: Manifest, source: Records, spec: Spec) -> list
         ],
         "persons are as stated": []
         if persons == others
-        else [f"stated: {manifest.persons or 'nothing'}; the source: {source.persons or 'nothing'}"],
+        else [f"stated: {describe_persons(manifest.persons)}; the source: {describe_persons(source.persons)}"],
         "labels are in the order of the source": [
             f"orders: {name}"
             for name, labels in manifest.orders.items()
@@ -287,17 +289,22 @@ def _is_same(stated: object, other: object) -> bool:
 
 
 # Summary --------------------------------------------------------------------------------------------------------------
-# The five lines with which the screens of all verbs and pages begin, for those who decide on a release.
+# The lines with which the screens of all verbs and pages begin, for those who decide on a release.
 
-PROMISED, BEYOND, MEASURED = "promised", "beyond the promise", "measured"
+PROMISED, BEYOND, MEASURED, LEFT_OUT = "promised", "beyond the promise", "measured", "left out"
 TYPICAL_COUNT = 500  # records of the answer whose error is stated
+MANY_LEFT_OUT = 0.05  # share of the source's records; if more are left out, a line says so
+NAMED = 3  # values without protection that a line names
 MOST_KINDS = 2**20  # records that are compared with each other
 HASHES = 2**64  # different ones
 
 
 @dataclass(frozen=True)
 class SummaryLine:
-    """One line for people, with its ``figures`` by name; ``standing``: ``PROMISED``, ``BEYOND`` or ``MEASURED``."""
+    """One line for people, with its ``figures`` by name.
+
+    ``standing``: ``PROMISED``, ``BEYOND``, ``MEASURED`` or ``LEFT_OUT``.
+    """
 
     title: str
     text: str
@@ -307,9 +314,45 @@ class SummaryLine:
 
 @dataclass(frozen=True)
 class ReleaseSummary:
-    """Five lines: the promise, the strongest attacker beyond it, errors, uniqueness, and other releases."""
+    """The lines by name.
+
+    They state the promise, what a record is to a person, how many records are left out (if these are many), the
+    strongest attacker beyond the promise, errors, uniqueness, and other releases. A plan has the first ones.
+    """
 
     lines: Mapping[str, SummaryLine]
+
+    @staticmethod
+    def foresee(
+        mechanism: Mechanism[Any, Any],
+        params: Parameters,
+        sensitive: Sequence[Field],
+        bounds: Sequence[VerifiedBound],
+        persons: Persons | None,
+        counts: tuple[int | None, int | None],
+    ) -> ReleaseSummary:
+        """Return what a plan can say, too.
+
+        Args:
+            mechanism: The mechanism of the release.
+            params: Its parameters.
+            sensitive: The sensitive columns.
+            bounds: The bounds of its values, with what is reached.
+            persons: What is declared of persons.
+            counts: The records of the source, and how many of them are left out; None where this is not stated.
+        """
+        several = {} if persons is None else {"several": persons.several, "most": persons.most}
+        standing = BEYOND if persons is None or persons.several else MEASURED
+        lines = {
+            "promise": _summarize_promise(mechanism, params, sensitive, bounds, _protected_unit(persons)),
+            "persons": SummaryLine("persons", describe_persons(persons), standing, several),
+        }
+        records, left_out = counts
+        if records and left_out and left_out > MANY_LEFT_OUT * records:
+            share = left_out / records
+            text = f"{share:.1%} of the source's records ({left_out:,} of {records:,}) are not in the release"
+            lines["left_out"] = SummaryLine("left out", text, LEFT_OUT, {"records": left_out, "share": share})
+        return ReleaseSummary(lines)
 
     @staticmethod
     def make(
@@ -326,11 +369,19 @@ class ReleaseSummary:
         error, whether that is the largest one possible or else the expected one) of typical counts; ``measured``:
         whether these were looked for.
         """
-        hint = "" if measured else "; 'privsql attack' measures it"
-        together = release.manifest.together
+        manifest, hint = release.manifest, "" if measured else "; 'privsql attack' measures it"
+        together = manifest.together
         text = "; ".join(together) or "the publisher's ledger knew of none when this one was made"
+        first = ReleaseSummary.foresee(
+            release.mechanism,
+            release.checked.params,
+            manifest.sensitive,
+            bounds,
+            manifest.persons,
+            (manifest.records, manifest.suppressed),
+        )
         lines = {
-            "promise": _summarize_promise(release, bounds),
+            **first.lines,
             "attacker": _summarize_attacker(learning, release, hint),
             "error": _summarize_error(errors, hint),
             "unique": _summarize_unique(release),
@@ -356,29 +407,47 @@ def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[Ver
     return release.mechanism.bounds(release.checked)
 
 
-def _summarize_promise(release: AttachedRelease, bounds: Sequence[VerifiedBound]) -> SummaryLine:
-    """Return what an attacker who looks a person up can reach at most."""
-    title, composition = "promised", release.mechanism.composition
-    if isinstance(composition, BudgetComposition):
-        params = release.checked.params
-        epsilon = composition.epsilon(params)
-        if composition.unit == "value":
-            text = "; ".join(release.mechanism.words(params).promised[1:])
-            return SummaryLine(title, text, PROMISED, {"epsilon": float(epsilon)})
-        most = 1 / (1 + math.exp(-float(epsilon)))
-        text = f"an attacker who gives even odds that a person is in the table becomes at most {most:.1%} sure"
-        return SummaryLine(title, f"{text} (epsilon {float(epsilon):g})", PROMISED, {"reached": most})
-    beliefs = [one for one in bounds if one.belief and "-" not in (one.bound, one.found)]  # of values with a bound
+def _protected_unit(persons: Persons | None) -> str:
+    """Return what a budget protects: a record, or a person of whom several records were taken."""
+    return "person" if persons is not None and persons.rule == "some" else "record"
+
+
+def _summarize_promise(
+    mechanism: Mechanism[Any, Any],
+    params: Parameters,
+    sensitive: Sequence[Field],
+    bounds: Sequence[VerifiedBound],
+    unit: str,
+) -> SummaryLine:
+    """Return what an attacker who finds a record can reach at most; values without protection are no headline."""
+    title, composition = "promised", mechanism.composition
+    if isinstance(composition, BudgetComposition) and composition.unit == "presence":
+        epsilon = float(composition.epsilon(params))
+        most = 1 / (1 + math.exp(-epsilon))
+        text = f"an attacker who gives even odds that a {unit} is in the table becomes at most {most:.1%} sure"
+        return SummaryLine(title, f"{text} (epsilon {epsilon:g})", PROMISED, {"reached": most})
+    beliefs = [one for one in bounds if one.belief]
     if not beliefs:
-        held = "; ".join(f"{one.value}: {one.found} or more (promised {one.bound})" for one in bounds)
-        return SummaryLine(title, held, PROMISED, {})
-    worst = max(beliefs, key=lambda one: Fraction(one.found))
+        stated = " ".join(mechanism.words(params).promised[1:]).removesuffix(".")
+        return SummaryLine(title, stated[:1].lower() + stated[1:], PROMISED)
+    names = [one.name for one in sensitive]
+    open_values = [one.value for one in beliefs if not one.protects]
+    if len(open_values) == len(beliefs):
+        return SummaryLine(title, f"no value of {' and '.join(names)} is protected: every bound is 100%", BEYOND)
+    worst = max((one for one in beliefs if one.protects), key=lambda one: Fraction(one.found))
     reached, bound = float(Fraction(worst.found)), float(Fraction(worst.bound))
-    names = [one.name for one in release.manifest.sensitive]
-    what = "a value" if len(names) == 1 else f"{' and '.join(names)} together, and surer of one of them alone,"
-    text = f"an attacker who looks a person up can be at most {reached:.1%} sure of {what}"
-    of = f"{worst.value}, whose bound is {bound:.1%}"
-    return SummaryLine(title, f"{text} ({of})", PROMISED, {"reached": reached, "bound": bound})
+    what = f"its {names[0]}"
+    if len(names) > 1:
+        what = f"{' and '.join(names)} together, and surer of one of them alone,"
+    text = (
+        f"an attacker who finds a record by its quasi-identifiers can be at most {reached:.1%} sure of {what} "
+        f"({worst.value}, whose bound is {bound:.1%})"
+    )
+    if open_values:
+        listed = f": {', '.join(open_values)}" if len(open_values) <= NAMED else ""
+        number = "1 value is" if len(open_values) == 1 else f"{len(open_values):,} values are"
+        text += f"; {number} not protected{listed}"
+    return SummaryLine(title, text, PROMISED, {"reached": reached, "bound": bound, "unprotected": len(open_values)})
 
 
 def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint: str) -> SummaryLine:
@@ -386,14 +455,15 @@ def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint:
     title = "not promised"
     composition = release.mechanism.composition
     if isinstance(composition, BudgetComposition) and composition.unit == "presence":
-        return SummaryLine(title, "no attacker is known who learns more of a single person than is promised")
+        unit = _protected_unit(release.manifest.persons)
+        return SummaryLine(title, f"no attacker is known who learns more of a single {unit} than is promised")
     by_source = finding is not None and finding.right is not None
     reached = None if finding is None else finding.right if by_source else finding.mean if finding.calibrated else None
     if finding is None or reached is None:
         known = "was not measured" if hint else "is not known"
         return SummaryLine(title, f"an attacker who trains on the release may do better; how far {known}{hint}", BEYOND)
     how = "is right about" if by_source else "can expect to be right about"
-    text = f"the strongest known attacker, who trains on the release, {how} {reached:.1%} of the people"
+    text = f"the strongest known attacker who trains on the release {how} {reached:.1%} of the records"
     guess, above = finding.baseline, finding.above or 0.0
     text += f" (guessing the most frequent value: {guess:.1%})" if guess is not None else ""
     text += f"; its belief exceeds the bound of a value for {above:.0%} of them" if above else ""
@@ -421,9 +491,9 @@ def _summarize_error(errors: Sequence[tuple[float, float, bool]], hint: str) -> 
 
 def _summarize_unique(release: AttachedRelease) -> SummaryLine:
     """Return how many records are alone with their quasi-identifiers."""
-    title, roles = "unique people", release.manifest.roles
+    title, roles = "unique records", release.manifest.roles
     if not roles.quasi_identifiers:
-        return SummaryLine(title, "no records are published, so nobody can be singled out in them")
+        return SummaryLine(title, "no records are published, so none can be singled out")
     rows = exp.select(*roles.qi_in()).from_(table(find_qi_table(release), release.database)).subquery("rows")
     unique, records = count_unique(release.db, rows, [column(key) for key in roles.qi_keys])
     about = "about " if records > MOST_KINDS else ""

@@ -168,7 +168,7 @@ class Planning(TypedDict, total=False):
     rho2: Number
     """Highest belief in a protected value."""
     epsilon: Number
-    """randomize: with tables: budget. The odds of a person's value change by at most e^epsilon; setvalued,
+    """randomize: with tables: budget. The odds of a record's value change by at most e^epsilon; setvalued,
     contingency: budget: one record changes a probability at most by the factor e^epsilon
     """
     values: Names

@@ -348,13 +348,13 @@ def _summarize_band(answers: Sequence[TypicalAnswer], low: float, high: float) -
 
 
 # Summary --------------------------------------------------------------------------------------------------------------
-# The five lines on a release (``ReleaseSummary``), with what has to be measured for them.
+# The lines on a release (``ReleaseSummary``), with what has to be measured for them.
 
 
 def summarize(
     release: PathLike, *, findings: Sequence[Finding] | None = None, **how: Unpack[RunKeywords]
 ) -> ReleaseSummary:
-    """Return the five lines on a release: promise, strongest attacker, error of a count, unique people, other releases.
+    """Return the lines on a release: the promise, the strongest attacker, the error of a count, unique records, ...
 
     ``findings``: of ``attack``, with its source how often the attacker is right; without them the attacker is measured
     here, from the release alone. Raises ``GuaranteeError`` if the file does not hold what its manifest states.

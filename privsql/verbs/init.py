@@ -122,7 +122,7 @@ def _describe_relation(address: str, tables: Sequence[str], query: str | None) -
 
 
 LEARNERS = (
-    "If an attacker may train a model on the release, or know other people's values, consider algorithm = 'tables'",
+    "If an attacker may train a model on the release, or know other records' values, consider algorithm = 'tables'",
     "(see 'Choosing a mechanism'). It needs a public list of values, which init does not read from the records.",
 )
 
@@ -260,6 +260,9 @@ def _describe_source(source: dict[str, Any], chosen: ChosenRoles, *, reduced: bo
         else:
             section.add(tomlkit.comment("Some persons have several records. Choose one of each, or all with 'count':"))
             section.add(tomlkit.comment('persons = "one"'))
+    elif chosen.id is not None and not reduced:
+        section.add(tomlkit.comment("If these ids are of persons, declare that, and promises are about persons:"))
+        section.add(tomlkit.comment(f"person = {tomlkit.string(chosen.id).as_string()}"))
     return section
 
 

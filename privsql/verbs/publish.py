@@ -18,7 +18,7 @@ from privsql.engine.open import is_database, log_of, open_engine
 from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.base import BudgetComposition
-from privsql.model.manifest import FORMAT, MANIFEST, Manifest
+from privsql.model.manifest import FORMAT, MANIFEST, Manifest, VerifiedBound
 from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, digest_release, view_script
 from privsql.releases.draft import Draft, digest_tables, is_occupied, private_folder, sweep_drafts
 from privsql.releases.fitted import (
@@ -84,9 +84,9 @@ class Published:
 
     Verbs take it in place of the path of a release. ``spec``: the whole specification, with its table where that lies
     in Python; ``verify``, ``evaluate`` and ``attack`` take it as ``source``. ``stated``: the mechanism's own facts.
-    ``search_seconds``: processor time of a plan's search, where the mechanism measures it. ``summary``: the five lines
-    on a release, as far as they need no measuring (``summarize`` measures them). ``changes``: of a plan the ids
-    of earlier records that were deleted or changed, where these may not change.
+    ``search_seconds``: processor time of a plan's search, where the mechanism measures it. ``summary``: the lines on
+    the release that need no measuring (``summarize`` measures the others). ``changes``: of a plan the ids of earlier
+    records that were deleted or changed, where these may not change.
     """
 
     release: Path | None
@@ -118,14 +118,19 @@ class Published:
         return self.list_lines(verbose=True)
 
     def list_lines(self, *, verbose: bool) -> list[tuple[str, object]]:
-        """Return (name, value) lines for people; ``verbose``: with loss, gap, channel and the like."""
+        """Return (name, value) lines for people; ``verbose``: with all that the mechanism states.
+
+        Otherwise a release has its summary in their place, and a plan leaves out ``details``.
+        """
         facts = self.facts
         rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
         if facts["published"] is not None:
             rows.append(("records", f"{facts['published']:,} published, {facts['suppressed']:,} suppressed"))
         if self.spec.record_limit > 1:
             rows.append(("promise", self.spec.implementation.promise(self.spec.mechanism)))
-        rows += [*(self.stated.describe() if verbose else []), *self._ledger_lines()]
+        stated = self.stated.describe() if verbose or self.release is None else []
+        rows += [one for one in stated if verbose or one[0] not in self.stated.details]
+        rows += self._ledger_lines()
         if self.checks:
             rows.append(("checks", f"{len(self.checks)} of {len(self.checks)} hold"))
         return [*rows, ("time", f"{self.seconds:.2f} s")]
@@ -161,7 +166,9 @@ class Published:
         warned = (f"warning: {one}" for one in self.warnings)
         head, *rows = self.stated.tabulate() or [()]
         parts = markup.html_table(head, rows)
-        return markup.html_page(title, markup.html_table((), self.lines, width=markup.WIDE), parts, *warned)
+        summary = self.summary.list_rows() if self.summary is not None else []
+        lines = [*summary, *self.lines]
+        return markup.html_page(title, markup.html_table((), lines, width=markup.WIDE), parts, *warned)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
@@ -368,7 +375,7 @@ def _list_warnings(release: AttachedRelease, source: Records, risk: LearningRisk
     """Return what the publisher should know of a release."""
     manifest = release.manifest
     warnings = [risk.explain_risk()] if risk is not None and risk.exceeds_share() else []
-    warnings += [f"persons: {manifest.persons}"] if manifest.persons is not None and manifest.persons.several else []
+    warnings += [str(manifest.persons)] if manifest.persons is not None and manifest.persons.several else []
     warnings += _collation_warnings(cast("Warehouse", source.db), source.roles)
     warnings += release.mechanism.read_facts(manifest).list_warnings()
     return warnings + adversaries.explain_absence(manifest)
@@ -469,13 +476,22 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
             if request.path is not None and request.path.exists():
                 publication.compare_earlier()
             facts = meant.implementation.plan(there, publication.source, meant.mechanism)
-        summary, seconds = _release_facts(meant, publication.source, facts), time.monotonic() - clock
-        summary |= {"composition": publication.statements} if publication.statements else {}
+        source, seconds = publication.source, time.monotonic() - clock
+        stated = _release_facts(meant, source, facts)
+        summary = ReleaseSummary.foresee(
+            meant.implementation,
+            meant.mechanism,
+            source.roles.sensitive,
+            [VerifiedBound(*one) for one in facts.list_bounds()],
+            source.persons,
+            (stated["records"], stated["suppressed"]),
+        )
+        stated |= {"composition": publication.statements} if publication.statements else {}
         ledger, searched = publication.as_facts(), facts.count_search_seconds()
         warnings, changes = [*publication.warnings, *_table_warnings(meant)], publication.changes
         if request.path is not None and not request.stated.population:
             warnings.append("nothing says whom the table is about, and publish needs source.population")
-        return Published(None, summary, facts, meant, ledger, [], seconds, warnings, searched, changes=changes)
+        return Published(None, stated, facts, meant, ledger, [], seconds, warnings, searched, summary, changes)
 
 
 def _table_warnings(spec: Spec) -> list[str]:
@@ -554,7 +570,7 @@ def _require_checks_hold(results: list[CheckResult]) -> None:
 # Models ---------------------------------------------------------------------------------------------------------------
 # A model of a release makes its answers more precise.
 
-DRAWN = "values drawn by a model of a release: no row says which value a person has"
+DRAWN = "values drawn by a model of a release: no row says which value a record has"
 
 
 @dataclass(frozen=True)
@@ -562,7 +578,7 @@ class FittedModel:
     """A model that was made, or taken in.
 
     ``stored``: its file in the user's cache, None where there is no cache; ``to``: that of its parameters; ``rows``:
-    that of rows that it drew; ``belief``: how sure it is of its best guess of a person's value on average, calibrated
+    that of rows that it drew; ``belief``: how sure it is of its best guess of a record's value on average, calibrated
     on buckets that it was not fitted to; ``fitted_share``: of the records, in as many whole buckets as memory holds.
     """
 

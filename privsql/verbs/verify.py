@@ -273,7 +273,8 @@ def _check_release(
             unchecked = [] if has_same_choice(manifest, source) else [UNCHECKED]
             results += examine_release(with_source, source=source, spec=spec)
             recomputed = _recompute_facts(with_source, results)
-    return Verified(results, _list_notes(manifest) + unchecked, manifest, recomputed), release, spec
+    limits = [f"{one.name}: {one.limit}" for one in results if one.limit]
+    return Verified(results, _list_notes(manifest) + unchecked + limits, manifest, recomputed), release, spec
 
 
 def _can_check_in_place(target: Target) -> bool:

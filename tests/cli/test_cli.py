@@ -136,7 +136,7 @@ def test_publish_json(place: Path) -> None:
     assert shown["lower_bound"] <= shown["loss"]
     assert all(set(check) == {"name", "ok", "violations"} and check["ok"] for check in shown["checks"])
     assert shown["seconds"] > 0
-    assert list(shown["summary"]) == ["promise", "attacker", "error", "unique", "others"]
+    assert list(shown["summary"]) == ["promise", "persons", "attacker", "error", "unique", "others"]
     assert shown["summary"]["promise"]["standing"] == "promised"
 
 

@@ -21,6 +21,7 @@ from privsql.pages import rendering
 from privsql.pages import report as page
 from privsql.pages.report import _choose_drawn, shape_contents
 from privsql.releases.contents import locate_release
+from privsql.releases.statements import ReleaseSummary
 from privsql.source.targets import Target
 from privsql.verbs.report import make_snippets
 from support import shelf as shelves
@@ -252,12 +253,16 @@ def test_whose_the_bounds_are_stands_with_the_promise(ill: privsql.Report) -> No
     """A bound of a record is none of a person who has several."""
     assert ill.learnt is not None
     plain = dataclasses.replace(ill.learnt, bounds=(), structure=(), findings=(), foreseen=())  # without pictures
-    manifest = ill.manifest.model_copy(update={"persons": "7 have several records, up to <2>"})
-    text = Seen(page.render_report(dataclasses.replace(ill, manifest=manifest, learnt=plain))).text
-    said = text.index("Of persons: 7 have several records, up to <2>.")
+    lines = dict(plain.summary.lines)
+    lines["persons"] = dataclasses.replace(lines["persons"], text="7 persons have several records, up to <2>")
+    plain = dataclasses.replace(plain, summary=ReleaseSummary(lines))
+    text = Seen(page.render_report(dataclasses.replace(ill, learnt=plain))).text
+    words = "7 persons have several records, up to <2>."
+    first, last = text.index(words), text.rindex(words)
+    assert first < text.index("Risks in the terms")
     assert (
         text.index("every order within the bucket is equally likely")
-        < said
+        < last
         < text.index("An attacker who knows sensitive values")
     )
 

@@ -430,7 +430,7 @@ def _curve_point(scene: BucketAttackView, known: int) -> dict[str, float]:
 
 CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
     "corruption",
-    "the sensitive value of one other record in the person's bucket, from elsewhere",
+    "the sensitive value of one other record in the same bucket, from elsewhere",
     promised=False,
     attack=attack_by_corruption,
 )
@@ -443,9 +443,13 @@ CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 
 
 def attack_by_homogeneity(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Find the share of buckets in which the posterior of a value, or a group, exceeds its bound, and of one value."""
+    """Find the share of buckets in which the posterior of a value, or a group, exceeds its bound, and of one value.
+
+    Of values, those that are protected count; if none is, all do.
+    """
     scene = learnt.scene
-    listed, most = scene.listed_counts.sum(axis=1), scene.listed_counts.max(axis=1).toarray()
+    protected = scene.protected_values
+    listed, most = scene.listed_counts.sum(axis=1), scene.listed_counts[:, protected].max(axis=1).toarray()
     certainty = most / listed
     alone, number = int((most == listed).sum()), len(scene.group_bounds)
     over = len(scene.broken_buckets)
@@ -456,7 +460,7 @@ def attack_by_homogeneity(learnt: AttackContext[BucketAttackView]) -> list[Findi
             mean=float(certainty.mean()),
             highest=float(certainty.max()),
             above=over / len(listed),
-            baseline=scene.baseline,
+            baseline=float(scene.shares[protected].max()),
             notes=(
                 *([f"{alone:,} buckets hold a single value"] if alone else []),
                 *([f"bounds on {number:,} groups of values are counted"] if number else []),
@@ -467,7 +471,7 @@ def attack_by_homogeneity(learnt: AttackContext[BucketAttackView]) -> list[Findi
 
 HOMOGENEITY_ADVERSARY: Adversary[BucketAttackView] = Adversary(
     "homogeneity",
-    "the person's quasi-identifiers; looks for buckets dominated by one value",
+    "the record's quasi-identifiers; looks for buckets dominated by one value",
     promised=True,
     attack=attack_by_homogeneity,
 )

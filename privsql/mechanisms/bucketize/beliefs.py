@@ -130,10 +130,10 @@ def allowed_values(params: Bucketize, labels: Sequence[str], thresholds: Sequenc
 
 
 def refuse_certainty(certain: Mapping[str, int]) -> None:
-    """``InfeasibleError`` if a value is certain: names it, and says of how many people."""
+    """``InfeasibleError`` if a value is certain: names it, and says of how many records."""
     if not certain:
         return
-    examples = [f"{name} ({number:,} people)" for name, number in list(certain.items())[:SHOWN_VALUES]]
+    examples = [f"{name} ({number:,} records)" for name, number in list(certain.items())[:SHOWN_VALUES]]
     more = f" and {len(certain) - SHOWN_VALUES:,} more" if len(certain) > SHOWN_VALUES else ""
     raise InfeasibleError(
         f"some values would be certain: {', '.join(examples)}{more}; take a threshold below 1, larger buckets, or "

@@ -61,7 +61,7 @@ def group_checks(release: BucketRelease) -> list[Check]:
         Check(
             "bounds on groups follow from what was asked",
             partial(_wrong_bounds, release),
-            lambda: f"queries gave those of {queried}: compared only where the source is given" if queried else "",
+            limit=lambda: f"queries gave those of {queried}, and only verify --source compares them" if queried else "",
         ),
     ]
 
@@ -295,7 +295,7 @@ def make_checks(release: BucketRelease) -> list[Check]:
     counted = listed.from_(kinds).subquery("counted")  # as if all records of a kind were in one bucket of its size
     sigma = exp.Literal.number(release.facts.fake_values)
     is_queried = release.params.threshold.query is not None
-    compared = "a query gave them: compared with it only where the source is given" if is_queried else ""
+    limit = "a query gave them, and only verify --source compares them with it" if is_queried else ""
     hold = query(
         "verify/thresholds_hold",
         st=kinds,
@@ -313,7 +313,7 @@ def make_checks(release: BucketRelease) -> list[Check]:
                 "thresholds are fractions in (0, 1]": query("verify/thresholds_in_range", thresholds=values),
             }
         ),
-        Check("thresholds follow the stated rule", partial(_differ_from_rule, release), lambda: compared),
+        Check("thresholds follow the stated rule", partial(_differ_from_rule, release), limit=lambda: limit),
         *release.list_checks(
             {
                 "values that are certain were allowed": _unallowed_certain,

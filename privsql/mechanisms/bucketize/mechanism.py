@@ -19,6 +19,7 @@ from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts
 from privsql.model.manifest import (
     LEARNT,
+    LINKED,
     SEVERAL,
     CheckedRelease,
     Manifest,
@@ -46,18 +47,18 @@ METHOD = (
     "record has which value: every order within the bucket is equally likely."
 )
 BOUND = (
-    "An attacker who knows everyone in the table, everything published of them and how the release was made can be "
-    "at most as sure of a value of anyone as the bound of that value says."
+    "An attacker who knows the quasi-identifiers of every record, and how the release was made, can be at most as sure "
+    "of a record's value as the bound of that value says."
 )
-KNOWN = "An attacker who knows sensitive values of others in the same bucket can exclude these."
+KNOWN = "An attacker who knows sensitive values of other records in the same bucket can exclude these."
 PRESENT = "The release does not hide who is in the table."
 
 
 def explain_guarantee(params: Bucketize) -> ReleasePromises:
     """F'-privacy, in sentences."""
-    absent = ("The bounds are for those who are in the release; who was left out is assumed to be unknown.",)
-    groups = ("If a group of values has a bound of its own, that bounds the belief that a person has any of them.",)
-    fakes = (f"Every bucket also lists {params.fake_values} values that nobody in it has, and does not mark them.",)
+    absent = ("The bounds are for records in the release. Which ones were left out is assumed to be unknown.",)
+    groups = ("If a group of values has a bound of its own, that bounds the belief that a record has any of them.",)
+    fakes = (f"Every bucket also lists {params.fake_values} values that none of its records has, unmarked.",)
     one_by_one = "The belief in one of several values can be the sum of their bounds, except in groups with a bound."
     promised = (
         METHOD,
@@ -66,7 +67,7 @@ def explain_guarantee(params: Bucketize) -> ReleasePromises:
         *(fakes if params.fake_values else ()),
         *(absent if params.absence == "unobservable" else ()),
     )
-    return ReleasePromises(promised, (KNOWN, LEARNT, SEVERAL, one_by_one, PRESENT))
+    return ReleasePromises(promised, (KNOWN, LINKED, LEARNT, SEVERAL, one_by_one, PRESENT))
 
 
 def describe_structure(manifest: Manifest) -> list[Structure]:
@@ -212,7 +213,8 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
     def promise(self, params: Bucketize) -> str:
         """Return the threshold, with how many values have another one, and the bounds of groups."""
         threshold = params.threshold
-        exceptions = f", {len(threshold.values)} values less or more" if threshold.values else ""
+        number = len(threshold.values)
+        exceptions = f", {number} value{'s have' if number > 1 else ' has'} another bound" if number else ""
         absent = ", of those who are there" if params.absence == "unobservable" else ""
         set_bounds = [f"; {name} {rule.default or 'as queried'}" for name, rule in params.components.items()]
         set_bounds += [f"; {name} {group.threshold}" for name, group in params.groups.items()]

@@ -403,6 +403,7 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
     """Facts that a plan and a release have in common; what one without fakes or bounds lacks has a default."""
 
     title: ClassVar = "plan"
+    details: ClassVar = frozenset({"loss", "least loss", "layout", "highest belief", "certain", "mean belief"})
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
@@ -415,18 +416,14 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
         columns = self.highest_belief.components if self.highest_belief else {}
         return any("1" in of.values() for of in columns.values())
 
-    @property
-    def peak(self) -> float:
-        """Return the highest belief in a whole sensitive value."""
-        return float(Fraction(self.highest_belief.overall)) if self.highest_belief else 1.0
-
     def count_left_out(self) -> int:
         """Return the number of records that no bucket has room for."""
         return self.left_out
 
     def describe(self) -> list[tuple[str, str]]:
         """Return buckets, loss and its bound, beliefs and fakes."""
-        above = f"this one has {self.gap:.2%} more" if self.gap else "this one has no more"
+        more = f"{self.gap:.2%} more" if self.gap < 1 else f"{1 + self.gap:,.1f} times as much"
+        above = f"this one has {more}" if self.gap else "this one has no more"
         return [
             ("buckets", ", ".join(f"{number:,} x {size}" for size, number in self.sizes) + "  (number x size)"),
             ("loss", f"{self.loss:,}  (mean squared error {self.mse:.4g})"),
@@ -489,19 +486,37 @@ class BucketizeFacts(BucketFacts):
 class BucketizePlan(BucketFacts):
     """The facts of a plan, with remarks, and the values that publishing would refuse, as they would be certain.
 
-    ``learning_belief``, ``count_error``: what ``attack`` and ``evaluate`` would measure of a model of the release.
+    ``learning_belief``, ``count_error``: what ``attack`` and ``evaluate`` would measure of a model of the release;
+    ``guessing``: the frequency of the most frequent value.
+    ``foreseen``: (value, threshold, highest belief) of every whole sensitive value, as exact texts.
     """
 
     search_seconds: float = Field(default=0.0, exclude=True)
+    foreseen: list[tuple[str, str, str]] = Field(default_factory=list, exclude=True)
     not_allowed: list[str] = Field(default_factory=list)
     remarks: list[str] = Field(default_factory=list)
     learning_belief: float | None = None
+    guessing: float = Field(default=0.0, exclude=True)
     count_error: float | None = None
+
+    @property
+    def peak(self) -> float:
+        """Return the highest belief in a whole sensitive value that is protected; 1 if none is."""
+        beliefs = (Fraction(found) for _, bound, found in self.foreseen if Fraction(bound) < 1)
+        return float(max(beliefs, default=Fraction(1)))
+
+    def list_bounds(self) -> list[tuple[str, str, str]]:
+        """Return the bounds of values, and of sets of values."""
+        reached = self.highest_belief.bounded if self.highest_belief else {}
+        sets = [(one.name, one.threshold, reached[one.name]) for one in self.bounds if one.name in reached]
+        return [*sets, *self.foreseen]
 
     def _list_remarks(self) -> list[tuple[str, str]]:
         belief, error, lines = self.learning_belief, self.count_error, []
         if belief is not None:
-            lines.append(("learning attacker", f"about {belief:.0%} sure of its best guess; no bound limits it"))
+            beside = f"the most frequent value has {self.guessing:.0%}"
+            text = f"about {belief:.0%} sure of its best guess ({beside}); no bound limits it"
+            lines.append(("learning attacker", text))
         if error is not None:
             lines.append(("error of a count", f"about {error:.1%} for 200 to 1,000 records, after 'privsql fit'"))
         refused = [("refused", f"as certain: {', '.join(self.not_allowed)}")] if self.not_allowed else []

@@ -28,7 +28,7 @@ from privsql.answers.softmax import (
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import InfeasibleError, UsageError
-from privsql.exact import Linear, parse_linear
+from privsql.exact import Linear, fraction_text, parse_linear
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.base import Alternative, AlternativeMeasure, Alternatives, Curve, Figure, Proposal
 from privsql.mechanisms.bucketize import beliefs
@@ -90,8 +90,10 @@ class ReleasePreview(NamedTuple):
 def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
     """Return the facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
     preview, previews = preview_release(db, source, params, stored=source.history.setting), ReleasePreviews(db, source)
-    remarks = _list_remarks(preview, params, previews)
-    return BucketizePlan.join_parts(preview.facts, remarks=remarks, **previews.predict_model(preview))
+    remarks, guessing = _list_remarks(preview, params, previews), max(source.counts) / sum(source.counts)
+    return BucketizePlan.join_parts(
+        preview.facts, remarks=remarks, guessing=guessing, **previews.predict_model(preview)
+    )
 
 
 def preview_release(
@@ -114,7 +116,12 @@ def preview_release(
     drawn = runs if runs is not None and runs.values <= LARGE else None
     channel = make_channel(drawn.count_meetings(facts.fake_values), facts).channel if drawn is not None else None
     through = [channel_facts(channel)] if channel is not None else []
-    planned = BucketizePlan.join_parts(facts, *through, implied, search_seconds=round(plan.seconds, 6))
+    foreseen = [
+        (problem.label(code), fraction_text(threshold), fraction_text(assignment.imply_belief((code,))[0]))
+        for code, threshold in enumerate(problem.thresholds)
+    ]
+    seconds = round(plan.seconds, 6)
+    planned = BucketizePlan.join_parts(facts, *through, implied, foreseen=foreseen, search_seconds=seconds)
     planned = BucketizePlan.join_parts(planned, not_allowed=_not_allowed(planned, problem, params))
     return ReleasePreview(planned, problem, runs, channel)
 
@@ -420,7 +427,7 @@ def measure_posterior(fitted: LabelFit, dealt: LabelledRecords, bucket: Ints, sl
 FACTORS = tuple(map(Fraction, ("1/2", "3/4", "1", "3/2", "2", "3")))
 NEAREST = tuple(map(Fraction, ("1/2", "1", "3/2", "2")))  # of which ``init`` tells the first three that can be met
 CURVE = (
-    AlternativeMeasure("highest_belief", "highest belief of an attacker who looks a person up (promised)", ".1%"),
+    AlternativeMeasure("highest_belief", "highest belief of an attacker who finds a record (promised)", ".1%"),
     AlternativeMeasure("learning_belief", "belief of the learning attacker (not promised)", ".1%"),
     AlternativeMeasure("count_error", f"error of a count of {LOW} to {HIGH:,} records", ".1%"),
 )
@@ -588,7 +595,7 @@ def _describe_near(previews: ReleasePreviews, params: Bucketize) -> list[str]:
         belief, error = row.figures.get("learning_belief"), row.figures.get("count_error")
         if belief is not None:
             errs = "" if error is None else f", a count of 200 to 1,000 records is off by about {error:.1%}"
-            lines.append(f"{row.algorithm}: an attacker who learns from the release is about {belief:.0%} sure{errs}")
+            lines.append(f"{row.algorithm}: a learning attacker is about {belief:.0%} sure of a record's value{errs}")
         if len(lines) == SHOWN:
             break
     return ["Predicted by threshold, from a few records (privsql plan --curve reads more):", *lines] if lines else []

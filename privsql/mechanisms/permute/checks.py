@@ -332,11 +332,11 @@ class PermutedView(AttackView):
 # <= d} c_g(x)/|g|.
 
 POOR = "groups with few or near values"
-POOR_KNOWS = "the person's quasi-identifiers; looks for groups with fewer than k values, or a range below e"
+POOR_KNOWS = "the record's quasi-identifiers; looks for groups with fewer than k values, or a range below e"
 EXACT = "best exact guess"
-EXACT_KNOWS = "the person's quasi-identifiers; guesses the most common value of the group"
+EXACT_KNOWS = "the record's quasi-identifiers; guesses the most common value of the group"
 NEAR = "guess within a distance"
-NEAR_KNOWS = "the person's quasi-identifiers; guesses the range of values that most of the group lies in"
+NEAR_KNOWS = "the record's quasi-identifiers; guesses the range of values that most of the group lies in"
 TOO_LARGE = "too many groups and values to be learnt from"
 
 
@@ -359,7 +359,8 @@ def attack_exact_value(learnt: AttackContext[PermutedView]) -> list[Finding]:
     np.maximum.at(most, held.group, held.records)
     sizes = held.group_sizes
     certain, likely = (int(sizes[chosen].sum()) for chosen in (most == sizes, 2 * most > sizes))
-    notes = (f"{certain:,} records' values are certain, {likely:,} are believed beyond 1/2",)
+    reached = f"{certain:,} records' values are certain, {likely:,} are believed beyond 1/2"
+    notes = (reached if likely else "no record's value is believed beyond 1/2",)
     return [Finding(baseline=scene.baseline, notes=notes, **tally.finding_fields())]
 
 

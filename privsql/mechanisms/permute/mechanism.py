@@ -50,7 +50,7 @@ from privsql.mechanisms.permute.parameters import (
     PlannedGroup,
     parse_extent,
 )
-from privsql.model.manifest import LEARNT, Estimate, Manifest, ReleasePromises, Structure, by_range
+from privsql.model.manifest import LEARNT, LINKED, Estimate, Manifest, ReleasePromises, Structure, by_range
 from privsql.model.manifest import make_structure as part
 from privsql.model.parameters import Facts
 
@@ -245,7 +245,7 @@ def _refuse_mixtures(query: CountQuery) -> None:
 
 MADE = (
     "Records are put into groups by their sensitive value, and values are shuffled within a group. The release shows "
-    "who is in a group and which values the group has, not who has which."
+    "which records and which values a group has, not which record has which value."
 )
 SEVERAL = (
     "An attacker can combine several releases of the same people, unless each was made with the earlier ones of a "
@@ -253,10 +253,11 @@ SEVERAL = (
 )
 NOT = (
     "The belief in one value has no bound: what most records of a group have is likely for each of them.",
-    "An attacker who knows the values of others in the group can exclude these.",
+    "An attacker who knows the values of other records in the group can exclude these.",
+    LINKED,
     LEARNT,
     SEVERAL,
-    "The release shows who is in the table and in which group. The group shows roughly which value a person has.",
+    "The release shows who is in the table and in which group. The group shows roughly which value a record has.",
 )
 
 

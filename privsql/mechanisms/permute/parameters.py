@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
-from privsql.exact import as_fraction, fraction_text
+from privsql.exact import as_fraction, fraction_text, readable_text
 from privsql.model.parameters import Facts, Parameters
 
 SECONDS = {"microsecond": Fraction(1, 10**6), "millisecond": Fraction(1, 10**3), "second": Fraction(1)} | {
@@ -97,6 +97,7 @@ class GroupFacts(Facts):
     """The facts of a plan: the groups of a release; ``by_group``: the first of them, which no release states."""
 
     title: ClassVar = "groups"
+    details: ClassVar = frozenset({"error"})
 
     loss: float = Field(ge=0)
     error: str
@@ -108,14 +109,17 @@ class GroupFacts(Facts):
 
     def tabulate(self) -> list[tuple[object, ...]]:
         """Return the summation error by group."""
-        rows = [(f"{one.low} to {one.high}", f"{one.records:,}", one.error) for one in self.by_group]
-        return [("values", "records", "error"), *rows] if rows else []
+        rows = [(f"{one.low} to {one.high}", f"{one.records:,}", readable_text(one.error)) for one in self.by_group]
+        return [("values", "records", "max - min"), *rows] if rows else []
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return groups and widths."""
+        """Return groups and widths; of dates the mean width is stated in seconds, and shown in days."""
+        unit = self.error.partition(" ")[2]
+        mean = self.mean_width / SECONDS["day"] if unit == "days" else self.mean_width
         return [
             ("groups", f"{self.groups:,}  (of {self.smallest:,} to {self.largest:,} records)"),
-            ("error", f"{self.error}  (sum of max - min; {self.mean_width:.6g} for a record on average)"),
+            ("width", f"max - min of a record's group is {mean:.6g} {unit}".rstrip() + " on average"),
+            ("error", f"{readable_text(self.error)}  (sum of max - min over the groups)"),
         ]
 
 

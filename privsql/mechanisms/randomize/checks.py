@@ -17,7 +17,7 @@ from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.randomize import partition
 from privsql.mechanisms.randomize.publish import FRACTIONS, Ints, PublicParameters, read_public
-from privsql.model.manifest import Check, CheckedRelease, VerifiedBound, in_order
+from privsql.model.manifest import NO_BELIEF, Check, CheckedRelease, VerifiedBound, in_order
 from privsql.model.records import Records, largest_transport
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def posterior_bounds(release: CheckedRelease[Randomize, RandomizeFacts]) -> list
     result = []
     for code, (name, protected) in enumerate(release.list_values("protected")):
         reached = max(highest[int(j)] for j in stated.sub_tables[stated.code == code])
-        known = (fraction_text(rho2), fraction_text(reached)) if protected else ("none: not protected", "-")
+        known = (fraction_text(rho2), fraction_text(reached)) if protected else ("none: not protected", NO_BELIEF)
         result.append(VerifiedBound(name, *known))
     return result
 
@@ -347,6 +347,7 @@ def _likelihood_check(release: CheckedRelease[Randomize, RandomizeFacts]) -> Che
             [] if measure_ratio().holds else [str(measure_ratio()), *([strange] if measure_ratio().strangers else [])]
         ),
         lambda: str(measure_ratio()) if measure_ratio().holds else "",
+        lambda: "" if measure_ratio().is_conclusive else "inconclusive, a shuffled column would pass this test",
     )
 
 

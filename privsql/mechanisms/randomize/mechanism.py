@@ -60,7 +60,7 @@ from privsql.mechanisms.randomize.publish import (
     write_ranked,
     write_records,
 )
-from privsql.model.manifest import LEARNT, SEVERAL, Estimate, Manifest, ReleasePromises, Structure
+from privsql.model.manifest import LEARNT, LINKED, SEVERAL, Estimate, Manifest, ReleasePromises, Structure
 from privsql.model.manifest import make_structure as part
 from privsql.model.parameters import Facts
 
@@ -231,6 +231,7 @@ MADE = (
 NOT = (
     "Values that are too frequent to be protected have no bound.",
     "An attacker who knows the values of nearly all others of a sub-table, or how many have each, learns more.",
+    LINKED,
     LEARNT,
     "The belief in one of several values together has no bound.",
     SEVERAL,
@@ -242,7 +243,7 @@ def explain_guarantee(params: Randomize) -> ReleasePromises:
     """Restricted (rho1, rho2)-privacy, in sentences."""
     rho1, rho2 = map(float, params.odds_bounds)
     bound = (
-        f"Take a value that at most {rho1:.3g} of the records have. An attacker who believes it of a person with at "
+        f"Take a value that at most {rho1:.3g} of the records have. An attacker who believes it of a record with at "
         f"most its frequency in the sub-table believes it with at most {rho2:.3g} after seeing the published record."
     )
     return ReleasePromises((MADE, bound), NOT)

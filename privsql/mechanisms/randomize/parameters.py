@@ -50,7 +50,7 @@ class Randomize(Parameters):
     Otherwise it follows from the largest frequency of a protected value, which is never more (equation 9).
 
     ``tables`` publishes every quasi-identifier as it is and sensitive values only in noisy tables: who knows all else
-    moves the odds of a person's value by a factor of at most e^``epsilon``. That is given, or follows from rho1 and
+    moves the odds of a record's value by a factor of at most e^``epsilon``. That is given, or follows from rho1 and
     rho2, or from a ``threshold`` with declared ``frequencies``, never from the records.
     """
 
@@ -61,7 +61,7 @@ class Randomize(Parameters):
     rho1: Share | None = Field(default=None, description="Values of at most this frequency are protected.")
     rho2: Share | None = Field(default=None, description="Highest belief in a protected value.")
     epsilon: Epsilon | None = Field(
-        default=None, description="With tables: budget. The odds of a person's value change by at most e^epsilon."
+        default=None, description="With tables: budget. The odds of a record's value change by at most e^epsilon."
     )
     values: tuple[str, ...] = Field(
         default=(),
@@ -243,10 +243,14 @@ class RandomizePlan(RandomizeFacts):
     def tabulate(self) -> list[tuple[object, ...]]:
         """Return m_j, rho1_j, gamma_j and p_j of every sub-table."""
         rows = (
-            (j, f"{one.records:,}", one.values, one.rho1, f"{float(Fraction(one.gamma)):.4g}", f"{one.retention:.1%}")
+            (j, f"{one.records:,}", one.values, *_as_decimals(one.rho1, one.gamma), f"{one.retention:.1%}")
             for j, one in enumerate(self.partition)
         )
         return [("sub-table j", "records", "values m_j", "rho1_j", "gamma_j", "retention p_j"), *rows]
+
+
+def _as_decimals(*exact: str) -> list[str]:
+    return [f"{float(Fraction(one)):.4g}" for one in exact]
 
 
 WEAK = Fraction(1, 5)  # epsilon below which next to nothing is left of counts of hundreds
@@ -269,6 +273,7 @@ class TablesPlan(Facts):
     scale: float
     reached: dict[str, tuple[float, float]]
     threshold: str | None = None
+    details: ClassVar = frozenset({"promise"})  # the summary states it
 
     def describe(self) -> list[tuple[str, str]]:
         """Return tables, noise, and both directions of the promise."""
@@ -292,7 +297,7 @@ class TablesPlan(Facts):
         return (
             f"epsilon {self.epsilon} is too small to be of use: threshold {self.threshold} lets belief in {name!r} "
             f"grow from {prior:.3g} to {most:.3g} only, and noise has a scale of {self.scale:,.0f} a count; buckets "
-            "keep the same threshold for those who look a person up, and do not protect against learning"
+            "keep the same threshold for attackers who find a record, and do not protect against learning"
         )
 
 

@@ -468,10 +468,10 @@ class TablesAnswers(ListedAnswers):
 # Who knows everything else is held to epsilon; who learns from the release has what is true of the population.
 
 INFORMED, TOGETHER = "informed", "two releases"
-INFORMED_KNOWS = "everybody's quasi-identifiers and all other people's values; even odds before"
+INFORMED_KNOWS = "the quasi-identifiers of all records, and the values of all others; even odds before"
 TOGETHER_KNOWS = "the same, and both releases"
-WITHOUT, WITHOUT_KNOWS = "learning from others", "as above, but from tables without the person's own value"
-HELD_OUT = 0.1  # of the people, of whom is learnt from all others
+WITHOUT, WITHOUT_KNOWS = "learning from others", "as above, but from tables without the record's own value"
+HELD_OUT = 0.1  # share of the records that are predicted from all others
 
 
 def spent_exponent(db: Relations, manifest: Manifest, database: str | None) -> float:
@@ -500,7 +500,7 @@ def attack_informed(learnt: AttackContext[Any]) -> list[Finding]:
 
 
 def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
-    """Return what the published weights say of persons; with the source, how often that is right, and of others."""
+    """Return what the published weights say of records; with the source, how often that is right, and of others."""
     view = learnt.view
     with refuse_damaged():
         rule, tables = read_published(view.db, view.manifest, view.database)
@@ -531,7 +531,7 @@ def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
 
 
 def learn_from_others(rule: TablesRule, tables: Sequence[NoisyTable], combination: Any, truth: Any) -> Any:
-    """Return the weights by noisy tables without some persons, with the release's noise."""
+    """Return the weights by noisy tables without some records, with the release's noise."""
     left = rule.codes.sizes - np.bincount(combination, minlength=len(rule.codes.sizes))
     others = []
     for one in tables:
@@ -574,7 +574,7 @@ MADE = (
 NOT = (
     LEARNT,
     "The release shows who is in the table, with which quasi-identifiers.",
-    "An attacker whose knowledge ties people's values together, such as that two of them are the same, learns more.",
+    "An attacker whose knowledge ties records together, such as that two of them have the same value, learns more.",
     "A person with several records has that many times epsilon. The epsilons of several releases add up.",
     "Nothing is promised beside a release of the same people with exact frequencies, or with values in groups.",
 )
@@ -587,8 +587,8 @@ def explain_tables(params: Randomize) -> ReleasePromises:
     ends = dict.fromkeys((min(priors), max(priors)))
     moves = ", ".join(f"from {float(f):.3g} to at most {reach_of(f, epsilon):.3g}" for f in ends)
     bound = (
-        "An attacker who knows everyone's quasi-identifiers and all other people's values, or takes people to be "
-        "independent, can move the odds of a person's value, or set of values, by a factor of at most "
+        "An attacker who knows the quasi-identifiers of all records and the values of all others, or takes records to "
+        "be independent, can move the odds of a record's value, or set of values, by a factor of at most "
         f"e^{fraction_text(epsilon)}. Belief moves {moves}."
     )
     return ReleasePromises((MADE, bound), NOT)

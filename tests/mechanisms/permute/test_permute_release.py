@@ -263,7 +263,7 @@ def test_a_plan_shows_the_summation_error_by_group(tmp_path: Path) -> None:
     columns = 'quasi_identifiers = ["sex"]\nsensitive = "salary"'
     spec = specification(tmp_path, columns=columns, mechanism='kind = "permute"\nk = 3\ne = 2')
     printed = " ".join(succeeded("plan", spec).out.split())
-    assert "values records error" in printed
+    assert "values records max - min" in printed
     assert "82 to 85 3 3 88 to 91 4 3" in printed
 
 

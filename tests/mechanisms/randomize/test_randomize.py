@@ -223,7 +223,7 @@ def test_a_release_by_the_declared_rho1_is_verified_against_its_source(tmp_path:
 def test_a_plan_shows_a_row_for_each_sub_table() -> None:
     head, *rows = _plan(algorithm="pp-paper").stated.tabulate()
     assert head == ("sub-table j", "records", "values m_j", "rho1_j", "gamma_j", "retention p_j")
-    assert rows == [(0, "36", 6, "1/3", "4", "33.3%"), (1, "6", 6, "1/6", "10", "60.0%")]
+    assert rows == [(0, "36", 6, "0.3333", "4", "33.3%"), (1, "6", 6, "0.1667", "10", "60.0%")]
 
 
 def test_algorithms_stand_beside_each_other() -> None:
