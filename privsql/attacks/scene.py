@@ -250,7 +250,8 @@ def count_levels(level: Ints, cells: Ints, number: int) -> Floats:
 class ReleaseView:
     """A release that is open in ``db``, its tables in ``database`` (None: the open file itself).
 
-    ``source``: whether the source's records are there as ``records``; ``sample``: attack about as many records only
+    ``source``: whether the source's records are there as ``records``; ``persons``: whether all of them are there as
+    ``people``, too, with the persons that they are of; ``sample``: attack about as many records only
     (None: all); ``noise``: for what an adversary draws; ``within``: how near a guess has to come, where values have a
     distance (None: as the mechanism promises); ``prefix``: of the relations that are made of it.
     """
@@ -260,6 +261,7 @@ class ReleaseView:
     noise: np.random.Generator
     database: str | None = None
     source: bool = False
+    persons: bool = False
     sample: int | None = None
     within: str | None = None
     prefix: str = "a"

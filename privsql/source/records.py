@@ -97,7 +97,9 @@ def prepare_table(
     if persons is not None and persons.taken is not None:
         published = [(sources[one.name], one.type) for one in roles.columns]
         reduce_persons(db, source, mounted, published, keep, choice)
-        name_people(db, source, reading)
+        name_people(db, source, reading, {"people": mounted, "chosen_people": temp_table("source")})
+    elif persons is not None:
+        name_people(db, source, reading, {"people": mounted})
     source_records, remaining = _count_records(db, columns, roles, keep)
     for one in coarse:
         _refuse_misfits(db, one, keep)

@@ -551,9 +551,9 @@ def reduce_persons(
         raise GuaranteeError(f"a person has more than {choice.limit} records after the choice")
 
 
-def name_people(db: Warehouse, source: Source, reading: Reading) -> None:
-    """Make all records readable as ``people``, and those that were chosen as ``chosen_people``, with their persons."""
-    for name, records in (("people", temp_table(ALL_RECORDS)), ("chosen_people", temp_table("source"))):
+def name_people(db: Warehouse, source: Source, reading: Reading, relations: Mapping[str, exp.Table]) -> None:
+    """Make views of relations of records, each with the person that a record is of (``sql/core/people.sql``)."""
+    for name, records in relations.items():
         holes: Holes = {
             "source": records,
             "person": name_records(db, source, records)["person"],

@@ -150,7 +150,8 @@ def attack(
             ):
                 require_same_persons(manifest, records)
                 records.sort_records()
-                view = ReleaseView(beside.db, manifest, drawn, beside.database, source=True, within=near)
+                named = records.persons is not None and records.persons.taken is None
+                view = ReleaseView(beside.db, manifest, drawn, beside.database, source=True, persons=named, within=near)
                 findings = run_attacks(view, adversaries, scene, options.report)
         for other in others:
             findings += _combine_releases((target, other))

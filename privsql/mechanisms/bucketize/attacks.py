@@ -16,7 +16,7 @@ from privsql.answers.aggregates import is_number
 from privsql.answers.bucket_model import find_obstacle, fit_bucket_model
 from privsql.answers.channel import LARGE, Channel
 from privsql.attacks import adversaries, suite
-from privsql.attacks.scene import CHUNK, AttackView, Block, Finding, Floats, Ints, ReleaseView
+from privsql.attacks.scene import CHUNK, ROUNDING, AttackView, Block, Finding, Floats, Ints, ReleaseView
 from privsql.attacks.suite import Adversary, AttackContext
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Holes, any_of, column, fill, same_columns, table, temp_table
@@ -433,6 +433,118 @@ CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
     "the sensitive value of one other record in the same bucket, from elsewhere",
     promised=False,
     attack=attack_by_corruption,
+)
+
+
+# Records of one person ------------------------------------------------------------------------------------------------
+# Who knows which records belong to one person multiplies what their buckets say, if they all have the same value.
+#
+# Given that a record has value x of frequency f(x), it lies in bucket g with a probability in proportion to
+# c_g(x)/f(x), where g lists x c_g(x) times. A second record of x in the same bucket has c_g(x) - 1 places left. So,
+# with q_g of the r records of a person in bucket g,
+#
+#     Pr(x | buckets) is proportional to f(x)^(1 - r) prod_g c_g(x) (c_g(x) - 1) .. (c_g(x) - q_g + 1).
+#
+# Where listed values may be fake, each factor c_g(x) counts in proportion to how often x is real (``real_ratio``). If
+# no value is possible, the records do not have the same value. Then each of them is believed what its bucket lists.
+
+UNNAMED = "not measured: it needs --source with a specification whose source.person names persons"
+SHOWN_NUMBERS = 4  # of records of a person, that a note tells apart
+
+
+def attack_by_person(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
+    """Return beliefs about persons who have several records that are alone with their quasi-identifiers.
+
+    Empty where the release declares that a person has one record.
+    """
+    persons = learnt.view.manifest.persons
+    if persons is not None and not persons.several:
+        return []
+    if not learnt.view.persons:
+        return [Finding(unit="persons", notes=(UNNAMED,))]
+    scene, roles = learnt.scene, learnt.view.roles
+    holes: Holes = {
+        "rows": scene.rows,
+        "people": temp_table("people"),
+        "values": temp_table("a_values"),
+        "qi": roles.qi_columns(),
+        "same_qi": same_columns("a", "p", roles.qi_keys),
+        "same_value": same_columns("p", "v", roles.sa_keys),
+    }
+    linked = scene.db.arrow(fill("attack/linked", holes))
+    person, part, code = (linked[name].to_numpy().astype(np.int64) for name in ("person", "part", "code"))
+    several = np.bincount(person)[person] > 1
+    if not several.any():
+        return [Finding(unit="persons", notes=("no person has several records that can be found",))]
+    person, part, code = np.unique(person[several], return_inverse=True)[1], part[several], code[several]
+    return [_judge_persons(scene, person, np.searchsorted(scene.listed_buckets[0], part), code)]
+
+
+def _judge_persons(scene: BucketAttackView, person: Ints, bucket: Ints, code: Ints) -> Finding:
+    """Return the finding from the records of persons 0, 1, .., in order: their buckets' ranks and true values."""
+    step = max(1, CHUNK // len(scene.bounds))
+    tops, above, right = [], [], []
+    for start in range(0, int(person[-1]) + 1, step):
+        chosen = slice(*np.searchsorted(person, [start, start + step]).tolist())
+        owner = person[chosen] - start
+        believed = multiply_buckets(scene.listed_counts, scene.shares, scene.real_ratio, owner, bucket[chosen])
+        guess = believed.argmax(axis=1)
+        tops.append(believed.max(axis=1))
+        above.append((believed > scene.bounds * (1 + ROUNDING)).any(axis=1))
+        right.append(np.bincount(owner, guess[owner] == code[chosen]) / np.bincount(owner))
+    surest, over, records = np.concatenate(tops), np.concatenate(above), np.bincount(person)
+    notes = []
+    for number in np.unique(records)[:SHOWN_NUMBERS].tolist():
+        own = records == number
+        reached = f"above a bound for {over[own].mean():.0%}, at most {surest[own].max():.1%} sure"
+        notes.append(f"{number} records each: {own.sum():,} attacked, {reached}")
+    return Finding(
+        attacked=len(surest),
+        unit="persons",
+        mean=float(surest.mean()),
+        highest=float(surest.max()),
+        above=float(over.mean()),
+        baseline=scene.baseline,
+        right=float(np.concatenate(right).mean()),
+        notes=tuple(notes),
+    )
+
+
+def multiply_buckets(
+    listed: scipy.sparse.csr_array, shares: Floats, real_ratio: Floats, person: Ints, bucket: Ints
+) -> Floats:
+    """Return the belief in every value (persons, m) of who takes all records of a person to have the same one.
+
+    Args:
+        listed: How often each bucket lists each value (buckets, m).
+        shares: The frequencies of the values (m,).
+        real_ratio: How much more often than others a listed value is real (m,).
+        person: The person of every record (n,): 0, 1, .., in order.
+        bucket: The row of ``listed`` of every record (n,).
+    """
+    pairs, records = np.unique(np.stack([person, bucket]), axis=1, return_counts=True)
+    counts = listed[pairs[1]].toarray().astype(np.float64)
+    places = counts * real_ratio
+    single = places / np.maximum(places.sum(axis=1, keepdims=True), TINY) * records[:, None]
+    starts = np.searchsorted(pairs[0], np.arange(int(person[-1]) + 1))
+    number = np.bincount(person)[:, None]
+    with np.errstate(divide="ignore"):
+        logs = records[:, None] * np.log(real_ratio)
+        for taken in range(int(records.max())):
+            logs = logs + np.where(records[:, None] > taken, np.log(np.maximum(counts - taken, 0)), 0)
+    total = np.add.reduceat(logs, starts, axis=0) - (number - 1) * np.log(np.maximum(shares, TINY))
+    highest = total.max(axis=1, keepdims=True)
+    possible = np.isfinite(highest)
+    weights = np.exp(total - np.where(possible, highest, 0))
+    together = weights / np.maximum(weights.sum(axis=1, keepdims=True), TINY)
+    return np.asarray(np.where(possible, together, np.add.reduceat(single, starts, axis=0) / number))
+
+
+PERSON_ADVERSARY: Adversary[BucketAttackView] = Adversary(
+    "records of one person",
+    "which records belong to one person, and their quasi-identifiers; takes them to have the same sensitive value",
+    promised=False,
+    attack=attack_by_person,
 )
 
 

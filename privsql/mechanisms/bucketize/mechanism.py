@@ -192,6 +192,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
             adversaries.ORDER_ADVERSARY,
             adversaries.IDENTIFIERS_ADVERSARY,
             attacks.CORRUPTION_ADVERSARY,
+            attacks.PERSON_ADVERSARY,
             attacks.ABSENCE_ADVERSARY,
             adversaries.NEGATIVE_ADVERSARY,
             attacks.LEARNING_ADVERSARY,
