@@ -465,7 +465,7 @@ def attack(
 
 @register_command(epilog='privsql infer --source spec.toml --epsilon 0.1 "age > 60 AND sex = 1" "disease = \'flu\'"')
 def infer(
-    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="SQL over quasi-identifiers: which people.")],
+    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="SQL over quasi-identifiers: which records.")],
     sensitive: Annotated[str, typer.Argument(metavar="SENSITIVE", help="SQL over the sensitive columns.")],
     source: Annotated[Path, typer.Option("--source", metavar="SPEC.toml", help="Specification that names the source.")],
     options: Options,
@@ -475,7 +475,7 @@ def infer(
     ] = None,
     plot: Plot = None,
 ) -> CommandOutcome:
-    """Compute what two differentially private counts reveal. They are of the people who meet a condition."""
+    """Compute what two differentially private counts reveal. They are of the records that meet a condition."""
     inference = api.infer(api.load(source), condition, sensitive, epsilon=epsilon, seed=seed, options=options)
     pictures.save_picture(pictures.draw_inference, inference, plot)
     return CommandOutcome(inference.as_json, lambda: printing.print_inference(inference))
