@@ -37,7 +37,7 @@ from privsql.releases.ledger.composition import require_ledger, require_names
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.keywords import ArrowStream, SpecLike, as_spec
 from privsql.source.places import Source, as_frame, is_table
-from privsql.source.population import require_population
+from privsql.source.population import name_population, require_population
 from privsql.source.profile import ChosenRoles, choose_roles, find_missing_markers, is_identifying_name
 from privsql.source.records import prepare_table
 from privsql.source.spec import Columns, Spec
@@ -167,7 +167,8 @@ def _propose_spec(
         how_read |= {"options": how_read.get("options", {}) | {"types": whole}} if whole else {}
     texts = [f"read as NULL: {', '.join(map(repr, one))} in {name}" for name, one in marked.items()]
     chosen = replace(chosen, remarks=(*texts, *chosen.remarks))
-    return _make_document({**written, **how_read} if written else {}, chosen, proposed, reduced=private)
+    shown = {**written, **how_read} if written else {}
+    return _make_document(shown, chosen, proposed, reduced=private, unnamed=not name_population(source))
 
 
 def _read_as_null(source: Source, how_read: dict[str, Any], marked: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -227,8 +228,14 @@ def _as_spec_path(name: str, base: Path | None) -> str:
     return (place if base is None else Path(os.path.relpath(place, base))).as_posix()
 
 
-def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Proposal, *, reduced: bool) -> str:
-    """Return the text; ``reduced``: only one record of each person can be published, so there is no choice."""
+def _make_document(
+    source: dict[str, Any], chosen: ChosenRoles, proposed: Proposal, *, reduced: bool, unnamed: bool
+) -> str:
+    """Return the text.
+
+    ``reduced``: only one record of each person can be published, so there is no choice; ``unnamed``: nothing says whom
+    the table is about.
+    """
     document = tomlkit.document()
     first = "Proposed by privsql init."
     roles = (
@@ -240,6 +247,10 @@ def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Propos
     for line in (*head, *proposed.remarks):
         document.add(tomlkit.comment(line))
     if place := _describe_source(source, chosen, reduced=reduced):
+        if unnamed:
+            place.add(
+                tomlkit.comment('population = "clinic"  # publish asks whom the table is about; name these people')
+            )
         document["source"] = place
     document["columns"] = _without_columns(chosen.columns, proposed.left_out)
     document["mechanism"] = proposed.parameters

@@ -128,6 +128,12 @@ def test_a_name_that_says_nothing_is_asked_for(tmp_path: Path) -> None:
     asked = ["publish", tmp_path / "data.parquet", *FLAGS, "--to", tmp_path / "r.duckdb"]
     refused(run(*asked), 2, "--population is missing: 'data.parquet' does not say whom", "--population clinic")
     assert not (tmp_path / "r.duckdb").exists()
+    spec = tmp_path / "spec.toml"
+    succeeded("init", tmp_path / "data.parquet", "--sensitive", "disease", "--output", spec)
+    text = spec.read_text(encoding="utf-8")
+    refused(run("publish", spec, "--to", tmp_path / "r.duckdb"), 2, "source.population is missing")
+    spec.write_text(text.replace('# population = "clinic"', 'population = "clinic"'), encoding="utf-8")
+    assert privsql.load(spec).source.population == "clinic"
     done = succeeded(*asked, "--population", "clinic")
     assert "population clinic" in " ".join(done.out.split())
     assert succeeded("ledger", "show", 1, "--json").json["population"] == ["clinic"]
