@@ -30,11 +30,11 @@ ASKED = [
     ("components", "linear", "SELECT stage, COUNT(*) FROM t WHERE disease = 'd0' GROUP BY stage"),
     *(("pp", estimator, sql) for estimator in ("reconstructed", "baseline") for sql in (COUNTED, GROUPED)),
     ("pp", "reconstructed", "SELECT AVG(age) FROM t WHERE disease = 'd0'"),
-    *(("nested", estimator, PAID) for estimator in ("reconstructed", "baseline")),
-    ("nested", "reconstructed", MEANS),
-    ("nested", "reconstructed", "SELECT COUNT(*) FROM t WHERE pay BETWEEN 2000 AND 4000 AND sex = 'F'"),
-    ("growing-2", "reconstructed", PAID),
-    ("growing-2", "reconstructed", "SELECT COUNT(*) FROM t WHERE pay > 3000"),
+    ("nested", "baseline", PAID),
+    ("nested", "baseline", MEANS),
+    ("nested", "baseline", "SELECT COUNT(*) FROM t WHERE pay BETWEEN 2000 AND 4000 AND sex = 'F'"),
+    ("growing-2", "baseline", PAID),
+    ("growing-2", "baseline", "SELECT COUNT(*) FROM t WHERE pay > 3000"),
     *((name, "reconstructed", sql) for name in ("diffpart", "views")
       for sql in (BOTH, "SELECT COUNT(*) FROM t WHERE list_contains(goods, 'cheese')", "SELECT COUNT(*) FROM t")),
     *((name, "reconstructed", sql) for name in ("tree", "marginals")

@@ -514,7 +514,7 @@ def _count_rows(counts: CountBounds, cells: AnswerCells, level: ConfidenceLevel)
     )
     low, high = (np.where(error, *ends) for ends in zip(round_bounds(low, high), (low, high), strict=True))
     low, high = np.minimum(mean, np.maximum(low, least)), np.maximum(mean, np.minimum(high, most))
-    error = np.minimum(error, (most - least) / 2)  # no number between the two deviates by more
+    error = np.minimum(error, np.maximum(most - least, 0.0) / 2)  # no number between the two deviates by more
     rows = zip(cells.groups, *(part.tolist() for part in (mean, error, low, high)), strict=True)
     return [Estimate(*row) for row in rows]
 
