@@ -17,6 +17,7 @@ from numbers import Rational
 MAX_DIGITS = 18
 MAX_EXPONENT_DIGITS = 2  # 1e-999999999 is a number, but nobody can write it out
 MAX_DENOMINATOR = 10**MAX_DIGITS
+MAX_NUMERATOR = 10**38
 
 
 def as_fraction(number: object) -> Fraction:
@@ -36,6 +37,8 @@ def as_fraction(number: object) -> Fraction:
         raise ValueError(f"{number!r} is not an exact number; write a decimal or a fraction such as 1/50") from error
     if value.denominator > MAX_DENOMINATOR:
         raise ValueError(f"{number} has more than 18 digits after the point")
+    if abs(value.numerator) > MAX_NUMERATOR:
+        raise ValueError(f"{str(number)[:60]} has more digits than are kept exactly; write a shorter number")
     return value
 
 
@@ -102,9 +105,7 @@ def parse_linear(expression: object) -> Linear:
         rule = _evaluate_node(tree.body, expression.strip())
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"threshold {expression[:60]!r} is not an expression such as '8*f + 0.02'") from error
-    if max(rule.slope.denominator, rule.intercept.denominator) > MAX_DENOMINATOR:
-        raise ValueError(f"threshold {expression[:60]!r} has more than {MAX_DIGITS} digits after the point")
-    return rule
+    return Linear(as_fraction(rule.slope), as_fraction(rule.intercept))
 
 
 def _evaluate_node(node: ast.expr, source: str) -> Linear:

@@ -168,6 +168,8 @@ def print_verified(release: str, outcome: Verified, *, verbose: bool) -> None:
         get_console().print(make_pairs(outcome.recomputed.figures))
         bounds = [(one.value, one.bound, readable_text(one.found)) for one in outcome.recomputed.bounds]
         _print_rows(make_table("verified of", right=("bound", "found")), bounds, FIRST)
+    words = "; ".join(f"{name} {text!r}" for name, text in outcome.manifest.words.items())
+    print_line(f"the publisher's own words: {words}")
     others = outcome.recomputed.summary.lines["others"].text if outcome.recomputed else ""
     for note in outcome.notes:
         if note not in others:

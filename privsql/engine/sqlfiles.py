@@ -6,7 +6,6 @@ the same on every engine is here as well: columns by role, and texts of values.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -158,24 +157,6 @@ def sql_folder() -> Traversable:
 def text(name: str) -> str:
     """The text of ``sql/<name>.sql``."""
     return sql_folder().joinpath(*f"{name}.sql".split("/")).read_text(encoding="utf-8")
-
-
-def list_sql_files() -> list[str]:
-    """All files, as ``folder/name`` without the ending, sorted."""
-    paths = []
-    for part in sql_folder().iterdir():
-        if part.is_dir():
-            paths += [f"{part.name}/{file.name[:-4]}" for file in part.iterdir() if file.name.endswith(".sql")]
-    return sorted(paths)
-
-
-def sql_digests(prefixes: Sequence[str]) -> dict[str, str]:
-    """SHA-256 of every file whose name starts with one of ``prefixes``."""
-    return {
-        name: hashlib.sha256(text(name).encode()).hexdigest()
-        for name in list_sql_files()
-        if name.startswith(tuple(prefixes))
-    }
 
 
 def parse_file(name: str) -> exp.Select | exp.Query:

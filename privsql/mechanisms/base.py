@@ -282,8 +282,6 @@ class Mechanism(ABC, Generic[P, F]):
     """Which records it is given; the same for all algorithms of a kind, up to lists of values."""
     composition: ClassVar[Composition]
     """How several of its releases combine."""
-    sql: ClassVar[tuple[str, ...]]
-    """Prefixes of the SQL files that make and check a release."""
     layout: ClassVar[Tables]
     """The tables of a release, besides its manifest."""
     scene: ClassVar[type[AttackView] | None]

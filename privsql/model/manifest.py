@@ -11,11 +11,11 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from sqlglot import exp
 
 from privsql.engine.files import label_value
@@ -136,6 +136,75 @@ def same_nan(value: Any) -> Any:
     return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
+def _is_empty(value: object) -> bool:
+    return not value
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+# Other releases -------------------------------------------------------------------------------------------------------
+# What a release states of other releases of the same people: codes and figures, so that no text finds room in it.
+
+UNRECORDED: Final = "unrecorded"
+BUDGET: Final = "budget"
+Reason = Literal["unrecorded", "budget", "changed", "population", "persons", "assumed", "same", "presence", "value"]
+REASONS: dict[Reason, str] = {
+    "unrecorded": "published without a ledger: whether these subjects were published before, and what they may add up "
+    "to, is unknown",
+    "budget": "all releases of these people together spend epsilon {together:g}{delta}, {cap}",
+    "changed": "records that it holds have been changed or deleted since",
+    "population": "it is of another population, and holds these people",
+    "persons": "it has one record of each person, and this one may have more",
+    "assumed": "it is of the same population, and nothing tells that its people are others",
+    "same": "it is of the same people, and no guarantee covers both",
+    "presence": "of the two, one publishes exact counts of records, beside which epsilon does not bound what is learnt "
+    "of somebody's presence",
+    "value": "the odds of a value take twice the epsilon that protects presence, and presence is no longer promised, "
+    "for one of the two publishes who is in the table",
+}
+BESIDE = {"releases", "release", "date"}  # what is stated of earlier releases
+SPENT = {"together", "delta", "cap"}  # what is stated of a budget
+DIGITS_OF_RELEASE = 16  # of its SHA-256
+
+
+class Composed(BaseModel):
+    """A statement on other releases of the same people.
+
+    ``releases``: how many earlier ones it is about; ``release`` and ``date``: the first digits of the SHA-256 of the
+    last of them, and when it was made; ``together``: the epsilon of all releases, rounded up, at ``delta``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    reason: Reason
+    releases: int | None = Field(default=None, ge=1, exclude_if=_is_none)
+    release: str | None = Field(default=None, pattern="^[0-9a-f]{16}$", exclude_if=_is_none)
+    date: str | None = Field(default=None, pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$", exclude_if=_is_none)
+    together: float | None = Field(default=None, gt=0, exclude_if=_is_none)
+    delta: float | None = Field(default=None, gt=0, lt=1, exclude_if=_is_none)
+    cap: float | None = Field(default=None, gt=0, exclude_if=_is_none)
+
+    @model_validator(mode="after")
+    def _require_own_fields(self) -> Self:
+        needed = {UNRECORDED: set[str](), BUDGET: {"together"}}.get(self.reason, {"releases", "date"})
+        allowed = {UNRECORDED: needed, BUDGET: SPENT}.get(self.reason, BESIDE)
+        stated = {name for name in (*BESIDE, *SPENT) if getattr(self, name) is not None}
+        if not needed <= stated <= allowed:
+            raise ValueError(f"a statement of kind {self.reason!r} has other entries")
+        return self
+
+    def __str__(self) -> str:
+        if self.reason not in (UNRECORDED, BUDGET):
+            of = f"{self.releases} releases, the last of {self.date}" if self.releases != 1 else f"one of {self.date}"
+            named = f" (SHA-256 {self.release}..)" if self.release is not None else ""
+            return f"composition allowed by the publisher beside {of}{named}: {REASONS[self.reason]}"
+        delta = "" if self.delta is None else f" at delta {self.delta:g}"
+        cap = "no cap is set" if self.cap is None else f"of at most {self.cap:g}"
+        return REASONS[self.reason].format(together=self.together, delta=delta, cap=cap)
+
+
 # Manifest -------------------------------------------------------------------------------------------------------------
 # The manifest: what a release says of itself.
 
@@ -145,8 +214,20 @@ WHOLE = 2**63  # what whole numbers stay below
 FORMAT: Final = 1  # the format of releases; development code wrote others, which are not read
 
 
-def _is_empty(value: object) -> bool:
-    return not value
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class StatedRisk(BaseModel):
+    """The quick estimate of what learning from a release leads to: shares of the records that were attacked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    above: Share
+    twice: Share
+    attacked: int = Field(ge=0)
+
+
+MOST_BESIDE = 100  # other releases that one names
 
 
 class OtherRelease(BaseModel):
@@ -186,9 +267,9 @@ class Manifest(BaseModel):
     published: int | None = Field(default=None, ge=1)
     suppressed: int | None = Field(default=None, ge=0)
     randomness: Origin
-    composition: list[str] = Field(default_factory=list)
-    beside: list[OtherRelease] = Field(default_factory=list, exclude_if=_is_empty)
-    learning_risk: dict[str, float] | None = None
+    composition: list[Composed] = Field(default_factory=list)
+    beside: list[OtherRelease] = Field(default_factory=list, max_length=MOST_BESIDE, exclude_if=_is_empty)
+    learning_risk: StatedRisk | None = None
     orders: dict[str, list[str]] = Field(default_factory=dict)
     own_columns: dict[str, dict[str, str]] = Field(default_factory=dict, exclude_if=_is_empty)
     bins: dict[str, Bins] = Field(default_factory=dict, exclude_if=_is_empty)
@@ -197,7 +278,6 @@ class Manifest(BaseModel):
     persons: Persons | None = Field(default=None, exclude_if=_is_empty)
     wording: dict[Wording, Annotated[str, Field(max_length=WORDS)]] = Field(default_factory=dict, exclude_if=_is_empty)
     facts: dict[str, Any]
-    sql: dict[str, str]
 
     @property
     def published_records(self) -> int:
@@ -213,7 +293,15 @@ class Manifest(BaseModel):
     @property
     def together(self) -> list[str]:
         """What is stated of this release and others together, in words."""
-        return [*self.composition, *map(str, self.beside)]
+        return [*map(str, self.composition), *map(str, self.beside)]
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The publisher's own words, by what they are: all texts of a release that nothing else in it determines."""
+        words = {"name": self.name, "columns": ", ".join(field.name for field in self.roles.columns)}
+        if groups := self.parameters.get("groups"):
+            words["groups of values"] = ", ".join(groups)
+        return words | {str(name): text for name, text in self.wording.items()}
 
     def as_table(self) -> pa.Table:
         """(key, value): one row per entry, values as JSON."""
@@ -222,16 +310,17 @@ class Manifest(BaseModel):
 
     @staticmethod
     def from_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:
-        """The manifest from its table; ``EngineError`` if it is not one."""
+        """The manifest from its table; ``EngineError`` if it is not one, or written in another way than by privsql."""
         try:
-            entries = [(key, json.loads(value, **_NUMBERS)) for key, value in rows]
-            if len(dict(entries)) < len(entries):
-                raise ValueError("an entry appears twice")
-            _require_format(dict(entries))
-            manifest = Manifest.model_validate(dict(entries))
+            written = [tuple(row) for row in rows]
+            entries = {key: json.loads(value, **_NUMBERS) for key, value in written}
+            _require_format(entries)
+            manifest = Manifest.model_validate(entries)
             manifest.model_dump_json()  # whatever it says is text of Unicode
             if not _has_fitting_types(manifest):
                 raise ValueError("its entries on a column do not fit the type of the column")
+            if written != [tuple(row.values()) for row in manifest.as_table().to_pylist()]:
+                raise ValueError("its entries are written in another way")
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise EngineError(
                 "its manifest is damaged; if a development version of privsql wrote it, publish anew"
@@ -250,6 +339,8 @@ def _has_fitting_types(manifest: Manifest) -> bool:
         and all(len(set(labels)) == len(labels) for labels in manifest.orders.values())
         and all(fits_type(one, kinds.get(name, "")) for name, one in manifest.bins.items())
         and manifest.groups.keys() <= texts_of_qi - manifest.bins.keys()
+        and len({one.reason for one in manifest.composition}) == len(manifest.composition)
+        and manifest.beside == sorted(set(manifest.beside), key=str)
     )
 
 
@@ -386,11 +477,15 @@ def _make_result(check: Check, wrong: Sequence[str]) -> CheckResult:
     return CheckResult(check.name, len(wrong), tuple(lines))
 
 
-def differ_from_spec(stated: BaseModel, params: BaseModel) -> list[str]:
+def differ_from_spec(stated: Parameters, params: Parameters) -> list[str]:
     """Return parameters of a release that are not those of the specification, but for ``ALLOWANCES``."""
-    names = [name for name in type(stated).model_fields if name not in ALLOWANCES]
-    pairs = {name: (getattr(stated, name), getattr(params, name)) for name in names}
-    return [f"{name}: stated {was}, asked for {wanted}" for name, (was, wanted) in pairs.items() if was != wanted]
+    one, other = stated.as_stated(), params.as_stated()
+    names = sorted((one.keys() | other.keys()) - ALLOWANCES)
+    return [
+        f"{name}: stated {one.get(name)}, asked for {other.get(name)}"
+        for name in names
+        if one.get(name) != other.get(name)
+    ]
 
 
 # Queries that several mechanisms check with ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -18,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    SerializationInfo,
     WithJsonSchema,
     field_serializer,
     model_validator,
@@ -159,6 +161,23 @@ def fits_type(bins: Bins, kind: str) -> bool:
     return all(least <= one <= most and (one * 10**scale).denominator == 1 for one in numbers)
 
 
+# Queries --------------------------------------------------------------------------------------------------------------
+# A publisher's own SQL may name anything. A release states its digest, by which the publisher knows it again.
+
+STATED = {"stated": True}  # the context in which parameters are written into a manifest
+QUERY_DIGEST = re.compile("sha256:[0-9a-f]{64}")
+
+
+def _state_query(sql: str, info: SerializationInfo) -> str:
+    if not info.context or QUERY_DIGEST.fullmatch(sql):
+        return sql
+    return f"sha256:{hashlib.sha256(sql.encode()).hexdigest()}"
+
+
+Query = Annotated[str, PlainSerializer(_state_query)]
+"""A SELECT of the publisher's."""
+
+
 # Exact numbers --------------------------------------------------------------------------------------------------------
 # What parameters of mechanisms have in common, and exact numbers as their fields: read and kept as fractions.
 
@@ -177,6 +196,10 @@ class Parameters(BaseModel):
 
     kind: str
     algorithm: str
+
+    def as_stated(self) -> dict[str, Any]:
+        """Return what a manifest states of them: every parameter that is set, and the digests of queries."""
+        return self.model_dump(mode="json", exclude_none=True, context=STATED)
 
     @property
     def learning_limit(self) -> float | None:
@@ -299,7 +322,7 @@ class Universe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     items: tuple[str, ...] | None = None
-    query: str | None = None
+    query: Query | None = None
     data: bool = False
 
     @property

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import DIALECT, Holes, Roles, canonical_value, column, fill, temp_table
@@ -150,6 +150,9 @@ def stale_setting_error() -> GuaranteeError:
     )
 
 
+CHOICE = r"^(system|key-file|seed):[0-9a-f]{16}$"
+
+
 class Persons(BaseModel):
     """The rule for persons with several records: there are none, one or some of each are published, or all are.
 
@@ -163,7 +166,15 @@ class Persons(BaseModel):
     rule: Literal["refuse", "one", "some", "count"]
     several: int | None = Field(default=None, ge=0)
     most: int | None = Field(default=None, ge=0)
-    choice: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    choice: str | None = Field(default=None, pattern=CHOICE, exclude_if=lambda value: value is None)
+
+    @model_validator(mode="after")
+    def _require_own_fields(self) -> Self:
+        chosen, counted = self.rule in ("one", "some"), self.rule == "count"
+        given = [one is not None for one in (self.choice, self.most, self.several)]
+        if given != [chosen, counted or self.rule == "some", counted]:
+            raise ValueError(f"persons by the rule {self.rule!r} have other entries")
+        return self
 
     @classmethod
     def choose(cls, limit: int, choice: str) -> Persons:
@@ -362,6 +373,9 @@ def create_universe(db: Relations, universe: Universe, kind: str, occurring: exp
         raise UsageError("the universe has no items")
     if len(set(labels)) < len(labels):
         raise UsageError("an item appears twice in the universe")
+    pairs = zip(universe.items or labels, labels, strict=True)
+    if other := next((pair for pair in pairs if pair[0] != pair[1]), None):
+        raise UsageError(f"{other[0]!r} is not how SQL prints a value of type {kind}; write {other[1]!r}")
     return labels
 
 

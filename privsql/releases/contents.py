@@ -127,6 +127,10 @@ class AttachedRelease:
             wrong += [f"orders: {name}: {label!r} is missing" for label in sorted(visible - set(labels))]
         return wrong
 
+    def list_groups(self, columns: Iterable[str]) -> dict[str, list[str]]:
+        """Return by column the labels that its groups of values have in the tables."""
+        return {name: sorted(self._list_labels([name])) for name in columns}
+
     def _list_labels(self, columns: Sequence[str]) -> set[str]:
         """Return the labels that stand in some columns of the tables."""
         labels: set[str] = set()

@@ -14,7 +14,6 @@ from sqlglot import exp
 
 from privsql.attacks.scene import Finding, Ints, ReleaseView
 from privsql.attacks.suite import SAMPLE, LearningRisk
-from privsql.engine import sqlfiles
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Field, Holes, any_of, column, fill, is_null, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
@@ -24,7 +23,6 @@ from privsql.mechanisms.registry import get_mechanism
 from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, VerifiedBound, differ_from_spec, run_checks
 from privsql.model.records import Records, describe_persons, largest_transport
 from privsql.source.table import describe_coarsening, in_bins
-from privsql.system import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -121,17 +119,13 @@ class MeasuredFacts:
         return self.facts.as_json() | {"learning_risk": self.learning_risk, "bounds": bounds} | summary
 
     def list_differences(self, manifest: Manifest) -> list[str]:
-        """Return what is stated otherwise; another version of privsql may estimate the learning risk otherwise."""
+        """Return what is stated otherwise."""
         stated, measured = manifest.facts, self.facts.as_json().items()
         wrong = [f"{key}: stated {stated.get(key)}" for key, value in measured if not _is_same(stated.get(key), value)]
-        if is_same_version(manifest) and not _is_same(manifest.learning_risk, self.learning_risk):
-            wrong.append(f"learning_risk: stated {manifest.learning_risk}, found {self.learning_risk}")
+        risk = manifest.learning_risk and manifest.learning_risk.model_dump()
+        if not _is_same(risk, self.learning_risk):
+            wrong.append(f"learning_risk: stated {risk}, found {self.learning_risk}")
         return wrong
-
-
-def is_same_version(manifest: Manifest) -> bool:
-    """Return whether this version of privsql made the release, so that both must state the same."""
-    return manifest.privsql == __version__
 
 
 def estimate_learning_risk(release: AttachedRelease) -> LearningRisk | None:
@@ -176,29 +170,17 @@ def statement_checks(release: AttachedRelease) -> list[Check]:
     coarse = release.manifest.bins or release.manifest.groups
     return [
         *([Check(WHOLE, partial(_find_outside_bins, release))] if coarse else []),
-        Check("SQL files are as stated", partial(_compare_digests, release)),
         Check("the manifest is complete, for every column", partial(_find_omissions, release)),
         Check("NULL appears only where the stated policies allow it", partial(_find_nulls, release)),
     ]
 
 
-def _compare_digests(release: AttachedRelease) -> list[str]:
-    """Compare the SQL that made the release, if this version of privsql made it."""
-    if not is_same_version(release.manifest):
-        return []
-    stated, present = release.manifest.sql, sqlfiles.sql_digests(release.mechanism.sql)
-    wrong = [f"sql/{name}.sql differs" for name in present if stated.get(name) != present[name]]
-    return wrong + [f"sql/{name}.sql is unknown" for name in sorted(stated.keys() - present.keys())]
-
-
 def _find_omissions(release: AttachedRelease) -> list[str]:
-    """Return missing entries, columns without a policy, and parameters that are not in their full form."""
+    """Return columns without a policy, and parameters that are not in their full form."""
     manifest = release.manifest
-    needed = {name for name, one in Manifest.model_fields.items() if one.exclude_if is None}  # of every release
-    wrong = [f"{name} is missing" for name in sorted(needed - manifest.model_fields_set)]
     columns = {field.name for field in manifest.roles.columns}
-    wrong += [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]
-    params = release.checked.params.model_dump(mode="json", exclude_none=True)
+    wrong = [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]
+    params = release.checked.params.as_stated()
     if manifest.algorithm != params["algorithm"]:
         wrong.append(f"algorithm {manifest.algorithm}, asked for {params['algorithm']}")
     if params != manifest.parameters:
@@ -226,20 +208,20 @@ def _find_nulls(release: AttachedRelease) -> list[str]:
 
 
 def _find_outside_bins(release: AttachedRelease) -> list[str]:
-    """Return the columns that hold a value at which no bin begins, or one that is none of the groups."""
-    manifest, wrong = release.manifest, []
+    """Return the columns that hold a value at which no bin begins, or other groups than are stated."""
+    manifest, groups = release.manifest, release.list_groups(release.manifest.groups)
+    wrong = [f"groups: {name}" for name, labels in manifest.groups.items() if labels != groups[name]]
     fields = {field.name: field for field in manifest.quasi_identifiers}
     for name, columns in _list_published_columns(release):
-        for one in (one for one in columns if one in {*manifest.bins, *manifest.groups}):
-            value, bins = column(one), manifest.bins.get(one)
-            groups = [exp.Literal.string(group) for group in manifest.groups.get(one, ())]
-            met = value.isin(*groups) if bins is None else value.eq(in_bins(fields[one], value, bins).value)
+        for one in (one for one in columns if one in manifest.bins):
+            value = column(one)
+            met = value.eq(in_bins(fields[one], value, manifest.bins[one]).value)
             outside: Holes = {
                 "table": table(name, release.database),
                 "filter": exp.and_(exp.not_(is_null(value)), exp.not_(met)),
             }
             if release.db.rows(fill("core/matching", outside))[0][0]:
-                wrong.append(f"{one} of {name} holds a value that is no bin or group")
+                wrong.append(f"{one} of {name} holds a value that is no bin")
     return wrong
 
 
@@ -264,7 +246,7 @@ def compare_with_source(manifest: Manifest, source: Records, spec: Spec) -> list
         ],
         "bins and groups are those of the specification": [
             f"{key} are stated otherwise"
-            for key, entries in (("bins", manifest.bins), ("groups", manifest.groups))
+            for key, entries in (("bins", manifest.bins), ("groups", [*manifest.groups]))
             if entries != coarse[key]
         ],
         "persons are as stated": []

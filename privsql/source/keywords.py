@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -20,6 +21,7 @@ from privsql.engine.files import WILD, find_files, redact_secrets, url_scheme
 from privsql.errors import EngineError, UsageError, name_choices, suggest_file
 from privsql.mechanisms.base import CategoricalShape, ItemSetShape, TableShape
 from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism, get_mechanism, get_parameters
+from privsql.model.parameters import QUERY_DIGEST
 from privsql.source.places import Csv, as_frame, is_table
 from privsql.source.spec import SECTIONS, Ledger, Spec, as_source_table, bind_connection, build, load
 from privsql.source.targets import MEMORY, Address, open_database, require_file_name
@@ -401,6 +403,8 @@ def _spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
     if manifest.groups:
         name = next(iter(manifest.groups))
         raise UsageError(f"column {name!r} holds groups, and the release does not list their values; give levels")
+    if QUERY_DIGEST.search(json.dumps(manifest.parameters)):
+        raise UsageError("the release states the digests of queries, not the queries; give the specification")
     if manifest.persons is not None and manifest.persons.taken is not None:
         held = "one record" if manifest.persons.taken == 1 else "some records"
         raise UsageError(

@@ -94,16 +94,17 @@ def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
     return _bin_by_edges(field, value, bins) if bins.edges else _bin_by_width(field, value, bins)
 
 
-def describe_coarsening(quasi_identifiers: Iterable[Field], columns: Columns) -> dict[str, dict[str, Any]]:
-    """Return the part of a manifest with the ``bins`` and the names of the ``groups``, by column."""
-    coarsening: dict[str, dict[str, Any]] = {"bins": {}, "groups": {}}
+def describe_coarsening(quasi_identifiers: Iterable[Field], columns: Columns) -> dict[str, Any]:
+    """Return ``bins`` by column, and the columns whose values are ``groups``."""
+    bins: dict[str, Bins] = {}
+    groups = []
     for each_field in quasi_identifiers:
-        bins, levels, other = columns.get_coarsening(each_field.name)
-        if bins is not None:
-            coarsening["bins"][each_field.name] = bins
+        in_bins, levels, _ = columns.get_coarsening(each_field.name)
+        if in_bins is not None:
+            bins[each_field.name] = in_bins
         elif levels:
-            coarsening["groups"][each_field.name] = sorted({*levels.values(), *([] if other is None else [other])})
-    return coarsening
+            groups.append(each_field.name)
+    return {"bins": bins, "groups": groups}
 
 
 def _suggest_remedy(kind: str, bins: Bins) -> str:

@@ -18,7 +18,7 @@ from privsql.engine.open import is_database, log_of, open_engine
 from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.base import BudgetComposition
-from privsql.model.manifest import FORMAT, MANIFEST, Manifest, VerifiedBound
+from privsql.model.manifest import FORMAT, MANIFEST, Manifest, StatedRisk, VerifiedBound
 from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, digest_release, view_script
 from privsql.releases.draft import Draft, digest_tables, is_occupied, private_folder, sweep_drafts
 from privsql.releases.fitted import (
@@ -366,9 +366,10 @@ def _state_release(
         return AttachedRelease(tables, "release", manifest.model_copy(update=entries), spec.implementation)
 
     entries: dict[str, Any] = {"own_columns": state().renamed_columns}
+    entries["groups"] = state().list_groups(manifest.groups)
     entries["orders"] = state(**entries).stored_orders(source.roles.orders)
     risk = estimate_learning_risk(state(**entries))
-    return state(**entries, learning_risk=risk.as_facts() if risk else None), risk
+    return state(**entries, learning_risk=StatedRisk(**risk.as_facts()) if risk else None), risk
 
 
 def _list_warnings(release: AttachedRelease, source: Records, risk: LearningRisk | None) -> list[str]:
@@ -486,7 +487,7 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
             source.persons,
             (stated["records"], stated["suppressed"]),
         )
-        stated |= {"composition": publication.statements} if publication.statements else {}
+        stated |= {"composition": [*map(str, publication.statements)]} if publication.statements else {}
         ledger, searched = publication.as_facts(), facts.count_search_seconds()
         warnings, changes = [*publication.warnings, *_table_warnings(meant)], publication.changes
         if request.path is not None and not request.stated.population:
@@ -520,12 +521,12 @@ def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
         name=spec.name,
         mechanism=spec.mechanism.kind,
         algorithm=spec.mechanism.algorithm,
-        parameters=spec.mechanism.model_dump(mode="json", exclude_none=True),
+        parameters=spec.mechanism.as_stated(),
         quasi_identifiers=list(source.roles.quasi_identifiers),
         sensitive=list(source.roles.sensitive),
         nulls={one.name: spec.columns.null_policy(one.name) for one in source.roles.columns},
         bins=coarse["bins"],
-        groups=coarse["groups"],
+        groups={name: [] for name in coarse["groups"]},
         place="schema" if spec.release.schema_ is not None else None,
         persons=source.persons,
         wording=spec.release.wording,
@@ -534,7 +535,6 @@ def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
         composition=publication.statements,
         beside=publication.beside,
         facts=facts.as_json(),
-        sql=sqlfiles.sql_digests(spec.implementation.sql),
     )
 
 

@@ -145,6 +145,9 @@ UNCHECKED = (
 )
 
 
+WORDS = "the publisher's own words"
+
+
 @dataclass(frozen=True)
 class Verified:
     """The outcome of ``verify``; ``notes`` are no violations but should be known.
@@ -186,6 +189,7 @@ class Verified:
         summary = self.recomputed.summary.list_rows() if self.recomputed is not None else []
         tables = (
             markup.html_table((), summary, width=markup.WIDE),
+            markup.html_table((WORDS, ""), list(self.manifest.words.items()), width=markup.WIDE),
             markup.html_table(("verified of", "bound", "found"), promised),
             markup.html_table(("check", "holds", ""), rows),
         )
@@ -199,6 +203,7 @@ class Verified:
             "ok": self.ok,
             "checks": checks,
             "notes": self.notes,
+            "words": self.manifest.words,
             **copy,
             **(self.recomputed.as_json() if self.recomputed else {}),
         }

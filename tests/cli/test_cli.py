@@ -169,12 +169,16 @@ def test_verify(ward: Path, with_source: bool) -> None:
         "learning_risk",
         "bounds",
         "summary",
+        "words",
     }
     assert shown["ok"] is True
+    assert shown["words"] == {"name": "ill", "columns": "age, sex, zip, disease"}
     assert all(set(check) - {"compared"} == {"name", "ok", "violations"} for check in shown["checks"])
     about_source = [check["name"] for check in shown["checks"] if "source" in check["name"]]
     assert bool(about_source) == with_source
-    assert ": verified" in succeeded("verify", ward / "ill.duckdb", *source).out.replace("\n", "")
+    said = " ".join(succeeded("verify", ward / "ill.duckdb", *source).out.split())
+    assert ": verified" in said
+    assert "the publisher's own words: name 'ill'; columns 'age, sex, zip, disease'" in said
 
 
 def test_query_json(ward: Path) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STORED = Path(__file__).parent
 MANIFEST = "privsql_manifest"
-CHANGING = ("privsql", "duckdb", "sql")  # of a manifest: versions and digests of SQL, which follow libraries
+CHANGING = ("privsql", "duckdb")  # versions
 CHANGING_FACTS = ("opendp", "channel", "mean_belief", "learning_risk")  # versions, and floats of linear algebra
 DIGITS = 9
 

@@ -40,7 +40,7 @@ def test_every_algorithm_has_a_mechanism(kind: str, algorithm: str) -> None:
     assert mechanism.parameters is get_parameters(kind)
     assert mechanism.parameters.model_fields["kind"].default == kind
     stated = {name: getattr(mechanism, name) for name in Mechanism.__annotations__}
-    assert all(stated[name] for name in ("algorithms", "sql", "layout", "advice"))
+    assert all(stated[name] for name in ("algorithms", "layout", "advice"))
     assert [isinstance(mechanism.shape, one) for one in SHAPES] == [
         isinstance(get_default_mechanism(kind).shape, one) for one in SHAPES
     ]

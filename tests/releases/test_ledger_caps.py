@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from privsql.dp_random import concentrated_rho
 from privsql.errors import InfeasibleError
 from privsql.releases.ledger.budget import Budget, Cap, Spending, choose_delta
-from support.commands import Outcome, manifest, refused, run, specification, succeeded, write
+from support.commands import Outcome, composed, refused, run, specification, succeeded, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -136,7 +136,7 @@ def test_a_larger_delta_does_not_lower_what_was_spent(place: Path) -> None:
     assert (raised["spent"], raised["delta"]) == ("0.567211", "0.00001")
     total = succeeded("publish", second, "--replace", "--json").json["ledger"]["spent"]
     assert Fraction("0.567211") < Fraction(total) < 1
-    assert f"all together {total} at delta 1e-05, of at most 1" in manifest(place / "counts.duckdb")["composition"][0]
+    assert f"together spend epsilon {total} at delta 1e-05, of at most 1" in composed(place / "counts.duckdb")[0]
 
 
 def test_a_cap_takes_the_delta_of_the_first_release_under_it(place: Path) -> None:

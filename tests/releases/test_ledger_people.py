@@ -11,7 +11,9 @@ from sqlglot import exp
 
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import column, normal_name, temp_table
-from support.commands import Outcome, manifest, refused, rows, run, specification, succeeded, write
+from privsql.releases.contents import digest_release
+from privsql.source.targets import Target
+from support.commands import Outcome, composed, manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow
 from support.office import COLUMNS, SALARIES, Office
 
@@ -90,7 +92,9 @@ def test_without_an_id_any_earlier_release_of_the_source_counts(
     refused(run(*again), 1, "release 1 (pay,", "without source.id", "--allow-composition", "ledger withdraw 1")
     assert not office.made[-1].exists()
     succeeded(*again, "--allow-composition")
-    assert "without source.id" in manifest(office.made[-1])["composition"][0]
+    (stated,) = manifest(office.made[-1])["composition"]
+    assert (stated["reason"], stated["releases"]) == ("assumed", 1)
+    assert digest_release(Target(office.made[0])).startswith(stated["release"])
     assert len(office.entries()) == 2
 
 
@@ -199,7 +203,7 @@ def test_rows_of_another_population_are_noticed(copied: str, identifier: str, tm
     refused(run("publish", second), 1, "release 1", "another population", f"population = '{tmp_path.name}/one'")
     assert not (tmp_path / "two_out.duckdb").exists()
     succeeded("publish", second, "--allow-composition")
-    assert "another population" in manifest(tmp_path / "two_out.duckdb")["composition"][0]
+    assert "another population" in composed(tmp_path / "two_out.duckdb")[0]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.commands import manifest, refused, run, succeeded
+from support.commands import composed, refused, run, succeeded
 from support.loops import rest_slow
 from support.office import Office
 
@@ -93,7 +93,7 @@ def test_who_was_promised_something_is_not_published_by_records_alone(tmp_path: 
     again = office.arguments(source=source(persons=""))
     refused(run(*again), 1, "one record of each person", "source.person")
     succeeded(*again, "--allow-composition")
-    assert "one record of each person" in manifest(office.made[-1])["composition"][0]
+    assert "one record of each person" in composed(office.made[-1])[0]
 
 
 @pytest.mark.slow

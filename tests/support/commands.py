@@ -16,6 +16,7 @@ import typer.main
 import typer.testing
 from typer.testing import CliRunner
 
+import privsql
 from privsql.cli.app import app
 
 if TYPE_CHECKING:
@@ -126,6 +127,11 @@ def tables(release: Path) -> dict[str, list[tuple[Any, ...]]]:
         names = db.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()
         contents = {name: db.execute(f'FROM "{name}"').fetchall() for (name,) in names if name != MANIFEST}
     return {name: [tuple(map(repr, row)) for row in found] for name, found in contents.items()}
+
+
+def composed(release: Path) -> list[str]:
+    """What a release says of other releases of the same people."""
+    return [str(one) for one in privsql.inspect(release).composition]
 
 
 def manifest(release: Path) -> dict[str, Any]:

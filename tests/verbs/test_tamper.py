@@ -211,7 +211,6 @@ ALONE: dict[str, tuple[list[Any], str, list[str]]] = {
     "other suppressed records": ([stating("suppressed", lambda n: n + 1)], "loss and bounds", ["suppressed"]),
     "another algorithm": ([stating("algorithm", lambda _: "optimal")], "loss and bounds", ["algorithm"]),
     "a larger smallest bucket": ([parameter("min_bucket_size", 3)], "loss and bounds", ["bucket sizes"]),
-    "other SQL": ([stating("sql", lambda sql: dict.fromkeys(sql, "0"))], "SQL files", [".sql"]),
     "an id column in qit": (["ALTER TABLE qit ADD COLUMN person INTEGER"], CONTENTS, ["'person'", "qit"]),
     "a renamed column": (
         ["DROP VIEW ill_pairs", "DROP VIEW ill_weighted", "ALTER TABLE qit RENAME age TO years"],

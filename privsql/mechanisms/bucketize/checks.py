@@ -283,7 +283,6 @@ def _real_differs_from_source(source: Records, params: Bucketize, release: Bucke
 
 # Buckets --------------------------------------------------------------------------------------------------------------
 
-SQL: tuple[str, ...] = ("bucketize/", "clients/", "core/", "verify/")  # what makes and checks a release
 
 
 def make_checks(release: BucketRelease) -> list[Check]:

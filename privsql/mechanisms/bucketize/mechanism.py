@@ -113,7 +113,6 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
     facts = BucketizeFacts
     shape = TableShape(numeric=False, most_numbers=500)
     composition = NoComposition()
-    sql = checks.SQL
     layout = beliefs.TABLES
     scene = BucketAttackView
     advice = (

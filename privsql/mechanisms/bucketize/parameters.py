@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, StrictInt, model_validator
 
 from privsql.exact import Linear, fraction_text
-from privsql.model.parameters import Facts, Parameters, Rule, Share
+from privsql.model.parameters import Facts, Parameters, Query, Rule, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ class Threshold(BaseModel):
 
     default: Rule | None = None
     values: dict[str, Share] = Field(default_factory=dict)
-    query: str | None = None
+    query: Query | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 # Marginals ------------------------------------------------------------------------------------------------------------
 
-SQL: tuple[str, ...] = ("core/", "contingency/", "verify/")
 CLOSE = 1e-6  # of figures that doubles come to
 
 
@@ -114,8 +113,8 @@ def _wrong_domains(release: MarginalRelease, published: PublishedMarginals) -> l
         *values, other, null = (row["value"] for row in published_rows)
         items = None if stated_domain is None else stated_domain.items
         listed = values if stated_domain is None or items is None else list(stated_domain.shorten(items))
-        same = values == listed if field.type == "VARCHAR" else len(values) == len(listed)
-        same = same and None not in values and len(set(values)) == len(values) == published.rule.sizes[place] - ADDED
+        same = values == listed and None not in values
+        same = same and len(set(values)) == len(values) == published.rule.sizes[place] - ADDED
         if not same or (other, null) != domains.added_values(field.type, values):
             wrong.append(f"column {field.name}")
     return wrong
@@ -223,6 +222,8 @@ def _wrong_taxonomies(release: CellRelease, _tree: PartitionTree, taxonomy: Taxo
             expected = context_free_parents(len(values), release.params.fan_out)
             shifted = np.where(expected < 0, -1, expected + nodes[0])
             right = np.array_equal(shifted, taxonomy.parent[nodes]) and not any(groups)
+        if domain is not None and domain.items is not None:
+            right = right and listed == [*domain.shorten(domain.items)]
         right = right and None not in listed and len(set(listed)) == len(listed)
         if not right or (other, null) != domains.added_values(field.type, [text or "" for text in listed]):
             wrong.append(f"column {field.name}")

@@ -170,7 +170,6 @@ class Marginals(PrivateMechanism[Contingency, MarginalFacts]):
     parameters = Contingency
     facts = MarginalFacts
     shape = COLUMNS
-    sql = checks.SQL
     layout = marginals.TABLES
     advice = ADVICE
 
@@ -355,7 +354,6 @@ class ColumnDiffPart(DiffPart[Contingency, TreeFacts]):
     parameters = Contingency
     facts = TreeFacts
     shape = COLUMNS
-    sql = checks.SQL
     layout = TABLES
     advice = ADVICE
     leaves = "cells"

@@ -9,7 +9,7 @@ from math import ceil
 from operator import not_
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializationInfo, field_serializer, field_validator, model_validator
 
 from privsql.engine.files import fold_name
 from privsql.exact import as_fraction, fraction_text
@@ -25,6 +25,7 @@ from privsql.model.parameters import (
     NoiseOrigin,
     Parameters,
     Positive,
+    Query,
     Share,
     Universe,
     Version,
@@ -51,7 +52,7 @@ class Values(Universe):
     queried, or occur, so many first characters are published.
     """
 
-    taxonomy: str | None = None
+    taxonomy: Query | None = None
     prefix: int | None = Field(default=None, ge=1, le=100, exclude_if=not_)
     bins: tuple[Exact, ...] | None = None
 
@@ -91,6 +92,11 @@ class Values(Universe):
     def shorten(self, labels: Iterable[str]) -> tuple[str, ...]:
         """Return the values that are published in place of those that are listed."""
         return tuple(dict.fromkeys(one[: self.prefix] for one in labels))
+
+    @field_serializer("items")
+    def _state_items(self, items: tuple[str, ...] | None, info: SerializationInfo) -> tuple[str, ...] | None:
+        """A release states what is published of the values."""
+        return self.shorten(items) if info.context and items is not None else items
 
     @model_validator(mode="after")
     def _require_texts(self) -> Values:

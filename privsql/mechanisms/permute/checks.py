@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 # The checks of a (k,e)-anonymous release. They share nothing with the search: only the published tables, the manifest's
 # claims, SQL, and exact numbers.
 
-SQL: tuple[str, ...] = ("core/", "permute/", "verify/")  # what makes and checks a release
-
 
 TABLES = {
     "qit": ReleaseTable((QUASI, "bid INTEGER", "code INTEGER")),

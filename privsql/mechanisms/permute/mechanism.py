@@ -584,7 +584,6 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
     facts = PermuteFacts
     shape = TableShape(numeric=True, most_numbers=None)
     composition = PermutationChain()
-    sql = checks.SQL
     layout = checks.TABLES
     scene = PermutedView
     advice = (

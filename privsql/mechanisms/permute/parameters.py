@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal
 
@@ -25,10 +25,16 @@ class Extent:
 
     amount: Fraction
     is_time: bool = False
-    written: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return self.written or fraction_text(self.amount)
+        if not self.is_time:
+            return fraction_text(self.amount)
+        parts, rest = [], self.amount
+        for unit in ("day", "hour", "minute"):
+            number, rest = divmod(rest, SECONDS[unit])
+            parts += [f"{number} {unit}{'s' * (number != 1)}"] if number else []
+        parts += [f"{fraction_text(rest)} second{'s' * (rest != 1)}"] if rest or not parts else []
+        return " ".join(parts)
 
 
 def parse_extent(value: object) -> Extent:
@@ -46,7 +52,7 @@ def parse_extent(value: object) -> Extent:
         and re.search("[a-z]", low := value.strip().lower())
         and not re.fullmatch(r"[\d.e+-]+", low)
     ):
-        return Extent(_parse_seconds(low, value), is_time=True, written=" ".join(low.split()))
+        return Extent(_parse_seconds(low, value), is_time=True)
     try:
         amount = as_fraction(value)
     except ValueError as error:
@@ -62,7 +68,7 @@ def _parse_seconds(low: str, source: str) -> Fraction:
         raise ValueError(
             f"{source!r} is not a length of time; weeks, days, hours, minutes and seconds are, as in '30 days'"
         )
-    return sum((as_fraction(number) * SECONDS[unit] for number, unit in parts), Fraction(0))
+    return as_fraction(sum((as_fraction(number) * SECONDS[unit] for number, unit in parts), Fraction(0)))
 
 
 RANGE = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}], "description": EXAMPLE}

@@ -259,7 +259,6 @@ def _sum_spreads(parts: list[Spread]) -> Spread:
 # claims, SQL, exact fractions, and tests of a stated significance. Only what a manifest says of the search itself is
 # compared with another run of it.
 
-SQL: tuple[str, ...] = ("clients/", "core/", "randomize/", "verify/")
 
 
 def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:

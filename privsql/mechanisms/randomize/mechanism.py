@@ -413,7 +413,6 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
     facts = RandomizeFacts
     shape = TableShape(numeric=False, most_numbers=None)
     composition = NoComposition()
-    sql = checks.SQL
     layout = TABLES
     scene = PerturbedView
     advice = (

@@ -97,7 +97,6 @@ if TYPE_CHECKING:
 # Quasi-identifiers are published in their own order, which no value has a part in; values leave only with noise.
 
 PEOPLE, WEIGHTS, VALUES = "people", "privsql_weights", "privsql_values"
-SQL = ("core/", "randomize/", "verify/")
 TABLES = {
     PEOPLE: ReleaseTable((QUASI, "combination INTEGER")),
     VALUES: ReleaseTable(("code INTEGER", SENSITIVE)),
@@ -628,7 +627,6 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
     facts = TablesFacts
     shape = ListedShape(numeric=False, most_numbers=None)
     composition = ValueBudget()
-    sql = SQL
     layout = TABLES
     advice = ("a smaller epsilon", "fewer or coarser quasi-identifiers")
 

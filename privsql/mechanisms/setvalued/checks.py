@@ -33,7 +33,14 @@ if TYPE_CHECKING:
 
 # DiffPart -------------------------------------------------------------------------------------------------------------
 
-SQL: tuple[str, ...] = ("core/", "sets/", "setvalued/", "verify/", "duckdb/")
+
+def _wrong_universe(release: CheckedRelease[SetValued, Any]) -> list[str]:
+    """Return whether the items are not those that the parameters list, if they do."""
+    stated, labels = release.params.universe.items, read_labels(release.db, release.view("universe"))
+    return [] if stated in (None, labels) else ["the parameters list other items"]
+
+
+OF_UNIVERSE = {"the universe is that of the parameters": _wrong_universe}
 
 
 def require_items(manifest: Manifest) -> None:
@@ -62,7 +69,7 @@ def tree_checks(release: TreeRelease) -> list[Check]:
     }
     rule, facts = partial(make_rule, release.params), partial(tree_facts, release.params)
     checked = checks.check_tree(release, rule, facts, named, ("itemsets", ["items"]))
-    return [*checked, *release.check_orders({"universe": ["code"]})]
+    return [*checked, *release.list_checks(OF_UNIVERSE), *release.check_orders({"universe": ["code"]})]
 
 
 def tree_facts(params: SetValued, tree: PartitionTree, taxonomy: Taxonomy) -> dict[str, Any]:
@@ -110,6 +117,7 @@ def view_checks(release: ViewRelease) -> list[Check]:
     }
     return [
         *checks.check_published(release, "tables", _read_published, named),
+        *release.list_checks(OF_UNIVERSE),
         *release.check_orders(views.ORDERS),
         *release.list_checks({private.OPENDP_CHECK: private.unknown_opendp}),
     ]

@@ -229,7 +229,6 @@ class ItemDiffPart(DiffPart[SetValued, ItemSetTreeFacts]):
     parameters = SetValued
     facts = ItemSetTreeFacts
     shape = ITEMS
-    sql = checks.SQL
     layout = TABLES
     advice = ADVICE
     leaves = "item sets"
@@ -356,7 +355,6 @@ class ItemViews(PrivateMechanism[SetValued, ViewFacts]):
     parameters = SetValued
     facts = ViewFacts
     shape = ITEMS
-    sql = checks.SQL
     layout = views.TABLES
     advice = ADVICE
 

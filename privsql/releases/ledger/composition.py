@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -17,6 +18,7 @@ from privsql.errors import EngineError, GuaranteeError, UsageError
 from privsql.exact import fraction_text
 from privsql.keyed_random import key_file, system_key
 from privsql.mechanisms.base import BudgetComposition, GroupComposition
+from privsql.model.manifest import BUDGET, DIGITS_OF_RELEASE, REASONS, Composed
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import digest_tables
 from privsql.releases.ledger.book import (
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import EngineSession, Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Columns, Unit
-    from privsql.model.manifest import Manifest
+    from privsql.model.manifest import Manifest, Reason
     from privsql.model.parameters import Facts, Parameters
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Event, LedgerRequest
@@ -62,7 +64,22 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
     from privsql.source.targets import Target
 
-ALLOWED = "composition allowed by the publisher: "  # before what a release says of it
+PLACES = 6  # behind the point of an epsilon that a release states
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why no guarantee covers a publication beside earlier releases: the code, the last of them, and in words."""
+
+    reason: Reason
+    beside: tuple[LedgerEntry, ...]
+    words: str
+
+    def state(self) -> Composed:
+        """Return what the release states of it, where the publisher allows composition."""
+        last, number = self.beside[-1], len(self.beside)
+        named = last.digest[:DIGITS_OF_RELEASE] or None
+        return Composed(reason=self.reason, releases=number, release=named, date=str(last.day))
 
 
 @dataclass
@@ -78,15 +95,15 @@ class RecordedPublication(Publication):
         self.verdicts = self.subjects.judge_entries(entries)
         return [entry for entry in entries if self.verdicts[entry.number].is_same]
 
-    def _explain_crossing(self) -> list[str]:
-        """Return what this release says of earlier ones whose budgets protect something else.
+    def _refuse_crossing(self) -> list[Refusal]:
+        """Return what speaks against this release beside earlier ones whose budgets protect something else.
 
         ``GuaranteeError`` for a value's budget beside none, and for anything else unless composition is allowed.
         """
-        sentences = explain_crossing(self.request.stated.unit, self.crossing)
-        if sentences:
-            self._require_allowed(sentences[-1])
-        return [f"{ALLOWED}{one}" for one in sentences]
+        refusals = list_crossing(self.request.stated.unit, self.crossing)
+        if refusals:
+            self._require_allowed(refusals[-1].words)
+        return refusals
 
     def _require_allowed(self, reason: str) -> None:
         if not self.request.allow:
@@ -115,27 +132,28 @@ EXPOSED = (
     "these people are in {label} already: one of the two publishes column {name!r} as it is, the other one protects "
     "its values, and nothing allows both; if nobody has received that one, run 'privsql ledger withdraw {number}'"
 )
-BESIDE = {
-    frozenset({"presence", "value"}): (
-        "{label} is of the same people: the odds of a value take twice the epsilon that protects presence, and "
-        "presence is no longer promised, for one of the two publishes who is in the table"
-    ),
-    frozenset({"presence", None}): (
-        "{label} is of the same people: one of the two publishes exact counts of records, beside which epsilon does "
-        "not bound what is learnt of somebody's presence"
-    ),
+CROSSING: dict[frozenset[str | None], Reason] = {
+    frozenset({"presence", "value"}): "value",
+    frozenset({"presence", None}): "presence",
 }
 
 
-def explain_crossing(unit: Unit | None, entries: Sequence[LedgerEntry]) -> list[str]:
-    """Return what a release says of earlier ones, of the same people, whose budgets protect something else.
+def list_crossing(unit: Unit | None, entries: Sequence[LedgerEntry]) -> list[Refusal]:
+    """Return what speaks against a release beside others, of the same people, whose budgets protect something else.
 
     ``GuaranteeError`` for a value's budget beside none.
     """
     last = next((one for one in entries if {one.unit, unit} == {"value", None}), None)
     if last is not None:
         raise GuaranteeError(UNBOUNDED.format(label=last.label, number=last.number))
-    return [BESIDE[frozenset({one.unit, unit})].format(label=one.label) for one in entries]
+    crossing: dict[Reason, tuple[LedgerEntry, ...]] = {}
+    for one in entries:
+        reason = CROSSING[frozenset({one.unit, unit})]
+        crossing[reason] = (*crossing.get(reason, ()), one)
+    return [
+        Refusal(reason, those, f"{those[-1].label} is of the same people: {REASONS[reason]}")
+        for reason, those in crossing.items()
+    ]
 
 
 def refuse_exposed(stated: LedgerRequest, entries: Sequence[LedgerEntry]) -> None:
@@ -195,7 +213,7 @@ class BudgetPublication(RecordedPublication):
         self.subjects = Subjects(self.db, self.source, self.request, chains=False)
         with open_for_writing(self.db, self.request.ledger_path) as book:
             self._take_budget(book)
-            crossing = self._explain_crossing()
+            crossing = self._refuse_crossing()
             for one in self.budgets:
                 one.require_fitting()
             self._spend_epsilon(book, crossing)
@@ -244,19 +262,21 @@ class BudgetPublication(RecordedPublication):
         new = [Cap(name, lowest, delta, stated=most == lowest) for name in stated.population]
         return (*new, *(one for one in caps if one not in own))
 
-    def _spend_epsilon(self, book: Book, notes: list[str]) -> None:
+    def _spend_epsilon(self, book: Book, refusals: list[Refusal]) -> None:
         """Write the release down, without a file yet, and the cap if this specification sets or lowers it."""
         stated, budget, spending = self.request.stated, self.budgets[0], self.spending
         composes = f"epsilon {fraction_text(spending.epsilon)}; all together {fraction_text(budget.total)}"
         composes += f" at delta {float(budget.delta):g}" if budget.delta else ""
-        limit = "no cap is set" if budget.cap is None else f"of at most {fraction_text(budget.cap.epsilon)}"
-        self.statements = [f"{composes}, {limit}", *notes]
+        together = math.ceil(budget.total * 10**PLACES) / 10**PLACES
+        most = None if budget.cap is None else float(budget.cap.epsilon)
+        spent = Composed(reason=BUDGET, together=together, delta=float(budget.delta) or None, cap=most)
+        self.statements = [spent, *(one.state() for one in refusals)]
         self.entry = LedgerEntry.from_request(
             stated,
             number=book.next_number,
             key=self.key.reference,
             composes=composes,
-            allowed=bool(notes),
+            allowed=bool(refusals),
             replaces=self.replaced and self.replaced.number,
             frees=self.frees_replaced,
             epsilon=fraction_text(spending.epsilon),
@@ -309,7 +329,7 @@ class LedgerFindings:
     """The ledger's verdict on a publication.
 
     ``same``: numbers of the earlier releases of these people; ``chain``: a guarantee covers them and this one;
-    ``again``: the release that this one repeats; ``reason``: why nothing covers them, None if something does.
+    ``again``: the release that this one repeats; ``refusal``: why nothing covers them, None if something does.
     """
 
     fresh: int
@@ -317,7 +337,7 @@ class LedgerFindings:
     chain: bool = False
     again: int | None = None
     composes: str = "no earlier release of these people"
-    reason: str | None = None
+    refusal: Refusal | None = None
     budgets: tuple[int, ...] = ()  # releases of these people that spend one
 
 
@@ -344,17 +364,17 @@ class GroupPublication(RecordedPublication):
         repeated = (one for one in reversed(self.book.live_entries) if one.setting is not None and self._is_repeat(one))
         self.source.history.setting = next((one.setting for one in repeated), None)
         self.few = [(self.book.releases[n], one) for n, verdict in self.verdicts.items() for one in verdict.few]
-        crossing = explain_crossing(None, self.crossing) if self.findings.again is None else []
-        reasons = [] if self.findings.reason is None else [self.findings.reason]
-        self.statements = [f"{ALLOWED}{one}" for one in (*reasons, *crossing)]
+        crossing = list_crossing(None, self.crossing) if self.findings.again is None else []
+        refusals = [] if self.findings.refusal is None else [self.findings.refusal]
+        self.statements = [one.state() for one in (*refusals, *crossing)]
 
     def require_covered(self) -> None:
         """Compare with earlier releases; ``GuaranteeError`` if nothing covers both and composition is not allowed."""
         self.compare_earlier()
         if self.findings.again is None:
-            self._explain_crossing()
-        if self.findings.reason is not None:
-            self._require_allowed("; ".join([self.findings.reason, *self._list_remedies()]))
+            self._refuse_crossing()
+        if self.findings.refusal is not None:
+            self._require_allowed("; ".join([self.findings.refusal.words, *self._list_remedies()]))
 
     def _list_remedies(self) -> list[str]:
         """Return what would work in place of a publication that no guarantee covers beside the last release."""
@@ -422,8 +442,8 @@ class GroupPublication(RecordedPublication):
         if again is not None and not self.request.allow:
             return replace(found, again=again.number, composes="a repeat of an earlier release")
         self.changes = changed
-        reason = self._explain_refusal(same, others)
-        return replace(found, composes=f"{ALLOWED}{reason}", reason=reason)
+        refusal = self._explain_refusal(same, others)
+        return replace(found, composes=f"composition allowed by the publisher: {refusal.words}", refusal=refusal)
 
     def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
         """Return what the releases and this one guarantee together; None unless they agree and name their groups."""
@@ -449,22 +469,27 @@ class GroupPublication(RecordedPublication):
         of_same = (entry.rows, entry.determining_parts) == (self.subjects.rows, self.request.stated.determining_parts)
         return of_same and entry.key == self.key.reference
 
-    def _explain_refusal(self, same: Sequence[LedgerEntry], others: Sequence[LedgerEntry]) -> str:
+    def _explain_refusal(self, same: Sequence[LedgerEntry], others: Sequence[LedgerEntry]) -> Refusal:
+        beside = (*same, *others)
         if self.changes:
             counts = Counter(fate for _, fate in self.changes)
             fates = ", ".join(f"{number:,} {fate}" for fate, number in sorted(counts.items()))
             one = self.request.spec.source.chooses_records
             why = "; persons = 'one' takes a record again only as long as it is there unchanged" if one else ""
-            return f"{CHANGED}: {fates}{why}"
-        last = (*same, *others)[-1]
+            return Refusal("changed", beside, f"{CHANGED}: {fates}{why}")
+        last = beside[-1]
         verdict = self.verdicts[last.number]
         if others:
-            return f"{last.label}, of another population, holds these people ({verdict.why}); no guarantee covers both"
+            words = f"{last.label}, of another population, holds these people ({verdict.why}); no guarantee covers both"
+            return Refusal("population", beside, words)
         if self._chains and self.subjects.named and self._is_of_records_after(same):
-            return f"{last.label} has one record of each person, and without source.person this one may have more"
+            words = f"{last.label} has one record of each person, and without source.person this one may have more"
+            return Refusal("persons", beside, words)
         if verdict.assumed:
-            return f"{last.label} is of this population, and {verdict.why}; no guarantee covers both"
-        return f"these people are in {last.label} already ({verdict.why}), and no guarantee covers both"
+            words = f"{last.label} is of this population, and {verdict.why}; no guarantee covers both"
+            return Refusal("assumed", beside, words)
+        words = f"these people are in {last.label} already ({verdict.why}), and no guarantee covers both"
+        return Refusal("same", beside, words)
 
     def _fetch_earlier_groups(self, entries: Sequence[LedgerEntry]) -> NDArray[np.int64]:
         """Group of every record in earlier releases (m, n), -1 where it was not in one."""
@@ -488,7 +513,7 @@ class GroupPublication(RecordedPublication):
         fields: dict[str, Any] = {"digest": self.request.digest_target(path), "draft": str(path.parent.resolve())}
         fields |= {"key": self.key.reference, "composes": self.findings.composes, "content": self.content}
         fields |= {"records": self.source.records - held, "fresh": self.findings.fresh - held, "held_back": held}
-        fields |= {"allowed": self.findings.reason is not None, "setting": self.source.history.setting}
+        fields |= {"allowed": self.findings.refusal is not None, "setting": self.source.history.setting}
         fields |= {"replaces": replaced and replaced.number, "frees": self.frees_replaced, "out": False}
         fields |= {"rows": self.subjects.rows, "counters": self.subjects.names.counters}
         with open_for_writing(self.db, self.request.ledger_path) as book:

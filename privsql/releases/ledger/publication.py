@@ -13,7 +13,7 @@ from privsql.engine.open import open_locked
 from privsql.errors import PrivsqlError
 from privsql.keyed_random import Key, system_key
 from privsql.mechanisms.base import BudgetComposition, Columns
-from privsql.model.manifest import OtherRelease
+from privsql.model.manifest import MOST_BESIDE, UNRECORDED, Composed, OtherRelease
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import HOLDER, MAIN, digest_tables, is_occupied, sweep_drafts
 from privsql.releases.ledger.book import Book, Event, LedgerEntry, LedgerRequest, open_for_writing, write_events
@@ -134,7 +134,7 @@ class Publication(ABC):
     db: EngineSession
     source: Records
     request: PublicationRequest
-    statements: list[str] = field(default_factory=list, init=False)
+    statements: list[Composed] = field(default_factory=list, init=False)
     few: list[tuple[LedgerEntry, CommonNames]] = field(default_factory=list, init=False)
     entry: LedgerEntry | None = field(default=None, init=False)  # as it was written down
     replaced: LedgerEntry | None = field(default=None, init=False)  # what it takes the place of
@@ -158,7 +158,7 @@ class Publication(ABC):
         if self.request.replaces is not None and not self.frees_replaced:
             made = None if self.replaced is None else self.replaced.day
             named.add(OtherRelease(made=made, relation="replaced"))
-        return sorted(named, key=str)
+        return sorted(named, key=str)[-MOST_BESIDE:]
 
     @property
     def warnings(self) -> list[str]:
@@ -245,18 +245,13 @@ def _is_there(entry: LedgerEntry, target: Target) -> bool:
         return True  # a release whose place is unknown counts as out
 
 
-NO_LEDGER = (
-    "published without a ledger: whether these subjects were published before, and what they may add up to, is unknown"
-)
-
-
 @dataclass
 class UnrecordedPublication(Publication):
     """A publication that no ledger knows of."""
 
     def compare_earlier(self) -> None:
         """State that there is no ledger."""
-        self.statements = [NO_LEDGER]
+        self.statements = [Composed(reason=UNRECORDED)]
 
     def require_covered(self) -> None:
         """State that there is no ledger."""

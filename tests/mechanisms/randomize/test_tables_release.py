@@ -11,7 +11,7 @@ import pytest
 
 from privsql.dp_random import SUBSTITUTION
 from privsql.mechanisms.randomize.tables import noise_reach
-from support.commands import manifest, refused, run, specification, succeeded, write
+from support.commands import composed, refused, run, specification, succeeded, write
 from support.loops import slow_but
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def test_presence_beside_a_value_is_allowed_and_both_releases_say_so(
     again = wanted(tmp_path, second, "two", second_columns)
     refused(run("publish", again), 1, "twice the epsilon", "presence is no longer promised", "--allow-composition")
     succeeded("publish", again, "--allow-composition")
-    assert "twice the epsilon" in " ".join(manifest(tmp_path / "two.duckdb")["composition"])
+    assert "twice the epsilon" in " ".join(composed(tmp_path / "two.duckdb"))
 
 
 @pytest.mark.slow
@@ -262,7 +262,7 @@ def test_values_epsilons_add_up_and_presence_counts_twice(tmp_path: Path) -> Non
     refused(run("publish", third), 1, "presence is no longer promised", "--allow-composition")
     done = succeeded("publish", third, "--allow-composition", "--json").json
     assert done["ledger"]["spent"] == "1"
-    assert "twice the epsilon" in " ".join(manifest(tmp_path / "three.duckdb")["composition"])
+    assert "twice the epsilon" in " ".join(composed(tmp_path / "three.duckdb"))
     capped = f"{TABLES.format(1)}\n[ledger]\nepsilon = 4"
     refused(run("publish", wanted(tmp_path, capped, "four"), "--allow-composition"), 3, "0.5 is left of the budget 4")
 
@@ -304,4 +304,4 @@ def test_presence_beside_exact_counts_is_said(order: tuple[str, str], tmp_path: 
     second = wanted(tmp_path, order[1], "two", columns[order[1]])
     refused(run("publish", second), 1, "exact counts of records", "--allow-composition")
     succeeded("publish", second, "--allow-composition")
-    assert "exact counts of records" in " ".join(manifest(tmp_path / "two.duckdb")["composition"])
+    assert "exact counts of records" in " ".join(composed(tmp_path / "two.duckdb"))
