@@ -321,6 +321,9 @@ class Container(OrderedRelations, Protocol):
     def scan_files(self, paths: Sequence[Path], kind: str) -> exp.Select:
         """Return the rows of Parquet or CSV files with the same columns, one after the other."""
 
+    def list_statistics(self, paths: Sequence[Path]) -> list[tuple[str | None, str]]:
+        """Return (column, text) of each bound of texts in the footers of Parquet files, (None, text) of the rest."""
+
     def export_parquet(self, source: exp.Table, path: Path) -> None:
         """Write a table to a Parquet file, rows in order."""
 

@@ -1,9 +1,10 @@
-"""Find the files that a publisher names, make private folders, and compare names as SQL engines do."""
+"""Find the files that a publisher names, make private folders, compare names, and examine Parquet files."""
 
 from __future__ import annotations
 
 import errno
 import glob
+import json
 import os
 import re
 import shutil
@@ -396,3 +397,83 @@ def unused_name(name: str, others: Iterable[str]) -> str:
 def fold_name(name: str) -> str:
     """Return a name for comparison: SQL engines take ASCII letters in either case for the same, and no others."""
     return name.translate(UPPER)
+
+
+# Parquet --------------------------------------------------------------------------------------------------------------
+# What a Parquet file holds beside the columns of its footer, and what readers know of these.
+
+HEAD, TAIL = 4, 8  # bytes before the first page of a Parquet file, and behind its footer
+WRITERS = re.compile(
+    r"DuckDB version v[\w.+-]{1,24} \(build [0-9a-f]{7,40}\)"
+    r"|(?P<indexed>parquet-mr version [\w.+-]{1,24} \(build [0-9a-f]{7,40}\))"
+    r"|parquet-cpp-arrow version [\w.+-]{1,24}",
+    re.ASCII,
+)
+SPARK_VERSION, SPARK_ROWS = b"org.apache.spark.version", b"org.apache.spark.sql.parquet.row.metadata"
+VERSION_TEXT = re.compile(rb"[\w.+-]{1,40}")
+SPARK_TYPE = re.compile(r"[a-z_]{1,24}(\(\d+(,\d+)?\))?", re.ASCII)
+# Of a page that Spark writes its indexes hold two bounds of at most 64 bytes, and some numbers. It begins a page after
+# 20,000 values or 2**20 bytes.
+INDEX, PAGE_VALUES, PAGE_BYTES = 200, 20_000, 2**19
+
+
+def find_hidden_parts(path: Path) -> list[str]:
+    """Return what a Parquet file holds beside the columns that its footer names, and what readers know of these."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        footer = pq.read_metadata(path)
+        names = footer.schema.to_arrow_schema().names
+    except (pa.ArrowException, OSError) as error:
+        raise EngineError(f"{path.name}: can't be read: {error}") from error
+    chunks = [footer.row_group(g).column(c) for g in range(footer.num_row_groups) for c in range(footer.num_columns)]
+    wrong, place = [], HEAD
+    for start, length in sorted(
+        (min(filter(None, (one.dictionary_page_offset, one.data_page_offset))), one.total_compressed_size)
+        for one in chunks
+    ):
+        wrong += [] if start == place else ["columns that overlap, or lie apart"]
+        place = start + length
+    known = pa.BufferOutputStream()
+    footer.write_metadata_file(known)
+    if footer.serialized_size != known.tell() - HEAD - TAIL:
+        wrong.append("entries of a footer that no reader knows")
+    writer = WRITERS.fullmatch(footer.created_by)
+    by_spark = writer is not None and writer["indexed"] is not None
+    pages = (2 + one.num_values // PAGE_VALUES + one.total_uncompressed_size // PAGE_BYTES for one in chunks)
+    spare = path.stat().st_size - place - footer.serialized_size - TAIL
+    if not 0 <= spare <= (INDEX * sum(pages) if by_spark else 0):
+        wrong.append(f"{spare:,} bytes of no column")
+    wrong += [] if writer is not None else ["a writer that is none known"]
+    wrong += ["a column in another file"] if any(one.file_path for one in chunks) else []
+    fine: dict[bytes, Callable[[bytes], object]] = {
+        SPARK_VERSION: VERSION_TEXT.fullmatch,
+        SPARK_ROWS: lambda text: _describes_columns(text, names),
+    }
+    entries = (footer.metadata or {}).items()
+    strange = (key for key, text in entries if not (by_spark and key in fine and fine[key](text)))
+    return wrong + [f"metadata {key[:40].decode(errors='replace')!r}" for key in strange]
+
+
+def _describes_columns(text: bytes, names: Sequence[str]) -> bool:
+    """Return whether a text is Spark's description of columns of these names, in order, and nothing else."""
+    try:
+        fields = json.loads(text)["fields"]
+        types = [one["type"] for one in fields]
+        plain = [one["elementType"] if isinstance(one, dict) else one for one in types]
+        flags = [bool(one["nullable"]) for one in fields]
+        inner = [bool(one["containsNull"]) if isinstance(one, dict) else None for one in types]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return False
+    made = [
+        {
+            "name": name,
+            "type": kind if holds is None else {"type": "array", "elementType": kind, "containsNull": holds},
+            "nullable": flag,
+            "metadata": {},
+        }
+        for name, kind, holds, flag in zip(names, plain, inner, flags, strict=False)
+    ]
+    due = json.dumps({"type": "struct", "fields": made}, separators=(",", ":"), ensure_ascii=False)
+    return text == due.encode() and all(SPARK_TYPE.fullmatch(one) for one in plain)

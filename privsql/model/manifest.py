@@ -248,6 +248,15 @@ class OtherRelease(BaseModel):
         return f"a few of its {self.relation} are also in {release}, of another population"
 
 
+class StatedFile(BaseModel):
+    """A file of a release that is a folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    size: int = Field(ge=0)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
 class Manifest(BaseModel):
     """The statements of a release about itself. Nothing in it is secret: no key, no raw value that is not published."""
 
@@ -278,6 +287,7 @@ class Manifest(BaseModel):
     persons: Persons | None = Field(default=None, exclude_if=_is_empty)
     wording: dict[Wording, Annotated[str, Field(max_length=WORDS)]] = Field(default_factory=dict, exclude_if=_is_empty)
     facts: dict[str, Any]
+    files: dict[str, StatedFile] = Field(default_factory=dict, exclude_if=_is_empty)
 
     @property
     def published_records(self) -> int:

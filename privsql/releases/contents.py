@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sqlglot import exp
 
-from privsql.engine import parquet, sqlfiles
+from privsql.engine import sqlfiles
 from privsql.engine.database import ViewDefinition
+from privsql.engine.files import find_hidden_parts
 from privsql.engine.open import log_of, open_locked
-from privsql.engine.sqlfiles import Field, Holes, all_rows, column, fill, table
+from privsql.engine.sqlfiles import Field, Holes, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError, suggest_file
 from privsql.mechanisms.registry import get_mechanism
-from privsql.model.manifest import MANIFEST, Check, CheckedRelease, CheckResult, Manifest, run_checks
+from privsql.model.manifest import MANIFEST, Check, CheckedRelease, CheckResult, Manifest, StatedFile, run_checks
 from privsql.releases.draft import COUNTED, HOLDER, MAIN, digest_schema, digest_tables, sweep_drafts
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privsql.engine.database import Container, CountingDatabase, Definition, Relations
-    from privsql.engine.parquet import ParquetLayout
     from privsql.mechanisms.base import Columns, Mechanism
     from privsql.model.records import ReleaseArrays
     from privsql.source.targets import Target
@@ -183,6 +183,11 @@ class StoredRelease:
         """Return the files of a folder."""
         return [file for parts in self.files.values() for file in parts]
 
+    @property
+    def parts(self) -> dict[str, Path]:
+        """Return the files of a folder by their paths in it."""
+        return {file.relative_to(self.place).as_posix(): file for file in self.readable_files}
+
 
 def name_holders(releases: Iterable[StoredRelease]) -> dict[str, Path | None]:
     """Return the files of which releases are schemas, each once, by the names of their databases."""
@@ -285,13 +290,13 @@ def _list_entries(target: Target, place: Path) -> list[os.DirEntry[str]]:
 # Leftovers ------------------------------------------------------------------------------------------------------------
 # Checks that the files of a release hold nothing besides its tables: no free blocks, deleted rows or other metadata.
 #
-# Somebody who makes a file by hand can put bytes where no reader looks: into the unused end of a block, into a packed
-# page. These checks do not find them; a copy that is written from the tables alone has none. Schemas are not searched.
+# Somebody who makes a file by hand can put bytes where no reader looks: into the unused end of a block, or among the
+# pages of a column. These checks do not find them; a copy that is written from the tables alone has none. Schemas are
+# not searched.
 
 LEFTOVERS = "its files hold no free blocks, deleted rows or other metadata"
-WIDEST = 16  # bytes of a value that is no text
+UNUSED = "the footers of its files name only values of its tables"
 CUT, LONGEST_CHARACTER = 256, 4  # bytes at which DuckDB cuts a text in statistics, without dividing a character
-UNUSED = "statistics and dictionaries of its files name only values of its tables"
 
 
 def check_layout(db: Container, stored: StoredRelease, database: str) -> list[CheckResult]:
@@ -302,69 +307,57 @@ def check_layout(db: Container, stored: StoredRelease, database: str) -> list[Ch
 def _find_leftovers(db: Container, stored: StoredRelease, database: str) -> list[str]:
     if not stored.is_folder:
         return db.find_leftovers(db.attached_name(stored.place) or database)  # a release that is named twice is one
-    return [
-        f"{file.relative_to(stored.place).as_posix()}: {line}"
-        for file in stored.readable_files
-        for line in parquet.read_layout(file).wrong
-    ]
+    parts = stored.parts.items()
+    return [f"{name}: holds {line}" for name, path in parts for line in find_hidden_parts(path)]
 
 
 def check_statistics(release: AttachedRelease, stored: StoredRelease) -> list[CheckResult]:
-    """Compare the statistics and dictionaries of Parquet files with the values of their columns."""
+    """Compare the statistics of Parquet files with the values of their columns."""
     if not stored.is_folder:
         return []
     stated = release.stated_tables
     return run_checks(release.db, [Check(UNUSED, lambda: [
-        line for name, files in stored.files.items() for file in files
-        for line in _find_unused_statistics(release, parquet.read_layout(file), name, stated.get(name, []))
+        line for name, files in stored.files.items()
+        for line in _find_unused_statistics(release, files, name, dict(stated[name]))
     ])])  # fmt: skip
 
 
 def _find_unused_statistics(
-    release: AttachedRelease, layout: ParquetLayout, name: str, columns: Sequence[tuple[str, str]]
+    release: AttachedRelease, files: Sequence[Path], name: str, columns: Mapping[str, str]
 ) -> list[str]:
-    """Return what a file states of columns and no row of the table has; the parts of lists are not examined."""
-    rows, wrong = table(name, release.database), []
-    for each_column, kind in columns:
-        read: Holes = {"table": rows, "column": sqlfiles.column(each_column)}
-        named = layout.texts.get(each_column, set())
-        if kind == "VARCHAR":
-            strange = named - _find_present_texts(release.db, read, each_column, named)
-            strange = {one for one in strange if not _is_cut_text(release.db, read, each_column, one)}
-        else:
-            strange = {one for one in named if len(one) > WIDEST}
-        if strange:
-            wrong.append(f"{name}: statistics of {each_column} name {len(strange)} values that no row has")
-        entries = layout.entries.get(each_column, 0)
-        if entries and entries > int(release.db.rows(fill("verify/values_counted", read))[0][0]):
-            wrong.append(f"{name}: a dictionary of {each_column} has {entries:,} entries, and the column fewer values")
+    """Return what files state of columns and no row of the table has; the parts of lists are not examined."""
+    stated, wrong = release.db.list_statistics(files), []
+    wrong += [f"{name}: metadata {text[:40]!r}" for about, text in stated if about is None]
+    for each_column in (one for one, kind in columns.items() if not kind.endswith("[]")):
+        texts, rows = {text for about, text in stated if about == each_column}, table(name, release.database)
+        strange = texts - _find_present_texts(release.db, rows, each_column, texts)
+        strange = {one for one in strange if not _is_cut_text(release.db, rows, each_column, one)}
+        wrong += [f"{name}: statistics of {each_column} name {len(strange)} values that no row has"] if strange else []
     return wrong
 
 
-def _find_present_texts(db: Container, read: Holes, column: str, texts: set[bytes]) -> set[bytes]:
+def _find_present_texts(db: Container, rows: exp.Table, name: str, texts: Iterable[str]) -> set[str]:
     """Return those of some texts that a column holds."""
-    if not texts:
-        return set()
-    among = sqlfiles.column(column).isin(*(exp.Literal.string(text.decode(errors="replace")) for text in texts))
-    return {row[0].encode() for row in db.rows(fill("verify/texts_found", read | {"among": among}))}
+    value = exp.cast(sqlfiles.column(name), "VARCHAR")
+    holes: Holes = {"table": rows, "column": value, "among": value.isin(*map(exp.Literal.string, texts))}
+    return {row[0] for row in db.rows(fill("verify/texts_found", holes))} if texts else set()
 
 
-def _is_cut_text(db: Container, read: Holes, column: str, text: bytes) -> bool:
+def _is_cut_text(db: Container, rows: exp.Table, name: str, text: str) -> bool:
     """Return whether a value of a column is longer than statistics take, and this is what they have in its place."""
-    if not CUT - LONGEST_CHARACTER < len(text) <= CUT:
+    if not CUT - LONGEST_CHARACTER < len(text.encode()) <= CUT:
         return False
-    whole = text.decode(errors="replace")
-    begins = sqlfiles.first_characters(sqlfiles.column(column), len(whole))
-    least, most = whole, whole[:-1] + chr(max(ord(whole[-1]) - 1, 0))  # an upper bound ends with the next character
-    holes: Holes = {"column": begins, "among": begins.isin(exp.Literal.string(least), exp.Literal.string(most))}
-    return bool(db.rows(fill("verify/texts_found", read | holes)))
+    begins = sqlfiles.first_characters(sqlfiles.column(name), len(text))
+    least, most = text, text[:-1] + chr(max(ord(text[-1]) - 1, 0))  # an upper bound ends with the next character
+    among = begins.isin(exp.Literal.string(least), exp.Literal.string(most))
+    return bool(db.rows(fill("verify/texts_found", {"table": rows, "column": begins, "among": among})))
 
 
 # Contents -------------------------------------------------------------------------------------------------------------
 # Checks that a release holds exactly the tables and the view that its manifest states, on which all others stand.
 
 HOLDS = "holds the stated tables and no other table, view or metadata"
-FOLDER_HOLDS = "the folder holds the files of the stated tables and no others"
+FOLDER_HOLDS = "the folder holds the stated files, byte for byte, and no others"
 ORDERS = "orders name just the labels that it holds"
 WITHIN = "codes and numbers refer to rows of the release"
 ITEM = "item"  # a column of items, which are the publisher's
@@ -397,14 +390,43 @@ def admit_release(
     if not stored.is_folder:
         release.checks.extend([*check_contents(release), *check_layout(db, stored, database)])
     else:
-        stated = release.stated_tables
-        more = [*stored.strange, *(f"{name}{ENDING}" for name in stored.files if name not in stated)]
-        wrong = _attach_folder(release, stored)
-        more += [] if wrong or _has_stated_script(release, stored) else [VIEWS_FILE]
-        release.checks.extend(_run_contents_checks(release, lambda: wrong))
-        folder_holds = Check(FOLDER_HOLDS, lambda: [f"{name} does not belong here" for name in more])
-        release.checks.extend([*run_checks(db, [folder_holds]), *check_layout(db, stored, database)])
+        release.checks.extend(run_checks(db, [Check(FOLDER_HOLDS, lambda: _compare_files(release, stored))]))
+        if release.checks[0].ok:  # whatever else lies there is not read
+            wrong = _attach_folder(release, stored)
+            release.checks.extend(_run_contents_checks(release, lambda: wrong))
+            release.checks.extend(check_layout(db, stored, database))
     return release
+
+
+def state_file(path: Path) -> StatedFile:
+    """Return size and SHA-256 of a file."""
+    with path.open("rb") as content:
+        return StatedFile(size=path.stat().st_size, sha256=hashlib.file_digest(content, "sha256").hexdigest())
+
+
+def _compare_files(release: AttachedRelease, stored: StoredRelease) -> list[str]:
+    """Return the entries of a folder that its manifest does not state, and those whose bytes are others."""
+    stated, present, tables = release.manifest.files, stored.parts, release.stated_tables
+    present.pop(f"{MANIFEST}{ENDING}", None)
+    strange = [*stored.strange, *(name for name in stored.files if name not in tables)]
+    wrong = [f"{name} does not belong here" for name in [*strange, *sorted(present.keys() - stated.keys())]]
+    wrong += [f"{name} is missing" for name in sorted(stated.keys() - present.keys())]
+    wrong += [
+        f"{name} has other bytes than the manifest states"
+        for name, path in present.items()
+        if name in stated and (path.stat().st_size != stated[name].size or state_file(path) != stated[name])
+    ]
+    return wrong or ([] if _has_stated_script(release, stored) else [f"{VIEWS_FILE} is not that of this manifest"])
+
+
+def complete_folder(db: Container, release: AttachedRelease, folder: Path) -> None:
+    """Add a manifest to the tables in a folder, which states their files, and the script that makes the views."""
+    files = {path.relative_to(folder).as_posix(): state_file(path) for path in sorted(folder.rglob(f"*{ENDING}"))
+             if path.is_file()}  # fmt: skip
+    db.register_arrow("stated", release.manifest.model_copy(update={"files": files}).as_table())
+    db.export_parquet(temp_table("stated"), folder / f"{MANIFEST}{ENDING}")
+    db.drop("stated")
+    (folder / VIEWS_FILE).write_text(view_script(release, folder), encoding="utf-8", newline="\n")
 
 
 def create_view(name: str, query: exp.Query) -> exp.Create:
@@ -424,14 +446,16 @@ def view_script(release: AttachedRelease, folder: Path) -> str:
     shown = [view_of_parquet(*one) for one in zip(release.stated_tables, paths, strict=True)]
     made = [*shown, *(create_view(view.name, view.query) for view in release.views)]
     lines = [f"-- Tables and views of this release, for DuckDB in this folder: .read {VIEWS_FILE}"]
+    lines += [f"-- SHA-256 of {MANIFEST}{ENDING}, which states those of the other files:"]
+    lines += [f"-- {state_file(folder / f'{MANIFEST}{ENDING}').sha256}"]
     return "\n".join([*lines, *(f"{sqlfiles.render_sql(one)};" for one in made), ""])
 
 
 def _has_stated_script(release: AttachedRelease, stored: StoredRelease) -> bool:
-    """Return whether a folder holds no script, or the one that makes its views."""
+    """Return whether a folder holds the script that makes its views and names its manifest."""
     script, stated = stored.place / VIEWS_FILE, view_script(release, stored.place).encode()
-    if not os.path.lexists(script):
-        return True
+    if not script.is_file():
+        return False
     with script.open("rb") as file:
         return file.read(len(stated) + 1) == stated
 

@@ -26,7 +26,7 @@ from privsql.engine.open import open_locked, open_release_tables, open_scratch, 
 from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
 from privsql.model.manifest import BROKEN, MANIFEST
-from privsql.releases.contents import ENDING, VIEWS_FILE, admit_release, locate_release, name_holders, view_script
+from privsql.releases.contents import ENDING, admit_release, complete_folder, locate_release, name_holders
 from privsql.releases.draft import MAIN, Draft, digest_schema, is_occupied, sweep_drafts
 from privsql.releases.fitted import find_model, take_model
 from privsql.releases.statements import describe_manifest, examine_release
@@ -512,12 +512,13 @@ def _write_file(file: Path, release: AttachedRelease, to: Path) -> None:
         db.detach(COPY)
 
 
-def _write_folder(stored: StoredRelease, to: Path) -> None:
+def _write_folder(stored: StoredRelease, release: AttachedRelease, to: Path) -> None:
     with open_scratch() as db:
         db.distrust_statistics()
-        for name, files in stored.files.items():
-            db.create_view(name, db.scan_files(files, "parquet"))
+        for name in release.tables:
+            db.create_view(name, db.scan_files(stored.files[name], "parquet"))
             db.export_parquet(temp_table(name), to / f"{name}{ENDING}")
+        complete_folder(db, release, to)
 
 
 def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
@@ -531,14 +532,13 @@ def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
     with Draft(Target(to), replace=False) as draft:
         draft_path = draft.parquet_folder if stored.is_folder else draft.database_file
         if stored.is_folder:
-            _write_folder(stored, draft_path)
-            script = view_script(release, draft_path)
-            (draft_path / VIEWS_FILE).write_text(script, encoding="utf-8", newline="\n")
+            _write_folder(stored, release, draft_path)
         else:
             _write_file(stored.place, release, draft_path)
         with open_release(Target(draft_path)) as (_, copy):
             failed = next((one for one in examine_release(copy) if not one.ok), None)
-        if failed is not None or copy.manifest != release.manifest:
+        stated = release.manifest.model_copy(update={"files": copy.manifest.files})
+        if failed is not None or copy.manifest != stated:
             raise GuaranteeError(f"{target}: the copy differs from what was checked; nothing written")
         draft.commit(draft_path)
 

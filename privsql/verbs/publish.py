@@ -19,7 +19,7 @@ from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.base import BudgetComposition
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest, StatedRisk, VerifiedBound
-from privsql.releases.contents import VIEWS_FILE, AttachedRelease, check_contents, digest_release, view_script
+from privsql.releases.contents import AttachedRelease, check_contents, complete_folder, digest_release
 from privsql.releases.draft import Draft, digest_tables, is_occupied, private_folder, sweep_drafts
 from privsql.releases.fitted import (
     ModelParameters,
@@ -342,10 +342,10 @@ def _close_release(
     """Write a release out as its file or folder; return that, and further checks of what it holds, which all hold."""
     if spec.format == "parquet":
         folder = draft.parquet_folder
-        for name in release.stated_tables:  # the manifest comes last
+        for name in release.tables:
             if not (folder / f"{name}.parquet").exists():
                 db.export_parquet(table(name, "release"), folder / f"{name}.parquet")
-        (folder / VIEWS_FILE).write_text(view_script(release, folder), encoding="utf-8", newline="\n")
+        complete_folder(db, release, folder)
         db.detach("release")
         _require_checks_hold(verify(folder).checks)  # what Parquet made of the types
         return folder, []

@@ -291,12 +291,11 @@ def _can_check_in_place(target: Target) -> bool:
 
 
 def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:
-    """Check that a release that is a schema says so, and no other does."""
-    if target.is_schema == (manifest.place is not None):
+    """Check that a release that is a schema, or a folder, says so, and no other does."""
+    stated = "a schema" if manifest.place is not None else "a folder" if manifest.files else "a whole file"
+    is_ = "a schema" if target.is_schema else "a folder" if target.path.is_dir() else "a whole file"
+    if stated == is_:
         return []
-    stated, is_ = "a schema", "a whole file or folder"
-    if target.is_schema:
-        stated, is_ = is_, stated
     return run_checks(None, [Check("it is of the kind that it states", lambda: [f"it states {stated}, and is {is_}"])])
 
 

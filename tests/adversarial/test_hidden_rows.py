@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
+from privsql import PrivsqlError
 from privsql.engine.open import open_scratch
-from privsql.engine.parquet import read_layout
-from privsql.engine.sqlfiles import table
 from privsql.model.manifest import MANIFEST
 from privsql.releases.draft import MAIN, digest_schema
 from privsql.releases.opened import attach_clean_file, attach_release
@@ -21,7 +21,7 @@ from privsql.source.targets import as_target
 from support.commands import refused, run, succeeded
 from support.loops import rest_slow, slow_but
 from support.shelf import KEPT_APART, MECHANISMS, taken
-from support.tampering import failed
+from support.tampering import as_folder, failed, name_manifest, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ NAMES = [f"Alice Example {number}: HIV" for number in range(1_000)]
 RAW = "\n".join(NAMES).encode()
 ROWS = "SELECT 'Alice Example ' || range || ': HIV' AS person, range AS place FROM range(1000)"
 LEFTOVERS = "its files hold no free blocks, deleted rows or other metadata"
-UNUSED = "statistics and dictionaries of its files name only values of its tables"
+UNUSED = "the footers of its files name only values of its tables"
 
 
 def first_table(db: duckdb.DuckDBPyConnection) -> tuple[str, list[str]]:
@@ -189,10 +189,10 @@ def behind_everything(path: Path) -> None:
 PARQUET: dict[str, tuple[Callable[[Path], None], str]] = {
     "metadata of the file": (with_entries, "metadata 'raw'"),
     "metadata of a column": (with_a_schema, "metadata 'ARROW:schema'"),
-    "a filter": (with_a_filter, "a Bloom filter"),
+    "a filter": (with_a_filter, "bytes of no column"),
     "bytes before the footer": (before_the_footer, "bytes of no column"),
-    "bytes behind the footer": (behind_the_footer, "bytes lie behind its footer"),
-    "an unknown field": (in_an_unknown_field, "an unknown entry"),
+    "bytes behind the footer": (behind_the_footer, "bytes of no column"),
+    "an unknown field": (in_an_unknown_field, "no reader knows"),
     "the name of the writer": (as_the_writer, "a writer"),
     "a second footer": (behind_everything, "bytes of no column"),
 }
@@ -203,6 +203,8 @@ def test_rows_in_a_parquet_file_are_refused(shelf: Path, tmp_path: Path, place: 
     release = taken(shelf, tmp_path, "folder")
     hide, words = PARQUET[place]
     hide(release / "st.parquet")
+    refused(run("query", release, "SELECT COUNT(*) FROM people"), 1, "st.parquet has other bytes")
+    seal(release)
     assert pq.read_table(release / "st.parquet").num_rows == 400  # readers notice nothing
     if place != "a filter":
         assert b"Alice Example" in (release / "st.parquet").read_bytes() or place == "metadata of a column"
@@ -215,42 +217,75 @@ def test_rows_in_a_parquet_file_are_refused(shelf: Path, tmp_path: Path, place: 
 @pytest.mark.parametrize("name", rest_slow(MECHANISMS))
 def test_folders_of_every_mechanism_are_looked_at(shelf: Path, tmp_path: Path, name: str) -> None:
     """A release of each, as a folder: nothing of what DuckDB writes is refused, and metadata of it is."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    with open_scratch() as db:
-        db.attach(taken(shelf, tmp_path, name), "made", read_only=True)
-        for kind, _, called, _ in db.list_relations("made"):
-            if kind == "table":
-                db.export_parquet(table(called, "made"), folder / f"{called}.parquet")
+    folder = as_folder(taken(shelf, tmp_path, name), tmp_path / "folder")
     assert run("verify", folder, "--json").code == 0
     with_entries(folder / f"{MANIFEST}.parquet")
+    found = failed(run("verify", folder, "--json"))
+    assert any("views.sql" in line for lines in found.values() for line in lines)
+    seal(folder)
+    with_entries(folder / f"{MANIFEST}.parquet")
+    name_manifest(folder)
     found = failed(run("verify", folder, "--json"))
     assert any("metadata 'raw'" in line for line in found[LEFTOVERS])
 
 
-@pytest.mark.parametrize("place", ["statistics", "a dictionary"])
-def test_values_that_no_row_has_are_found(shelf: Path, tmp_path: Path, place: str) -> None:
-    """Statistics and dictionaries are of the rows that were written first; these rows are hidden behind others."""
+@pytest.mark.parametrize("times", [1, 2], ids=["in one entry", "in both"])
+def test_values_that_no_row_has_are_found(shelf: Path, tmp_path: Path, times: int) -> None:
+    """A footer states each bound twice, for old readers and for new ones."""
     release = taken(shelf, tmp_path, "folder")
     path = release / "st.parquet"
-    content = path.read_bytes()
-    pages, footer = footer_of(content)
-    if place == "statistics":
-        (last,) = duckdb.execute(f"SELECT max(disease) FROM '{path}'").fetchall()[0]
-        held = bytes([len(last)]) + last.encode()
-        assert held in footer
-        with_footer(path, pages, footer.replace(held, numbered(len(RAW)) + RAW))
-    else:
-        dictionary = pq.read_table(path).column("disease").unique().to_pylist()
-        rows = pq.read_table(path)
-        column = pa.DictionaryArray.from_arrays(
-            pa.array([dictionary.index(one) for one in rows.column("disease").to_pylist()], pa.int32()),
-            pa.array([*dictionary, *NAMES]),
-        )
-        pq.write_table(rows.set_column(1, "disease", column), path, store_schema=False, compression="zstd")
-        assert read_layout(path).entries["disease"] == len(dictionary) + len(NAMES)
-    found = failed(run("verify", release, "--json"))
+    pages, footer = footer_of(path.read_bytes())
+    (last,) = duckdb.execute(f"SELECT max(disease) FROM '{path}'").fetchall()[0]
+    held = bytes([len(last)]) + last.encode()
+    assert footer.count(held) == 2
+    with_footer(path, pages, footer.replace(held, numbered(len(RAW)) + RAW, times))
+    found = failed(run("verify", seal(release), "--json"))
     assert found.keys() >= {UNUSED}, found
+
+
+@pytest.mark.slow
+def test_what_readers_skip_among_pages_is_gone_from_a_copy(shelf: Path, tmp_path: Path) -> None:
+    """Entries of a dictionary that no row uses pass, as SECURITY.md says; a copy is written from the rows."""
+    release = taken(shelf, tmp_path, "folder")
+    path = release / "st.parquet"
+    rows, known = pq.read_table(path), pq.read_table(path).column("disease").unique().to_pylist()
+    codes = pa.array([known.index(one) for one in rows.column("disease").to_pylist()], pa.int32())
+    column = pa.DictionaryArray.from_arrays(codes, pa.array([*known, *NAMES]))
+    pq.write_table(rows.set_column(1, "disease", column), path, store_schema=False, compression="none")
+    pages, footer = footer_of(path.read_bytes())
+    begin = footer.index(b"parquet-cpp-arrow")
+    name = b"DuckDB version v2.0.0 (build d54cbbe3df)"
+    with_footer(path, pages, footer[: begin - 1] + bytes([len(name)]) + name + footer[begin + footer[begin - 1] :])
+    assert RAW[-20:].split(b"\n")[-1] in path.read_bytes()
+    assert privsql.verify(seal(release))
+    copy = tmp_path / "copy"
+    succeeded("verify", release, "--copy-to", copy)
+    assert b"Alice Example" not in (copy / "st.parquet").read_bytes()
+    assert pq.read_metadata(copy / "st.parquet").row_group(0).column(1).compression == "ZSTD"
+
+
+# A flipped bit ---
+
+
+def flip(path: Path, place: int, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("number", [8, pytest.param(400, marks=pytest.mark.slow)])
+def test_a_flipped_bit_of_a_folder_is_refused_at_opening(shelf: Path, tmp_path: Path, number: int) -> None:
+    """In each file, at the ends and at random places."""
+    release, draw = taken(shelf, tmp_path, "folder"), random.Random(7)  # noqa: S311 (no secret)
+    for path in sorted(release.iterdir()):
+        content = path.read_bytes()
+        places = {0, 3, len(content) - 1, len(content) - 9, *(draw.randrange(len(content)) for _ in range(number))}
+        for place in sorted(places)[:: max(1, len(places) // number)]:
+            flip(path, place, draw.randrange(8))
+            with pytest.raises(PrivsqlError):
+                privsql.query(release, "SELECT COUNT(*) FROM people")
+            path.write_bytes(content)
+    assert privsql.query(release, "SELECT COUNT(*) FROM people").rows[0][0] == 400
 
 
 # Copies ---
@@ -263,7 +298,9 @@ def test_a_clean_copy_has_the_tables_alone(shelf: Path, tmp_path: Path) -> None:
         copy = tmp_path / f"copy-{release.name}"
         done = succeeded("verify", release, "--copy-to", copy, "--json").json
         assert done["copy"] == str(copy)
-        assert privsql.inspect(copy) == privsql.inspect(release)
+        stated, found = privsql.inspect(release), privsql.inspect(copy)
+        assert found == stated.model_copy(update={"files": found.files})
+        assert found.files.keys() == stated.files.keys()
         assert privsql.verify(copy)
         refused(run("verify", release, "--copy-to", copy), 2, "exists; choose another path for the copy")
     with open_scratch() as db:

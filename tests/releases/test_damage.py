@@ -29,6 +29,7 @@ from support.commands import ROLES, left_over, refused, rows, run, specification
 from support.loops import each, rest_slow
 from support.statements import command as in_a_process
 from support.statements import counted
+from support.tampering import seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -415,7 +416,10 @@ def test_a_file_of_a_folder_that_breaks_off_is_said_to_be_damaged(ward: Path, tm
     shutil.copytree(ward / "ill", tmp_path / "ill")
     file = tmp_path / "ill" / "qit.parquet"
     file.write_bytes(file.read_bytes()[:-100])
-    refused(run("verify", tmp_path / "ill"), 4, "qit.parquet: can't be read: is no Parquet file, or a damaged one")
+    refused(run("query", tmp_path / "ill", "SELECT COUNT(*) FROM ill"), 1, "qit.parquet has other bytes than")
+    refused(
+        run("verify", seal(tmp_path / "ill")), 4, "qit.parquet: can't be read: is no Parquet file, or a damaged one"
+    )
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from support.commands import run, succeeded
+from support.tampering import seal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,6 @@ def parted(ward: Path, tmp_path: Path) -> Path:
     shutil.copytree(ward / "ill", release)
     (release / "qit.parquet").rename(tmp_path / "whole.parquet")
     (release / "qit.parquet").mkdir()
-    (release / "views.sql").unlink()  # which reads the table from one file
     with duckdb.connect() as db:
         (rows,) = db.execute(f"SELECT count(*) FROM '{tmp_path / 'whole.parquet'}'").fetchall()[0]
         size = -(-rows // 7)
@@ -32,7 +32,7 @@ def parted(ward: Path, tmp_path: Path) -> Path:
             db.execute(
                 f"COPY ({some}) TO '{release / 'qit.parquet' / f'part-{part:05}.parquet'}' (WRITE_BLOOM_FILTER false)"
             )
-    return release
+    return seal(release)
 
 
 @pytest.mark.slow
@@ -45,7 +45,8 @@ def test_parts_are_one_table(ward: Path, parted: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["order", "missing", "stranger", "link", "folder", "empty"])
-def test_parts_that_do_not_belong_there(parted: Path, what: str) -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_parts_that_do_not_belong_there(parted: Path, what: str, sealed: bool) -> None:
     """Out of order, gone, a file of another kind, a link, a folder in it, no part at all: verify says so."""
     table = parted / "qit.parquet"
     first, second = table / "part-00000.parquet", table / "part-00001.parquet"
@@ -64,6 +65,6 @@ def test_parts_that_do_not_belong_there(parted: Path, what: str) -> None:
         case "empty":
             shutil.rmtree(table)
             table.mkdir()
-    done = run("verify", parted)
+    done = run("verify", seal(parted) if sealed and what != "link" else parted)
     assert done.crash is None
     assert done.code == 1, done.err

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,11 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from privsql.engine.duck.container import BLOCK, STORAGE
+from privsql.engine.open import open_scratch
+from privsql.engine.sqlfiles import table
+from privsql.releases.contents import complete_folder
+from privsql.releases.opened import attach_release
+from privsql.source.targets import as_target
 from support.commands import MANIFEST, Outcome, run
 
 if TYPE_CHECKING:
@@ -85,3 +92,39 @@ def failed(done: Outcome) -> dict[str, list[str]]:
     assert found
     assert all(check["violations"] > 0 for check in shown["checks"] if not check["ok"])
     return found
+
+
+def as_folder(file: Path, folder: Path) -> Path:
+    """The release of a file as a folder of Parquet files."""
+    folder.mkdir()
+    with attach_release(as_target(file)) as (_, release), open_scratch() as db:
+        db.attach(file, "made", read_only=True)
+        for name in release.tables:
+            db.export_parquet(table(name, "made"), folder / f"{name}.parquet")
+        complete_folder(db, release, folder)
+    return folder
+
+
+def seal(folder: Path) -> Path:
+    """State the files of a folder anew, as whoever changes them can: then the other checks see the change."""
+    place, files = folder / f"{MANIFEST}.parquet", {}
+    for path in sorted(one for one in folder.rglob("*.parquet") if one.is_file() and one != place):
+        content = path.read_bytes()
+        stated = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        files[path.relative_to(folder).as_posix()] = stated
+    with duckdb.connect() as db:
+        db.execute(f"CREATE TABLE m AS FROM '{place}'")
+        db.execute("UPDATE m SET value = ? WHERE key = 'files'", [json.dumps(files)])
+        db.execute(f"COPY m TO '{place}' (COMPRESSION zstd, WRITE_BLOOM_FILTER false)")
+    return name_manifest(folder)
+
+
+def name_manifest(folder: Path) -> Path:
+    """Name the manifest of a folder anew in its script."""
+    script = folder / "views.sql"
+    digest = hashlib.sha256((folder / f"{MANIFEST}.parquet").read_bytes()).hexdigest()
+    text = re.sub("^-- [0-9a-f]{64}$", f"-- {digest}", script.read_text("utf-8"), flags=re.MULTILINE)
+    for table_folder in (one for one in folder.glob("*.parquet") if one.is_dir()):
+        text = text.replace(f"'{table_folder.name}'", f"'{table_folder.name}/*.parquet'")
+    script.write_text(text, "utf-8", newline="\n")
+    return folder

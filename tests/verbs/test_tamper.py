@@ -11,7 +11,7 @@ import pytest
 
 from support.commands import MANIFEST, PEOPLE, Outcome, refused, rows, run, specification, succeeded, warehouse
 from support.loops import each, rest_slow
-from support.tampering import fact, failed, parameter, rewrite, stating
+from support.tampering import fact, failed, parameter, rewrite, seal, stating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -489,6 +489,7 @@ def rewritten(folder: Path, table: str, sql: str) -> None:
     with duckdb.connect() as db:
         db.execute("CREATE TABLE held AS SELECT * FROM read_parquet(?)", [str(path)])
         db.execute(f"COPY ({sql.format(table='held')}) TO '{path}'")
+    seal(folder)
 
 
 FOLDER: dict[str, tuple[str, str, str, list[str]]] = {
@@ -533,7 +534,7 @@ def test_verify_tells_what_does_not_belong_into_a_folder(ward: Path, tmp_path: P
     shutil.copy(ward / "people.parquet", target)
     told(
         run("verify", tmp_path / "ill", "--json"),
-        "holds the files of the stated tables",
+        "holds the stated files",
         name.split("/", maxsplit=1)[0].split(".parquet", maxsplit=1)[0],
     )
 

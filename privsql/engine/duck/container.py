@@ -315,6 +315,12 @@ class DuckContainer(DuckRelations):
         listed = ", ".join(f"{quote_identifier(field.name)} {field.type}" for field in columns)
         self.connection.run(f"CREATE TABLE {render_sql(table(name, into, schema or ''))} ({listed})")
 
+    def list_statistics(self, paths: Sequence[Path]) -> list[tuple[str | None, str]]:
+        files = f"[{', '.join(quote_text(escape_pattern(str(path))) for path in paths)}]"
+        read = {hole: f"parquet_{name}({files})" for hole, name in (("chunks", "metadata"), ("entries", "kv_metadata"))}
+        calls: Holes = {hole: sqlglot.parse_one(sql, into=exp.Table, dialect=DIALECT) for hole, sql in read.items()}
+        return [(name, text) for name, text in self.rows(fill("duckdb/statistics", calls))]
+
     def export_parquet(self, source: exp.Table, path: Path) -> None:
         written = f"TO {quote_text(path)} (FORMAT parquet, COMPRESSION zstd, WRITE_BLOOM_FILTER false)"
         self.connection.run(f"COPY (SELECT * FROM {render_sql(source)}) {written}")
