@@ -114,7 +114,7 @@ def _publish_growing(folder: Path) -> dict[str, Path]:
     for number, (name, records) in enumerate(zip(GROWING, (60, 90), strict=True)):
         source = write_source(folder / f"{name}.parquet", PEOPLE.format(n=records))
         spec = {
-            "source": {"file": source, "id": "id", "name": "growing"},
+            "source": {"file": source, "id": "id", "population": "growing"},
             "columns": PAY,
             "mechanism": {"kind": "permute", "algorithm": "reapply-last", "k": 3, "e": 100},
             "release": {"name": "t", "to": folder / f"{name}.duckdb"},

@@ -284,7 +284,6 @@ def _real_differs_from_source(source: Records, params: Bucketize, release: Bucke
 # Buckets --------------------------------------------------------------------------------------------------------------
 
 
-
 def make_checks(release: BucketRelease) -> list[Check]:
     """Return the checks that need the release alone; they make ``v_kinds``, ``v_sizes`` and ``v_claimed``, too."""
     _name_counts(release)

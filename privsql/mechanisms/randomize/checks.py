@@ -260,7 +260,6 @@ def _sum_spreads(parts: list[Spread]) -> Spread:
 # compared with another run of it.
 
 
-
 def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:
     """Return the checks that need the release alone."""
     roles, query = release.roles, release.fill_query
