@@ -44,10 +44,12 @@ def read_decimals(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 def _read_list(value: Any) -> list[str | None] | None:
     """Return the items of a list as texts; None for what is no list."""
+    import pandas as pd
+
     items = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(items, list | tuple | set | frozenset):
         return None
-    return [None if one is None or one != one else _as_text(one) for one in items]
+    return [None if one is None or (pd.api.types.is_scalar(one) and pd.isna(one)) else _as_text(one) for one in items]
 
 
 def _as_text(value: Any) -> str | None:

@@ -6,8 +6,9 @@
 --             or 1);  __skew__: by how much the variance of an estimate grows with the true count t
 --   source    Wilson 1927: the ends are those t with (n - t)^2 = 1.96^2 (v + skew t), where the sum of variances is
 --             v + skew n. So t = n + 1.96^2/2 skew -+ 1.96 sqrt(sum of variances + 1.96^2/4 skew^2)
+--   why       both ends are rounded outwards by a billionth, since sums of doubles err
 SELECT
   coalesce(__weight__, 0) AS n,
-  greatest(0, coalesce(__weight__ + 1.9208 * __skew__ - 1.96 * sqrt(__variance__ * __left__ + 0.9604 * __skew__ * __skew__), 0)) AS low,
-  greatest(0, coalesce(__weight__ + 1.9208 * __skew__ + 1.96 * sqrt(__variance__ * __left__ + 0.9604 * __skew__ * __skew__), 0)) AS high
+  greatest(0, coalesce(__weight__ + 1.9208 * __skew__ - 1.96 * sqrt(__variance__ * __left__ + 0.9604 * __skew__ * __skew__) - 0.000000001 * (1 + greatest(__weight__, -__weight__)), 0)) AS low,
+  greatest(0, coalesce(__weight__ + 1.9208 * __skew__ + 1.96 * sqrt(__variance__ * __left__ + 0.9604 * __skew__ * __skew__) + 0.000000001 * (1 + greatest(__weight__, -__weight__)), 0)) AS high
 FROM __sums__

@@ -62,6 +62,8 @@ ODD: dict[str, Any] = {
     "a moment": datetime(2020, 1, 1, 12, tzinfo=UTC),
     "an hour": time(12, 30),
     "a list": ["HIV+", 1, None],
+    "a list without an item": ["HIV+", pd.NA],
+    "a list of lists": ["HIV+", np.array([1, 2])],
     "a dictionary": {"HIV+": 1},
     "true": True,
     "the empty text": "",

@@ -169,3 +169,14 @@ def test_without_a_cap_the_total_is_at_the_smallest_delta(place: Path) -> None:
         totals.append(Fraction(done["spent"]))
     assert totals == sorted(totals)
     assert totals[0] == 1
+
+
+def test_a_delta_of_any_earlier_release_refuses_a_budget_of_values(place: Path) -> None:
+    """One without a delta that was published first hid the one with a delta."""
+    succeeded("publish", spec(place, "0.5"))
+    succeeded("publish", spec(place, "0.5", "1e-6"), "--replace")
+    values = 'kind = "randomize"\nalgorithm = "tables"\nepsilon = 1\nvalues = ["a", "b"]'
+    source, columns = 'file = "people.parquet"\nid = "nr"', 'quasi_identifiers = ["sex"]\nsensitive = "job"'
+    release = 'name = "jobs"\nto = "jobs.duckdb"'
+    jobs = specification(place, source=source, columns=columns, release=release, mechanism=values, name="jobs.toml")
+    refused(run("publish", jobs, "--allow-composition"), 1, "release 2 (counts, contingency)", "leave out delta")

@@ -69,6 +69,16 @@ def test_a_chain_is_one_whatever_the_type_and_the_name_of_the_id(kind: str, offi
     assert succeeded("verify", office.made[1], "--against", office.made[0], "--json").json["ok"]
 
 
+@pytest.mark.parametrize("names", ["i + 1000", "md5(CAST(i AS VARCHAR))"])
+def test_other_ids_of_another_column_tell_nothing(names: str, tmp_path: Path) -> None:
+    """The same records under two columns of ids, neither of which is in the other one, were two groups of people."""
+    query = f"SELECT i AS visit, {names} AS ssn, i * 7919 % 3001 AS age, 'f' AS gender, i % 5 AS salary"
+    write(tmp_path / "one.parquet", f"{query} FROM range(400) t(i)")
+    succeeded("publish", spec(tmp_path, "one.parquet", 'id = "visit"'))
+    second = spec(tmp_path, "one.parquet", 'id = "ssn"', RANDOMIZE)
+    refused(run("publish", second, "--replace"), 1, "was another column", "may be here again")
+
+
 @pytest.mark.slow
 def test_a_chain_is_one_through_a_query_of_the_same_table(office: Office) -> None:
     office.publish()

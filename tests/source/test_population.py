@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DATED = [
     "visits", "visits_2024", "visits-2024-05", "visits 2024-05-01", "visits.20240501", "visits_2024-05-01T12-00-00Z",
     "visits_20240501_1200", "visits2024Q3", "visits_2024-W05", "2024.05.01 visits", "visits_01.05.2024", "1999-visits",
+    "visits_2024-05-01_2024-05-31", "visits_2024-06-01_2024-06-30", "visits_20240501_20240531",
 ]  # fmt: skip
 UNDATED = ["visits_7", "visits_v2", "room101", "visits_12345678", "visits_2100", "visits_1850", "visits_12024"]
 

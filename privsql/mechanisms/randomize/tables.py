@@ -592,11 +592,15 @@ class MeasuredCount:
         return float(np.sqrt(self.cells * self.variance))
 
     def set_interval(self, one: Estimate, confidence: float) -> Estimate:
-        """Return an estimate with the interval by the exact law of the noise, if few cells are summed."""
+        """Return an estimate with the interval by the exact law of the noise, if few cells are summed.
+
+        The estimate of the fitted tables may lie apart from the noisy count: that adds to its standard error.
+        """
         if one.estimate is None or not one.std_error or not 1 <= self.cells <= FEW_CELLS:
             return one
         reach = noise_reach(self.budgets, self.cells, confidence)
         estimate = float(one.estimate)
         low = min(max(np.ceil(self.count - reach - ROUNDING), 0.0), estimate)
         high = max(min(np.floor(self.count + reach + ROUNDING), self.records), estimate)
-        return replace(one, std_error=self.deviation, low=float(low), high=float(high))
+        error = float(np.hypot(self.deviation, estimate - self.count))
+        return replace(one, std_error=error, low=float(low), high=float(high))

@@ -242,12 +242,13 @@ class BudgetPublication(RecordedPublication):
         of_values = Budget((*values, *doubled), caps, new)
         if unit == "presence":
             of_values = replace(of_values, new=Spending(2 * new.epsilon), note=TWICE)
-        crossing = next((one for one in self.crossing if one.spending is not None), None)
-        if crossing is not None and (new.delta or Fraction(crossing.delta)):
-            raise GuaranteeError(IMPURE.format(label=crossing.label, number=crossing.number))
+        crossing = [one for one in self.crossing if one.spending is not None]
+        impure = next((one for one in crossing if new.delta or Fraction(one.delta)), None)
+        if impure is not None:
+            raise GuaranteeError(IMPURE.format(label=impure.label, number=impure.number))
         if unit == "value":
             return [of_values]
-        return [Budget(tuple(presence), caps, new), *([of_values] if crossing is not None else [])]
+        return [Budget(tuple(presence), caps, new), *([of_values] if crossing else [])]
 
     def _list_caps(self, book: Book, sharing: Sequence[LedgerEntry]) -> tuple[Cap, ...]:
         """Return the caps of this population, as its specification sets or lowers them, and of those that share it."""

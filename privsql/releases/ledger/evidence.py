@@ -146,8 +146,10 @@ def judge_evidence(evidence: Evidence) -> Verdict:
     if evidence.same_population:
         if any(one.tells for one in evidence.names):
             return Verdict()
-        names_records = "source.id names records, not persons: " if evidence.named else "without source.id "
-        return Verdict(f"{names_records}its people may be here again", assumed=True)
+        unsure = (
+            "source.id names records, not persons, or was another column: " if evidence.named else "without source.id "
+        )
+        return Verdict(f"{unsure}its people may be here again", assumed=True)
     if evidence.records is not None and evidence.records.exceed_chance:
         return Verdict("more records are equal than by chance")
     return Verdict(few=tuple(few))

@@ -123,14 +123,17 @@ class SubjectNames:
         return different == 1 and is_numbering(least, greatest)
 
     def _pair_names(self, entry: LedgerEntry) -> list[ComparedNames]:
-        """Return which names of a release are compared with which of the source."""
+        """Return which names of a release are compared with which of the source.
+
+        Names of columns that are called otherwise do not tell: somebody may have another name in each.
+        """
         ours = self._request
         pairs = []
         if entry.subject and "ids" in self._kinds:
-            tells = ours.promised_person is None and entry.promised_person is None
+            tells = ours.promised_person is None and entry.promised_person is None and entry.subject == ours.subject
             pairs.append(ComparedNames("ids", "ids", tells))
         if entry.person_column and "persons" in self._kinds:
-            pairs.append(ComparedNames("persons", "persons"))
+            pairs.append(ComparedNames("persons", "persons", entry.person_column == ours.person_column))
         elif entry.person_column and ours.subject == entry.person_column:
             pairs.append(ComparedNames("persons", "ids"))
         elif ours.person_column and "persons" in self._kinds and entry.subject == ours.person_column:

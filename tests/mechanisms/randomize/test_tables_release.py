@@ -10,7 +10,8 @@ import duckdb
 import pytest
 
 from privsql.dp_random import SUBSTITUTION
-from privsql.mechanisms.randomize.tables import noise_reach
+from privsql.mechanisms.randomize.tables import MeasuredCount, noise_reach
+from privsql.model.manifest import Estimate
 from support.commands import composed, refused, run, specification, succeeded, write
 from support.loops import slow_but
 
@@ -305,3 +306,11 @@ def test_presence_beside_exact_counts_is_said(order: tuple[str, str], tmp_path: 
     refused(run("publish", second), 1, "exact counts of records", "--allow-composition")
     succeeded("publish", second, "--allow-composition")
     assert "exact counts of records" in " ".join(composed(tmp_path / "two.duckdb"))
+
+
+@pytest.mark.parametrize(("estimate", "error"), [(1240.0, 3.0), (1244.0, 5.0), (1236.0, 5.0)])
+def test_an_error_is_that_of_the_estimate_and_not_of_the_noisy_count_beside_it(estimate: float, error: float) -> None:
+    measured = MeasuredCount(1240.0, 3000.0, 1, 9.0, (Fraction(1),))
+    found = measured.set_interval(Estimate((), estimate, 7.0, estimate - 14, estimate + 14), 0.95)
+    assert found.std_error == pytest.approx(error)
+    assert found.low <= min(estimate, 1240) <= max(estimate, 1240) <= found.high
