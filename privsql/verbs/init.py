@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -33,7 +35,7 @@ from privsql.releases.ledger.book import (
     open_for_writing,
     write_events,
 )
-from privsql.releases.ledger.composition import require_ledger, require_names
+from privsql.releases.ledger.composition import require_ledger, require_names, spell_command
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.keywords import ArrowStream, SpecLike, as_spec
 from privsql.source.places import Source, as_frame, is_table
@@ -369,7 +371,8 @@ class LedgerListing:
         """Return the release of a number; ``UsageError`` if there is none."""
         found = next((entry for entry in self.releases if entry.number == number), None)
         if found is None:
-            raise UsageError(f"release {number} is not in the ledger {self.database}; 'privsql ledger' lists them")
+            listed = spell_command(self.database)
+            raise UsageError(f"release {number} is not in the ledger {self.database}; {listed} lists them")
         return found
 
     def as_json(self) -> dict[str, Any]:
@@ -410,13 +413,13 @@ def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> Le
     path = require_ledger(None, as_optional_path(database, "database"))
     named = str(release if isinstance(release, int | str) else as_path(release))
     with open_scratch() as db, open_for_writing(db, path) as book:
-        entry = _find_entry(book, named)
+        entry = _find_entry(book, named, path)
         with db.in_transaction():
             write_events(db, book, ("withdrawn", {"number": entry.number, "why": "never distributed"}))
     return entry
 
 
-def _find_entry(book: Book, release: str) -> LedgerEntry:
+def _find_entry(book: Book, release: str, path: Path) -> LedgerEntry:
     """Return the last release that is not withdrawn and has this number, file or target."""
     target = as_target(release)
     there = [entry for entry in book.live_entries if entry.target == str(target.resolve())]
@@ -429,7 +432,7 @@ def _find_entry(book: Book, release: str) -> LedgerEntry:
         alike = numbered if release.isdecimal() else there
     if not alike:
         place = release if release.isdecimal() else target
-        raise UsageError(f"{place} is not a current release of the ledger; 'privsql ledger' lists them")
+        raise UsageError(f"{place} is not a current release of the ledger {path}; {spell_command(path)} lists them")
     return alike[-1]
 
 
@@ -445,8 +448,9 @@ def cap(
     ``spec``: a specification, or the name of a population. A cap is a pair (epsilon, delta), and everything is
     converted at its ``delta``: by default that of the cap that is there, of the releases, or of the specification. This
     is the only way to raise either; a specification that still asks for less lowers epsilon again. ``database``: as of
-    ``ledger``. Raises ``UsageError`` unless epsilon is positive, delta is a probability, above 0 if a release has one,
-    and the source names its records or persons.
+    ``ledger``; by default, a name without a release in the user's own is capped in the one that this names for it. A
+    ``UserWarning`` says if the ledger has no release of that name. Raises ``UsageError`` unless epsilon is positive,
+    delta is a probability, above 0 if a release has one, and the source names its records or persons.
     """
     most = as_exact_number(epsilon, "cap")
     if most <= 0:
@@ -460,11 +464,27 @@ def cap(
     population = (str(spec),) if source_spec is None else require_population(source_spec.source)
     path = require_ledger(source_spec, as_optional_path(database, "database"), exists=named)
     with open_scratch() as db:
+        if named and database is None:
+            with open_for_reading(db, path) as book:
+                other = None if book.list_of_population(population) else book.find_other_ledger(population)
+            path = other if other is not None and other.exists() else path
         with open_for_writing(db, path) as book, db.in_transaction():
+            if named and not book.list_of_population(population):
+                _warn_of_nobody(book, path, str(spec))
             at = _choose_cap_delta(source_spec, book.find_budget(population), delta)
             write_events(db, book, make_cap(population, most, at, "publisher"))
         with open_for_reading(db, path) as book:
             return _list_releases(path, book, population)
+
+
+def _warn_of_nobody(book: Book, path: Path, name: str) -> None:
+    """Warn that a cap is set for a population without a release, whose name may be misspelled."""
+    other = book.find_other_ledger((name,))
+    text = f"the ledger {path} holds no release of {name!r}, and the cap is for those to come"
+    text += f"; earlier ones were recorded in {other}" if other is not None else ""
+    known = dict.fromkeys(one for entry in book.entries for one in entry.population)
+    near = ", ".join(map(repr, get_close_matches(name, known, cutoff=0)))
+    warnings.warn(f"{text}; names of releases that are most like it: {near}" if near else text, stacklevel=3)
 
 
 def _choose_cap_delta(spec: Spec | None, budget: Budget, delta: Fraction | Decimal | str | float | None) -> Fraction:

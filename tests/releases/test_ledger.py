@@ -217,7 +217,7 @@ def test_one_release_of_the_ledger_is_shown(office: Office) -> None:
     shown = succeeded("ledger", "show", 1, "--json").json
     assert (shown["number"], shown["name"], shown["composes"]) == (1, "pay", ALONE)
     assert ALONE in succeeded("ledger", "show", 1).out
-    refused(run("ledger", "show", 2), 2, "release 2 is not in the ledger", "'privsql ledger' lists them")
+    refused(run("ledger", "show", 2), 2, "release 2 is not in the ledger", '"privsql ledger" lists them')
     assert max(map(len, succeeded("ledger").out.splitlines())) <= 80
 
 

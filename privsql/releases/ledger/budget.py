@@ -11,7 +11,7 @@ from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 NOTHING = Fraction(0)
 
@@ -101,15 +101,18 @@ class Budget:
         """Return the sum at a delta; at 0, where what has a rho has no epsilon, at the smallest delta of the parts."""
         return sum_spending(parts, delta or choose_delta(parts))
 
-    def require_fitting(self) -> None:
-        """Raise ``InfeasibleError`` if the new release exceeds a cap; the message has the command that allows it."""
+    def require_fitting(self, spell: Callable[..., str]) -> None:
+        """Raise ``InfeasibleError`` if the new release exceeds a cap; the message has the command that allows it.
+
+        ``spell``: returns a command on the ledger, of its words.
+        """
         for cap in self.caps:
             needed = self.new.delta if cap.delta else max(one.delta for one in (*self.earlier, self.new))
             if needed > cap.delta:
                 raise InfeasibleError(
                     f"delta {fraction_text(needed)} can't be spent: the budget is epsilon {fraction_text(cap.epsilon)} "
                     f"at delta {fraction_text(cap.delta)}, and at a larger delta earlier releases count for less; "
-                    f"{_spell_command(cap, cap.epsilon, needed)} allows that"
+                    f"{_spell_remedy(spell, cap, cap.epsilon, needed)} allows that"
                 )
             spent, total = (self._add_up(parts, cap.delta) for parts in (self.earlier, [*self.earlier, self.new]))
             if total > cap.epsilon:
@@ -119,14 +122,15 @@ class Budget:
                     f"epsilon {fraction_text(self.new.epsilon)}{self.note} can't be spent: {details['left']} is left "
                     f"of the budget {budget}{f' at delta {fraction_text(cap.delta)}' if cap.delta else ''}: "
                     f"{len(self.earlier)} releases have spent {details['spent']}; "
-                    f"{_spell_command(cap, total, cap.delta)} allows that",
+                    f"{_spell_remedy(spell, cap, total, cap.delta)} allows that",
                     dict(details),
                 )
 
 
-def _spell_command(cap: Cap, epsilon: Fraction, delta: Fraction) -> str:
+def _spell_remedy(spell: Callable[..., str], cap: Cap, epsilon: Fraction, delta: Fraction) -> str:
     """Return the command that makes a cap so large; what the specification states would lower it again."""
-    command = f"privsql ledger cap {cap.population!r} {fraction_text(epsilon)}"
-    command += f" --delta {fraction_text(delta)}" if delta else ""
+    at = ("--delta", fraction_text(delta)) if delta else ()
     lowers = cap.stated and epsilon > cap.epsilon
-    return f'"{command}"' + (f" with ledger.epsilon = {fraction_text(epsilon)}" if lowers else "")
+    return spell("cap", cap.population, fraction_text(epsilon), *at) + (
+        f" with ledger.epsilon = {fraction_text(epsilon)}" if lowers else ""
+    )

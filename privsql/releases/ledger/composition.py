@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,6 +70,19 @@ if TYPE_CHECKING:
 PLACES = 6  # behind the point of an epsilon that a release states
 
 
+def spell_command(path: Path, *words: object) -> str:
+    """Return a command on a ledger, as a shell takes it, in quotes; it names the ledger unless that is the user's own.
+
+    >>> spell_command(default_path(), "withdraw", 1), spell_command(default_path(), "cap", "clinic", "1/2")
+    ('"privsql ledger withdraw 1"', '"privsql ledger cap clinic 1/2"')
+    """
+    own = None
+    with suppress(EngineError):  # there is no home folder for it
+        own = default_path()
+    place = () if path.resolve() == own else ("--database", path.resolve())
+    return f'"{shlex.join(["privsql", "ledger", *map(str, (*words, *place))])}"'
+
+
 @dataclass(frozen=True)
 class Refusal:
     """Why no guarantee covers a publication beside earlier releases: the code, the last of them, and in words."""
@@ -100,7 +116,7 @@ class RecordedPublication(Publication):
 
         ``GuaranteeError`` for a value's budget beside none, and for anything else unless composition is allowed.
         """
-        refusals = list_crossing(self.request.stated.unit, self.crossing)
+        refusals = list_crossing(self.request.stated.unit, self.crossing, self.request.ledger_path)
         if refusals:
             self._require_allowed(refusals[-1].words)
         return refusals
@@ -126,11 +142,11 @@ class RecordedPublication(Publication):
 UNBOUNDED = (
     "these people are in {label} already, and one of the two publishes exact frequencies or groups of values: "
     "beside it no epsilon bounds what is learnt of a value, and nothing allows that; "
-    "if nobody has received that one, run 'privsql ledger withdraw {number}'"
+    "if nobody has received that one, run {withdraw}"
 )
 EXPOSED = (
     "these people are in {label} already: one of the two publishes column {name!r} as it is, the other one protects "
-    "its values, and nothing allows both; if nobody has received that one, run 'privsql ledger withdraw {number}'"
+    "its values, and nothing allows both; if nobody has received that one, run {withdraw}"
 )
 CROSSING: dict[frozenset[str | None], Reason] = {
     frozenset({"presence", "value"}): "value",
@@ -138,14 +154,14 @@ CROSSING: dict[frozenset[str | None], Reason] = {
 }
 
 
-def list_crossing(unit: Unit | None, entries: Sequence[LedgerEntry]) -> list[Refusal]:
+def list_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], path: Path) -> list[Refusal]:
     """Return what speaks against a release beside others, of the same people, whose budgets protect something else.
 
-    ``GuaranteeError`` for a value's budget beside none.
+    ``path``: their ledger. ``GuaranteeError`` for a value's budget beside none.
     """
     last = next((one for one in entries if {one.unit, unit} == {"value", None}), None)
     if last is not None:
-        raise GuaranteeError(UNBOUNDED.format(label=last.label, number=last.number))
+        raise GuaranteeError(UNBOUNDED.format(label=last.label, withdraw=spell_command(path, "withdraw", last.number)))
     crossing: dict[Reason, tuple[LedgerEntry, ...]] = {}
     for one in entries:
         reason = CROSSING[frozenset({one.unit, unit})]
@@ -156,7 +172,7 @@ def list_crossing(unit: Unit | None, entries: Sequence[LedgerEntry]) -> list[Ref
     ]
 
 
-def refuse_exposed(stated: LedgerRequest, entries: Sequence[LedgerEntry]) -> None:
+def refuse_exposed(stated: LedgerRequest, entries: Sequence[LedgerEntry], path: Path) -> None:
     """Raise ``GuaranteeError`` if a sensitive column of one release is a quasi-identifier of the other one."""
     for one in entries:
         columns = [part.spec["columns"] for part in (stated, one)]
@@ -165,7 +181,8 @@ def refuse_exposed(stated: LedgerRequest, entries: Sequence[LedgerEntry]) -> Non
             for key in ("quasi_identifiers", "sensitive")
         )
         for name in sorted(public & protected):
-            raise GuaranteeError(EXPOSED.format(label=one.label, name=name, number=one.number))
+            withdraw = spell_command(path, "withdraw", one.number)
+            raise GuaranteeError(EXPOSED.format(label=one.label, name=name, withdraw=withdraw))
 
 
 def require_names(spec: Spec) -> None:
@@ -180,7 +197,7 @@ def require_names(spec: Spec) -> None:
 TWICE = " (presence counts twice for the odds of a value)"
 IMPURE = (
     "{label} holds these people, and one of the two has a delta, beside which a value's budget of pure epsilon does "
-    "not hold; leave out delta, or if nobody has received that one, run 'privsql ledger withdraw {number}'"
+    "not hold; leave out delta, or if nobody has received that one, run {withdraw}"
 )
 
 
@@ -215,7 +232,7 @@ class BudgetPublication(RecordedPublication):
             self._take_budget(book)
             crossing = self._refuse_crossing()
             for one in self.budgets:
-                one.require_fitting()
+                one.require_fitting(partial(spell_command, self.request.ledger_path))
             self._spend_epsilon(book, crossing)
 
     def _take_budget(self, book: Book) -> None:
@@ -227,7 +244,8 @@ class BudgetPublication(RecordedPublication):
         same = self._judge_entries([*spending, *(one for one in live if one.spending is None)])
         self.crossing = [one for one in same if one.unit != stated.unit and one in live]
         sharing = [one for one in spending if one in same or one.is_of(stated.population)]
-        refuse_exposed(stated, [one for one in sharing if one.unit == stated.unit and one in live])
+        alike = [one for one in sharing if one.unit == stated.unit and one in live]
+        refuse_exposed(stated, alike, self.request.ledger_path)
         self.budgets = self._list_budgets(book, sharing)
         if self.budgets[0].caps:
             require_names(self.request.spec)
@@ -245,7 +263,8 @@ class BudgetPublication(RecordedPublication):
         crossing = [one for one in self.crossing if one.spending is not None]
         impure = next((one for one in crossing if new.delta or Fraction(one.delta)), None)
         if impure is not None:
-            raise GuaranteeError(IMPURE.format(label=impure.label, number=impure.number))
+            withdraw = spell_command(self.request.ledger_path, "withdraw", impure.number)
+            raise GuaranteeError(IMPURE.format(label=impure.label, withdraw=withdraw))
         if unit == "value":
             return [of_values]
         return [Budget(tuple(presence), caps, new), *([of_values] if crossing else [])]
@@ -365,7 +384,8 @@ class GroupPublication(RecordedPublication):
         repeated = (one for one in reversed(self.book.live_entries) if one.setting is not None and self._is_repeat(one))
         self.source.history.setting = next((one.setting for one in repeated), None)
         self.few = [(self.book.releases[n], one) for n, verdict in self.verdicts.items() for one in verdict.few]
-        crossing = list_crossing(None, self.crossing) if self.findings.again is None else []
+        others = self.crossing if self.findings.again is None else []
+        crossing = list_crossing(None, others, self.request.ledger_path)
         refusals = [] if self.findings.refusal is None else [self.findings.refusal]
         self.statements = [one.state() for one in (*refusals, *crossing)]
 
@@ -388,7 +408,7 @@ class GroupPublication(RecordedPublication):
         elif not last.is_of(self.request.stated.population):
             remedies.append(f"if these are its people, say source.population = {last.population[0]!r}")
             remedies += [f"if the {verdict.kind} name others, {PREFIX}"] if verdict.kind else []
-        way = f"run 'privsql ledger withdraw {last.number}'"
+        way = f"run {spell_command(self.request.ledger_path, 'withdraw', last.number)}"
         if last == self.replaced:
             way = "nobody_has_it=True withdraws it"
         return [*remedies, f"if nobody has received that one, {way}"]
