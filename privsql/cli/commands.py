@@ -609,7 +609,8 @@ def cap(
     least = stated.epsilon if stated is not None else None
     lowers = least is not None and listing.cap is not None and least < listing.cap
     warning = f"ledger.epsilon = {least} in {spec} lowers it again at the next release; change it there, too"
-    return CommandOutcome(listing.as_json, lambda: printing.print_budget(listing), warnings=[warning] if lowers else ())
+    warnings = [*listing.warnings, *([warning] if lowers else [])]
+    return CommandOutcome(listing.as_json, lambda: printing.print_budget(listing), warnings=warnings)
 
 
 # Reports --------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
@@ -347,6 +346,7 @@ class LedgerListing:
     releases: tuple[LedgerEntry, ...]
     population: tuple[str, ...] = ()
     budget: Budget | None = None
+    warnings: tuple[str, ...] = ()  # of ``cap``: why its name may be misspelled
 
     @property
     def spent(self) -> Fraction | None:
@@ -448,9 +448,9 @@ def cap(
     ``spec``: a specification, or the name of a population. A cap is a pair (epsilon, delta), and everything is
     converted at its ``delta``: by default that of the cap that is there, of the releases, or of the specification. This
     is the only way to raise either; a specification that still asks for less lowers epsilon again. ``database``: as of
-    ``ledger``; by default, a name without a release in the user's own is capped in the one that this names for it. A
-    ``UserWarning`` says if the ledger has no release of that name. Raises ``UsageError`` unless epsilon is positive,
-    delta is a probability, above 0 if a release has one, and the source names its records or persons.
+    ``ledger``; by default, a name without a release in the user's own is capped in the one that this names for it.
+    ``warnings`` of what is returned say if the ledger has no release of that name. Raises ``UsageError`` unless epsilon
+    is positive, delta is a probability, above 0 if a release has one, and the source names its records or persons.
     """
     most = as_exact_number(epsilon, "cap")
     if most <= 0:
@@ -469,22 +469,22 @@ def cap(
                 other = None if book.list_of_population(population) else book.find_other_ledger(population)
             path = other if other is not None and other.exists() else path
         with open_for_writing(db, path) as book, db.in_transaction():
-            if named and not book.list_of_population(population):
-                _warn_of_nobody(book, path, str(spec))
+            is_new = named and not book.list_of_population(population)
+            warnings = (_describe_nobody(book, path, str(spec)),) if is_new else ()
             at = _choose_cap_delta(source_spec, book.find_budget(population), delta)
             write_events(db, book, make_cap(population, most, at, "publisher"))
         with open_for_reading(db, path) as book:
-            return _list_releases(path, book, population)
+            return replace(_list_releases(path, book, population), warnings=warnings)
 
 
-def _warn_of_nobody(book: Book, path: Path, name: str) -> None:
-    """Warn that a cap is set for a population without a release, whose name may be misspelled."""
+def _describe_nobody(book: Book, path: Path, name: str) -> str:
+    """Return the warning that a cap is set for a population without a release, whose name may be misspelled."""
     other = book.find_other_ledger((name,))
     text = f"the ledger {path} holds no release of {name!r}, and the cap is for those to come"
     text += f"; earlier ones were recorded in {other}" if other is not None else ""
     known = dict.fromkeys(one for entry in book.entries for one in entry.population)
     near = ", ".join(map(repr, get_close_matches(name, known, cutoff=0)))
-    warnings.warn(f"{text}; names of releases that are most like it: {near}" if near else text, stacklevel=3)
+    return f"{text}; names of releases that are most like it: {near}" if near else text
 
 
 def _choose_cap_delta(spec: Spec | None, budget: Budget, delta: Fraction | Decimal | str | float | None) -> Fraction:

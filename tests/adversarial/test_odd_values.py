@@ -109,7 +109,7 @@ def ask_frame(case: str, frame: Any) -> dict[str, Any]:
     return {"source": source, "columns": columns, "release": {"name": "r"}, "mechanism": mechanism | more}
 
 
-@pytest.mark.parametrize(("case", "odd"), [("marginals", FEW), *every(CASES, "items", "views")])
+@pytest.mark.parametrize(("case", "odd"), [("marginals", FEW), *every(CASES)])
 def test_an_odd_record_of_pandas_changes_nothing_but_noise(case: str, odd: dict[str, Any], tmp_path: Path) -> None:
     names = CASES[case][0].names
     plain = observed(case, ask_frame(case, make_frame(names, [], "object")), tmp_path)
@@ -274,6 +274,9 @@ LITE: dict[str, str] = {
 }  # fmt: skip
 
 
+REST = ("marginals", "items", "values")
+
+
 def write_lite(file: Path, table: str, rows: list[str]) -> dict[str, Any]:
     with closing(sqlite3.connect(file)) as db:
         db.execute(f"CREATE TABLE {table}")
@@ -283,7 +286,7 @@ def write_lite(file: Path, table: str, rows: list[str]) -> dict[str, Any]:
     return {"database": str(file), "table": "t"}
 
 
-@pytest.mark.parametrize("case", ["marginals", "items", "numbers", "values"])
+@pytest.mark.parametrize("case", ["numbers", *(pytest.param(one, marks=pytest.mark.slow) for one in REST)])
 def test_an_odd_value_of_sqlite_changes_nothing_but_noise(case: str, tmp_path: Path) -> None:
     seen = {}
     for number, (name, odd) in enumerate({"plain": "1", **LITE}.items()):

@@ -102,6 +102,7 @@ def test_a_release_gives_what_brute_force_gives(tmp_path: Path) -> None:
     assert "takes them to have the same sensitive value" in found["knows"]
 
 
+@pytest.mark.slow
 def test_it_needs_a_source_that_names_persons_and_persons_with_several_records(tmp_path: Path) -> None:
     """A release does not name persons; where each has one record there is nothing to multiply."""
     release, key = tmp_path / "ill.duckdb", tmp_path / "key"

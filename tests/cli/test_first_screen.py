@@ -171,6 +171,7 @@ def test_a_value_without_protection_is_no_headline(tmp_path: Path) -> None:
     assert (found["homogeneity"]["highest"], found["homogeneity"]["notes"]) == (0.25, [])
 
 
+@pytest.mark.slow
 def test_few_values_without_protection_are_named_and_many_counted(tmp_path: Path) -> None:
     three = ", ".join(f"d{i} = 1" for i in (0, 1, 2))
     text = screen("plan", unprotected(tmp_path, three, "disease"))
@@ -188,6 +189,7 @@ def test_a_release_that_protects_nothing_says_so(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_shares_of_powers_of_two_and_loss_are_no_headlines(tmp_path: Path) -> None:
     """Widths of doubles are exact fractions in JSON and decimals on every screen."""
     spec, release = asked(tmp_path, "permute", ""), tmp_path / "ill.duckdb"
@@ -204,6 +206,7 @@ def test_shares_of_powers_of_two_and_loss_are_no_headlines(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.slow
 def test_what_a_search_cost_and_what_a_check_compared_need_verbose(tmp_path: Path) -> None:
     spec, release = asked(tmp_path, "bucketize"), tmp_path / "ill.duckdb"
     brief, whole = screen("plan", spec), screen("plan", spec, "--verbose")
@@ -260,6 +263,7 @@ def test_the_line_on_records_left_out_is_red(tmp_path: Path, monkeypatch: pytest
     assert re.search(r"\x1b\[[0-9;]*31m[^\x1b]*12\.5%", line)
 
 
+@pytest.mark.slow
 def test_few_records_left_out_are_no_headline(tmp_path: Path) -> None:
     spec = sparse(tmp_path, 32)
     assert "left out" not in screen("plan", spec)

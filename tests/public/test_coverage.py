@@ -101,6 +101,7 @@ def least_mean(releases: int, expectation: float = CONFIDENCE) -> float:
     return float(scipy.optimize.brentq(divergence, 1e-9, expectation)) if divergence(1e-9) > 0 else 0.0
 
 
+@pytest.mark.slow
 def test_intervals_hold_as_often_as_they_say(shelf: Shelf) -> None:
     shares = [share_held(ask_all(shelf, case, questions[::2])) for case, questions in QUESTIONS.items()]
     assert sum(shares) / len(shares) >= least_mean(len(shares)), shares

@@ -208,6 +208,7 @@ def grow(folder: Path, algorithm: str) -> Grown:
 ERRORS = {"nested": [6, 8, 10], "exact": [6, 8, 10], "reapply-all": [6, 8, 10], "reapply-last": [6, 8, 9]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm", [pytest.param(name, marks=[] if name == "nested" else pytest.mark.slow) for name in ALGORITHMS]
 )

@@ -54,6 +54,7 @@ def test_what_nobody_has_is_withdrawn(job: list[object], tmp_path: Path) -> None
     refused(run(*job[:-1], "--nobody-has-it"), 2, "--nobody-has-it is about the release that is replaced", "--replace")
 
 
+@pytest.mark.slow
 def test_the_same_again_replaces_nothing_else(job: list[object], tmp_path: Path) -> None:
     """Who has one of the two has the other: the ledger keeps the last one, and no release says anything of it."""
     for flag in ("--repeat", "--replace"):
@@ -63,6 +64,7 @@ def test_the_same_again_replaces_nothing_else(job: list[object], tmp_path: Path)
     assert [one["withdrawn"] for one in listed] == [True, True, False]
 
 
+@pytest.mark.slow
 def test_a_release_that_no_ledger_knows_is_replaced_with_a_word(job: list[object], tmp_path: Path) -> None:
     release = tmp_path / "people.duckdb"
     succeeded(*job, "--ledger-off")
