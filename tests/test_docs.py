@@ -355,9 +355,13 @@ def _plain_sql_runs(place: Path) -> None:
     statements = [text for kind, text in (*blocks(README), *blocks(page("publish"))) if kind == "sql"]
     assert len(statements) == 3
     with duckdb.connect(str(place / "release.duckdb"), read_only=True) as db:
-        by_sex, by_disease, ((number, error),) = (db.execute(one).fetchall() for one in statements)
+        by_sex, by_disease, intervals = (db.execute(one).fetchall() for one in statements)
     assert len(by_sex) == 2
+    assert all(low < number < high for _, number, low, high in (*by_sex, *intervals))
     assert len(by_disease) == 6
+    assert {disease: number for disease, number, *_ in intervals} == pytest.approx(dict(by_disease))
+    ((number, low, high),) = (row[1:] for row in intervals if row[0] == "flu")
+    error = (high - low) / 3.92
     sql = "SELECT COUNT(*) FROM people WHERE age > 60 AND disease = 'flu'"
     ((estimate, *_),) = privsql.query(place / "release.duckdb", sql).rows
     assert 0 < error < number

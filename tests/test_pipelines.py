@@ -137,9 +137,9 @@ def test_snippets_of_schedulers_publish_and_verify(clinic: Path, monkeypatch: py
     assert job["verified"]().passed is True
     assert tables(clinic / "clinic.duckdb") == first
     (clinic / "spec.toml").write_text(SPEC.format(folder=clinic, threshold="1/50"))
-    with pytest.raises(FailedForGood, match="is of this source"):
+    with pytest.raises(FailedForGood, match="is of this population"):
         runpy.run_path(str(snippet("Airflow", clinic)))
-    with pytest.raises(GuaranteeError, match="is of this source"):
+    with pytest.raises(GuaranteeError, match="is of this population"):
         job["clinic"]()
     assert tables(clinic / "clinic.duckdb") == first
 
@@ -180,7 +180,9 @@ def test_airflow_runs_its_snippet(clinic: Path) -> None:
     (clinic / "spec.toml").write_text(SPEC.format(folder=clinic, threshold="1/50"))
     refused = scheduled(clinic, "Airflow", "airflow", "dags", "test", "clinic")
     assert refused.returncode == 1
-    assert "AirflowFailException: release 1 (clinic, bucketize) is of this source" in refused.stdout + refused.stderr
+    assert (
+        "AirflowFailException: release 1 (clinic, bucketize) is of this population" in refused.stdout + refused.stderr
+    )
     assert "up_for_retry" not in refused.stdout + refused.stderr
     assert (clinic / "clinic.duckdb").read_bytes() == before
 
@@ -205,7 +207,7 @@ def test_dagster_runs_its_snippet(clinic: Path) -> None:
     (clinic / "spec.toml").write_text(SPEC.format(folder=clinic, threshold="1/50"))
     refused = scheduled(clinic, "Dagster", "python", "-c", DAGSTER)
     assert refused.stdout.splitlines()[-1:] == ["False []"], refused.stderr
-    assert "GuaranteeError: release 1 (clinic, bucketize) is of this source" in refused.stderr
+    assert "GuaranteeError: release 1 (clinic, bucketize) is of this population" in refused.stderr
     assert (clinic / "clinic.duckdb").read_bytes() == before
 
 

@@ -36,7 +36,7 @@ _NODES = """
     Add Alias And Between Boolean Case Cast Coalesce Column Count CTE DataType DataTypeParam DenseRank Distinct Div EQ
     Except Exists From GT GTE Greatest Group Having Identifier If In Is Join LT LTE Lag Least Limit Literal Max Min
     Mod Mul NEQ Neg Not Null NullSafeEQ NullSafeNEQ Or Order Ordered Paren Parameter Placeholder RowNumber Select Sqrt
-    Star Sub Subquery Sum Table TableAlias Tuple Union Var Where Window With
+    Star Sub Subquery Sum Table TableAlias Translate Tuple Union Var Where Window With
 """
 PORTABLE = frozenset(_NODES.split())
 WITHIN = PORTABLE | {"Filter", "Interval", "Values"}  # what a scalar expression is made of that is none itself

@@ -132,10 +132,11 @@ class AttachedRelease:
         return {name: sorted(self._list_labels([name])) for name in columns}
 
     def _list_labels(self, columns: Sequence[str]) -> set[str]:
-        """Return the labels that stand in some columns of the tables."""
+        """Return the labels that stand in some published columns of the tables, not in privsql's own of that name."""
         labels: set[str] = set()
         for name, listed in self.tables.items():
-            for shared in [one for one, _ in listed if one in columns]:
+            own = {one for _, one, _ in self.reserved_columns.get(name, [])}
+            for shared in [one for one, _ in listed if one in columns and one not in own]:
                 holes: Holes = {"table": table(name, self.database), "column": column(shared)}
                 labels |= {row[0] for row in self.db.rows(fill("verify/different", holes))}
         return labels

@@ -57,7 +57,7 @@ def require_population(source: Source) -> tuple[str, ...]:
     """Return the names of the population of a source; ``UsageError`` where there are none."""
     names = name_population(source)
     if not names:
-        what = "a table in Python" if source.frame is not None else f"{files.redact_secrets(_describe_place(source))!r}"
+        what = "a table in Python" if source.frame is not None else f"{_describe_place(source)!r}"
         raise UsageError(
             f"source.population is missing: {what} does not say whom the table is about; name these people, as "
             "source.population = 'clinic', and in the same way in every release of them"
@@ -75,7 +75,9 @@ def is_same_population(names: Iterable[str], others: Iterable[str]) -> bool:
 
 
 def _describe_place(source: Source) -> str:
-    return source.origin.query or source.relation or os.path.basename(source.files[0] if source.files else source.path)
+    if source.origin.query or source.relation:
+        return files.redact_secrets(source.origin.query or source.relation or "")
+    return os.path.basename(files.redact_secrets(str(source.files[0] if source.files else source.path)))
 
 
 def strip_dates(name: str) -> str:

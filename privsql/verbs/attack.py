@@ -467,12 +467,19 @@ def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options)
         queries = [_count_query(spec.name, part) for part in ([condition], [condition, sensitive])]
         quasi_identifiers = source.roles.quasi_identifiers
         coarse = describe_coarsening(quasi_identifiers, spec.columns)
+        groups = {name: _list_groups(spec, name) for name in coarse["groups"]}
         for statement in (parse_query(sql, source.roles, spec.name) for sql in queries):
-            answer.refuse_cuts(statement, coarse["bins"], coarse["groups"], quasi_identifiers)
+            answer.refuse_cuts(statement, coarse["bins"], groups, quasi_identifiers)
         x, y = (int(db.run_select(sql)[0][0]) for sql in queries)
     if not x:
         raise UsageError(f"no record meets {condition!r}; choose a condition that holds for some records")
     return x, y
+
+
+def _list_groups(spec: Spec, name: str) -> list[str]:
+    """Return the groups of values that a specification gives a column, whether a record has them or not."""
+    _, levels, other = spec.columns.get_coarsening(name)
+    return sorted({*levels.values()} | ({other} if other is not None else set()))
 
 
 def _count_query(name: str, conditions: list[str]) -> str:

@@ -52,7 +52,7 @@ def test_killed_at_any_moment(
             shutil.copy(file, tmp_path / file.name)
     monkeypatch.chdir(tmp_path)
     target = tmp_path / ("new" if form == "parquet" else "new.duckdb")
-    asked = ["publish", SPECS[made], "--to", target, "--format", form, "--replace", "--seed"]
+    asked = ["publish", SPECS[made], "--to", target, "--format", form, "--replace", "--nobody-has-it", "--seed"]
     seen: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
         counted(patch, seen.append)

@@ -45,17 +45,22 @@ def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield opened
 
 
+def told(figures: tuple[float | None, ...]) -> dict[int, float]:
+    """The figures of a row by place: certain bounds have no standard error."""
+    return {at: figure for at, figure in enumerate(figures) if figure is not None}
+
+
 @pytest.mark.parametrize(("one", "other"), rest_slow(SAME))
 def test_an_answer_does_not_depend_on_phrasing(release: api.Release, one: str, other: str) -> None:
     """1,706 +- 96 was 1,326 +- 63 when ages were listed one by one; the truth was 1,683."""
     first, second = (release.query(f"SELECT COUNT(*) FROM t WHERE {condition}").rows[0] for condition in (one, other))
-    assert second == pytest.approx(first, rel=1e-6, abs=1e-6)
+    assert told(second) == pytest.approx(told(first), rel=1e-6, abs=1e-6)
     grouped = [
         release.query(f"SELECT sex, COUNT(*) FROM t WHERE {condition} GROUP BY sex").rows for condition in (one, other)
     ]
     for left, right in zip(*grouped, strict=True):
         assert left[0] == right[0]
-        assert right[1:] == pytest.approx(left[1:], rel=1e-6, abs=1e-6)
+        assert told(right[1:]) == pytest.approx(told(left[1:]), rel=1e-6, abs=1e-6)
 
 
 def summed(release: api.Release, groups: str, kept: int, where: str = "TRUE") -> dict[object, float]:

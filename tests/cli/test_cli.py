@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import re
 import resource
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 import privsql
 from privsql.cli.app import app
+from privsql.figures import format_estimate
 from support.commands import (
     FLAGS,
     MANIFEST,
@@ -252,8 +254,9 @@ def test_query_for_people(ward: Path) -> None:
     (row,) = succeeded("query", ward / "ill.duckdb", several, "--json").json["rows"]
     assert shown.out.count("low to high") == 3
     for figure in ("people", "age", "years"):
-        assert f"{row[figure]:,.1f}" in shown.out
-        assert f"{row[f'{figure}_low']:,.1f} to {row[f'{figure}_high']:,.1f}" in shown.out
+        figures = (row[f"{figure}{end}"] for end in ("", "_std_error", "_low", "_high"))
+        estimate, _, low, high = format_estimate(*figures)
+        assert re.search(rf" {estimate} +{low} to {high} ", shown.out), figure
 
 
 def test_counts_without_a_mixed_condition_are_exact(ward: Path) -> None:

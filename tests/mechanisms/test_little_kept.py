@@ -25,7 +25,7 @@ from support.loops import each
 if TYPE_CHECKING:
     from pathlib import Path
 
-SMALL = '"1/60"'
+SMALL = '"1/35"'
 FAINT = people.ASKED.format(epsilon=0.01)
 
 

@@ -187,7 +187,7 @@ def test_nothing_else_is_replaced_or_read(house: Path) -> None:
         ),
         ('UPDATE "Released to".st SET count = count + 1 WHERE bid = 0', None),
         (
-            "UPDATE \"Released to\".privsql_manifest SET value = 'null' WHERE key = 'place'",
+            "DELETE FROM \"Released to\".privsql_manifest WHERE key = 'place'",
             "it is of the kind that it states",
         ),
     ],
@@ -197,6 +197,13 @@ def test_what_is_changed_there_is_found(house: Path, statement: str, check: str 
         db.execute(statement)
     found = failed(run("verify", there(house), "--json"))
     assert check is None or check in found
+
+
+@pytest.mark.slow
+def test_a_place_that_is_written_in_another_way_is_refused(house: Path) -> None:
+    with duckdb.connect(str(house / "house.duckdb")) as db:
+        db.execute("UPDATE \"Released to\".privsql_manifest SET value = 'null' WHERE key = 'place'")
+    refused(run("verify", there(house)), 4, "its manifest is damaged")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 from pathlib import Path
@@ -547,7 +548,13 @@ def test_no_secret_of_an_address_is_written(
     spec = specification(tmp_path, source=f'file = "{address}"')
     told = [run(*given) for given in (("publish", spec, "--json"), ("publish", spec), ("ledger", spec), ("ledger",))]
     told.append(run("verify", tmp_path / "ill.duckdb", "--source", spec))
-    assert told[0].code == 0
+    assert [one.code for one in told] == [0, 2, 0, 0, 0]
+    assert json.loads(told[0].out)["ledger"]["population"] == ["d/people"]
+    (tmp_path / "d" / "people.parquet").rename(tmp_path / "d" / "data.parquet")
+    told.append(run("publish", spec, "--replace"))  # which is no longer there
+    spec = specification(tmp_path, source=f'file = "{address.replace("people", "data")}"')
+    told.append(run("publish", spec, "--replace"))
+    assert "'data.parquet' does not say whom" in told[-1].err
     shown = "".join(one.out + one.err for one in told) + "".join(capfd.readouterr())
     assert "s3://bucket/d/people.parquet" in shown
     written = b"".join(one.read_bytes() for one in tmp_path.glob("*") if one.is_file() and one != spec)

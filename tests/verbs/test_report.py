@@ -130,7 +130,7 @@ def test_a_schema_is_reported_without_what_lies_beside_it(tmp_path: Path, monkey
     """What else the database holds, and the schema's own name, is nothing that the page knows."""
     people = pd.DataFrame({"age": [i % 7 for i in range(60)], "ill": [f"v{i % 5}" for i in range(60)]})
     privsql.publish(people, quasi_identifiers="age", sensitive="ill", threshold=0.5, name="people", seed=1,
-                    to=tmp_path / "release.duckdb", schema="released")  # fmt: skip
+                    population="people", to=tmp_path / "release.duckdb", schema="released")  # fmt: skip
     address = tmp_path / "release.duckdb::released"
     before = page.render_report(privsql.report(address))
     with duckdb.connect(str(tmp_path / "release.duckdb")) as db:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,22 @@ def bound_counts(held: Contents, met: Floats, functionals: Floats) -> CountBound
     return CountBounds(mean, np.zeros_like(least), least, most)
 
 
+def merge_sets(query: CountQuery, sets: RecordSets, functionals: Floats) -> tuple[RecordSets, Floats]:
+    """Make one set of those of a group of the answer that mean the same values: bounds of parts add up to wider."""
+    if functionals.ndim == 2:
+        return sets, functionals
+    number = [group.side for group in query.groups].count("qi")
+    rank: dict[tuple[object, bytes], int] = {}
+    pairs = zip(sets.keys, functionals, strict=True)
+    of = np.array([rank.setdefault((key[:number], own.tobytes()), len(rank)) for key, own in pairs], dtype=np.intp)
+    _, first = np.unique(of, return_index=True)
+    observed, amounts = np.zeros((len(rank), sets.observed.shape[1])), np.zeros((len(rank), sets.amounts.shape[1]))
+    np.add.at(observed, of, sets.observed)
+    np.add.at(amounts, of, sets.amounts)
+    merged = replace(sets, keys=[sets.keys[i] for i in first.tolist()], observed=observed, amounts=amounts)
+    return merged, functionals[first]
+
+
 class PermuteAnswers(answer.Answers):
     """An open release that answers count queries; what its groups hold is read once."""
 
@@ -139,6 +156,8 @@ class PermuteAnswers(answer.Answers):
         outputs, functionals = choose_functionals(question, sets, held.values)
         if not sets.keys or not outputs:
             return empty_estimates(query)
+        if query.measure.kind == "count":
+            sets, functionals = merge_sets(query, sets, functionals)
         counts = bound_counts(held, sets.observed, functionals)
         cells = locate_cells(query, sets, outputs, counts.most)
         if query.measure.kind == "count":

@@ -160,7 +160,7 @@ def test_one_disease_fills_three_quarters_of_a_bucket_under_a_quarter_for_pairs(
         none = {"certain": 0, "above_half": 0}
         of_disease = {"certain": 0, "above_half": 40}
         assert shown["certain"] == of_disease | {"components": {"disease": of_disease, "stage": none}}
-        flags = {"publish": ["--replace", "--verbose"], "verify": ["--verbose"]}
+        flags = {"plan": ["--verbose"], "publish": ["--replace", "--verbose"], "verify": ["--verbose"]}
         printed = succeeded(*command, *flags.get(str(command[0]), [])).out
         assert "0.75 (disease: cancer), 0.5 (stage: I), 0.25 (together)" in printed
         assert "for 0 records; a value is likelier than not for 40" in printed

@@ -30,7 +30,7 @@ def spec(folder: Path, mechanism: str = RULE, sql: str = TWO, **parts: str) -> P
 @pytest.mark.slow
 def test_a_rule_that_reaches_1_is_refused_with_values_and_people_and_a_flag_allows_it(tmp_path: Path) -> None:
     file, release = spec(tmp_path), tmp_path / "ill.duckdb"
-    refused(run("publish", file), 3, "well (", "people)", "--allow-certain", "a threshold below 1,")
+    refused(run("publish", file), 3, "well (", "records)", "--allow-certain", "a threshold below 1,")
     assert not release.exists()
     planned = succeeded("plan", file, "--json").json
     assert "well" in planned["not_allowed"]
@@ -84,7 +84,7 @@ def test_one_column_of_a_compound_value_can_be_certain(tmp_path: Path) -> None:
     sql = "SELECT i AS age, i % 7 AS zip, 'F' AS sex, 'flu' AS disease, i % 10 AS stage FROM range(100) t(i)"
     columns = 'quasi_identifiers = ["age", "sex", "zip"]\nsensitive = ["disease", "stage"]'
     file = spec(tmp_path, "threshold = 0.25", sql, columns=columns)
-    refused(run("publish", file), 3, "disease: flu (100 people)")
+    refused(run("publish", file), 3, "disease: flu (100 records)")
     succeeded("publish", file, "--allow-certain")
 
 

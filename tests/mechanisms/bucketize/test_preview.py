@@ -148,7 +148,7 @@ def test_a_curve_is_drawn(tmp_path: Path) -> None:
     assert [row["threshold"] for row in drawn["curve"]][2] == "0.25"
     text = (tmp_path / "curve.svg").read_text()
     for name in (
-        "attacker who looks a person up (promised)",
+        "attacker who finds a record (promised)",
         "attacker who trains on the release",
         "error of a count",
         "0.25",

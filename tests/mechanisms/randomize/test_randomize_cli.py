@@ -158,7 +158,7 @@ def test_the_order_of_the_source_leaves_no_trace(place: Path) -> None:
     )
     specification(
         place,
-        source=f'file = "shuffled.parquet"\nname = "{place / "people.parquet"}"',
+        source=f'file = "shuffled.parquet"\npopulation = "{place.name}/people"',
         release='name = "ill"',
         mechanism=wanted(),
         name="other.toml",
