@@ -81,7 +81,8 @@ def test_a_release_in_the_catalog(session: SparkSession, schema: str, tmp_path: 
     """Made and checked by Spark, and opened by the name of its schema; nothing else stays there."""
     people = session.read.parquet(str(write(tmp_path / "people.parquet", PEOPLE)))
     ledger = tmp_path / "ledger.duckdb"
-    done = privsql.publish(people, connection=session, schema=schema, ledger_database=ledger, **ROLES, **PERMUTE)
+    how: dict[str, Any] = {"population": "people", "ledger_database": ledger, **ROLES, **PERMUTE}
+    done = privsql.publish(people, connection=session, schema=schema, **how)
     assert list_all(session, schema) == [MANIFEST, "privsql_values", "qit", "r_weighted", "st"]
     assert not session.catalog.databaseExists(f"privsql_draft_{schema}")
     assert str(done.target) == f"spark::{schema}"

@@ -202,7 +202,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, request: 
     made = tmp_path_factory.mktemp("releases")
     people = write(made / "people.parquet", PEOPLE.format(rows=ROWS, share=3))
     releases: dict[str, Any] = {str(made / kind): {**MECHANISMS[kind], "ledger_off": True} for kind in kinds}
-    releases[str(made / "bucketize")] = {**BUCKETIZE, "id": "id", "ledger_database": str(made / "ledger")}
+    ledger = {"id": "id", "population": "people", "ledger_database": str(made / "ledger")}
+    releases[str(made / "bucketize")] = {**BUCKETIZE, **ledger}
     releases[str(made / "killed")] = {**BUCKETIZE, "ledger_off": True}
     driver = cluster.start_driver(people, releases, stops=made / "killed")
     wait_until(lambda: (made / "killed.stopped").exists() or driver.poll() is not None)

@@ -182,7 +182,8 @@ def test_a_dataframe_stays_in_its_session(tmp_path: Path, monkeypatch: pytest.Mo
     names = ["age", "sex", "seen", "at", "part", "odd"]
     how: Any = {"quasi_identifiers": names, "sensitive": "disease", "threshold": "2*f + 0.1", "algorithm": "multi-size"}
     how |= {"name": "r", "order": "portable", "format": "parquet", "seed": 7}
-    privsql.publish(frame, to=tmp_path / "there", ledger_database=tmp_path / "there.ledger", **how)
+    ledger = {"population": "people", "ledger_database": tmp_path / "there.ledger"}
+    privsql.publish(frame, to=tmp_path / "there", **ledger, **how)
     privsql.publish(people, to=tmp_path / "here", ledger_database=tmp_path / "here.ledger", **how)
     assert tables(tmp_path / "there") == tables(tmp_path / "here")
     assert max(fetched) < 1200 / 4
@@ -198,10 +199,10 @@ def test_tables_of_spark_that_are_refused(tmp_path: Path) -> None:
     streaming = session.readStream.format("rate").load()
     for frame, why in ((twice, "differ only in case"), (streaming, "has no end")):
         with pytest.raises(UsageError, match=why):
-            privsql.publish(frame, to=tmp_path / "r", sensitive="a", quasi_identifiers=["A"])
+            privsql.publish(frame, to=tmp_path / "r", sensitive="a", quasi_identifiers=["A"], threshold=0.5)
     frame = type("DataFrame", (), {"__module__": "pyspark.pandas.frame", "__arrow_c_stream__": None})()
     with pytest.raises(UsageError, match="to_spark"):
-        privsql.plan(frame, sensitive="a", quasi_identifiers=["b"])
+        privsql.plan(frame, sensitive="a", quasi_identifiers=["b"], threshold=0.5)
 
 
 def test_ids_of_what_lies_in_spark(tmp_path: Path) -> None:
