@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from privsql.figures import format_estimate
 from support import browser
 from support.commands import succeeded
 from support.serving import served
@@ -115,7 +116,9 @@ def test_the_estimator_is_chosen_and_stays(chromium: Browser, address: str, rele
         assert "estimator=baseline" in page.url
         sql = page.get_by_label("You can change the SQL").input_value()
         told = succeeded("query", releases / "bucketize.duckdb", sql, "--estimator", "baseline", "--json").json
-        assert f"{told['rows'][0]['high']:,}" in page.locator("#answer tbody tr").first.inner_text()
+        figures = (told["rows"][0][name] for name in ("estimate", "std_error", "low", "high"))
+        shown = page.locator("#answer tbody tr").first.inner_text().split("\t")
+        assert format_estimate(*figures)[3] in shown
 
 
 def reached(page: Page, wanted: str, most: int = 80) -> None:
