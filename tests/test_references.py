@@ -84,6 +84,7 @@ def list_missing(tree: ast.AST) -> list[str]:
     return missing
 
 
+@pytest.mark.slow
 def test_every_name_is_there() -> None:
     files = sorted(path for folder in FOLDERS for path in folder.rglob("*.py"))
     assert len(files) > 200

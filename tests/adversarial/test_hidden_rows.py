@@ -273,7 +273,10 @@ def flip(path: Path, place: int, bit: int) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("number", [8, pytest.param(400, marks=pytest.mark.soak(part="mutations"))])
+@pytest.mark.parametrize(
+    "number",
+    [2, pytest.param(8, marks=pytest.mark.slow), pytest.param(400, marks=pytest.mark.soak(part="mutations"))],
+)
 def test_a_flipped_bit_of_a_folder_is_refused_at_opening(shelf: Path, tmp_path: Path, number: int) -> None:
     """In each file, at the ends and at random places."""
     release, draw = taken(shelf, tmp_path, "folder"), random.Random(7)  # noqa: S311 (no secret)

@@ -251,7 +251,7 @@ REST = [
 
 
 @pytest.mark.parametrize(("name", "step"), [*SOME, *REST])
-@pytest.mark.parametrize("form", ["file", "folder"])
+@pytest.mark.parametrize("form", [pytest.param("file", marks=pytest.mark.slow), "folder"])
 def test_a_marker_in_a_manifest_is_found(
     releases: Callable[[str], Made], tmp_path: Path, name: str, step: int, form: str
 ) -> None:

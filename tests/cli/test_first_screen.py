@@ -157,6 +157,7 @@ def unprotected(folder: Path, values: str, sensitive: str = "test") -> Path:
     return specification(folder, source='file = "visits.parquet"', columns=columns, mechanism=threshold + OFF)
 
 
+@pytest.mark.slow
 def test_a_value_without_protection_is_no_headline(tmp_path: Path) -> None:
     spec, release = unprotected(tmp_path, "negative = 1"), tmp_path / "ill.duckdb"
     said = "can be at most 25.0% sure of its test (positive, whose bound is 25.0%); 1 value is not protected: negative"
@@ -234,6 +235,7 @@ def sparse(folder: Path, every: int) -> Path:
     return spec
 
 
+@pytest.mark.slow
 def test_many_records_left_out_are_on_every_first_screen_and_in_every_answer(tmp_path: Path) -> None:
     spec, release = sparse(tmp_path, 8), tmp_path / "ill.duckdb"
     for arguments in (["plan", spec], ["publish", spec, "--seed", 1], ["verify", release]):

@@ -199,6 +199,7 @@ def test_one_more_mechanism_is_known_to_every_other_verb(tmp_path: Path) -> None
     refused(run("publish", other), 2, "do not fit", "kind = 'contingency' or 'totals'")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("totals")
 def test_one_more_private_mechanism_states_no_count_and_spends_a_budget(tmp_path: Path) -> None:
     ledger = '[ledger]\ndatabase = "totals.ledger.duckdb"\nepsilon = "1.5"'

@@ -331,6 +331,7 @@ def test_a_failure_at_any_statement_leaves_what_was_there(ward: Path, *, replace
     assert failures > 15
 
 
+@pytest.mark.slow
 def test_two_at_once(ward: Path) -> None:
     """One wins; the other is refused in one line, and what stands there is whole."""
     for _ in range(3):

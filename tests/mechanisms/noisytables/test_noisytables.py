@@ -273,6 +273,7 @@ def test_a_table_that_the_mixture_misses_is_believed_by_itself() -> None:
     assert mixture.believed_share((1,)) == mixture.believed_share((0, 1)) == joint_model.BELIEVED
 
 
+@pytest.mark.slow
 def test_a_model_with_a_mixture_errs_less() -> None:
     """Twelve releases of 8 columns that a hidden class of each record makes dependent; half of the pairs are measured.
 
@@ -420,6 +421,7 @@ def test_intervals_cover_what_is_asked(columns: tuple[int, ...]) -> None:
     assert 0.9 <= np.mean(inside) <= 1
 
 
+@pytest.mark.slow
 def test_a_scale_of_errors_may_differ_as_rehearsals_do_and_no_more() -> None:
     model = Model(measured_by(population(5), PAIRS, Fraction(1, 20), 1), (4, 4, 3))
     stated = rehearse_sums(model)
