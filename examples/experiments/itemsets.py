@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import privsql
 from experiments.data import TABLES, Table, script
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.setvalued import views_model
-from privsql.mechanisms.setvalued.questions import by_length
+from privsql.mechanisms.views import model as views_model
+from privsql.mechanisms.views.evaluation import by_length
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -34,8 +34,8 @@ KINDS: dict[str, dict[str, tuple[str, ...]]] = {
         "privsql.mechanisms.permute.mechanism.Permutation": ("nested", "exact", "reapply-last", "reapply-all"),
     },
     "setvalued": {
-        "privsql.mechanisms.setvalued.mechanism.ItemViews": ("views", "basic"),
-        "privsql.mechanisms.setvalued.mechanism.ItemDiffPart": ("diffpart",),
+        "privsql.mechanisms.views.mechanism.ItemViews": ("views", "basic"),
+        "privsql.mechanisms.views.mechanism.ItemDiffPart": ("diffpart",),
     },
     "contingency": {
         "privsql.mechanisms.contingency.mechanism.Marginals": ("marginals",),

@@ -23,7 +23,7 @@ from privsql.mechanisms.contingency.checks import make_rule
 from privsql.mechanisms.contingency.marginals import measure_marginals
 from privsql.mechanisms.dp.diffpart import grow_tree
 from privsql.mechanisms.randomize.tables import PublicCodes, TablesRule, measure_tables
-from privsql.mechanisms.setvalued import views as measuring
+from privsql.mechanisms.views import plan as measuring
 from support.enumeration import FALSE_ALARM
 from support.loops import rest_slow
 

@@ -31,8 +31,8 @@ from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_engine
 from privsql.mechanisms.contingency import domains as of_tables
 from privsql.mechanisms.dp.noisy_tables import sum_cells
-from privsql.mechanisms.setvalued import questions as of_sets
-from privsql.mechanisms.setvalued.questions import WeightedSets
+from privsql.mechanisms.views import evaluation as of_sets
+from privsql.mechanisms.views.evaluation import WeightedSets
 from privsql.model.manifest import Estimate
 from privsql.releases.opened import Release
 from privsql.source.records import prepare_records

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.contingency.parameters import TreeFacts
 from privsql.mechanisms.dp.diffpart import require_remaining
-from privsql.mechanisms.setvalued.parameters import ItemSetTreeFacts
-from privsql.mechanisms.setvalued.questions import WeightedSets
+from privsql.mechanisms.views.evaluation import WeightedSets
+from privsql.mechanisms.views.parameters import ItemSetTreeFacts
 from support import shop as shop_
 from support import town as people
 from support.commands import manifest, refused, rows, run, succeeded, write

@@ -17,7 +17,7 @@ from privsql.engine.open import open_engine
 from privsql.engine.sqlfiles import column, temp_table
 from privsql.mechanisms.bucketize.parameters import FakeFacts
 from privsql.mechanisms.permute.parameters import GroupFacts, Permute, PermuteFacts
-from privsql.mechanisms.setvalued.parameters import SetValued
+from privsql.mechanisms.views.parameters import SetValued
 from privsql.model.manifest import differ_from_spec, in_order
 from privsql.releases.statements import count_unique
 

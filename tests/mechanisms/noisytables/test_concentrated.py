@@ -28,7 +28,7 @@ from privsql.mechanisms.contingency import marginals
 from privsql.mechanisms.contingency.marginals import measure_marginals
 from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.dp import noisy_tables
-from privsql.mechanisms.setvalued.parameters import SetValued
+from privsql.mechanisms.views.parameters import SetValued
 from privsql.releases.ledger.budget import Spending, sum_spending
 from support import census, shop
 from support.commands import manifest, refused, rows, run, succeeded, write

@@ -18,10 +18,8 @@ from privsql.dp_random import SeededNoise
 from privsql.engine.database import Reporter
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp.diffpart import PartitionedRecords, grow_tree, leaf_values
-from privsql.mechanisms.setvalued.checks import make_rule
-from privsql.mechanisms.setvalued.mechanism import bound_noise, items_taxonomy
-from privsql.mechanisms.setvalued.parameters import SetValued
-from privsql.mechanisms.setvalued.questions import (
+from privsql.mechanisms.views.checks import make_rule
+from privsql.mechanisms.views.evaluation import (
     Usefulness,
     WeightedSets,
     bound_errors,
@@ -29,6 +27,8 @@ from privsql.mechanisms.setvalued.questions import (
     draw_queries,
     top_items,
 )
+from privsql.mechanisms.views.mechanism import bound_noise, items_taxonomy
+from privsql.mechanisms.views.parameters import SetValued
 from support.shop import NAMES
 
 if TYPE_CHECKING:

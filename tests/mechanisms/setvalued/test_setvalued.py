@@ -31,9 +31,9 @@ from privsql.mechanisms.dp.diffpart import (
     leaf_values,
     least_cutoff,
 )
-from privsql.mechanisms.setvalued.checks import make_rule
-from privsql.mechanisms.setvalued.mechanism import items_taxonomy
-from privsql.mechanisms.setvalued.parameters import SetValued
+from privsql.mechanisms.views.checks import make_rule
+from privsql.mechanisms.views.mechanism import items_taxonomy
+from privsql.mechanisms.views.parameters import SetValued
 from support.enumeration import Enumeration, chi_square, worst_ratio
 from support.loops import each
 

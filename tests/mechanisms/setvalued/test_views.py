@@ -18,11 +18,12 @@ from scipy import stats
 from privsql.dp_random import SeededNoise
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.dp.noisy_tables import LeastSquares, NoisyTable, fit_moments, restore_table, transform_table
-from privsql.mechanisms.setvalued import views, views_model
-from privsql.mechanisms.setvalued.parameters import SetValued
-from privsql.mechanisms.setvalued.questions import WeightedSets
-from privsql.mechanisms.setvalued.views import choose, covering_design, how_many, most_excess
-from privsql.mechanisms.setvalued.views_model import ViewModel, count_items, sum_subsets, sum_supersets
+from privsql.mechanisms.views import model as views_model
+from privsql.mechanisms.views import plan as views
+from privsql.mechanisms.views.evaluation import WeightedSets
+from privsql.mechanisms.views.model import ViewModel, count_items, sum_subsets, sum_supersets
+from privsql.mechanisms.views.parameters import SetValued
+from privsql.mechanisms.views.plan import choose, covering_design, how_many, most_excess
 from privsql.model.records import round_copies
 from support.enumeration import Enumeration, worst_ratio
 from support.loops import each

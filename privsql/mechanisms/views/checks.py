@@ -14,9 +14,10 @@ from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
-from privsql.mechanisms.setvalued import views, views_model
-from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, ItemSetTreeFacts, SetValued, ViewFacts
-from privsql.mechanisms.setvalued.questions import read_labels
+from privsql.mechanisms.views import model as views_model
+from privsql.mechanisms.views import plan as views
+from privsql.mechanisms.views.evaluation import read_labels
+from privsql.mechanisms.views.parameters import TINY_UNIVERSE, ItemSetTreeFacts, SetValued, ViewFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

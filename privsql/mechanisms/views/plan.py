@@ -20,9 +20,9 @@ from privsql.exact import fraction_text
 from privsql.mechanisms.dp.noisy_tables import LeastSquares, NoisyTable, measure_table
 from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES, TABLE_ORDERS, read_noisy_tables
 from privsql.mechanisms.private import find_law, total_budget
-from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE
-from privsql.mechanisms.setvalued.questions import UNIVERSE, WeightedSets, read_labels
-from privsql.mechanisms.setvalued.views_model import ViewModel, count_items, sum_subsets
+from privsql.mechanisms.views.evaluation import UNIVERSE, WeightedSets, read_labels
+from privsql.mechanisms.views.model import ViewModel, count_items, sum_subsets
+from privsql.mechanisms.views.parameters import TINY_UNIVERSE
 from privsql.model.manifest import SETS as LISTS
 from privsql.model.manifest import ReleaseTable
 from privsql.model.records import round_copies
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
-    from privsql.mechanisms.setvalued.parameters import SetValued
+    from privsql.mechanisms.views.parameters import SetValued
 
 # Choosing -------------------------------------------------------------------------------------------------------------
 # Choosing items of a large universe: how many is a public rule, which ones a private choice.

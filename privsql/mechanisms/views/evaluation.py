@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import Ints
-    from privsql.mechanisms.setvalued.parameters import SetValued
+    from privsql.mechanisms.views.parameters import SetValued
     from privsql.model.manifest import Check, CheckedRelease, Estimate, Manifest
     from privsql.model.records import Records
 

@@ -30,8 +30,12 @@ from privsql.mechanisms.private import (
     total_budget,
     write_release_table,
 )
-from privsql.mechanisms.setvalued import checks, questions, views, views_model
-from privsql.mechanisms.setvalued.parameters import (
+from privsql.mechanisms.views import checks
+from privsql.mechanisms.views import evaluation as questions
+from privsql.mechanisms.views import model as views_model
+from privsql.mechanisms.views import plan as views
+from privsql.mechanisms.views.answers import ViewAnswers
+from privsql.mechanisms.views.parameters import (
     TINY_UNIVERSE,
     ItemSetTreeFacts,
     ItemSetTreePlan,
@@ -39,7 +43,6 @@ from privsql.mechanisms.setvalued.parameters import (
     ViewFacts,
     ViewPlan,
 )
-from privsql.mechanisms.setvalued.views_answers import ViewAnswers
 from privsql.model.manifest import SETS, ReleaseTable
 
 if TYPE_CHECKING:
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.base import ProfiledSource
     from privsql.mechanisms.dp.diffpart import Ints, PartitionTree, Taxonomy, TreeRule
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
-    from privsql.mechanisms.setvalued.views import ItemChoice
+    from privsql.mechanisms.views.plan import ItemChoice
     from privsql.model.manifest import Check, CheckedRelease, Estimate, Manifest, Structure
     from privsql.model.parameters import Universe
     from privsql.model.records import Records

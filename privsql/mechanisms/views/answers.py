@@ -15,10 +15,10 @@ from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_tab
 from privsql.errors import UsageError
 from privsql.mechanisms import private
 from privsql.mechanisms.private import refuse_damaged
-from privsql.mechanisms.setvalued.parameters import TINY_UNIVERSE, SetValued
-from privsql.mechanisms.setvalued.questions import UNIVERSE, ItemAnswers, repeat_sets
-from privsql.mechanisms.setvalued.views import list_patterns, most_excess, read_views
-from privsql.mechanisms.setvalued.views_model import count_items
+from privsql.mechanisms.views.evaluation import UNIVERSE, ItemAnswers, repeat_sets
+from privsql.mechanisms.views.model import count_items
+from privsql.mechanisms.views.parameters import TINY_UNIVERSE, SetValued
+from privsql.mechanisms.views.plan import list_patterns, most_excess, read_views
 from privsql.model.manifest import Estimate
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from privsql.answers.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.mechanisms.dp.noisy_tables import Clique, Reals
-    from privsql.mechanisms.setvalued.views import PublishedViews
+    from privsql.mechanisms.views.plan import PublishedViews
 
     Flags = NDArray[np.bool_]
 

@@ -1,1 +1,0 @@
-"""Differentially private releases of item sets."""

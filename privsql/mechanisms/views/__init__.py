@@ -1,0 +1,1 @@
+"""Noisy views of item sets, and what all differentially private releases of item sets share."""
