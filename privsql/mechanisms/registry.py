@@ -38,8 +38,8 @@ KINDS: dict[str, dict[str, tuple[str, ...]]] = {
         "privsql.mechanisms.views.mechanism.ItemDiffPart": ("diffpart",),
     },
     "contingency": {
-        "privsql.mechanisms.contingency.mechanism.Marginals": ("marginals",),
-        "privsql.mechanisms.contingency.mechanism.ColumnDiffPart": ("diffpart",),
+        "privsql.mechanisms.marginals.mechanism.Marginals": ("marginals",),
+        "privsql.mechanisms.marginals.mechanism.ColumnDiffPart": ("diffpart",),
     },
 }
 DEFAULT = next(iter(KINDS))  # where a specification names none

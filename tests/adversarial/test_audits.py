@@ -19,9 +19,9 @@ from mechanisms.contingency.test_marginals import rule as marginal_rule
 from mechanisms.setvalued import test_setvalued as sets
 from mechanisms.setvalued import test_views as chosen_sets
 from privsql.dp_random import OpenDPNoise
-from privsql.mechanisms.contingency.checks import make_rule
-from privsql.mechanisms.contingency.marginals import measure_marginals
 from privsql.mechanisms.dp.diffpart import grow_tree
+from privsql.mechanisms.marginals.checks import make_rule
+from privsql.mechanisms.marginals.plan import measure_marginals
 from privsql.mechanisms.randomize.tables import PublicCodes, TablesRule, measure_tables
 from privsql.mechanisms.views import plan as measuring
 from support.enumeration import FALSE_ALARM

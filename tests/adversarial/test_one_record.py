@@ -21,7 +21,7 @@ from privsql.engine.open import open_engine
 from privsql.engine.sqlfiles import all_rows, column, table, temp_table
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.contingency.domains import read_coded_cells, read_columns
+from privsql.mechanisms.marginals.domains import read_coded_cells, read_columns
 from privsql.source.records import prepare_records
 from privsql.source.spec import build
 from support.effort import share

@@ -29,8 +29,8 @@ from privsql.answers.accuracy import EvaluationContext, Workload
 from privsql.engine.database import Options, Reporter
 from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_engine
-from privsql.mechanisms.contingency import domains as of_tables
 from privsql.mechanisms.dp.noisy_tables import sum_cells
+from privsql.mechanisms.marginals import domains as of_tables
 from privsql.mechanisms.views import evaluation as of_sets
 from privsql.mechanisms.views.evaluation import WeightedSets
 from privsql.model.manifest import Estimate

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy import stats
 
-from privsql.mechanisms.contingency import marginals
 from privsql.mechanisms.dp.joint_model import Model
+from privsql.mechanisms.marginals import plan as marginals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,7 +15,7 @@ from privsql.cli.printing import print_evaluation
 from privsql.engine.database import Options, Reporter
 from privsql.engine.open import open_engine
 from privsql.errors import UsageError
-from privsql.mechanisms.contingency.domains import QuestionClasses, evaluate_answers
+from privsql.mechanisms.marginals.domains import QuestionClasses, evaluate_answers
 from privsql.source.records import prepare_records
 from privsql.source.spec import load
 from support.commands import refused, run, succeeded, write

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from privsql.engine.sqlfiles import Field
-from privsql.mechanisms.contingency.domains import ContingencyColumn, propose_coarser
-from privsql.mechanisms.contingency.parameters import Values
+from privsql.mechanisms.marginals.domains import ContingencyColumn, propose_coarser
+from privsql.mechanisms.marginals.parameters import Values
 from support.commands import fetched, refused, run, specification, succeeded, write
 from support.loops import each
 from support.tampering import changed, not_verified
@@ -114,7 +114,7 @@ def test_a_refusal_guesses_no_number_of_records(tmp_path: Path, mechanism: str) 
 
 
 def test_texts_are_encoded_by_their_first_characters() -> None:
-    from privsql.mechanisms.contingency.domains import _encode_values
+    from privsql.mechanisms.marginals.domains import _encode_values
 
     one = ContingencyColumn(Field("x", "VARCHAR"), None, ("äb", "c", "other", None), prefix=2)
     texts = pa.array(["äbc", "äb", "ä", "c", "cd", None, "other"])

@@ -21,9 +21,6 @@ from pydantic import ValidationError
 from privsql.dp_random import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.contingency.checks import make_rule
-from privsql.mechanisms.contingency.domains import parse_taxonomy
-from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.dp import diffpart
 from privsql.mechanisms.dp.checks import find_violations
 from privsql.mechanisms.dp.diffpart import (
@@ -36,6 +33,9 @@ from privsql.mechanisms.dp.diffpart import (
     make_taxonomy,
     score_divisions,
 )
+from privsql.mechanisms.marginals.checks import make_rule
+from privsql.mechanisms.marginals.domains import parse_taxonomy
+from privsql.mechanisms.marginals.parameters import Contingency
 from support.commands import manifest, refused, rows, run, succeeded, write
 from support.enumeration import Enumeration, chi_square, worst_ratio
 from support.loops import each

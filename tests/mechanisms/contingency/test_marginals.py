@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 
 from mechanisms.contingency.test_contingency import Choosing
-from privsql.mechanisms.contingency import marginals
-from privsql.mechanisms.contingency.marginals import (
+from privsql.mechanisms.dp import noisy_tables
+from privsql.mechanisms.dp.joint_model import Model
+from privsql.mechanisms.dp.noisy_tables import NoisyTable, budget_weight
+from privsql.mechanisms.marginals import plan as marginals
+from privsql.mechanisms.marginals.parameters import Contingency
+from privsql.mechanisms.marginals.plan import (
     Rounds,
     Rule,
     mean_total_variation,
     measure_marginals,
     synthesize_rows,
 )
-from privsql.mechanisms.contingency.parameters import Contingency
-from privsql.mechanisms.dp import noisy_tables
-from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.noisy_tables import NoisyTable, budget_weight
 from support.census import ASKED, PEOPLE, spec
 from support.commands import fetched, manifest, refused, run, succeeded, write
 from support.enumeration import fit_models_once, worst_ratio

@@ -16,9 +16,10 @@ from mechanisms.contingency.test_marginals import rule
 from mechanisms.noisytables.test_concentrated import Gaussian, divergence
 from privsql.dp_random import concentrated_rho
 from privsql.engine.sqlfiles import Field
-from privsql.mechanisms.contingency import domains, marginals
-from privsql.mechanisms.contingency.domains import ContingencyColumn
-from privsql.mechanisms.contingency.marginals import SUMMED, measure_sums
+from privsql.mechanisms.marginals import domains
+from privsql.mechanisms.marginals import plan as marginals
+from privsql.mechanisms.marginals.domains import ContingencyColumn
+from privsql.mechanisms.marginals.plan import SUMMED, measure_sums
 from support.census import PEOPLE, spec
 from support.commands import fetched, refused, rows, run, succeeded, write
 from support.enumeration import Enumeration, worst_ratio

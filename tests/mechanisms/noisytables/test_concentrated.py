@@ -24,10 +24,10 @@ from privsql.dp_random import (
     concentrated_rho,
     noisy_max,
 )
-from privsql.mechanisms.contingency import marginals
-from privsql.mechanisms.contingency.marginals import measure_marginals
-from privsql.mechanisms.contingency.parameters import Contingency
 from privsql.mechanisms.dp import noisy_tables
+from privsql.mechanisms.marginals import plan as marginals
+from privsql.mechanisms.marginals.parameters import Contingency
+from privsql.mechanisms.marginals.plan import measure_marginals
 from privsql.mechanisms.views.parameters import SetValued
 from privsql.releases.ledger.budget import Spending, sum_spending
 from support import census, shop

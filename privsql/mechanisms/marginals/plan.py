@@ -19,8 +19,6 @@ from privsql.engine.sqlfiles import DIALECT, Holes, Roles, alias_as, column, fil
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.base import Proposal
-from privsql.mechanisms.contingency.domains import ADDED, UNITS, round_bins
-from privsql.mechanisms.contingency.parameters import NOISE, Contingency, is_number
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables import (
     LeastSquares,
@@ -32,6 +30,8 @@ from privsql.mechanisms.dp.noisy_tables import (
     sum_cells,
 )
 from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, NOISY_TABLES, read_noisy_tables
+from privsql.mechanisms.marginals.domains import ADDED, UNITS, round_bins
+from privsql.mechanisms.marginals.parameters import NOISE, Contingency, is_number
 from privsql.mechanisms.private import RECORD, find_law, total_budget, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.base import ProfiledSource
-    from privsql.mechanisms.contingency.domains import ContingencyColumn
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
+    from privsql.mechanisms.marginals.domains import ContingencyColumn
     from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records
 

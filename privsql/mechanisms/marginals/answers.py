@@ -23,12 +23,12 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, column, fill, is_null, table
 from privsql.errors import UsageError
 from privsql.mechanisms import private
-from privsql.mechanisms.contingency.domains import ADDED, UNITS, Point, as_sql_number
-from privsql.mechanisms.contingency.marginals import DOMAINS, ROWS, PublishedMarginals
-from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, is_whole
 from privsql.mechanisms.dp.noisy_tables import CellSums
 from privsql.mechanisms.dp.noisy_tables_release import SumEstimator
 from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
+from privsql.mechanisms.marginals.domains import ADDED, UNITS, Point, as_sql_number
+from privsql.mechanisms.marginals.parameters import Contingency, MarginalFacts, is_whole
+from privsql.mechanisms.marginals.plan import DOMAINS, ROWS, PublishedMarginals
 from privsql.mechanisms.private import refuse_damaged
 from privsql.model.manifest import Estimate, same_nan
 from privsql.model.parameters import NO_BINS, Bins, find_unlisted, number_range

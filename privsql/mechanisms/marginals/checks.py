@@ -16,13 +16,14 @@ from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import column, table
 from privsql.errors import UsageError
 from privsql.mechanisms import private
-from privsql.mechanisms.contingency import domains, marginals
-from privsql.mechanisms.contingency.domains import ADDED, UNITS
-from privsql.mechanisms.contingency.marginals import PublishedMarginals
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents, leaf_values
 from privsql.mechanisms.dp.diffpart_release import taxonomy_table
 from privsql.mechanisms.dp.noisy_tables_release import TABLE_ORDERS, differ_in_scale
+from privsql.mechanisms.marginals import domains
+from privsql.mechanisms.marginals import plan as marginals
+from privsql.mechanisms.marginals.domains import ADDED, UNITS
+from privsql.mechanisms.marginals.plan import PublishedMarginals
 from privsql.model.manifest import in_order
 
 if TYPE_CHECKING:
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
     from privsql.attacks.scene import AttackView, Finding
     from privsql.attacks.suite import AttackContext
     from privsql.engine.sqlfiles import Field
-    from privsql.mechanisms.contingency.marginals import Rule
-    from privsql.mechanisms.contingency.parameters import Contingency, MarginalFacts, TreeFacts
     from privsql.mechanisms.dp.checks import TreeCheck
     from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy
     from privsql.mechanisms.dp.joint_model import Model
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
+    from privsql.mechanisms.marginals.parameters import Contingency, MarginalFacts, TreeFacts
+    from privsql.mechanisms.marginals.plan import Rule
     from privsql.model.manifest import Check, CheckedRelease, Manifest
     from privsql.model.records import Records
 

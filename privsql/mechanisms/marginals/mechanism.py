@@ -19,19 +19,20 @@ from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import WEIGHTED, CategoricalShape, Views
-from privsql.mechanisms.contingency import checks, domains, marginals
-from privsql.mechanisms.contingency.marginals_answers import MarginalAnswers, refuse_joins
-from privsql.mechanisms.contingency.parameters import (
+from privsql.mechanisms.dp import diffpart, diffpart_release, noisy_tables_release
+from privsql.mechanisms.dp.diffpart_release import DiffPart
+from privsql.mechanisms.dp.joint_model import Model
+from privsql.mechanisms.dp.unlisted import ListedAnswers, UnlistedColumn, read_question
+from privsql.mechanisms.marginals import checks, domains
+from privsql.mechanisms.marginals import plan as marginals
+from privsql.mechanisms.marginals.answers import MarginalAnswers, refuse_joins
+from privsql.mechanisms.marginals.parameters import (
     CellTreePlan,
     Contingency,
     MarginalFacts,
     MarginalPlan,
     TreeFacts,
 )
-from privsql.mechanisms.dp import diffpart, diffpart_release, noisy_tables_release
-from privsql.mechanisms.dp.diffpart_release import DiffPart
-from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.unlisted import ListedAnswers, UnlistedColumn, read_question
 from privsql.mechanisms.private import KNOWS, MEMBERSHIP, PrivateMechanism, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure
 from privsql.model.parameters import find_unlisted
@@ -46,9 +47,9 @@ if TYPE_CHECKING:
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import ProfiledSource, Proposal
-    from privsql.mechanisms.contingency.domains import ContingencyColumn, TreeDomains
     from privsql.mechanisms.dp.diffpart import PartitionTree
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
+    from privsql.mechanisms.marginals.domains import ContingencyColumn, TreeDomains
     from privsql.model.manifest import Check, CheckedRelease, Manifest, Structure
     from privsql.model.parameters import Universe
     from privsql.model.records import Records

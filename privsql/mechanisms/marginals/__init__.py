@@ -1,0 +1,1 @@
+"""Noisy marginals of tables, and what all differentially private contingency tables share."""
