@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.contingency import test_contingency as cells
-from mechanisms.contingency.test_marginals import rule as marginal_rule
-from mechanisms.setvalued import test_setvalued as sets
-from mechanisms.setvalued import test_views as chosen_sets
+from mechanisms.diffpart import test_columns as cells
+from mechanisms.diffpart import test_sets as sets
+from mechanisms.marginals.test_marginals import rule as marginal_rule
+from mechanisms.views import test_views as chosen_sets
 from privsql.dp_random import OpenDPNoise
-from privsql.mechanisms.dp.diffpart import grow_tree
+from privsql.mechanisms.diffpart.tree import grow_tree
 from privsql.mechanisms.marginals.checks import make_rule
 from privsql.mechanisms.marginals.plan import measure_marginals
 from privsql.mechanisms.randomize.tables import PublicCodes, TablesRule, measure_tables

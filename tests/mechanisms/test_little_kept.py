@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.dp.diffpart import require_remaining
+from privsql.mechanisms.diffpart.tree import require_remaining
 from privsql.mechanisms.marginals.parameters import TreeFacts
 from privsql.mechanisms.views.evaluation import WeightedSets
 from privsql.mechanisms.views.parameters import ItemSetTreeFacts

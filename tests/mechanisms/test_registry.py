@@ -12,7 +12,7 @@ from privsql.engine.sqlfiles import Field, Roles
 from privsql.errors import UsageError
 from privsql.mechanisms import registry
 from privsql.mechanisms.base import BudgetComposition, CategoricalShape, ItemSetShape, Mechanism, TableShape
-from privsql.mechanisms.private import PrivateMechanism
+from privsql.mechanisms.dp.mechanism import PrivateMechanism
 from privsql.mechanisms.registry import KINDS, get_default_mechanism, get_mechanism, get_parameters
 from privsql.model.manifest import QUASI, SENSITIVE, SETS, CheckedRelease, Manifest, ReleaseTable
 from support.commands import manifest, refused, run, succeeded, write

@@ -33,7 +33,7 @@ from privsql.mechanisms.bucketize.parameters import (
     FakeFacts,
 )
 from privsql.mechanisms.bucketize.search import search, spread_left_out
-from privsql.mechanisms.private import write_release_table
+from privsql.mechanisms.dp.mechanism import write_release_table
 from privsql.model.packing import source_changed_error
 
 if TYPE_CHECKING:

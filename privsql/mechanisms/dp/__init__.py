@@ -1,1 +1,1 @@
-"""Noisy trees and noisy tables: the parts that the differentially private mechanisms share."""
+"""What the differentially private mechanisms share: laws of noise, noisy tables, and one model that fits them."""

@@ -11,11 +11,11 @@ from scipy.special import ndtri
 
 from privsql.dp_random import noise_scale
 from privsql.engine.sqlfiles import fill, table
-from privsql.mechanisms import private
-from privsql.mechanisms.dp.diffpart import leaf_values
-from privsql.mechanisms.dp.diffpart_release import TREE_ORDERS, read_taxonomy, read_tree
-from privsql.mechanisms.dp.noisy_tables_release import CLIQUES
-from privsql.mechanisms.private import make_membership_finding
+from privsql.mechanisms.diffpart.tables import TREE_ORDERS, read_taxonomy, read_tree
+from privsql.mechanisms.diffpart.tree import leaf_values
+from privsql.mechanisms.dp import mechanism as private
+from privsql.mechanisms.dp.mechanism import make_membership_finding
+from privsql.mechanisms.dp.tables import CLIQUES
 from privsql.model.manifest import BROKEN
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from privsql.attacks.scene import Finding, ReleaseView
-    from privsql.mechanisms.dp.diffpart import Ints, PartitionTree, Taxonomy, TreeRule
+    from privsql.mechanisms.diffpart.tree import Ints, PartitionTree, Taxonomy, TreeRule
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.model.manifest import Check, CheckedRelease
 

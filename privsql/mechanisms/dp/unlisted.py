@@ -15,7 +15,7 @@ from sqlglot import exp
 from privsql.answers.question import ENUM
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, any_of, column
-from privsql.mechanisms.private import PrivateAnswers
+from privsql.mechanisms.dp.mechanism import PrivateAnswers
 from privsql.model.manifest import Estimate
 
 if TYPE_CHECKING:

@@ -22,14 +22,14 @@ from privsql.answers.question import Measure
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, column, fill, is_null, table
 from privsql.errors import UsageError
-from privsql.mechanisms import private
+from privsql.mechanisms.dp import mechanism as private
+from privsql.mechanisms.dp.mechanism import refuse_damaged
 from privsql.mechanisms.dp.noisy_tables import CellSums
-from privsql.mechanisms.dp.noisy_tables_release import SumEstimator
+from privsql.mechanisms.dp.tables import SumEstimator
 from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
 from privsql.mechanisms.marginals.domains import ADDED, UNITS, Point, as_sql_number
 from privsql.mechanisms.marginals.parameters import Contingency, MarginalFacts, is_whole
 from privsql.mechanisms.marginals.plan import DOMAINS, ROWS, PublishedMarginals
-from privsql.mechanisms.private import refuse_damaged
 from privsql.model.manifest import Estimate, same_nan
 from privsql.model.parameters import NO_BINS, Bins, find_unlisted, number_range
 from privsql.model.records import round_copies

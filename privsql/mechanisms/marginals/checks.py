@@ -15,11 +15,11 @@ from sqlglot import exp
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import column, table
 from privsql.errors import UsageError
-from privsql.mechanisms import private
+from privsql.mechanisms.diffpart.tables import taxonomy_table
+from privsql.mechanisms.diffpart.tree import TreeRule, context_free_parents, leaf_values
 from privsql.mechanisms.dp import checks
-from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents, leaf_values
-from privsql.mechanisms.dp.diffpart_release import taxonomy_table
-from privsql.mechanisms.dp.noisy_tables_release import TABLE_ORDERS, differ_in_scale
+from privsql.mechanisms.dp import mechanism as private
+from privsql.mechanisms.dp.tables import TABLE_ORDERS, differ_in_scale
 from privsql.mechanisms.marginals import domains
 from privsql.mechanisms.marginals import plan as marginals
 from privsql.mechanisms.marginals.domains import ADDED, UNITS
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from privsql.attacks.scene import AttackView, Finding
     from privsql.attacks.suite import AttackContext
     from privsql.engine.sqlfiles import Field
+    from privsql.mechanisms.diffpart.tree import PartitionTree, Taxonomy
     from privsql.mechanisms.dp.checks import TreeCheck
-    from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy
     from privsql.mechanisms.dp.joint_model import Model
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.marginals.parameters import Contingency, MarginalFacts, TreeFacts

@@ -19,7 +19,7 @@ from privsql.engine.database import report_steps
 from privsql.engine.sqlfiles import alias_as, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.dp.diffpart import context_free_parents, make_taxonomy
+from privsql.mechanisms.diffpart.tree import context_free_parents, make_taxonomy
 from privsql.mechanisms.marginals.parameters import WITHIN, Values, is_number, is_whole
 from privsql.model.parameters import find_unlisted
 from privsql.model.records import as_doubles, create_universe
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import EvaluationContext
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
-    from privsql.mechanisms.dp.diffpart import Taxonomy
+    from privsql.mechanisms.diffpart.tree import Taxonomy
     from privsql.mechanisms.dp.noisy_tables import Ints
     from privsql.mechanisms.marginals.parameters import Contingency
     from privsql.model.records import Records

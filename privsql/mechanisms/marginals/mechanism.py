@@ -19,9 +19,12 @@ from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import WEIGHTED, CategoricalShape, Views
-from privsql.mechanisms.dp import diffpart, diffpart_release, noisy_tables_release
-from privsql.mechanisms.dp.diffpart_release import DiffPart
+from privsql.mechanisms.diffpart import tables as diffpart_release
+from privsql.mechanisms.diffpart import tree as diffpart
+from privsql.mechanisms.diffpart.tables import DiffPart
+from privsql.mechanisms.dp import tables as noisy_tables_release
 from privsql.mechanisms.dp.joint_model import Model
+from privsql.mechanisms.dp.mechanism import KNOWS, MEMBERSHIP, PrivateMechanism, write_release_table
 from privsql.mechanisms.dp.unlisted import ListedAnswers, UnlistedColumn, read_question
 from privsql.mechanisms.marginals import checks, domains
 from privsql.mechanisms.marginals import plan as marginals
@@ -33,7 +36,6 @@ from privsql.mechanisms.marginals.parameters import (
     MarginalPlan,
     TreeFacts,
 )
-from privsql.mechanisms.private import KNOWS, MEMBERSHIP, PrivateMechanism, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure
 from privsql.model.parameters import find_unlisted
 
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import ProfiledSource, Proposal
-    from privsql.mechanisms.dp.diffpart import PartitionTree
+    from privsql.mechanisms.diffpart.tree import PartitionTree
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.marginals.domains import ContingencyColumn, TreeDomains
     from privsql.model.manifest import Check, CheckedRelease, Manifest, Structure

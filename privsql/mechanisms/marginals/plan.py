@@ -20,6 +20,7 @@ from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.base import Proposal
 from privsql.mechanisms.dp.joint_model import Model
+from privsql.mechanisms.dp.mechanism import RECORD, find_law, total_budget, write_release_table
 from privsql.mechanisms.dp.noisy_tables import (
     LeastSquares,
     NoisyTable,
@@ -29,10 +30,9 @@ from privsql.mechanisms.dp.noisy_tables import (
     measure_table,
     sum_cells,
 )
-from privsql.mechanisms.dp.noisy_tables_release import CLIQUES, MARGINALS, NOISY_TABLES, read_noisy_tables
+from privsql.mechanisms.dp.tables import CLIQUES, MARGINALS, NOISY_TABLES, read_noisy_tables
 from privsql.mechanisms.marginals.domains import ADDED, UNITS, round_bins
 from privsql.mechanisms.marginals.parameters import NOISE, Contingency, is_number
-from privsql.mechanisms.private import RECORD, find_law, total_budget, write_release_table
 from privsql.model.manifest import SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from privsql.answers.softmax import (
 from privsql.dp_random import SUBSTITUTION, SelectionNoise
 from privsql.mechanisms.dp.joint_model import fixed_draw
 from privsql.mechanisms.dp.noisy_tables import NoisyTable, measure_table
-from privsql.mechanisms.dp.noisy_tables_release import measure_again, regress_errors
+from privsql.mechanisms.dp.tables import measure_again, regress_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -39,10 +39,11 @@ from privsql.engine.sqlfiles import (
 )
 from privsql.errors import InfeasibleError, PrivsqlError, UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms import private
 from privsql.mechanisms.base import WEIGHTED, BudgetComposition, ProfiledSource, Proposal, TableShape, Views
 from privsql.mechanisms.dp import checks
-from privsql.mechanisms.dp.noisy_tables_release import (
+from privsql.mechanisms.dp import mechanism as private
+from privsql.mechanisms.dp.mechanism import PrivateMechanism, refuse_damaged, write_release_table
+from privsql.mechanisms.dp.tables import (
     CLIQUES,
     MARGINALS,
     NOISY_TABLES,
@@ -52,7 +53,6 @@ from privsql.mechanisms.dp.noisy_tables_release import (
     write_noisy_tables,
 )
 from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
-from privsql.mechanisms.private import PrivateMechanism, refuse_damaged, write_release_table
 from privsql.mechanisms.randomize.parameters import TYPICAL, Randomize, TablesFacts, TablesPlan, reach_of
 from privsql.mechanisms.randomize.tables import (
     CHOOSING,

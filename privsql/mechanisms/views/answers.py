@@ -13,8 +13,8 @@ from sqlglot import exp
 from privsql.answers.parser import ITEMS
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
-from privsql.mechanisms import private
-from privsql.mechanisms.private import refuse_damaged
+from privsql.mechanisms.dp import mechanism as private
+from privsql.mechanisms.dp.mechanism import refuse_damaged
 from privsql.mechanisms.views.evaluation import UNIVERSE, ItemAnswers, repeat_sets
 from privsql.mechanisms.views.model import count_items
 from privsql.mechanisms.views.parameters import TINY_UNIVERSE, SetValued

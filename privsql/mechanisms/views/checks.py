@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privsql.errors import UsageError
-from privsql.mechanisms import private
+from privsql.mechanisms.diffpart.tree import TreeRule, context_free_parents
 from privsql.mechanisms.dp import checks
-from privsql.mechanisms.dp.diffpart import TreeRule, context_free_parents
+from privsql.mechanisms.dp import mechanism as private
 from privsql.mechanisms.views import model as views_model
 from privsql.mechanisms.views import plan as views
 from privsql.mechanisms.views.evaluation import read_labels
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from fractions import Fraction
 
+    from privsql.mechanisms.diffpart.tree import PartitionTree, Taxonomy
     from privsql.mechanisms.dp.checks import TreeCheck
-    from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy
     from privsql.mechanisms.dp.noisy_tables import LeastSquares
     from privsql.model.manifest import Check, CheckedRelease, Manifest
 

@@ -16,11 +16,12 @@ from privsql.engine.sqlfiles import all_of, all_rows, fill, table, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import WEIGHTED, ItemSetShape, Proposal, Views
-from privsql.mechanisms.dp import diffpart, diffpart_release, noisy_tables_release
+from privsql.mechanisms.diffpart import tables as diffpart_release
+from privsql.mechanisms.diffpart import tree as diffpart
+from privsql.mechanisms.diffpart.tables import DiffPart
+from privsql.mechanisms.dp import tables as noisy_tables_release
 from privsql.mechanisms.dp.checks import attack_noisy_tables
-from privsql.mechanisms.dp.diffpart_release import DiffPart
-from privsql.mechanisms.dp.noisy_tables import LeastSquares
-from privsql.mechanisms.private import (
+from privsql.mechanisms.dp.mechanism import (
     KNOWS,
     MEMBERSHIP,
     RECORD,
@@ -30,6 +31,7 @@ from privsql.mechanisms.private import (
     total_budget,
     write_release_table,
 )
+from privsql.mechanisms.dp.noisy_tables import LeastSquares
 from privsql.mechanisms.views import checks
 from privsql.mechanisms.views import evaluation as questions
 from privsql.mechanisms.views import model as views_model
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import ProfiledSource
-    from privsql.mechanisms.dp.diffpart import Ints, PartitionTree, Taxonomy, TreeRule
+    from privsql.mechanisms.diffpart.tree import Ints, PartitionTree, Taxonomy, TreeRule
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.views.plan import ItemChoice
     from privsql.model.manifest import Check, CheckedRelease, Estimate, Manifest, Structure

@@ -17,9 +17,9 @@ from privsql.dp_random import PURE, NoiseLaw
 from privsql.engine.sqlfiles import column, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
+from privsql.mechanisms.dp.mechanism import find_law, total_budget
 from privsql.mechanisms.dp.noisy_tables import LeastSquares, NoisyTable, measure_table
-from privsql.mechanisms.dp.noisy_tables_release import NOISY_TABLES, TABLE_ORDERS, read_noisy_tables
-from privsql.mechanisms.private import find_law, total_budget
+from privsql.mechanisms.dp.tables import NOISY_TABLES, TABLE_ORDERS, read_noisy_tables
 from privsql.mechanisms.views.evaluation import UNIVERSE, WeightedSets, read_labels
 from privsql.mechanisms.views.model import ViewModel, count_items, sum_subsets
 from privsql.mechanisms.views.parameters import TINY_UNIVERSE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from mechanisms.contingency.test_marginals import Halved
+from mechanisms.marginals.test_marginals import Halved
 from privsql.dp_random import SUBSTITUTION, SeededNoise
 from privsql.mechanisms.randomize import tables
 from privsql.mechanisms.randomize.parameters import Randomize, reach_of

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import column, temp_table
 from privsql.errors import UsageError
-from privsql.mechanisms import private
+from privsql.mechanisms.dp import mechanism as private
 from privsql.model.manifest import compare_rows, in_order
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from privsql.dp_random import PURE, opendp_version, table_noise_for
 from privsql.engine.sqlfiles import all_rows, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.base import NO_CURVE, WEIGHTED, CategoricalShape, Mechanism, NoComposition, Proposal
-from privsql.mechanisms.private import PrivateMechanism
+from privsql.mechanisms.dp.mechanism import PrivateMechanism
 from privsql.model.manifest import ReleasePromises, VerifiedBound, make_structure
 from privsql.model.parameters import Facts
 from support.totals import attacks, checks

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mechanisms.contingency.test_marginals import rule
-from mechanisms.noisytables.test_concentrated import Gaussian, divergence
+from mechanisms.dp.test_concentrated import Gaussian, divergence
+from mechanisms.marginals.test_marginals import rule
 from privsql.dp_random import concentrated_rho
 from privsql.engine.sqlfiles import Field
 from privsql.mechanisms.marginals import domains

@@ -17,10 +17,10 @@ from privsql.dp_random import deviation_of, noise_scale, variance_of
 from privsql.engine.sqlfiles import all_rows, column, fill, table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms import private
 from privsql.mechanisms.base import F, P
-from privsql.mechanisms.dp.diffpart import PartitionTree, Taxonomy, make_taxonomy
-from privsql.mechanisms.private import DAMAGED, KNOWS, MEMBERSHIP, make_membership_finding, refuse_damaged
+from privsql.mechanisms.diffpart.tree import PartitionTree, Taxonomy, make_taxonomy
+from privsql.mechanisms.dp import mechanism as private
+from privsql.mechanisms.dp.mechanism import DAMAGED, KNOWS, MEMBERSHIP, make_membership_finding, refuse_damaged
 from privsql.model.manifest import Estimate, ReleaseTable, Structure, make_structure, same_nan
 from privsql.model.parameters import LARGEST_EPSILON
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.answers.question import CountQuery
     from privsql.attacks.scene import AttackView, Finding, ReleaseView
     from privsql.engine.database import Relations
-    from privsql.mechanisms.dp.diffpart import Ints
+    from privsql.mechanisms.diffpart.tree import Ints
     from privsql.model.manifest import Check, CheckedRelease, Manifest
 
 # Tables ---------------------------------------------------------------------------------------------------------------

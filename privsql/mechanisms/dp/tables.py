@@ -17,6 +17,7 @@ from privsql.dp_random import PURE, NoiseLaw, SeededGaussian, SeededNoise, devia
 from privsql.engine.sqlfiles import all_rows, column, table
 from privsql.exact import fraction_text
 from privsql.mechanisms.dp.joint_model import JointModel, Model, fixed_draw, merge_values
+from privsql.mechanisms.dp.mechanism import write_release_table
 from privsql.mechanisms.dp.noisy_tables import (
     POSSIBLE,
     CellSums,
@@ -26,7 +27,6 @@ from privsql.mechanisms.dp.noisy_tables import (
     sum_cells,
     sum_places,
 )
-from privsql.mechanisms.private import write_release_table
 from privsql.model.manifest import ReleaseTable, Structure
 from privsql.model.manifest import make_structure as part
 from privsql.model.parameters import LARGEST_EPSILON

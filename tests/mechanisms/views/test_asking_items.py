@@ -17,7 +17,7 @@ from privsql.answers.accuracy import Workload
 from privsql.dp_random import SeededNoise
 from privsql.engine.database import Reporter
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp.diffpart import PartitionedRecords, grow_tree, leaf_values
+from privsql.mechanisms.diffpart.tree import PartitionedRecords, grow_tree, leaf_values
 from privsql.mechanisms.views.checks import make_rule
 from privsql.mechanisms.views.evaluation import (
     Usefulness,

@@ -21,9 +21,8 @@ from pydantic import ValidationError
 from privsql.dp_random import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp import diffpart
-from privsql.mechanisms.dp.checks import find_violations
-from privsql.mechanisms.dp.diffpart import (
+from privsql.mechanisms.diffpart import tree as diffpart
+from privsql.mechanisms.diffpart.tree import (
     PartitionedRecords,
     PartitionTree,
     Taxonomy,
@@ -33,6 +32,7 @@ from privsql.mechanisms.dp.diffpart import (
     make_taxonomy,
     score_divisions,
 )
+from privsql.mechanisms.dp.checks import find_violations
 from privsql.mechanisms.marginals.checks import make_rule
 from privsql.mechanisms.marginals.domains import parse_taxonomy
 from privsql.mechanisms.marginals.parameters import Contingency

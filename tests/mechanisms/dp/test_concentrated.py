@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.optimize import minimize_scalar
 
-from mechanisms.contingency.test_marginals import RECORDS, SIZES, rule
+from mechanisms.marginals.test_marginals import RECORDS, SIZES, rule
 from privsql.dp_random import (
     CONCENTRATED,
     OpenDPNoise,

@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from mechanisms.contingency.test_contingency import Choosing
+from mechanisms.diffpart.test_columns import Choosing
 from privsql.mechanisms.dp import noisy_tables
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables import NoisyTable, budget_weight

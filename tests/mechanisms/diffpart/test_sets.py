@@ -21,9 +21,8 @@ from privsql import dp_random
 from privsql.dp_random import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp import diffpart
-from privsql.mechanisms.dp.checks import find_violations
-from privsql.mechanisms.dp.diffpart import (
+from privsql.mechanisms.diffpart import tree as diffpart
+from privsql.mechanisms.diffpart.tree import (
     PartitionedRecords,
     PartitionTree,
     Taxonomy,
@@ -31,6 +30,7 @@ from privsql.mechanisms.dp.diffpart import (
     leaf_values,
     least_cutoff,
 )
+from privsql.mechanisms.dp.checks import find_violations
 from privsql.mechanisms.views.checks import make_rule
 from privsql.mechanisms.views.mechanism import items_taxonomy
 from privsql.mechanisms.views.parameters import SetValued

@@ -1,0 +1,1 @@
+"""DiffPart: noisy trees of partitions of item sets, or of tables."""
