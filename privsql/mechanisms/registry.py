@@ -27,8 +27,8 @@ KINDS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "randomize": {
-        "privsql.mechanisms.randomize.mechanism.Perturbation": ("pp", "up", "pp-paper"),
-        "privsql.mechanisms.randomize.tables_release.LabelTables": ("tables",),
+        "privsql.mechanisms.perturb.mechanism.Perturbation": ("pp", "up", "pp-paper"),
+        "privsql.mechanisms.label_tables.mechanism.LabelTables": ("tables",),
     },
     "permute": {
         "privsql.mechanisms.permute.mechanism.Permutation": ("nested", "exact", "reapply-last", "reapply-all"),

@@ -20,9 +20,9 @@ from mechanisms.marginals.test_marginals import rule as marginal_rule
 from mechanisms.views import test_views as chosen_sets
 from privsql.dp_random import OpenDPNoise
 from privsql.mechanisms.diffpart.tree import grow_tree
+from privsql.mechanisms.label_tables.model import PublicCodes, TablesRule, measure_tables
 from privsql.mechanisms.marginals.checks import make_rule
 from privsql.mechanisms.marginals.plan import measure_marginals
-from privsql.mechanisms.randomize.tables import PublicCodes, TablesRule, measure_tables
 from privsql.mechanisms.views import plan as measuring
 from support.enumeration import FALSE_ALARM
 from support.loops import rest_slow

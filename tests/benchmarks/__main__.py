@@ -47,10 +47,10 @@ import privsql
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import optimal
 from privsql.mechanisms.bucketize.model import BucketProblem
-from privsql.mechanisms.randomize import partition as merge
-from privsql.mechanisms.randomize import partition as randomization
-from privsql.mechanisms.randomize.parameters import Randomize
-from privsql.mechanisms.randomize.partition import initial_groups
+from privsql.mechanisms.perturb import plan as merge
+from privsql.mechanisms.perturb import plan as randomization
+from privsql.mechanisms.perturb.parameters import Randomize
+from privsql.mechanisms.perturb.plan import initial_groups
 from privsql.verbs.compare import Workload
 from tests.benchmarks import accuracy as measuring
 from tests.benchmarks import coverage as covering

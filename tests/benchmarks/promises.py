@@ -16,7 +16,7 @@ import numpy as np
 
 import privsql
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.randomize.parameters import Randomize, reach_of
+from privsql.mechanisms.perturb.parameters import Randomize, reach_of
 from tests.benchmarks import accuracy
 
 if TYPE_CHECKING:

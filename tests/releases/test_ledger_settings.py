@@ -17,7 +17,7 @@ from privsql.mechanisms.bucketize.beliefs import GroupBound
 from privsql.mechanisms.bucketize.model import BucketProblem, Setting, StoredPlan
 from privsql.mechanisms.bucketize.optimal import Optimum
 from privsql.mechanisms.bucketize.search import find_plan, restore_plan
-from privsql.mechanisms.randomize import partition
+from privsql.mechanisms.perturb import plan
 from support.commands import PEOPLE, refused, run, specification, succeeded, tables, write
 from support.loops import rest_slow, slow_but
 
@@ -46,7 +46,7 @@ def take_another_solver(patch: pytest.MonkeyPatch) -> None:
     candidates = optimal._list_candidates
     patch.setattr(optimal, "search_optimum", lambda *_, **__: Optimum(Setting(((3, 132), (5, 1))), 0, "none"))
     patch.setattr(optimal, "_list_candidates", lambda problem: candidates(problem)[:0:-1])
-    patch.setattr(partition, "merge_groups", lambda _, groups, __: (np.zeros(len(groups), dtype=np.int64), False))
+    patch.setattr(plan, "merge_groups", lambda _, groups, __: (np.zeros(len(groups), dtype=np.int64), False))
 
 
 def damage(folder: Path, path: list[str | int], value: object) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from mechanisms.marginals.test_marginals import Halved
 from privsql.dp_random import SUBSTITUTION, SeededNoise
-from privsql.mechanisms.randomize import tables
-from privsql.mechanisms.randomize.parameters import Randomize, reach_of
-from privsql.mechanisms.randomize.tables import PublicCodes, TablesRule, choose_pairs, measure_tables, reduce_levels
+from privsql.mechanisms.label_tables import model as fitted
+from privsql.mechanisms.label_tables.model import PublicCodes, TablesRule, choose_pairs, measure_tables, reduce_levels
+from privsql.mechanisms.perturb.parameters import Randomize, reach_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,8 +66,8 @@ def worst(one: Law, other: Law) -> float:
 def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model of the same tables is made once; what is made of the last tables is told by them."""
     first: dict[Any, Any] = {}
-    fit = tables.fit_tables
-    monkeypatch.setattr(tables, "FEWEST", 1)
+    fit = fitted.fit_tables
+    monkeypatch.setattr(fitted, "FEWEST", 1)
 
     def fit_once(measured: Any, rule: Any, start: Any = None) -> Any:
         if start is not None:
@@ -77,7 +77,7 @@ def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
             first[key] = fit(measured, rule)
         return first[key]
 
-    monkeypatch.setattr(tables, "fit_tables", fit_once)
+    monkeypatch.setattr(fitted, "fit_tables", fit_once)
 
 
 PAIRS = codes_of([0, 1], [0, 0], sizes=[2, 1])
@@ -213,7 +213,7 @@ def test_scores_move_by_two_at_most() -> None:
         moved = counts.copy()
         moved[one] += 1
         moved[other] -= 1
-        scores = [tables._score_pair(each, expected, 3.0) for each in (counts, moved)]
+        scores = [fitted._score_pair(each, expected, 3.0) for each in (counts, moved)]
         assert abs(scores[0] - scores[1]) <= SUBSTITUTION.moved
 
 
@@ -237,8 +237,8 @@ def test_much_epsilon_gives_the_tables_and_the_pair_that_matters() -> None:
 def test_small_effects_change_counts_as_differences_of_sums_do() -> None:
     """Two independent columns; the value goes with the first one."""
     codes = codes_of([0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1], sizes=[120, 180, 200, 300, 80, 120])
-    design, places = tables.make_design(codes, [])
-    regression = tables.CellRegression(design, *np.zeros((2, design.cells.shape[1], 4)))
+    design, places = fitted.make_design(codes, [])
+    regression = fitted.CellRegression(design, *np.zeros((2, design.cells.shape[1], 4)))
     draw, step = np.random.default_rng(2), 1e-3
     effects, moved = np.zeros((2, design.cells.shape[1], 4))
     effects[places[0] : places[1]], moved[places[0] : places[1]] = draw.normal(size=(2, 3, 4))
@@ -290,7 +290,7 @@ def test_the_noise_of_a_sum_reaches_as_far_as_its_law_says(
     if len(budgets) == 2:
         places = np.add.outer(places, at * precision[1] / precision.sum()).ravel()
         chances = np.multiply.outer(*laws).ravel()
-    reach = tables.noise_reach(tuple(map(Fraction, budgets)), cells, confidence)
+    reach = fitted.noise_reach(tuple(map(Fraction, budgets)), cells, confidence)
     assert chances[np.abs(places) <= reach + 1e-9].sum() >= confidence - 1e-9
     assert chances[np.abs(places) <= 0.998 * reach - 1e-9].sum() < confidence
 

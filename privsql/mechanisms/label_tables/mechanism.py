@@ -53,8 +53,7 @@ from privsql.mechanisms.dp.tables import (
     write_noisy_tables,
 )
 from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
-from privsql.mechanisms.randomize.parameters import TYPICAL, Randomize, TablesFacts, TablesPlan, reach_of
-from privsql.mechanisms.randomize.tables import (
+from privsql.mechanisms.label_tables.model import (
     CHOOSING,
     MeasuredCount,
     PublicCodes,
@@ -65,6 +64,8 @@ from privsql.mechanisms.randomize.tables import (
     rehearse,
     standard_errors,
 )
+from privsql.mechanisms.perturb.parameters import TYPICAL, Randomize, TablesFacts, TablesPlan, reach_of
+from privsql.mechanisms.private import PrivateMechanism, refuse_damaged, write_release_table
 from privsql.model.manifest import (
     LEARNT,
     QUASI,

@@ -19,7 +19,7 @@ from privsql.model.records import stale_setting_error
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from privsql.mechanisms.randomize.parameters import Randomize
+    from privsql.mechanisms.perturb.parameters import Randomize
 
 # Model ----------------------------------------------------------------------------------------------------------------
 # Sub-tables and what their perturbation costs: counts in, exact public parameters out.

@@ -15,8 +15,8 @@ from sqlglot import exp
 from privsql.engine.sqlfiles import Holes, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.randomize import partition
-from privsql.mechanisms.randomize.publish import FRACTIONS, Ints, PublicParameters, read_public
+from privsql.mechanisms.perturb import plan
+from privsql.mechanisms.perturb.publish import FRACTIONS, Ints, PublicParameters, read_public
 from privsql.model.manifest import NO_BELIEF, Check, CheckedRelease, VerifiedBound, in_order
 from privsql.model.records import Records, largest_transport
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
-    from privsql.mechanisms.randomize.parameters import Randomize, RandomizeFacts
+    from privsql.mechanisms.perturb.parameters import Randomize, RandomizeFacts
 
 # Agreement ------------------------------------------------------------------------------------------------------------
 # Whether published records can have come from the stated matrices: tests of a given significance.
@@ -421,8 +421,8 @@ def _wrong_partition(
     source: Records, params: Randomize, release: CheckedRelease[Randomize, RandomizeFacts]
 ) -> list[str]:
     """Groups of the partition, and whether it is the optimum: what another run of the search says of the source."""
-    problem = partition.state_problem(source.counts, source.labels, params)
-    solution = partition.find_partition(problem, params.algorithm, params.objective)
+    problem = plan.state_problem(source.counts, source.labels, params)
+    solution = plan.find_partition(problem, params.algorithm, params.objective)
     found = {"groups": solution.groups, "optimal": solution.optimal, "subtables": len(solution.parts)}
     return release.compare_facts(found)
 

@@ -48,9 +48,9 @@ from privsql.mechanisms.base import (
     Proposal,
     TableShape,
 )
-from privsql.mechanisms.randomize import checks, partition
-from privsql.mechanisms.randomize.parameters import PlannedSubTable, Randomize, RandomizeFacts, RandomizePlan
-from privsql.mechanisms.randomize.publish import (
+from privsql.mechanisms.perturb import checks, plan
+from privsql.mechanisms.perturb.parameters import PlannedSubTable, Randomize, RandomizeFacts, RandomizePlan
+from privsql.mechanisms.perturb.publish import (
     TABLES,
     PerturbedView,
     PublicParameters,
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import IntervalFunctions, Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Curve, Figure, ProfiledSource, Views
-    from privsql.mechanisms.randomize.partition import Partition, PartitionProblem, SubTable
+    from privsql.mechanisms.perturb.plan import Partition, PartitionProblem, SubTable
     from privsql.model.manifest import Check, CheckedRelease, VerifiedBound
     from privsql.model.records import Records
 
@@ -270,9 +270,9 @@ def describe_structure(db: Relations) -> list[Structure]:
 
 def plan_release(source: Records, params: Randomize) -> RandomizePlan:
     """Return the facts of the partition, and for the publisher alone the partition itself."""
-    problem = partition.state_problem(source.counts, source.labels, params)
-    solution = partition.find_partition(problem, params.algorithm, params.objective, source.history.setting)
-    subtables = partition.check_partition(problem, solution)
+    problem = plan.state_problem(source.counts, source.labels, params)
+    solution = plan.find_partition(problem, params.algorithm, params.objective, source.history.setting)
+    subtables = plan.check_partition(problem, solution)
     facts = _state_facts(problem, solution, subtables)
     return RandomizePlan.join_parts(facts, partition=_list_subtables(solution, subtables, source.labels))
 
@@ -296,10 +296,10 @@ def _list_subtables(
 
 def publish_release(db: Relations, source: Records, params: Randomize, key: Key) -> RandomizeFacts:
     """Make ``perturbed`` and the tables of public parameters in database ``release``; returns the facts."""
-    problem = partition.state_problem(source.counts, source.labels, params)
-    solution = partition.find_partition(problem, params.algorithm, params.objective, source.history.setting)
+    problem = plan.state_problem(source.counts, source.labels, params)
+    solution = plan.find_partition(problem, params.algorithm, params.objective, source.history.setting)
     source.history.setting = solution.as_setting()
-    subtables = partition.check_partition(problem, solution)
+    subtables = plan.check_partition(problem, solution)
     gammas = [str(subtable.gamma) for subtable in subtables]
     roles = source.roles
     sub_table, code = np.nonzero(solution.parts)
@@ -337,7 +337,7 @@ def _parameters_table(subtables: Sequence[SubTable]) -> pa.Table:
 
 
 def _state_facts(problem: PartitionProblem, partition_: Partition, subtables: Sequence[SubTable]) -> RandomizeFacts:
-    whole, n = partition.check_partition(problem, partition.find_partition(problem, "up")), problem.records
+    whole, n = plan.check_partition(problem, plan.find_partition(problem, "up")), problem.records
     return RandomizeFacts(
         subtables=len(subtables),
         groups=partition_.groups,
@@ -371,11 +371,11 @@ def compare_algorithms(source: Records, params: Randomize) -> Alternatives:
 
     The error is the root of the mean over the values of the variance of equation 7, over n.
     """
-    problem, rows = partition.state_problem(source.counts, source.labels, params), []
+    problem, rows = plan.state_problem(source.counts, source.labels, params), []
     by_frequency = replace(problem, declared=None)
     for name, its_problem in (("up", problem), ("pp", by_frequency), ("pp-paper", by_frequency)):
-        solution = partition.find_partition(its_problem, name, params.objective)
-        subtables = partition.check_partition(its_problem, solution)
+        solution = plan.find_partition(its_problem, name, params.objective)
+        subtables = plan.check_partition(its_problem, solution)
         variance = float(sum(one.estimate_variance for one in subtables))
         figures: dict[str, Figure] = {
             "subtables": len(subtables),

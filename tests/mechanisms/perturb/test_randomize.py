@@ -21,11 +21,11 @@ from scipy.stats import chi2, chisquare, kstest
 import privsql
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.randomize import partition
-from privsql.mechanisms.randomize.checks import SIGNIFICANCE, deviation_p_value, improbable_cells, is_possible
-from privsql.mechanisms.randomize.mechanism import _estimate_subtable, average_retention, propose_parameters
-from privsql.mechanisms.randomize.parameters import Randomize, RandomizeFacts
-from privsql.mechanisms.randomize.partition import (
+from privsql.mechanisms.perturb import plan
+from privsql.mechanisms.perturb.checks import SIGNIFICANCE, deviation_p_value, improbable_cells, is_possible
+from privsql.mechanisms.perturb.mechanism import _estimate_subtable, average_retention, propose_parameters
+from privsql.mechanisms.perturb.parameters import Randomize, RandomizeFacts
+from privsql.mechanisms.perturb.plan import (
     MOST_WEIGHT,
     Partition,
     PartitionProblem,
@@ -35,7 +35,7 @@ from privsql.mechanisms.randomize.partition import (
     initial_groups,
     make_subtable,
 )
-from privsql.mechanisms.randomize.publish import PublicParameters, draw_moves, draw_steps, moves_table
+from privsql.mechanisms.perturb.publish import PublicParameters, draw_moves, draw_steps, moves_table
 from support.enumeration import Enumerator
 from support.loops import each
 
@@ -53,7 +53,7 @@ FALSE_ALARM = 1e-6  # of every statistical test here, unless it says otherwise
 
 def make(counts: Sequence[int], rho1: str = "1/3", rho2: str = "2/3") -> PartitionProblem:
     """A problem from plain numbers."""
-    return partition.state_problem(counts, [f"x{i}" for i in range(len(counts))], Randomize(rho1=rho1, rho2=rho2))
+    return plan.state_problem(counts, [f"x{i}" for i in range(len(counts))], Randomize(rho1=rho1, rho2=rho2))
 
 
 def matrix(table: SubTable) -> list[list[Fraction]]:
@@ -150,20 +150,20 @@ def test_example_2_the_initial_groups() -> None:
 def test_examples_3_and_4_the_order_and_the_bounds() -> None:
     problem = make(EXAMPLE)
     groups = initial_groups(problem.counts, problem.protected)
-    labels = partition.best_runs(problem, groups, np.array([0, 2, 1, 3, 4]))
+    labels = plan.best_runs(problem, groups, np.array([0, 2, 1, 3, 4]))
     assert labels.tolist() == [0, 0, 0, 1, 1]
-    assert partition.partition_bound(problem, groups, labels) == pytest.approx(2.01965, abs=5e-6)
-    one = partition.best_runs(problem, groups, partition.paper_order(groups))
+    assert plan.partition_bound(problem, groups, labels) == pytest.approx(2.01965, abs=5e-6)
+    one = plan.best_runs(problem, groups, plan.paper_order(groups))
     assert one.tolist() == labels.tolist()  # by scipy's order, which is another one of the same sub-tables
-    assert partition.find_partition(problem, "pp-paper").parts.tolist() == [
+    assert plan.find_partition(problem, "pp-paper").parts.tolist() == [
         [12, 8, 6, 4, 4, 2, 0, 0, 0, 0],
         [0, 0, 0, 1, 0, 1, 1, 1, 1, 1],
     ]
-    up, pp = partition.find_partition(problem, "up"), partition.find_partition(problem, "pp")
+    up, pp = plan.find_partition(problem, "up"), plan.find_partition(problem, "pp")
     assert (round(up.bound, 5), round(pp.bound, 5)) == (2.07453, 2.01965)
     assert pp.parts.tolist() == [[12, 8, 6, 4, 4, 2, 0, 0, 0, 0], [0, 0, 0, 1, 0, 1, 1, 1, 1, 1]]
     assert (pp.groups, pp.optimal) == (5, True)
-    found = [partition.partition_bound(problem, groups, np.array(labels)) for labels in partitions(5)]
+    found = [plan.partition_bound(problem, groups, np.array(labels)) for labels in partitions(5)]
     assert min(found) == pytest.approx(pp.bound, rel=1e-12)
 
 
@@ -239,10 +239,10 @@ def test_algorithms_stand_beside_each_other() -> None:
 @pytest.mark.slow
 @given(problems())
 def test_the_paper_s_procedure_is_never_better_than_pp(problem: PartitionProblem) -> None:
-    paper, least = (partition.find_partition(problem, name, "bound") for name in ("pp-paper", "pp"))
-    whole = partition.find_partition(problem, "up")
+    paper, least = (plan.find_partition(problem, name, "bound") for name in ("pp-paper", "pp"))
+    whole = plan.find_partition(problem, "up")
     assert least.bound <= paper.bound * (1 + 1e-9) <= whole.bound * (1 + 2e-9)
-    assert partition.check_partition(problem, paper)
+    assert plan.check_partition(problem, paper)
 
 
 def test_example_7_of_the_thesis_only_some_values_are_protected() -> None:
@@ -270,9 +270,9 @@ def test_a_partition_of_the_domain_discloses_more() -> None:
     assert round(100 * 40 / alone.sum()) == 98
     assert np.isinf(problem.part_bounds(alone[None])[0])
     with pytest.raises(GuaranteeError, match="rho1 = 40/41"):
-        partition.check_partition(problem, Partition(np.stack([alone, problem.counts - alone]), 1.0, 2, optimal=False))
+        plan.check_partition(problem, Partition(np.stack([alone, problem.counts - alone]), 1.0, 2, optimal=False))
     for name in ("pp", "pp-paper"):
-        found = partition.check_partition(problem, partition.find_partition(problem, name))
+        found = plan.check_partition(problem, plan.find_partition(problem, name))
         assert all(one.rho1 < problem.rho2 for one in found)
 
 
@@ -293,8 +293,8 @@ def test_table_2_retention_of_the_whole_table(rarest: int, shown: float) -> None
     # OCC-300K: 50 values, the most frequent has 7.5 % (gamma follows from that, not from rho1 = 1/13).
     counts = [749] + [189] * 48 + [179]
     problem = make(counts, "1/13", f"1/{rarest}")
-    found = partition.find_partition(problem, "up")
-    assert round(100 * average_retention(partition.check_partition(problem, found)), 1) == shown
+    found = plan.find_partition(problem, "up")
+    assert round(100 * average_retention(plan.check_partition(problem, found)), 1) == shown
 
 
 def test_amplification_is_equation_6() -> None:
@@ -330,21 +330,21 @@ def test_no_protected_value_names_the_rarest_and_what_would_work() -> None:
 def test_what_is_proposed_is_feasible(counts: list[int]) -> None:
     source = SimpleNamespace(records=lambda: SimpleNamespace(counts=counts))
     given_ = propose_parameters(source).parameters  # type: ignore[arg-type]
-    problem = partition.state_problem(counts, [str(i) for i in range(len(counts))], Randomize.model_validate(given_))
-    assert partition.check_partition(problem, partition.find_partition(problem, "pp"))
+    problem = plan.state_problem(counts, [str(i) for i in range(len(counts))], Randomize.model_validate(given_))
+    assert plan.check_partition(problem, plan.find_partition(problem, "pp"))
 
 
 @each("algorithm", ["up", "pp"])
 @each("rho2", ["0.666666666666666667", "0.333333333333333334", "0.34000000000000001"])
 def test_a_bound_of_18_digits_costs_what_it_costs(algorithm: str, rho2: str) -> None:
     problem = make(EXAMPLE, "1/3", rho2)
-    found = partition.find_partition(problem, algorithm)
+    found = plan.find_partition(problem, algorithm)
     assert found.bound == pytest.approx(error_bound(problem, found.parts.tolist()), rel=1e-6)
     groups = initial_groups(problem.counts, problem.protected)
-    unions = [partition.unite_groups(groups, np.array(labels)).tolist() for labels in partitions(5)]
+    unions = [plan.unite_groups(groups, np.array(labels)).tolist() for labels in partitions(5)]
     wanted = [problem.counts.tolist()] if algorithm == "up" else min(unions, key=lambda u: error_bound(problem, u))
     assert found.bound == pytest.approx(error_bound(problem, wanted), rel=1e-6)
-    assert partition.check_partition(problem, found)
+    assert plan.check_partition(problem, found)
 
 
 @each("counts", [EXAMPLE, tuple(c * 10**5 + 7 for c in EXAMPLE)])
@@ -353,8 +353,8 @@ def test_the_bound_is_that_of_the_published_parameters(counts: tuple[int, ...], 
     """An amplification that was rounded down makes another bound; verify re-computes it to 1e-9."""
     problem = make(counts, "1/3", rho2)
     for algorithm in ("up", "pp"):
-        found = partition.find_partition(problem, algorithm)
-        tables = partition.check_partition(problem, found)
+        found = plan.find_partition(problem, algorithm)
+        tables = plan.check_partition(problem, found)
         a, n = 2 * sqrt(log(2 / 0.05)), problem.records
         stated = sum(sqrt(t.records) / n * a * float(t.size / (t.gamma - 1) + 1) for t in tables)
         assert found.bound == pytest.approx(stated, rel=1e-9)
@@ -365,7 +365,7 @@ def test_theorem_2_the_error_bound_holds_with_its_confidence() -> None:
     problem = make([1_000 * count for count in EXAMPLE], "1/3", "2/3")
     table = make_subtable(problem, problem.counts)
     n, m, gamma = problem.records, table.size, float(table.gamma)
-    bound = partition.find_partition(problem, "up").bound
+    bound = plan.find_partition(problem, "up").bound
     assert bound == pytest.approx(2 * sqrt(log(2 / 0.05) / n) * (m / (gamma - 1) + 1))
     draw, stay = np.random.default_rng(1), gamma / (m - 1 + gamma)
     for count in problem.counts.tolist():
@@ -384,7 +384,7 @@ def test_theorems_3_and_5_sub_tables_stay_as_balanced_as_the_table(problem: Part
     kappa = Fraction(1) if problem.protected.all() else 1 / (1 - Fraction(1, outer))
     assume(theta > kappa)
     most = 1 / Fraction(theta) if problem.protected.all() else kappa / (theta - kappa)
-    found = partition.check_partition(problem, partition.find_partition(problem, "pp-paper"))
+    found = plan.check_partition(problem, plan.find_partition(problem, "pp-paper"))
     assert all(one.rho1 <= most for one in found)
 
 
@@ -476,12 +476,9 @@ def test_exact_is_the_best_of_all_unions(problem: PartitionProblem) -> None:
     problem = replace(problem, counts=groups.sum(axis=0))
     assume(problem.part_bounds(groups.sum(axis=0)[None])[0] < np.inf)
     best = min(
-        error_bound(problem, partition.unite_groups(groups, np.array(labels)).tolist())
-        for labels in partitions(len(groups))
+        error_bound(problem, plan.unite_groups(groups, np.array(labels)).tolist()) for labels in partitions(len(groups))
     )
-    assert partition.partition_bound(problem, groups, partition.best_unions(problem, groups)) == pytest.approx(
-        best, rel=1e-9
-    )
+    assert plan.partition_bound(problem, groups, plan.best_unions(problem, groups)) == pytest.approx(best, rel=1e-9)
 
 
 @settings(max_examples=60)
@@ -494,27 +491,25 @@ def test_along_is_the_best_of_all_cuts(problem: PartitionProblem, random: Any) -
     for cuts in itertools.product((0, 1), repeat=len(order) - 1):
         labels = np.zeros(len(order), dtype=np.int64)
         labels[order] = np.cumsum([0, *cuts])
-        bounds.append(error_bound(problem, partition.unite_groups(groups, labels).tolist()))
-    found = partition.best_runs(problem, groups, np.array(order))
-    assert partition.partition_bound(problem, groups, found) == pytest.approx(min(bounds), rel=1e-9)
+        bounds.append(error_bound(problem, plan.unite_groups(groups, labels).tolist()))
+    found = plan.best_runs(problem, groups, np.array(order))
+    assert plan.partition_bound(problem, groups, found) == pytest.approx(min(bounds), rel=1e-9)
 
 
 @settings(max_examples=25, deadline=None)
 @given(problems(most=60))
 def test_never_worse_than_the_papers_procedure_nor_than_the_whole_table(problem: PartitionProblem) -> None:
     groups = initial_groups(problem.counts, problem.protected)
-    paper = partition.partition_bound(
-        problem, groups, partition.best_runs(problem, groups, partition.paper_order(groups))
-    )
-    pp, up = partition.find_partition(problem, "pp"), partition.find_partition(problem, "up")
+    paper = plan.partition_bound(problem, groups, plan.best_runs(problem, groups, plan.paper_order(groups)))
+    pp, up = plan.find_partition(problem, "pp"), plan.find_partition(problem, "up")
     assert pp.bound <= min(paper, up.bound) * (1 + 1e-12)
     assert pp.bound == pytest.approx(error_bound(problem, pp.parts.tolist()), rel=1e-9)
     assert up.bound == pytest.approx(error_bound(problem, [problem.counts.tolist()]), rel=1e-9)
     assert pp.groups == len(groups)
-    assert pp.optimal == (len(groups) <= partition.MOST_EXACT)
+    assert pp.optimal == (len(groups) <= plan.MOST_EXACT)
     sizes = pp.parts.sum(axis=1).tolist()
     assert sizes == sorted(sizes, reverse=True)
-    assert partition.check_partition(problem, pp)
+    assert plan.check_partition(problem, pp)
 
 
 @settings(max_examples=25, deadline=None)
@@ -522,14 +517,14 @@ def test_never_worse_than_the_papers_procedure_nor_than_the_whole_table(problem:
 def test_the_smallest_error_within_the_papers_bound(problem: PartitionProblem) -> None:
     """Objective ``error``: the bound is no worse than the paper's and the whole table's, the variance no larger."""
     groups = initial_groups(problem.counts, problem.protected)
-    paper = partition.unite_groups(groups, partition.best_runs(problem, groups, partition.paper_order(groups)))
-    found, whole = partition.find_partition(problem, "pp", "error"), problem.counts[None]
+    paper = plan.unite_groups(groups, plan.best_runs(problem, groups, plan.paper_order(groups)))
+    found, whole = plan.find_partition(problem, "pp", "error"), problem.counts[None]
     limit = min(error_bound(problem, paper.tolist()), error_bound(problem, whole.tolist()))
     assert found.bound <= limit * (1 + 1e-9)
     assert found.bound == pytest.approx(error_bound(problem, found.parts.tolist()), rel=1e-9)
-    least = partition.find_partition(problem, "pp").parts
+    least = plan.find_partition(problem, "pp").parts
     assert variance(problem, found.parts) <= variance(problem, least) * (1 + 1e-9)
-    assert partition.check_partition(problem, found)
+    assert plan.check_partition(problem, found)
 
 
 def variance(problem: PartitionProblem, parts: Any) -> float:
@@ -543,11 +538,11 @@ def variance(problem: PartitionProblem, parts: Any) -> float:
 def test_improvement_never_loses_and_keeps_every_group(problem: PartitionProblem, random: Any) -> None:
     groups = initial_groups(problem.counts, problem.protected)
     labels = np.unique([random.randrange(4) for _ in groups], return_inverse=True)[1].astype(np.int64)
-    before = partition.partition_bound(problem, groups, labels)
+    before = plan.partition_bound(problem, groups, labels)
     assume(before < np.inf)
-    after = partition.improve_labels(problem, groups, labels)
-    assert partition.partition_bound(problem, groups, after) <= before * (1 + 1e-12)
-    assert partition.unite_groups(groups, after).sum(axis=0).tolist() == problem.counts.tolist()
+    after = plan.improve_labels(problem, groups, labels)
+    assert plan.partition_bound(problem, groups, after) <= before * (1 + 1e-12)
+    assert plan.unite_groups(groups, after).sum(axis=0).tolist() == problem.counts.tolist()
     assert sorted(set(after.tolist())) == list(range(int(after.max()) + 1))
 
 
@@ -556,10 +551,10 @@ def test_a_partition_that_is_none_is_refused() -> None:
     whole = problem.counts[None]
     for parts in (whole[:, ::-1], np.vstack((whole + 1, -np.ones_like(whole)))):
         with pytest.raises(GuaranteeError, match="do not add up"):
-            partition.check_partition(problem, Partition(parts, 1.0, 1, optimal=True))
+            plan.check_partition(problem, Partition(parts, 1.0, 1, optimal=True))
     rest = problem.counts - np.array([9, 1, 0, 0, 0, 0, 0, 0, 0, 0])
     with pytest.raises(GuaranteeError, match="rho1 = 9/10"):
-        partition.check_partition(problem, Partition(np.array([problem.counts - rest, rest]), 1.0, 1, optimal=True))
+        plan.check_partition(problem, Partition(np.array([problem.counts - rest, rest]), 1.0, 1, optimal=True))
 
 
 # Exact parameters ---
@@ -567,7 +562,7 @@ def test_a_partition_that_is_none_is_refused() -> None:
 
 @given(problems())
 def test_the_largest_prior_gets_exactly_rho2(problem: PartitionProblem) -> None:
-    for part in partition.find_partition(problem, "pp").parts:
+    for part in plan.find_partition(problem, "pp").parts:
         table = make_subtable(problem, part)
         posterior = table.gamma * table.rho1 / (table.gamma * table.rho1 + 1 - table.rho1)
         full = amplification(table.rho1, problem.rho2)
@@ -650,7 +645,7 @@ def simulated(problem: PartitionProblem, parts: Any, rng: np.random.Generator) -
 def test_the_empirical_transition_matrix_is_the_stated_one() -> None:
     """Chi-square of every row of every P_j, of sub-tables (exactly) and of pairs of records."""
     problem = make([c * 2000 for c in EXAMPLE])
-    found = partition.find_partition(problem, "pp")
+    found = plan.find_partition(problem, "pp")
     true, home, seen = simulated(problem, found.parts, seed_key(7).random_generator("test"))
     pvalues = []
     for j, part in enumerate(found.parts):
@@ -677,7 +672,7 @@ def test_the_empirical_transition_matrix_is_the_stated_one() -> None:
 def test_which_records_of_a_value_go_where_is_random() -> None:
     """Position within the value's block against sub-table: rank sums, false alarm 1e-6."""
     problem = make([c * 500 for c in EXAMPLE])
-    parts = partition.find_partition(problem, "pp").parts
+    parts = plan.find_partition(problem, "pp").parts
     true, home, _ = simulated(problem, parts, seed_key(8).random_generator("test"))
     shared = int(np.flatnonzero((parts > 0).sum(axis=0) > 1)[0])
     own = home[true == shared]
@@ -701,7 +696,7 @@ def test_no_protected_value_exceeds_rho2_by_exact_bayes(
 ) -> None:
     """Prior: relative frequency in the sub-table. Likelihoods: by enumerating what is drawn."""
     problem = make(counts, rho1, rho2)
-    for part in partition.find_partition(problem, algorithm).parts:
+    for part in plan.find_partition(problem, algorithm).parts:
         table, noise = make_subtable(problem, part), Enumerator()
         steps_: dict[int, Fraction] = defaultdict(Fraction)
         for (step,), probability in noise.runs(lambda t=table, n=noise: tuple(draw_steps(t, 1, n).tolist())):
@@ -751,7 +746,7 @@ def test_the_channel_is_what_is_drawn() -> None:
 @settings(max_examples=40, deadline=None)
 @given(problems(most=9), st.integers(0, 2**32))
 def test_estimated_counts_lie_where_they_can_and_rows_sum_to_one(problem: PartitionProblem, seed: int) -> None:
-    parts = partition.find_partition(problem, "pp").parts
+    parts = plan.find_partition(problem, "pp").parts
     _, home, seen = simulated(problem, parts, np.random.default_rng(seed))
     stated = published(problem, parts)
     totals = [((home == j) & (seen == x)).sum() for j, x in zip(stated.sub_tables, stated.code, strict=True)]
@@ -772,7 +767,7 @@ def test_estimated_counts_lie_where_they_can_and_rows_sum_to_one(problem: Partit
 def test_estimated_counts_are_consistent() -> None:
     """Of 420,000 records every cell is found within 6 standard errors of equation 7."""
     problem = make([c * 10_000 for c in EXAMPLE])
-    parts = partition.find_partition(problem, "pp").parts
+    parts = plan.find_partition(problem, "pp").parts
     _, home, seen = simulated(problem, parts, seed_key(3).random_generator("test"))
     stated = published(problem, parts)
     totals = np.array([((home == j) & (seen == x)).sum() for j, x in zip(stated.sub_tables, stated.code, strict=True)])
@@ -854,7 +849,7 @@ def trial(
 def test_p_values_of_sound_releases_are_uniform(algorithm: str, share: float) -> None:
     """Kolmogorov-Smirnov over 300 releases, false alarm 1e-6; their published frequencies are possible."""
     problem = make(WARD)
-    parts = partition.find_partition(problem, algorithm).parts
+    parts = plan.find_partition(problem, algorithm).parts
     rng, found = np.random.default_rng(5), []
     for _ in range(300):
         stated, seen, truth = trial(problem, parts, rng, share)
@@ -873,7 +868,7 @@ def test_small_sets_are_not_tested() -> None:
 @pytest.mark.parametrize("algorithm", ["up", "pp"])
 def test_records_that_were_not_perturbed_are_found(algorithm: str) -> None:
     problem = make(WARD)
-    parts = partition.find_partition(problem, algorithm).parts
+    parts = plan.find_partition(problem, algorithm).parts
     stated = published(problem, parts)
     found = deviation_p_value(stated, stated.totals, problem.counts.astype(np.float64))
     assert found is not None
@@ -884,7 +879,7 @@ def test_records_that_were_not_perturbed_are_found(algorithm: str) -> None:
 def test_small_sub_tables_do_not_switch_the_test_off(objective: str) -> None:
     """50 values of 257,000 records, as in the papers: small sub-tables beside large ones, which are to be tested."""
     problem = make([int(16000 * 0.94**i) + i * 7919 % 97 for i in range(50)], "1/13", "1/4")
-    parts = partition.find_partition(problem, "pp", objective).parts
+    parts = plan.find_partition(problem, "pp", objective).parts
     assert parts.sum(axis=1).min() < 3000
     stated, seen, truth = trial(problem, parts, np.random.default_rng(6), 0.1)
     sound = deviation_p_value(stated, seen, truth)
@@ -981,7 +976,7 @@ def test_possible_is_what_brute_force_finds() -> None:
 @settings(max_examples=40, deadline=None)
 @given(problems())
 def test_the_source_of_a_release_is_possible(problem: PartitionProblem) -> None:
-    parts = partition.find_partition(problem, "pp").parts
+    parts = plan.find_partition(problem, "pp").parts
     assert is_possible(published(problem, parts), problem.counts)
 
 

@@ -20,7 +20,7 @@ from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import BITS, Holes, alias_as, all_rows, column, fill, same_columns, table, temp_table
 from privsql.errors import EngineError, GuaranteeError
 from privsql.mechanisms.assignment import RankAssignment, RecordParts, Segments, assign_records
-from privsql.mechanisms.randomize.parameters import RandomizeFacts
+from privsql.mechanisms.perturb.parameters import RandomizeFacts
 from privsql.model.manifest import QUASI, SENSITIVE, Manifest, ReleaseTable
 from privsql.model.records import Records, bounded_zeros
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key, Shuffler
-    from privsql.mechanisms.randomize.partition import SubTable
+    from privsql.mechanisms.perturb.plan import SubTable
 
 # Draws ----------------------------------------------------------------------------------------------------------------
 # What is drawn for every record: its sub-table, and by how many places its value moves in that domain.

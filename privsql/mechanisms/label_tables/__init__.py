@@ -1,0 +1,1 @@
+"""Noisy tables of sensitive values by public quasi-identifiers: label differential privacy."""
