@@ -40,7 +40,7 @@ from privsql.mechanisms.bucketize import layout
 from privsql.mechanisms.bucketize.layout import draw_bids, runs_from_entries
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import Layout
-from privsql.mechanisms.bucketize.search import find_plan
+from privsql.mechanisms.bucketize.plan import find_plan
 from support.channels import assert_same, questions, random_channel, textbook
 from support.loops import each
 

@@ -16,7 +16,7 @@ from privsql.mechanisms.bucketize import optimal
 from privsql.mechanisms.bucketize.beliefs import GroupBound
 from privsql.mechanisms.bucketize.model import BucketProblem, Setting, StoredPlan
 from privsql.mechanisms.bucketize.optimal import Optimum
-from privsql.mechanisms.bucketize.search import find_plan, restore_plan
+from privsql.mechanisms.bucketize.plan import find_plan, restore_plan
 from privsql.mechanisms.perturb import plan
 from support.commands import PEOPLE, refused, run, specification, succeeded, tables, write
 from support.loops import rest_slow, slow_but

@@ -37,8 +37,8 @@ from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
 from privsql.mechanisms.bucketize.layout import make_layout
 from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
+from privsql.mechanisms.bucketize.plan import ALGORITHMS, PlannedAssignment, imply_beliefs, search
 from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
-from privsql.mechanisms.bucketize.search import ALGORITHMS, PlannedAssignment, imply_beliefs, search
 from privsql.model.records import Records, ReleaseArrays
 
 if TYPE_CHECKING:

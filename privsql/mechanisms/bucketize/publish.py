@@ -32,7 +32,7 @@ from privsql.mechanisms.bucketize.parameters import (
     CertaintyFacts,
     FakeFacts,
 )
-from privsql.mechanisms.bucketize.search import search, spread_left_out
+from privsql.mechanisms.bucketize.plan import search, spread_left_out
 from privsql.mechanisms.dp.mechanism import write_release_table
 from privsql.model.packing import source_changed_error
 

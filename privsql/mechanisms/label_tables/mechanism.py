@@ -65,7 +65,6 @@ from privsql.mechanisms.label_tables.model import (
     standard_errors,
 )
 from privsql.mechanisms.perturb.parameters import TYPICAL, Randomize, TablesFacts, TablesPlan, reach_of
-from privsql.mechanisms.private import PrivateMechanism, refuse_damaged, write_release_table
 from privsql.model.manifest import (
     LEARNT,
     QUASI,

@@ -9,7 +9,7 @@ import pytest
 
 from privsql.answers.channel import Channel, relative_error
 from privsql.mechanisms.base import Alternative, AlternativeMeasure, Alternatives
-from privsql.mechanisms.bucketize.search import ALGORITHMS
+from privsql.mechanisms.bucketize.plan import ALGORITHMS
 from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, warehouse, write
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from privsql.mechanisms.bucketize.group_flows import (
 from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting, make_families
 from privsql.mechanisms.bucketize.optimal import Relaxation
-from privsql.mechanisms.bucketize.search import ALGORITHMS, find_plan
+from privsql.mechanisms.bucketize.plan import ALGORITHMS, find_plan
 from support.effort import share
 from support.enumeration import Enumerator
 from support.loops import rest_slow

@@ -22,7 +22,7 @@ from privsql.mechanisms.bucketize import layout, optimal
 from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
 from privsql.mechanisms.bucketize.layout import Pieces, make_layout, split_by_block
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
-from privsql.mechanisms.bucketize.search import find_plan
+from privsql.mechanisms.bucketize.plan import find_plan
 from support import ledgers
 from support.commands import PEOPLE, ROLES, manifest, refused, rows, run, specification, succeeded, warehouse
 from support.layouts import assert_pieces, counted, random_plan

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize.search import counts_after_suppression, spread_left_out
+from privsql.mechanisms.bucketize.plan import counts_after_suppression, spread_left_out
 from support.enumeration import FALSE_ALARM
 
 
