@@ -47,6 +47,7 @@ import privsql
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import optimal
 from privsql.mechanisms.bucketize.model import BucketProblem
+from privsql.mechanisms.bucketize.search import best_two_size
 from privsql.mechanisms.perturb import plan as merge
 from privsql.mechanisms.perturb import plan as randomization
 from privsql.mechanisms.perturb.parameters import Randomize
@@ -212,10 +213,10 @@ def search() -> None:
         n = int(counts.sum())
         for theta in (2, 4, 8, 16, 32):
             rule = tuple(min(Fraction(1), theta * Fraction(int(o), n) + Fraction(1, 50)) for o in counts)
-            two = seconds(lambda c=counts, r=rule: optimal.best_two_size(BucketProblem(c, r)))
+            two = seconds(lambda c=counts, r=rule: best_two_size(BucketProblem(c, r)))
             begin = time.perf_counter()
             problem = BucketProblem(counts, rule)
-            best = optimal.search_optimum(problem, optimal.best_two_size(problem))
+            best = optimal.search_optimum(problem, best_two_size(problem))
             lasted = time.perf_counter() - begin
             gap = (best.setting.loss - best.lower_bound) / best.lower_bound if best else float("nan")
             rows.append([name, len(counts), theta, two * 1000, lasted, gap, best.proof if best else "-"])

@@ -12,12 +12,12 @@ import pytest
 
 from golden import releases
 from privsql.errors import GuaranteeError
-from privsql.mechanisms.bucketize import optimal
+from privsql.mechanisms.bucketize import plan, search
 from privsql.mechanisms.bucketize.beliefs import GroupBound
 from privsql.mechanisms.bucketize.model import BucketProblem, Setting, StoredPlan
 from privsql.mechanisms.bucketize.optimal import Optimum
 from privsql.mechanisms.bucketize.plan import find_plan, restore_plan
-from privsql.mechanisms.perturb import plan
+from privsql.mechanisms.perturb import plan as partition
 from support.commands import PEOPLE, refused, run, specification, succeeded, tables, write
 from support.loops import rest_slow, slow_but
 
@@ -43,10 +43,10 @@ def publish(folder: Path, kind: str, to: str, *flags: object, ledger: str = 'dat
 
 def take_another_solver(patch: pytest.MonkeyPatch) -> None:
     """From here on every search finds something else, which is as valid."""
-    candidates = optimal._list_candidates
-    patch.setattr(optimal, "search_optimum", lambda *_, **__: Optimum(Setting(((3, 132), (5, 1))), 0, "none"))
-    patch.setattr(optimal, "_list_candidates", lambda problem: candidates(problem)[:0:-1])
-    patch.setattr(plan, "merge_groups", lambda _, groups, __: (np.zeros(len(groups), dtype=np.int64), False))
+    candidates = search._list_candidates
+    patch.setattr(plan, "search_optimum", lambda *_, **__: Optimum(Setting(((3, 132), (5, 1))), 0, "none"))
+    patch.setattr(search, "_list_candidates", lambda problem: candidates(problem)[:0:-1])
+    patch.setattr(partition, "merge_groups", lambda _, groups, __: (np.zeros(len(groups), dtype=np.int64), False))
 
 
 def damage(folder: Path, path: list[str | int], value: object) -> None:

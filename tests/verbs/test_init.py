@@ -170,7 +170,7 @@ def test_what_is_no_category_is_refused_before_anything_is_searched(
         raise AssertionError("it was searched")
 
     for module in ("publish", "preview"):
-        monkeypatch.setattr(f"privsql.mechanisms.bucketize.{module}.search", search)
+        monkeypatch.setattr(f"privsql.mechanisms.bucketize.{module}.plan_buckets", search)
     table = write(tmp_path / "people.parquet", NUMBERS.format(sensitive=sensitive))
     refused(run("init", table, "--sensitive", "disease", "--kind", "bucketize"), 2, "'disease'", words)
     for verb in ("plan", "publish"):

@@ -2,7 +2,7 @@
 
 ``none`` validates every pair of every list Gamma, ``loss`` only the prefix that can beat the best loss so far (Lemma
 5.25), ``full`` also finds the first valid pair by binary search (Theorem 5.30). All return what
-``optimal.best_two_size`` returns; only the time differs.
+``search.best_two_size`` returns; only the time differs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from privsql.exact import parse_linear
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Setting
-from privsql.mechanisms.bucketize.optimal import best_one_size, make_gammas
+from privsql.mechanisms.bucketize.search import best_one_size, make_gammas
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -27,8 +27,17 @@ from privsql.mechanisms.bucketize.beliefs import (
 from privsql.mechanisms.bucketize.fakes import MOST_NAMED, find_even_plan
 from privsql.mechanisms.bucketize.group_flows import Flags, allocate_values, find_violation
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, Setting, StoredPlan
-from privsql.mechanisms.bucketize.optimal import Relaxation, best_two_size, search_optimum
+from privsql.mechanisms.bucketize.optimal import Relaxation, search_optimum
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, Proof, SureFacts
+from privsql.mechanisms.bucketize.search import (
+    anatomy_setting,
+    best_one_size,
+    best_two_size,
+    count_unplaced,
+    divide_informative,
+    find_informative,
+    multi_size,
+)
 from privsql.model.records import Records, stale_setting_error
 
 if TYPE_CHECKING:
@@ -38,74 +47,6 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Shuffler
 
     PlanTest = Callable[[BucketProblem], bool]
-
-# Heuristics -----------------------------------------------------------------------------------------------------------
-
-
-def smallest_diversity(problem: BucketProblem) -> int:
-    """The smallest l such that l-diversity implies F'-privacy: max_i ceil(1/f'_i), at least M."""
-    return max(problem.smallest, *(-(-f.denominator // f.numerator) for f in problem.thresholds))
-
-
-def anatomy_setting(problem: BucketProblem) -> Setting | None:
-    """Setting of Anatomy (Xiao & Tao, VLDB 2006): floor(n/l) buckets of l or l+1 different values.
-
-    None unless every value has at most n/l records (eligibility) and the sizes lie within M'.
-    """
-    l_diversity, n = smallest_diversity(problem), problem.records
-    buckets = n // l_diversity
-    if buckets == 0 or int(problem.counts.max()) > buckets:
-        return None
-    size, larger = divmod(n, buckets)
-    if size + (larger > 0) > max(problem.largest, problem.smallest):
-        return None
-    return Setting.from_counts({size: buckets - larger, size + 1: larger})
-
-
-def partition_records(problem: BucketProblem, setting: Setting) -> Ints:
-    """Record partition between two sizes (paper, section 4.3); shape (m, 2).
-
-    T1 first gets a_i1 = min(u_i1, o_i); what is too much moves to T2, the most sensitive values first (the paper
-    leaves the order open). Where sets of values are bounded, any partition that keeps the bounds.
-    """
-    if problem.trees:
-        return allocate_values(problem, setting).allocation
-    (size1, b1), (size2, b2) = setting.items
-    limits = problem.capacity_for([size1, size2]) * np.array([b1, b2], dtype=np.int64)
-    first = np.minimum(limits[:, 0], problem.counts)
-    room = np.minimum(limits[:, 1], problem.counts) - (problem.counts - first)
-    order = problem.by_threshold
-    free = np.minimum(room, first)[order]
-    moved = np.clip(int(first.sum()) - size1 * b1 - (np.cumsum(free) - free), 0, free)
-    first[order] -= moved
-    return np.stack([first, problem.counts - first], axis=1)
-
-
-def multi_size(problem: BucketProblem) -> Setting | None:
-    """Algorithm 2: split by the best two-size setting, and again within each part while Loss falls.
-
-    The first B has infinite loss; a part without a valid split keeps its B; equal sizes are merged; thresholds stay
-    those of the whole table.
-    """
-    first_split = best_two_size(problem)
-    if first_split is None:
-        return None
-    total: Counter[int] = Counter()
-    parts = [(problem, first_split)]
-    while parts:
-        part, setting = parts.pop()
-        if len(setting.items) == 1:
-            split = best_two_size(part)
-            if split is None or split.loss >= setting.loss:
-                total.update(dict(setting.items))
-                continue
-            setting = split
-        columns = partition_records(part, setting) if len(setting.items) == 2 else part.counts[:, None]
-        for j, item in enumerate(setting.items):
-            below = replace(part, counts=columns[:, j])
-            parts.append((below, Setting((item,))))
-    return Setting.from_counts(total)
-
 
 # Search ---------------------------------------------------------------------------------------------------------------
 
@@ -129,7 +70,7 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
     proof: Proof = "none"
     lower_bound, lasted = 0, time.thread_time() - clock
     if algorithm == "optimal" and len(problem.sizes):
-        best = optimal.search_optimum(problem, setting, proving=proving)
+        best = search_optimum(problem, setting, proving=proving)
         if best is not None:
             setting, lower_bound, proof = best.setting, best.lower_bound, best.proof
         lasted = time.thread_time() - clock
@@ -138,7 +79,7 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
         proof = "certificate" if lower_bound == setting.loss else "none"
     if setting is None:
         informed = algorithm == "informative" and problem.records  # which is to place all records
-        unplaced = optimal.count_unplaced(problem) if informed else None
+        unplaced = count_unplaced(problem) if informed else None
         raise explain_infeasible(problem, algorithm, _make_plan_test(algorithm, solve), unplaced)
     allocation, most = _divide_records(problem, algorithm, setting)
     return require_valid_plan(problem, Plan(algorithm, setting, allocation, lower_bound, proof, most, lasted))
@@ -147,7 +88,7 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
 def _divide_records(problem: BucketProblem, algorithm: str, setting: Setting) -> tuple[Ints, Ints | None]:
     """Return the records by value and size (m, k) of a valid setting, and the most of each value in a bucket."""
     if algorithm == "informative":
-        return optimal.divide_informative(problem, setting)
+        return divide_informative(problem, setting)
     return allocate_values(problem, setting).allocation, None
 
 
@@ -191,12 +132,12 @@ def require_valid_plan(problem: BucketProblem, plan: Plan) -> Plan:
 
 SOLVERS: dict[str, Callable[[BucketProblem], Setting | None]] = {
     "anatomy": anatomy_setting,
-    "one-size": optimal.best_one_size,
-    "two-size": optimal.best_two_size,
+    "one-size": best_one_size,
+    "two-size": best_two_size,
     "multi-size": multi_size,
-    "optimal": optimal.best_two_size,
-    "setting": optimal.best_two_size,
-    "informative": optimal.find_informative,
+    "optimal": best_two_size,
+    "setting": best_two_size,
+    "informative": find_informative,
 }
 
 
@@ -209,7 +150,7 @@ def _make_plan_test(algorithm: str, solve: Callable[[BucketProblem], Setting | N
             return False
         if solve(problem) is not None:
             return True
-        return algorithm == "optimal" and optimal.search_optimum(problem, None) is not None
+        return algorithm == "optimal" and search_optimum(problem, None) is not None
 
     return has_plan
 
@@ -274,7 +215,7 @@ def spread_left_out(bids: Bids, left: Ints, counts: Ints, noise: Shuffler) -> Bi
 # Request --------------------------------------------------------------------------------------------------------------
 
 
-def search(
+def plan_buckets(
     db: Relations,
     domain: Records,
     params: Bucketize,

@@ -37,7 +37,7 @@ from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
 from privsql.mechanisms.bucketize.layout import make_layout
 from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
-from privsql.mechanisms.bucketize.plan import ALGORITHMS, PlannedAssignment, imply_beliefs, search
+from privsql.mechanisms.bucketize.plan import ALGORITHMS, PlannedAssignment, imply_beliefs, plan_buckets
 from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
 from privsql.model.records import Records, ReleaseArrays
 
@@ -88,7 +88,7 @@ class ReleasePreview(NamedTuple):
 
 
 def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
-    """Return the facts of the plan, with the seconds of a processor that the search took; raises as ``search``."""
+    """Return the facts of the plan, with the seconds of a processor that it took; raises as ``plan_buckets``."""
     preview, previews = preview_release(db, source, params, stored=source.history.setting), ReleasePreviews(db, source)
     remarks, guessing = _list_remarks(preview, params, previews), max(source.counts) / sum(source.counts)
     return BucketizePlan.join_parts(
@@ -103,8 +103,8 @@ def preview_release(
     effort: Effort = WHOLE,
     stored: Mapping[str, object] | None = None,
 ) -> ReleasePreview:
-    """Return what counts and a trial layout tell; ``stored`` and errors as of ``search``."""
-    plan, problem = search(db, source, params, stored, proving=effort.proving)
+    """Return what counts and a trial layout tell; ``stored`` and errors as of ``plan_buckets``."""
+    plan, problem = plan_buckets(db, source, params, stored, proving=effort.proving)
     facts = plan_facts(plan, problem, params, sum(source.counts))
     columns = beliefs.read_values(db, temp_table("domain"), source.roles, source.counts).columns
     even, fakes = params.effective_layout in ("blocks", "round-robin"), params.fake_values > 0
@@ -603,7 +603,7 @@ def _describe_near(previews: ReleasePreviews, params: Bucketize) -> list[str]:
 
 def _can_be_met(db: Relations, records: Records, rule: str) -> bool:
     try:
-        search(db, records, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}), proving=False)
+        plan_buckets(db, records, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}), proving=False)
     except InfeasibleError:
         return False
     return True

@@ -32,7 +32,7 @@ from privsql.mechanisms.bucketize.parameters import (
     CertaintyFacts,
     FakeFacts,
 )
-from privsql.mechanisms.bucketize.plan import search, spread_left_out
+from privsql.mechanisms.bucketize.plan import plan_buckets, spread_left_out
 from privsql.mechanisms.dp.mechanism import write_release_table
 from privsql.model.packing import source_changed_error
 
@@ -193,7 +193,7 @@ PAIR, RECORD, LISTED, VALUE = 150, 13, 24, 1000  # bytes that are taken beside t
 
 def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
     """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
-    plan, problem = search(db, source, params, source.history.setting)
+    plan, problem = plan_buckets(db, source, params, source.history.setting)
     source.history.setting = StoredPlan.from_plan(plan, problem).model_dump(mode="json")
     together = (tuple((one.members, str(one.threshold)) for one in problem.bounds),) if problem.bounds else ()
     noise = key.random_generator("bucketize", plan.setting.items, tuple(source.counts), tuple(source.labels), *together)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key, system_key
 from privsql.mechanisms.bucketize import layout as blocks
-from privsql.mechanisms.bucketize import plan as search
+from privsql.mechanisms.bucketize import search
 from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
 from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting

@@ -24,8 +24,7 @@ import privsql
 from experiments.inferential.pruning import PRUNINGS, search_pruned
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.exact import as_fraction, parse_linear
-from privsql.mechanisms.bucketize import optimal
-from privsql.mechanisms.bucketize import plan as search
+from privsql.mechanisms.bucketize import optimal, search
 from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation, transport_records
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import Bucketize
@@ -246,7 +245,7 @@ def test_example_420_setting_is_valid_and_best_of_two_sizes() -> None:
     problem = example_420()
     assert valid(problem, {4: 9, 14: 1})
     assert allocate_values(problem, SETTING_420).unplaced == 0
-    assert optimal.best_two_size(problem) == SETTING_420
+    assert search.best_two_size(problem) == SETTING_420
     assert loss_or_none(problem, "two-size") == 250
     assert pruned_losses(problem) == {250}
 
@@ -269,7 +268,7 @@ def test_definition_39_reaches_from_no_error_to_one_bucket() -> None:
 def test_section_6_one_threshold_for_all_gives_buckets_of_l_and_of_l_plus_one(diversity: int) -> None:
     """Each value is at most once in a bucket, so a bucket of ST has as many values as records."""
     problem = make([9, 8, 7, 6, 5, 4, 3], (Fraction(1, diversity),) * 7)
-    best = optimal.best_two_size(problem)
+    best = search.best_two_size(problem)
     assert best is not None
     assert set(best.sizes) <= {diversity, diversity + 1}
     assert set(problem.capacity_for(best.sizes).ravel().tolist()) == {1}
@@ -371,7 +370,7 @@ def test_a_stated_setting_is_published_and_verified(tmp_path: Path) -> None:
 def test_example_523_gamma() -> None:
     """n = 28, S = (2, 4): (14,0), (12,1), .., (0,7)."""
     problem = make([7, 7, 7, 7], (Fraction(1, 2),) * 4, 2, 4)
-    lists = optimal.make_gammas(problem)
+    lists = search.make_gammas(problem)
     assert problem.sizes.tolist() == [2, 3, 4]
     row = next(p for p in range(len(lists.b1)) if (lists.first[p], lists.second[p]) == (0, 2))
     t = np.arange(int(lists.last[row]) + 1)
@@ -381,7 +380,7 @@ def test_example_523_gamma() -> None:
 
 def test_remark_312_the_settings_of_at_most_two_sizes_by_our_count() -> None:
     """Sizes from 3 to 20, a million records: the paper has 2,077,869, without saying how it counts."""
-    lists = optimal.make_gammas(make([10**6], (Fraction(1),), 3, 20))
+    lists = search.make_gammas(make([10**6], (Fraction(1),), 3, 20))
     ends = (lists.b2 == 0).sum() + (lists.b1 == lists.last * lists.d1).sum()  # of one size, in the lists of many pairs
     alone = sum(10**6 % size == 0 for size in range(3, 21))
     assert int((lists.last + 1).sum() - ends) + alone == 2_653_881
@@ -400,7 +399,7 @@ def test_remark_38_the_l_that_l_diversity_takes(theta: int, occ: int, edu: int) 
 def test_gammas_list_every_pair_in_order_of_loss(n: int, smallest: int, largest: int) -> None:
     """Gamma(S1, S2) = all (b1, b2) with S1 b1 + S2 b2 = n, b1 falling; empty lists are left out."""
     problem = make([n], (Fraction(1),), smallest, max(smallest, largest))
-    lists, sizes = optimal.make_gammas(problem), problem.sizes.tolist()
+    lists, sizes = search.make_gammas(problem), problem.sizes.tolist()
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for p in range(len(lists.b1)):
         t = range(int(lists.last[p]) + 1)
@@ -492,9 +491,9 @@ def test_the_oracle_agrees_with_exhaustive_search(problem: BucketProblem, data: 
 @given(tiny())
 def test_one_and_two_sizes_equal_brute_force(problem: BucketProblem) -> None:
     """Closed form, the paper's searches, and Lemma 4.13, against all (S1, b1, S2, b2)."""
-    one, two = optimal.best_one_size(problem), None
+    one, two = search.best_one_size(problem), None
     if len(problem.sizes):
-        two = optimal.best_two_size(problem)
+        two = search.best_two_size(problem)
         assert pruned_losses(problem) == {two.loss if two else None}
     assert (one.loss if one else None) == least(problem, 1)
     assert (two.loss if two else None) == least(problem, 2)
@@ -575,7 +574,7 @@ def test_optimal_where_whole_numbers_need_more_cuts(seed: int) -> None:
 def test_heuristics_are_valid(problem: BucketProblem) -> None:
     """Multi-size and anatomy: valid by the oracle, never below the optimum; multi-size is never above two-size."""
     assume(len(problem.sizes))
-    multi, two, plain = search.multi_size(problem), optimal.best_two_size(problem), search.anatomy_setting(problem)
+    multi, two, plain = search.multi_size(problem), search.best_two_size(problem), search.anatomy_setting(problem)
     bound = optimal.lower_bound(problem)
     assert (multi is None) == (two is None)
     for setting in (s for s in (multi, two, plain) if s):
@@ -605,7 +604,7 @@ def test_allocate_agrees_with_the_oracle(problem: BucketProblem) -> None:
 def test_prunes_find_equal_losses(problem: BucketProblem) -> None:
     """None, loss, full and closed form agree on tables of up to 2,000 records."""
     assume(len(problem.sizes))
-    two = optimal.best_two_size(problem)
+    two = search.best_two_size(problem)
     assert pruned_losses(problem) == {two.loss if two else None}
 
 
@@ -622,11 +621,11 @@ def test_plans_of_every_algorithm_are_valid(problem: BucketProblem) -> None:
             continue
         setting = {
             "anatomy": search.anatomy_setting,
-            "one-size": optimal.best_one_size,
-            "two-size": optimal.best_two_size,
+            "one-size": search.best_one_size,
+            "two-size": search.best_two_size,
             "multi-size": search.multi_size,
             "optimal": lambda p: found.setting if (found := optimal.search_optimum(p, None)) else None,
-            "informative": optimal.find_informative,
+            "informative": search.find_informative,
         }[algorithm](problem)
         if setting is not None:
             proof = "certificate" if bound == setting.loss else "none"
@@ -642,7 +641,7 @@ def test_plans_of_every_algorithm_are_valid(problem: BucketProblem) -> None:
 def test_fill_caps_equal_brute_force(problem: BucketProblem) -> None:
     """The largest b with sum_i min(F_iS b, o_i) >= S b, and the inequality holds for every smaller b."""
     counts, n = problem.counts, int(problem.counts.sum())
-    for size, cap in zip(problem.sizes.tolist(), optimal.fill_caps(problem).tolist(), strict=True):
+    for size, cap in zip(problem.sizes.tolist(), search.fill_caps(problem).tolist(), strict=True):
         floors = np.array([floor(f * size) for f in problem.thresholds])
         b = np.arange(n // size + 1)
         fits = np.minimum(floors[:, None] * b, counts[:, None]).sum(axis=0) >= size * b

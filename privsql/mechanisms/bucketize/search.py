@@ -1,0 +1,346 @@
+"""Find settings in closed form: Anatomy, one and two bucket sizes, splits of these, and the most informative one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from privsql.mechanisms.bucketize.group_flows import HallCut, allocate_values
+from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+
+# Twosize --------------------------------------------------------------------------------------------------------------
+# One and two bucket sizes: the best setting in closed form (paper, sections 4.1, 4.2 and 5.1).
+#
+# For sizes S1 < S2 the list Gamma(S1, S2) of all (b1, b2) with S1 b1 + S2 b2 = n is (b1 - t d1, b2 + t d2), t = 0, 1,
+# .. (Lemma 5.21), and Loss rises with t (Lemma 5.24). Theorem 4.17 becomes bounds on t:
+#
+# * PC for value i, F_i1 b1 + F_i2 b2 >= o_i, is linear in t: a lower bound, an upper bound or a constant;
+# * FC for size S, sum_i min(F_iS b, o_i) >= S b, is a cap on b that depends on S alone, because the difference of the
+#   two sides is concave in b and 0 at b = 0.
+#
+# So the first valid pair has a closed form: O(pairs * m) integer operations, whatever n is. Where sets of values are
+# bounded, further conditions of the same form are found as they are broken (``_find_broken_cut``).
+
+FAR = np.int64(2**62)
+
+
+@dataclass(frozen=True)
+class Gammas:
+    """The lists Gamma of several size pairs, each as an arithmetic progression; all arrays (P,).
+
+    ``first``, ``second``: positions of S1 and S2 in the problem's sizes; ``b1``, ``b2``: the first pair;
+    ``d1``, ``d2``: the steps; ``last``: the last position t.
+    """
+
+    first: NDArray[np.intp]
+    second: NDArray[np.intp]
+    b1: Ints
+    b2: Ints
+    d1: Ints
+    d2: Ints
+    last: Ints
+
+
+def make_gammas(problem: BucketProblem) -> Gammas:
+    """All non-empty lists Gamma of the problem's usable sizes (paper, eq. 7-10).
+
+    Eq. 7 has no solution when gcd(S1, S2) does not divide n or when S2 b2 > n; those pairs are left out.
+    """
+    sizes, n = problem.sizes, problem.records
+    first, second = np.triu_indices(len(sizes), 1)
+    small, large = sizes[first], sizes[second]
+    divisor = np.gcd(small, large)
+    d1, d2 = large // divisor, small // divisor
+    pairs = zip(d1.tolist(), d2.tolist(), strict=True)
+    inverse = np.array([pow(a, -1, b) if b > 1 else 0 for a, b in pairs], dtype=np.int64)
+    b2 = ((n // divisor) % d2 * inverse) % d2
+    rest = n - b2 * large
+    some = (n % divisor == 0) & (rest >= 0)
+    b1 = rest // small
+    arrays = (a[some] for a in (first, second, b1, b2, d1, d2, b1 // d1))
+    return Gammas(*arrays)
+
+
+def find_frontier(problem: BucketProblem) -> tuple[Ints, Ints]:
+    """Counts (r,) and staircases (r, K) of the values whose privacy constraints imply all others.
+
+    Staircases are ordered like the thresholds; a value with a lower threshold and more records implies one with
+    a higher threshold and fewer.
+    """
+    order = problem.by_threshold
+    counts = problem.counts[order]
+    record = np.maximum.accumulate(np.concatenate(([0], counts[:-1])))
+    chosen = order[counts > record]
+    return problem.counts[chosen], problem.capacity[chosen]
+
+
+def fill_caps(problem: BucketProblem) -> Ints:
+    """Return for each size (K,) the largest b with sum_i min(F_iS b, o_i) >= S b (the fill constraint FC).
+
+    Newton's method from the right on a concave, piecewise linear function: exact, monotone, few steps.
+    """
+    caps = [_fill_cap(problem.capacity[:, j], problem.counts, int(s)) for j, s in enumerate(problem.sizes)]
+    return np.array(caps, dtype=np.int64)
+
+
+def _fill_cap(capacity: Ints, counts: Ints, size: int) -> int:
+    buckets = int(counts.sum()) // size
+    while True:
+        filled = capacity * buckets
+        short = filled < counts
+        excess = int(np.where(short, filled, counts).sum()) - size * buckets
+        if excess >= 0:
+            return buckets
+        slope = size - int(capacity[short].sum())
+        buckets = int(counts[~short].sum()) // slope
+
+
+def best_one_size(problem: BucketProblem) -> Setting | None:
+    """Smallest S with S | n and o_i <= F_iS n/S for all i (Lemma 4.13), and so for sets; None if there is none."""
+    divisors = (size for size in problem.sizes.tolist() if problem.records % size == 0)
+    settings = (Setting.from_counts({size: problem.records // size}) for size in divisors)
+    return next((one for one in settings if not allocate_values(problem, one).unplaced), None)
+
+
+def best_two_size(problem: BucketProblem) -> Setting | None:
+    """The valid setting of at most two sizes with the least Loss; None if there is none."""
+    if len(problem.sizes) == 1:
+        return best_one_size(problem)
+    lists, caps = make_gammas(problem), fill_caps(problem)
+    low = np.maximum(0, -((caps[lists.first] - lists.b1) // lists.d1))
+    high = np.minimum(lists.last, (caps[lists.second] - lists.b2) // lists.d2)
+    counts, capacity = find_frontier(problem)
+    needed = [(capacity, capacity, counts)]
+    for tree in problem.trees:
+        room = problem.bound_floors(tree.bounds, problem.sizes)
+        needed.append((room, room, tree.sum_sets(problem.counts)))
+    while True:
+        for first, second, needs in needed:
+            for lower, upper in _bound_positions(first, second, needs, lists):
+                low, high = np.maximum(low, lower), np.minimum(high, upper)
+        valid = np.flatnonzero(low <= high)
+        best = _cheapest_setting(problem, lists, low, valid) if len(valid) else None
+        cut = _find_broken_cut(problem, best) if best is not None and problem.trees else None
+        if cut is None:
+            return best
+        rows, needs = np.stack([cut.first, cut.second]), np.full(2, cut.need)
+        needed = [(rows, rows[::-1], needs)]  # either size may be the first
+
+
+def _find_broken_cut(problem: BucketProblem, setting: Setting) -> HallCut | None:
+    """A condition on pairs of sizes that a setting fails where sets of values are bounded; None if it is valid.
+
+    Each one holds for all pairs and is linear in t, so that the cheapest setting that keeps those met so far is a lower
+    bound, and the first that is valid the best one.
+    """
+    flow = allocate_values(problem, setting)
+    if not flow.unplaced or flow.cut is not None:
+        return flow.cut
+    room = problem.room_for(flow.blocked)
+    return HallCut(room, room, int(problem.counts[flow.blocked].sum()))
+
+
+def _bound_positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> Iterator[tuple[Ints, Ints]]:
+    """Bounds on t from conditions first . b1 + second . b2 >= need, coefficients (r, K), such as PC for every value.
+
+    A slice of conditions at a time: the product is conditions x pairs.
+    """
+    for start in range(0, len(needs), 64):
+        part = slice(start, start + 64)
+        f1, f2 = first[part][:, lists.first], second[part][:, lists.second]
+        slack = f1 * lists.b1 + f2 * lists.b2 - needs[part, None]
+        slope = f2 * lists.d2 - f1 * lists.d1
+        bound = slack // np.where(slope == 0, 1, -slope)  # floor(slack / -slope)
+        # slope > 0: t >= ceil(-slack / slope) = -floor(slack / slope); slope < 0: t <= floor(slack / -slope)
+        lower = np.where(slope > 0, -(slack // np.where(slope > 0, slope, 1)), 0)
+        upper = np.where(slope < 0, bound, np.where((slope == 0) & (slack < 0), -1, FAR))
+        yield lower.max(axis=0, initial=0), upper.min(axis=0, initial=FAR)
+
+
+def _cheapest_setting(problem: BucketProblem, lists: Gammas, position: Ints, valid: NDArray[np.intp]) -> Setting:
+    s1, s2 = problem.sizes[lists.first[valid]], problem.sizes[lists.second[valid]]
+    b1 = lists.b1[valid] - position[valid] * lists.d1[valid]
+    b2 = lists.b2[valid] + position[valid] * lists.d2[valid]
+    best = int(np.argmin(b1 * (s1 - 1) ** 2 + b2 * (s2 - 1) ** 2))
+    return Setting.from_counts({int(s1[best]): int(b1[best]), int(s2[best]): int(b2[best])})
+
+
+# Heuristics -----------------------------------------------------------------------------------------------------------
+
+
+def smallest_diversity(problem: BucketProblem) -> int:
+    """The smallest l such that l-diversity implies F'-privacy: max_i ceil(1/f'_i), at least M."""
+    return max(problem.smallest, *(-(-f.denominator // f.numerator) for f in problem.thresholds))
+
+
+def anatomy_setting(problem: BucketProblem) -> Setting | None:
+    """Setting of Anatomy (Xiao & Tao, VLDB 2006): floor(n/l) buckets of l or l+1 different values.
+
+    None unless every value has at most n/l records (eligibility) and the sizes lie within M'.
+    """
+    l_diversity, n = smallest_diversity(problem), problem.records
+    buckets = n // l_diversity
+    if buckets == 0 or int(problem.counts.max()) > buckets:
+        return None
+    size, larger = divmod(n, buckets)
+    if size + (larger > 0) > max(problem.largest, problem.smallest):
+        return None
+    return Setting.from_counts({size: buckets - larger, size + 1: larger})
+
+
+def partition_records(problem: BucketProblem, setting: Setting) -> Ints:
+    """Record partition between two sizes (paper, section 4.3); shape (m, 2).
+
+    T1 first gets a_i1 = min(u_i1, o_i); what is too much moves to T2, the most sensitive values first (the paper
+    leaves the order open). Where sets of values are bounded, any partition that keeps the bounds.
+    """
+    if problem.trees:
+        return allocate_values(problem, setting).allocation
+    (size1, b1), (size2, b2) = setting.items
+    limits = problem.capacity_for([size1, size2]) * np.array([b1, b2], dtype=np.int64)
+    first = np.minimum(limits[:, 0], problem.counts)
+    room = np.minimum(limits[:, 1], problem.counts) - (problem.counts - first)
+    order = problem.by_threshold
+    free = np.minimum(room, first)[order]
+    moved = np.clip(int(first.sum()) - size1 * b1 - (np.cumsum(free) - free), 0, free)
+    first[order] -= moved
+    return np.stack([first, problem.counts - first], axis=1)
+
+
+def multi_size(problem: BucketProblem) -> Setting | None:
+    """Algorithm 2: split by the best two-size setting, and again within each part while Loss falls.
+
+    The first B has infinite loss; a part without a valid split keeps its B; equal sizes are merged; thresholds stay
+    those of the whole table.
+    """
+    first_split = best_two_size(problem)
+    if first_split is None:
+        return None
+    total: Counter[int] = Counter()
+    parts = [(problem, first_split)]
+    while parts:
+        part, setting = parts.pop()
+        if len(setting.items) == 1:
+            split = best_two_size(part)
+            if split is None or split.loss >= setting.loss:
+                total.update(dict(setting.items))
+                continue
+            setting = split
+        columns = partition_records(part, setting) if len(setting.items) == 2 else part.counts[:, None]
+        for j, item in enumerate(setting.items):
+            below = replace(part, counts=columns[:, j])
+            parts.append((below, Setting((item,))))
+    return Setting.from_counts(total)
+
+
+# Informative ----------------------------------------------------------------------------------------------------------
+# The setting that lets most through: nearly one size, as large as may be, for thresholds that vary with f.
+#
+# A layout can give a record of value i at most the belief F_iS/S in its own value, and the trace of the channel M is
+# the sum of these beliefs:
+#
+#     tr M = sum_i E[count(g, i)/|g| | record of i]  <=  sum_i max_S F_iS/S.
+#
+# The loss of the papers, sum (|g| - 1)^2, rewards small buckets instead, which leaves each value to sizes that its
+# threshold allows just so: few values per size, and an M that is nearly singular. Here the n records lie in B buckets
+# as equal as can be, of sizes S = floor(n/B) and S + 1, where B = ceil(n/T) for the largest T that may be used for
+# which sum_S b_S sum_i F_iS is within a fiftieth of the best. Layout ``lumps`` then reaches the bound, but for what is
+# cut at the ends of blocks. Where thresholds are constants, floor(f'S)/S is as large for small S, and nothing is
+# gained.
+#
+# A threshold near 1 would fill whole buckets with one value, and tell hardly more than half of that does: it is used up
+# to 3/4, or half way from the value's frequency to 1 where that is more, unless nothing less than all of it will do.
+#
+# With two sizes a setting is valid iff there are y_i records of each value for the b_1 buckets of the first with
+#
+#     max(0, o_i - F_i2 b_2) <= y_i <= min(o_i, F_i1 b_1),   sum_i y_i = S_1 b_1,
+#
+# so iff the lower ends sum to no more, the upper ends to no less, and no lower end exceeds its upper end.
+
+ENOUGH = Fraction(3, 4)  # of a threshold that is used
+NEARLY = 50  # the bound of the size that is taken may lack so much of the best
+
+
+def find_informative(problem: BucketProblem) -> Setting | None:
+    """The valid one that lets about as much through as any, with the largest buckets; None if there is none."""
+    for wanted in (_restrain_thresholds(problem), problem):
+        valid = next((one for one in _list_candidates(wanted) if _first_size_ranges(wanted, one) is not None), None)
+        if valid is not None:
+            return valid
+    return None
+
+
+def count_unplaced(problem: BucketProblem) -> int | None:
+    """How many records find no place in the setting that comes closest; None where no bucket can be filled."""
+    return min((allocate_values(problem, one).unplaced for one in _list_candidates(problem)), default=None)
+
+
+def divide_informative(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints]:
+    """Records by value and size (m, k) of a valid setting, and the most of each value in a bucket (m, k)."""
+    wanted = _restrain_thresholds(problem)
+    wanted = wanted if _first_size_ranges(wanted, setting) is not None else problem
+    return _share_records(wanted, setting), wanted.capacity_for(setting.sizes)
+
+
+def _restrain_thresholds(problem: BucketProblem) -> BucketProblem:
+    """With thresholds that are used as far as they serve."""
+    frequencies = (Fraction(int(records), max(1, problem.records)) for records in problem.counts)
+    enough = (max(ENOUGH, (1 + share) / 2) for share in frequencies)
+    return replace(problem, thresholds=tuple(map(min, problem.thresholds, enough)))
+
+
+def _list_candidates(problem: BucketProblem) -> list[Setting]:
+    """Return settings with bucket sizes as equal as can be that records can fill; the most promising come first."""
+    n, usable = problem.records, problem.sizes
+    held = dict(zip(usable.tolist(), problem.capacity.sum(axis=0).tolist(), strict=True))
+    each = (
+        Setting.from_counts({n // b: b - n % b, n // b + 1: n % b}) for b in sorted({-(-n // size) for size in held})
+    )
+    settings = [one for one in each if all(size in held for size in one.sizes)]
+    information = [sum(buckets * held[size] for size, buckets in one.items) for one in settings]
+    best = max(information, default=0)
+    order = sorted(range(len(settings)), key=lambda k: (best - information[k]) * NEARLY // max(1, best))
+    return [settings[k] for k in order]
+
+
+def _first_size_ranges(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints] | None:
+    """How many records (m,) of each value the first size must and may have; None where no numbers do."""
+    room = problem.capacity_for(setting.sizes) * np.array(setting.buckets, dtype=np.int64)
+    low = (problem.counts - room[:, 1:].sum(axis=1)).clip(0)
+    high = np.minimum(problem.counts, room[:, 0])
+    first = setting.sizes[0] * setting.buckets[0]
+    return (low, high) if (low <= high).all() and low.sum() <= first <= high.sum() else None
+
+
+def _share_records(problem: BucketProblem, setting: Setting) -> Ints:
+    """Records (m, k) in proportion to those of each value, where the bounds above let.
+
+    y_i = o_i t/n within its bounds, rounded down, for the largest integer t that does not give the first size too many;
+    what it lacks comes from values that have one more for t + 1.
+    """
+    ranges = _first_size_ranges(problem, setting)
+    if ranges is None or len(setting.items) == 1:
+        return problem.counts[:, None]
+    least, most = ranges
+
+    def share_at(times: int) -> Ints:
+        return np.clip(problem.counts * times // problem.records, least, most)
+
+    aim, low, high = setting.sizes[0] * setting.buckets[0], 0, problem.records + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if int(share_at(middle).sum()) <= aim else (low, middle)
+    first = share_at(low)
+    rising = np.flatnonzero(share_at(high) > first)
+    first[rising[: aim - int(first.sum())]] += 1
+    return np.stack([first, problem.counts - first], axis=1)
