@@ -1,12 +1,9 @@
-"""Plan a bucketization: run the algorithm that is named, suppress records where allowed, explain why none exists."""
+"""Plan a bucketization: run the algorithm that is named, validate a stated setting, leave records out where allowed."""
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, partial
 from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING
@@ -17,18 +14,15 @@ from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize import fakes, optimal
 from privsql.mechanisms.bucketize.beliefs import (
-    ColumnBeliefs,
-    GroupBound,
     compute_bounds,
     compute_thresholds,
-    state_beliefs,
     times_listed,
 )
-from privsql.mechanisms.bucketize.fakes import MOST_NAMED, find_even_plan
+from privsql.mechanisms.bucketize.fakes import find_even_plan
 from privsql.mechanisms.bucketize.group_flows import Flags, allocate_values, find_violation
+from privsql.mechanisms.bucketize.infeasible import explain_infeasible
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, Setting, StoredPlan
-from privsql.mechanisms.bucketize.optimal import Relaxation, search_optimum
-from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, Proof, SureFacts
+from privsql.mechanisms.bucketize.optimal import search_optimum
 from privsql.mechanisms.bucketize.search import (
     anatomy_setting,
     best_one_size,
@@ -45,6 +39,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Shuffler
+    from privsql.mechanisms.bucketize.parameters import Bucketize, Proof
 
     PlanTest = Callable[[BucketProblem], bool]
 
@@ -277,87 +272,6 @@ def _largest_size(params: Bucketize, values: int) -> int:
     return largest
 
 
-# Implied --------------------------------------------------------------------------------------------------------------
-# What a plan implies for beliefs before anything is published: upper bounds, from counts alone.
-#
-# Most layouts deal a size class of b buckets evenly: of y records of a value, floor(y/b) or ceil(y/b) go to each. So
-# the highest belief in a single value is known, and how many buckets reach it, and so for values that are bounded
-# together. Anatomy's layout and lumps go as far as thresholds let them, whatever the mean. Which others meet that agree
-# in one column is not known, and what is stated is the most that they could.
-
-
-@dataclass(frozen=True)
-class PlannedAssignment:
-    """How a layout deals a plan: single values ``even``ly, or as thresholds just allow; with ``fakes`` none twice."""
-
-    plan: Plan
-    problem: BucketProblem
-    even: bool
-    fakes: bool
-
-    @cached_property
-    def records(self) -> Ints:
-        """The most records of each value in all buckets of each size (m, k).
-
-        Anatomy's own order keeps to the plan's buckets, not to its allocation: any size may get a value's records.
-        """
-        if self.even or self.plan.algorithm != "anatomy":
-            return self.plan.allocation
-        return np.maximum(self.plan.allocation, self.problem.counts[:, None])
-
-    @cached_property
-    def peaks(self) -> Ints:
-        """The most records of each value in a bucket of each size (m, k)."""
-        if self.fakes:
-            return np.ones_like(self.plan.allocation)
-        if self.even:
-            return np.asarray(-(-self.plan.allocation // np.array(self.plan.setting.buckets)))
-        most = self.problem.capacity_for(self.plan.setting.sizes) if self.plan.most is None else self.plan.most
-        return np.minimum(most, self.records)
-
-    @cached_property
-    def even_sets(self) -> set[tuple[int, ...]]:
-        """The sets of several values that are dealt evenly together."""
-        return {one.members for tree in self.problem.trees for one in tree.bounds}
-
-    def imply_belief(self, members: Sequence[int]) -> tuple[Fraction, Ints]:
-        """Return the highest belief in a set of values, and in how many buckets of each size (2, k) all records may
-        have one of them, or more than half; exact where they are dealt evenly together.
-        """
-        setting, chosen = self.plan.setting, list(members)
-        sizes, buckets = np.array(setting.sizes), np.array(setting.buckets)
-        known = self.even and not self.fakes and (len(chosen) == 1 or tuple(chosen) in self.even_sets)
-        records, peaks = self.records[chosen].sum(axis=0), self.peaks[chosen].sum(axis=0)
-        most, need = np.asarray(-(-records // buckets) if known else np.minimum(peaks, sizes)), (sizes, sizes // 2 + 1)
-        reached = np.minimum(buckets, buckets if self.fakes else records // need)
-        if known:
-            reached = np.where(records // buckets >= need, buckets, records % buckets)
-        return max(map(Fraction, most.tolist(), setting.sizes)), np.where(most < need, 0, reached)
-
-
-def imply_beliefs(assignment: PlannedAssignment, columns: Mapping[str, Sequence[str]]) -> BeliefFacts:
-    """Return what a plan makes anybody believe; ``columns``: the texts of the values (m,) by sensitive column."""
-    sizes, buckets = (np.array(part) for part in (assignment.plan.setting.sizes, assignment.plan.setting.buckets))
-    by_column: dict[str, ColumnBeliefs] = {}
-    for name, texts in columns.items():
-        members = defaultdict(list)
-        for value, text in enumerate(texts):
-            members[text].append(value)
-        implied = {text: assignment.imply_belief(members[text]) for text in sorted(members)}
-        reached = np.minimum(buckets, np.sum([one for _, one in implied.values()], axis=0)) @ sizes
-        sure = SureFacts(certain=int(reached[0]), above_half=int(reached[1]))
-        by_column[name] = {text: highest for text, (highest, _) in implied.items()}, sure
-    most = {
-        name: min(assignment.problem.records, sum(getattr(one, name) for _, one in by_column.values()))
-        for name in ("certain", "above_half")
-    }
-    overall = max(map(Fraction, assignment.peaks.max(axis=0).tolist(), sizes.tolist()))
-    bounded: dict[str, Fraction] = {}
-    for bound in assignment.problem.bounds:
-        bounded[bound.name] = max(bounded.get(bound.name, Fraction(0)), assignment.imply_belief(bound.members)[0])
-    return state_beliefs(overall, SureFacts(**most), by_column, bounded)
-
-
 # Stated settings ------------------------------------------------------------------------------------------------------
 # Whether a publisher's own setting is valid: Theorem 4.17 for two sizes, Hall's condition for more.
 
@@ -399,137 +313,3 @@ def _crowded_setting(problem: BucketProblem, values: Flags, room: int, condition
 def _invalid_setting(reason: str, condition: str, **details: object) -> InfeasibleError:
     text = f"the setting is not valid: {reason} ({condition}); without setting, privsql searches for one"
     return InfeasibleError(text, {"condition": condition, **details})
-
-
-# Infeasible -----------------------------------------------------------------------------------------------------------
-
-STEP = 10**4  # nearest thresholds are sought on a grid of 1/STEP
-
-
-def explain_infeasible(
-    problem: BucketProblem, algorithm: str, exists: PlanTest, unplaced: int | None = None
-) -> InfeasibleError:
-    """The error for a problem without a plan: which values, which bound, and what would work.
-
-    ``unplaced``: how many records the algorithm finds no place for.
-    """
-    if problem.records == 0:
-        return InfeasibleError("the source has no records to publish")
-    details: dict[str, object] = {}
-    reason = (
-        _explain_frequency(problem, details)
-        or _explain_hall_set(problem, details)
-        or _explain_sizes(problem, algorithm)
-    )
-    if unplaced:
-        details["unplaced"] = unplaced
-        reason += f"; {unplaced:,} records find no place in buckets of nearly one size"
-    return InfeasibleError(f"{reason}; {_describe_remedy(problem, algorithm, exists, details)}", details)
-
-
-def _find_too_frequent(problem: BucketProblem, bounds: Sequence[GroupBound]) -> GroupBound | None:
-    """Return the set of values whose frequency is most above its bound; None where there is none."""
-    worst = max(bounds, key=lambda one: problem.find_frequency(one) / one.threshold, default=None)
-    return worst if worst is not None and problem.find_frequency(worst) > worst.threshold else None
-
-
-def _explain_frequency(problem: BucketProblem, details: dict[str, object]) -> str | None:
-    """f'_i < f_i for some value, or set of values: no bucketization at all (Lemma 3.7)."""
-    single = _find_too_frequent(problem, problem.single_bounds)
-    worst = single or _find_too_frequent(problem, problem.bounds)
-    if worst is None:
-        return None
-    details |= {"hall_set": [worst.name]} if single else {"group": worst.name}
-    details |= {"records": problem.count_records(worst), "room": int(problem.records * worst.threshold)}
-    name, limit = (f"value {worst.name}", "threshold") if single else (repr(worst.name), "bound")
-    frequency = float(problem.find_frequency(worst))
-    return f"{name} has frequency {frequency:.6g} above its {limit} {float(worst.threshold):.6g}"
-
-
-def _explain_hall_set(problem: BucketProblem, details: dict[str, object]) -> str | None:
-    """A set of values with more records than any setting of these sizes has room for."""
-    tightest = Relaxation(problem).find_tightest() if len(problem.sizes) else None
-    if tightest is None:
-        return None
-    values, room = tightest
-    records, names = int(problem.counts[values].sum()), [problem.label(int(i)) for i in values]
-    listed, sizes = fakes.list_names(names), f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
-    shares = map(Fraction, problem.room_for(values).tolist(), problem.sizes.tolist())
-    best = int(problem.records * max(shares))
-    closest = f"the closest have room for {room} of {records} records of {{{listed}}}"
-    reason = f"no buckets of sizes {sizes} suit all values: {closest}"
-    if best < records:
-        room, buckets = best, f"buckets of sizes {sizes} have room for {best} of them"
-        reason = f"the values {{{listed}}} have {records} records, but {buckets}"
-    details |= {"hall_set": names, "records": records, "room": room}
-    return reason
-
-
-def _explain_sizes(problem: BucketProblem, algorithm: str) -> str:
-    """Neither: sizes that do not add up, or an algorithm that is narrower than the problem."""
-    if not len(problem.sizes):
-        need = min(ceil(1 / f) for f in problem.thresholds)
-        return (
-            f"no bucket size from {max(need, problem.smallest)} to {min(problem.largest, problem.records)} can be "
-            f"filled ({problem.records} records, thresholds need at least {need})"
-        )
-    span = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
-    return f"no {algorithm} setting of sizes {span} fits {problem.records} records"
-
-
-def _describe_remedy(problem: BucketProblem, algorithm: str, exists: PlanTest, details: dict[str, object]) -> str:
-    """Return what would work: wider bounds or thresholds, larger buckets, another algorithm."""
-    limits = _offer_limits(problem, exists, details)
-    offers = [limits] if limits else []
-    frequent = _find_too_frequent(problem, problem.single_bounds)
-    if frequent is None and _find_too_frequent(problem, problem.bounds) is None:
-        wider = np.unique(np.array([problem.largest * k // 4 for k in (5, 6, 8, 12, 16)])).tolist()
-        usable = (replace(problem, largest=one) for one in wider if one > problem.largest)
-        larger = next((one.largest for one in usable if exists(one)), None)
-        if larger is not None:
-            details["nearest_max_bucket_size"] = larger
-            offers.append(f"max_bucket_size = {larger}")
-    crossing = len(problem.trees) > 1
-    if algorithm != "optimal" and not crossing and not offers and frequent is None:
-        offers += ["algorithm = 'optimal'"] if search_optimum(problem, None) is not None else []
-    return "what works: " + " or ".join(offers) if offers else f"no other threshold makes {algorithm} feasible"
-
-
-def _offer_limits(problem: BucketProblem, exists: PlanTest, details: dict[str, object]) -> str | None:
-    """Return the nearest bound of one set of values that works, else of all sets, else of all values and sets."""
-
-    def exists_with(bound: GroupBound, threshold: Fraction) -> bool:
-        changed = replace(bound, threshold=threshold)
-        bounds = tuple(changed if one is bound else one for one in problem.bounds)
-        return exists(replace(problem, bounds=bounds))
-
-    least = Fraction(1, 10**9)
-    tightest = sorted(problem.bounds, key=lambda one: one.threshold / max(problem.find_frequency(one), least))
-    for one in tightest[:MOST_NAMED]:
-        wider = _nearest_feasible(partial(exists_with, one), one.threshold)
-        if wider is not None:
-            details |= {"group": one.name, "nearest_group": {one.name: fraction_text(wider)}}
-            return f"{fraction_text(wider)} for {one.name!r}"
-    if tightest:
-        shift = _nearest_feasible(lambda by: exists(problem.raise_limits(by, values=False)), Fraction(0))
-        if shift is not None:
-            details |= {"nearest_group_shift": fraction_text(shift)}
-            return f"raise bounds of groups by {fraction_text(shift)}"
-    shift = _nearest_feasible(lambda by: exists(problem.raise_limits(by)), Fraction(0))
-    if shift is None:
-        return None
-    raised = (fraction_text(min(Fraction(1), f + shift)) for f in problem.thresholds[:MOST_NAMED])
-    nearest = {problem.label(i): text for i, text in enumerate(raised)}
-    details |= {"nearest_shift": fraction_text(shift), "nearest": nearest}
-    return f"raise thresholds by {fraction_text(shift)}"
-
-
-def _nearest_feasible(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
-    """The smallest threshold on the grid above ``start`` that is feasible; feasibility only grows with it."""
-    low, high = int(start * STEP), STEP
-    if not feasible(Fraction(1)):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if feasible(Fraction(middle, STEP)) else (middle, high)
-    return Fraction(high, STEP)

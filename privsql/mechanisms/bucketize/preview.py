@@ -35,9 +35,10 @@ from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
+from privsql.mechanisms.bucketize.implied import PlannedAssignment, imply_beliefs
 from privsql.mechanisms.bucketize.layout import make_layout
 from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
-from privsql.mechanisms.bucketize.plan import ALGORITHMS, PlannedAssignment, imply_beliefs, plan_buckets
+from privsql.mechanisms.bucketize.plan import ALGORITHMS, plan_buckets
 from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
 from privsql.model.records import Records, ReleaseArrays
 

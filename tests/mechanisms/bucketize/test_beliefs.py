@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 import privsql
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
+from privsql.mechanisms.bucketize.implied import PlannedAssignment, imply_beliefs
 from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
-from privsql.mechanisms.bucketize.plan import PlannedAssignment, find_plan, imply_beliefs
+from privsql.mechanisms.bucketize.plan import find_plan
 from support.commands import PEOPLE, manifest, refused, rows, run, specification, succeeded, write
 from support.loops import rest_slow
 from support.tampering import failed, rewrite, with_facts

@@ -1,0 +1,158 @@
+"""Explain why a problem has no plan: which values, which bound, and what would work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from privsql.errors import InfeasibleError
+from privsql.exact import fraction_text
+from privsql.mechanisms.bucketize import fakes
+from privsql.mechanisms.bucketize.fakes import MOST_NAMED
+from privsql.mechanisms.bucketize.optimal import Relaxation, search_optimum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from privsql.mechanisms.bucketize.beliefs import (
+        GroupBound,
+    )
+    from privsql.mechanisms.bucketize.model import BucketProblem
+
+    PlanTest = Callable[[BucketProblem], bool]
+
+STEP = 10**4  # nearest thresholds are sought on a grid of 1/STEP
+
+
+def explain_infeasible(
+    problem: BucketProblem, algorithm: str, exists: PlanTest, unplaced: int | None = None
+) -> InfeasibleError:
+    """The error for a problem without a plan: which values, which bound, and what would work.
+
+    ``unplaced``: how many records the algorithm finds no place for.
+    """
+    if problem.records == 0:
+        return InfeasibleError("the source has no records to publish")
+    details: dict[str, object] = {}
+    reason = (
+        _explain_frequency(problem, details)
+        or _explain_hall_set(problem, details)
+        or _explain_sizes(problem, algorithm)
+    )
+    if unplaced:
+        details["unplaced"] = unplaced
+        reason += f"; {unplaced:,} records find no place in buckets of nearly one size"
+    return InfeasibleError(f"{reason}; {_describe_remedy(problem, algorithm, exists, details)}", details)
+
+
+def _find_too_frequent(problem: BucketProblem, bounds: Sequence[GroupBound]) -> GroupBound | None:
+    """Return the set of values whose frequency is most above its bound; None where there is none."""
+    worst = max(bounds, key=lambda one: problem.find_frequency(one) / one.threshold, default=None)
+    return worst if worst is not None and problem.find_frequency(worst) > worst.threshold else None
+
+
+def _explain_frequency(problem: BucketProblem, details: dict[str, object]) -> str | None:
+    """f'_i < f_i for some value, or set of values: no bucketization at all (Lemma 3.7)."""
+    single = _find_too_frequent(problem, problem.single_bounds)
+    worst = single or _find_too_frequent(problem, problem.bounds)
+    if worst is None:
+        return None
+    details |= {"hall_set": [worst.name]} if single else {"group": worst.name}
+    details |= {"records": problem.count_records(worst), "room": int(problem.records * worst.threshold)}
+    name, limit = (f"value {worst.name}", "threshold") if single else (repr(worst.name), "bound")
+    frequency = float(problem.find_frequency(worst))
+    return f"{name} has frequency {frequency:.6g} above its {limit} {float(worst.threshold):.6g}"
+
+
+def _explain_hall_set(problem: BucketProblem, details: dict[str, object]) -> str | None:
+    """A set of values with more records than any setting of these sizes has room for."""
+    tightest = Relaxation(problem).find_tightest() if len(problem.sizes) else None
+    if tightest is None:
+        return None
+    values, room = tightest
+    records, names = int(problem.counts[values].sum()), [problem.label(int(i)) for i in values]
+    listed, sizes = fakes.list_names(names), f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
+    shares = map(Fraction, problem.room_for(values).tolist(), problem.sizes.tolist())
+    best = int(problem.records * max(shares))
+    closest = f"the closest have room for {room} of {records} records of {{{listed}}}"
+    reason = f"no buckets of sizes {sizes} suit all values: {closest}"
+    if best < records:
+        room, buckets = best, f"buckets of sizes {sizes} have room for {best} of them"
+        reason = f"the values {{{listed}}} have {records} records, but {buckets}"
+    details |= {"hall_set": names, "records": records, "room": room}
+    return reason
+
+
+def _explain_sizes(problem: BucketProblem, algorithm: str) -> str:
+    """Neither: sizes that do not add up, or an algorithm that is narrower than the problem."""
+    if not len(problem.sizes):
+        need = min(ceil(1 / f) for f in problem.thresholds)
+        return (
+            f"no bucket size from {max(need, problem.smallest)} to {min(problem.largest, problem.records)} can be "
+            f"filled ({problem.records} records, thresholds need at least {need})"
+        )
+    span = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
+    return f"no {algorithm} setting of sizes {span} fits {problem.records} records"
+
+
+def _describe_remedy(problem: BucketProblem, algorithm: str, exists: PlanTest, details: dict[str, object]) -> str:
+    """Return what would work: wider bounds or thresholds, larger buckets, another algorithm."""
+    limits = _offer_limits(problem, exists, details)
+    offers = [limits] if limits else []
+    frequent = _find_too_frequent(problem, problem.single_bounds)
+    if frequent is None and _find_too_frequent(problem, problem.bounds) is None:
+        wider = np.unique(np.array([problem.largest * k // 4 for k in (5, 6, 8, 12, 16)])).tolist()
+        usable = (replace(problem, largest=one) for one in wider if one > problem.largest)
+        larger = next((one.largest for one in usable if exists(one)), None)
+        if larger is not None:
+            details["nearest_max_bucket_size"] = larger
+            offers.append(f"max_bucket_size = {larger}")
+    crossing = len(problem.trees) > 1
+    if algorithm != "optimal" and not crossing and not offers and frequent is None:
+        offers += ["algorithm = 'optimal'"] if search_optimum(problem, None) is not None else []
+    return "what works: " + " or ".join(offers) if offers else f"no other threshold makes {algorithm} feasible"
+
+
+def _offer_limits(problem: BucketProblem, exists: PlanTest, details: dict[str, object]) -> str | None:
+    """Return the nearest bound of one set of values that works, else of all sets, else of all values and sets."""
+
+    def exists_with(bound: GroupBound, threshold: Fraction) -> bool:
+        changed = replace(bound, threshold=threshold)
+        bounds = tuple(changed if one is bound else one for one in problem.bounds)
+        return exists(replace(problem, bounds=bounds))
+
+    least = Fraction(1, 10**9)
+    tightest = sorted(problem.bounds, key=lambda one: one.threshold / max(problem.find_frequency(one), least))
+    for one in tightest[:MOST_NAMED]:
+        wider = _nearest_feasible(partial(exists_with, one), one.threshold)
+        if wider is not None:
+            details |= {"group": one.name, "nearest_group": {one.name: fraction_text(wider)}}
+            return f"{fraction_text(wider)} for {one.name!r}"
+    if tightest:
+        shift = _nearest_feasible(lambda by: exists(problem.raise_limits(by, values=False)), Fraction(0))
+        if shift is not None:
+            details |= {"nearest_group_shift": fraction_text(shift)}
+            return f"raise bounds of groups by {fraction_text(shift)}"
+    shift = _nearest_feasible(lambda by: exists(problem.raise_limits(by)), Fraction(0))
+    if shift is None:
+        return None
+    raised = (fraction_text(min(Fraction(1), f + shift)) for f in problem.thresholds[:MOST_NAMED])
+    nearest = {problem.label(i): text for i, text in enumerate(raised)}
+    details |= {"nearest_shift": fraction_text(shift), "nearest": nearest}
+    return f"raise thresholds by {fraction_text(shift)}"
+
+
+def _nearest_feasible(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
+    """The smallest threshold on the grid above ``start`` that is feasible; feasibility only grows with it."""
+    low, high = int(start * STEP), STEP
+    if not feasible(Fraction(1)):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if feasible(Fraction(middle, STEP)) else (middle, high)
+    return Fraction(high, STEP)
