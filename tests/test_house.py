@@ -198,7 +198,10 @@ def test_no_imports_in_circles() -> None:
 
 
 def test_the_checks_of_a_release_share_nothing_with_the_search() -> None:
-    shared = {f"mechanisms.bucketize.{name}" for name in ("parameters", "beliefs", "estimator")}
+    shared = {
+        f"mechanisms.bucketize.{name}"
+        for name in ("parameters", "tables", "bounds", "beliefs", "fake_law", "estimator")
+    }
     assert {room(name) for name in inner("mechanisms.bucketize.joint")} <= {"engine", "model"}
     checks = {f"mechanisms.bucketize.{name}" for name in ("checks", "joint")}
     known = set().union(*map(inner, checks)) - checks

@@ -13,7 +13,7 @@ import pytest
 from golden import releases
 from privsql.errors import GuaranteeError
 from privsql.mechanisms.bucketize import plan, search
-from privsql.mechanisms.bucketize.beliefs import GroupBound
+from privsql.mechanisms.bucketize.bounds import GroupBound
 from privsql.mechanisms.bucketize.model import BucketProblem, Setting, StoredPlan
 from privsql.mechanisms.bucketize.optimal import Optimum
 from privsql.mechanisms.bucketize.plan import find_plan, restore_plan

@@ -53,10 +53,10 @@ from privsql.engine.sqlfiles import (
     temp_table,
 )
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, UsageError
-from privsql.mechanisms.bucketize.beliefs import size_of_bucket
 from privsql.mechanisms.bucketize.estimator import FakeValueChannel, make_channel, make_linear_estimator
 from privsql.mechanisms.bucketize.layout import BucketRuns, runs_from_entries
 from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts
+from privsql.mechanisms.bucketize.tables import size_of_bucket
 from privsql.model.manifest import Estimate, exact_estimate, same_nan
 from privsql.model.records import ReleaseArrays
 

@@ -21,7 +21,7 @@ from privsql.attacks.suite import Adversary, AttackContext
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Holes, any_of, column, fill, same_columns, table, temp_table
 from privsql.errors import GuaranteeError
-from privsql.mechanisms.bucketize.beliefs import GroupBound, stated_bounds
+from privsql.mechanisms.bucketize.bounds import GroupBound, stated_bounds
 from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs
 from privsql.mechanisms.bucketize.layout import split_by_block
 from privsql.mechanisms.bucketize.model import floor_thresholds, incidence_matrix

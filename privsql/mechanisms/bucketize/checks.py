@@ -15,20 +15,16 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, temp_table
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize import beliefs
-from privsql.mechanisms.bucketize.beliefs import (
-    Entries,
+from privsql.mechanisms.bucketize import bounds
+from privsql.mechanisms.bucketize.beliefs import SensitiveTable
+from privsql.mechanisms.bucketize.bounds import (
     GroupBound,
     SensitiveColumn,
-    SensitiveTable,
     compute_bounds,
     compute_thresholds,
     make_bounds,
     read_values,
-    scale_chances,
-    size_of_bucket,
     stated_bounds,
-    times_listed,
 )
 from privsql.mechanisms.bucketize.estimator import (
     choose_weighting,
@@ -36,7 +32,9 @@ from privsql.mechanisms.bucketize.estimator import (
     find_linear_estimator,
     make_channel,
 )
+from privsql.mechanisms.bucketize.fake_law import Entries, scale_chances, times_listed
 from privsql.mechanisms.bucketize.joint import compare_jointly
+from privsql.mechanisms.bucketize.tables import size_of_bucket
 from privsql.model.manifest import ONE, Check, VerifiedBound, compare_rows, in_order
 
 if TYPE_CHECKING:
@@ -457,7 +455,7 @@ def _unallowed_certain(release: BucketRelease) -> list[str]:
     """Return values that are certain, though that was neither written nor allowed."""
     rows = release.list_values("numerator", "denominator")
     shares = [Fraction(int(top or 0), int(bottom or 1)) for _, top, bottom in rows]
-    excused = beliefs.allowed_values(release.params, [name for name, *_ in rows], shares)
+    excused = bounds.allowed_values(release.params, [name for name, *_ in rows], shares)
     if excused is None:
         return []
     certain = list_sensitive(release).count_certain(excused)

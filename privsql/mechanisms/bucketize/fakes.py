@@ -19,7 +19,7 @@ from privsql.attacks.suite import Association
 from privsql.engine.sqlfiles import Roles, alias_as, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize.beliefs import Entries, Floats, scale_chances, times_listed
+from privsql.mechanisms.bucketize.fake_law import Entries, Floats, scale_chances, times_listed
 from privsql.mechanisms.bucketize.layout import BucketRuns, draw_bids
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import CertaintyFacts, FakeFacts

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.mechanisms.bucketize.beliefs import (
-    ColumnBeliefs,
-    state_beliefs,
-)
+from privsql.mechanisms.bucketize.beliefs import ColumnBeliefs, state_beliefs
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, SureFacts
 
 if TYPE_CHECKING:

@@ -19,9 +19,7 @@ from privsql.mechanisms.bucketize.optimal import Relaxation, search_optimum
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.mechanisms.bucketize.beliefs import (
-        GroupBound,
-    )
+    from privsql.mechanisms.bucketize.bounds import GroupBound
     from privsql.mechanisms.bucketize.model import BucketProblem
 
     PlanTest = Callable[[BucketProblem], bool]

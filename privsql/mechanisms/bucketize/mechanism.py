@@ -12,7 +12,7 @@ from privsql.attacks import adversaries
 from privsql.engine.sqlfiles import alias_as, column
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import Mechanism, NoComposition, TableShape
-from privsql.mechanisms.bucketize import attacks, beliefs, checks, preview, publish
+from privsql.mechanisms.bucketize import attacks, checks, preview, publish, tables
 from privsql.mechanisms.bucketize.answers import BucketizedAnswers
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
@@ -113,7 +113,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
     facts = BucketizeFacts
     shape = TableShape(numeric=False, most_numbers=500)
     composition = NoComposition()
-    layout = beliefs.TABLES
+    layout = tables.TABLES
     scene = BucketAttackView
     advice = (
         "larger buckets, by a lower threshold or a larger min_bucket_size",
@@ -146,11 +146,11 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
 
     def views(self, manifest: Manifest) -> Views:
         """Return the views over QIT and ST: by the linear estimator, where there is one, and pair by pair."""
-        return beliefs.make_views(manifest)
+        return tables.make_views(manifest)
 
     def functions(self, manifest: Manifest) -> IntervalFunctions | None:
         """Return the functions that count rows of the weighted view; None where its weights are biased shares."""
-        return beliefs.make_functions(manifest)
+        return tables.make_functions(manifest)
 
     def checks(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Check]:
         """Return the checks of buckets, bounds, fake values and facts."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from privsql.errors import UsageError
-from privsql.mechanisms.bucketize.beliefs import GroupBound
+from privsql.mechanisms.bucketize.bounds import GroupBound
 from privsql.mechanisms.bucketize.parameters import Proof
 
 if TYPE_CHECKING:

@@ -13,11 +13,8 @@ import numpy as np
 from privsql.errors import GuaranteeError, InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize import fakes, optimal
-from privsql.mechanisms.bucketize.beliefs import (
-    compute_bounds,
-    compute_thresholds,
-    times_listed,
-)
+from privsql.mechanisms.bucketize.bounds import compute_bounds, compute_thresholds
+from privsql.mechanisms.bucketize.fake_law import times_listed
 from privsql.mechanisms.bucketize.fakes import find_even_plan
 from privsql.mechanisms.bucketize.group_flows import Flags, allocate_values, find_violation
 from privsql.mechanisms.bucketize.infeasible import explain_infeasible

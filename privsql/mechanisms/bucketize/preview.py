@@ -31,7 +31,7 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import Linear, fraction_text, parse_linear
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.base import Alternative, AlternativeMeasure, Alternatives, Curve, Figure, Proposal
-from privsql.mechanisms.bucketize import beliefs
+from privsql.mechanisms.bucketize import bounds
 from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
@@ -107,7 +107,7 @@ def preview_release(
     """Return what counts and a trial layout tell; ``stored`` and errors as of ``plan_buckets``."""
     plan, problem = plan_buckets(db, source, params, stored, proving=effort.proving)
     facts = plan_facts(plan, problem, params, sum(source.counts))
-    columns = beliefs.read_values(db, temp_table("domain"), source.roles, source.counts).columns
+    columns = bounds.read_values(db, temp_table("domain"), source.roles, source.counts).columns
     even, fakes = params.effective_layout in ("blocks", "round-robin"), params.fake_values > 0
     assignment = PlannedAssignment(plan, problem, even=even, fakes=fakes)
     implied = imply_beliefs(assignment, {part.name: part.texts for part in columns})
@@ -195,7 +195,7 @@ def _list_remarks(preview: ReleasePreview, params: Bucketize, previews: ReleaseP
 
 def _not_allowed(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
     """Return the values that publishing would refuse, as they would be certain."""
-    allowed = beliefs.allowed_values(params, problem.labels, problem.thresholds)
+    allowed = bounds.allowed_values(params, problem.labels, problem.thresholds)
     if allowed is None or facts.highest_belief is None:
         return []
     columns, excused = facts.highest_belief.components, {problem.label(code) for code in allowed}

@@ -12,8 +12,7 @@ from sqlglot import exp
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, table, temp_table
 from privsql.mechanisms.assignment import RankAssignment, RecordParts
-from privsql.mechanisms.bucketize import beliefs, fakes
-from privsql.mechanisms.bucketize.beliefs import times_listed
+from privsql.mechanisms.bucketize import beliefs, bounds, fakes
 from privsql.mechanisms.bucketize.estimator import (
     ListedPairs,
     channel_facts,
@@ -22,6 +21,7 @@ from privsql.mechanisms.bucketize.estimator import (
     find_linear_estimator,
     make_channel,
 )
+from privsql.mechanisms.bucketize.fake_law import times_listed
 from privsql.mechanisms.bucketize.layout import BucketRuns, Pieces, make_layout, place_singly, runs_from_entries
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, StoredPlan
 from privsql.mechanisms.bucketize.parameters import (
@@ -234,7 +234,7 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
     )
     listed = beliefs.SensitiveTable(db, roles, facts, temp_table("published"), temp_table("domain"))
     stated = BucketizeFacts.join_parts(facts, through, listed.measure_beliefs(), layout=params.effective_layout)
-    excused = beliefs.allowed_values(params, problem.labels, problem.thresholds)
+    excused = bounds.allowed_values(params, problem.labels, problem.thresholds)
     if stated.reaches_certainty and excused is not None:
         beliefs.refuse_certainty(listed.count_certain(excused))
     return stated

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import group_flows, layout
-from privsql.mechanisms.bucketize.beliefs import GroupBound
+from privsql.mechanisms.bucketize.bounds import GroupBound
 from privsql.mechanisms.bucketize.group_flows import (
     FlowNetwork,
     TreePair,

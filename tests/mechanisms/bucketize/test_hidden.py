@@ -15,7 +15,7 @@ from scipy.stats import t as student
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import fakes
-from privsql.mechanisms.bucketize.beliefs import Entries, times_listed
+from privsql.mechanisms.bucketize.fake_law import Entries, times_listed
 from privsql.mechanisms.bucketize.fakes import find_too_frequent
 from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import Plan, Setting

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.bucketize.beliefs import apportion_times, times_listed
+from privsql.mechanisms.bucketize.fake_law import apportion_times, times_listed
 from privsql.mechanisms.bucketize.fakes import find_even_plan, find_too_frequent
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
 

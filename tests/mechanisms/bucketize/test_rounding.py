@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize.beliefs import Entries
+from privsql.mechanisms.bucketize.fake_law import Entries
 from privsql.mechanisms.bucketize.fakes import BITS, ONE, _walk_trails, choose_entries, make_weights
 from support.enumeration import FALSE_ALARM, Enumerator
 from support.loops import rest_slow

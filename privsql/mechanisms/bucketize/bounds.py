@@ -1,0 +1,251 @@
+"""Compute the bounds that parameters ask for: thresholds of values, and bounds on sets of values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from privsql.engine.files import fold_name, label_value
+from privsql.engine.sqlfiles import Holes, Roles, alias_as, column, fill, same_columns, temp_table
+from privsql.errors import UsageError
+from privsql.exact import as_fraction
+from privsql.mechanisms.bucketize.parameters import (
+    GroupBoundFacts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from privsql.engine.database import Relations
+    from privsql.mechanisms.bucketize.parameters import BucketFacts, Bucketize, Threshold
+    from privsql.model.records import Records
+
+    PartQuery = Callable[["SensitiveColumn", str], Sequence[Fraction]]
+
+# Thresholds -----------------------------------------------------------------------------------------------------------
+
+EXACT_TYPES = ("DECIMAL", "VARCHAR", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+MAX_BITS = 126  # counts times denominators are compared as HUGEINT
+
+
+def compute_thresholds(db: Relations, domain: Records, spec: Threshold) -> tuple[Fraction, ...]:
+    """f'_i (m,) in (0, 1]; ``UsageError`` names the value whose threshold is missing or wrong."""
+    try:
+        if spec.query:
+            fractions = query_thresholds(db, spec.query, temp_table("domain"), domain.roles.sa_keys, domain.labels)
+        else:
+            fractions = spec.thresholds_for(domain.labels, domain.counts)
+    except ValueError as error:
+        raise UsageError(f"mechanism.threshold: {error}") from error
+    largest = max(domain.counts)
+    for each_label, value in zip(domain.labels, fractions, strict=True):
+        refuse_long(value, largest, f"mechanism.threshold: too many digits for value {each_label}")
+    return fractions
+
+
+def compute_bounds(db: Relations, domain: Records, params: Bucketize) -> tuple[GroupBound, ...]:
+    """The bounds on components and groups; ``UsageError`` names what is wrong with one."""
+    if not params.is_bounding:
+        return ()
+
+    def query_column(part: SensitiveColumn, sql: str) -> tuple[Fraction, ...]:
+        holes: Holes = {"domain": temp_table("domain"), "key": column(part.key, "d")}
+        parts = fill("bucketize/parts", holes).subquery("parts")
+        part_domain = exp.select(alias_as(column("part"), "code"), "s0").distinct().from_(parts).subquery()
+        return query_thresholds(db, sql, part_domain, ("s0",), part.labels)
+
+    computed = make_bounds(params, read_values(db, temp_table("domain"), domain.roles, domain.counts), query_column)
+    for one in computed:
+        refuse_long(one.threshold, sum(domain.counts), f"mechanism: too many digits for the bound of {one.name}")
+    return computed
+
+
+def refuse_long(value: Fraction, records: int, what: str) -> None:
+    """``UsageError`` for a fraction that can't be compared in SQL with so many records."""
+    if value.denominator.bit_length() + records.bit_length() > MAX_BITS:
+        raise UsageError(f"{what}; round the rule's numbers")
+
+
+def query_thresholds(
+    db: Relations, query: str, domain: exp.Expr, keys: Sequence[str], labels: Sequence[str]
+) -> tuple[Fraction, ...]:
+    """The thresholds that the publisher's query yields, matched in SQL to ``domain``(code, s0..); or ``ValueError``."""
+    db.create_from_sql("given_thresholds", query)
+    fields = db.list_fields(temp_table("given_thresholds"))
+    if len(fields) != len(keys) + 1:
+        raise ValueError(
+            f"the query yields {len(fields)} columns; it must yield {len(keys)} for the value and one more"
+        )
+    if fields[-1].type.split("(")[0] not in EXACT_TYPES:
+        raise ValueError(f"the query's column {fields[-1].name!r} is {fields[-1].type}; cast it to DECIMAL or VARCHAR")
+    renamed = [alias_as(column(field.name), key) for field, key in zip(fields, (*keys, "threshold"), strict=True)]
+    db.create_table("threshold_rows", exp.select(*renamed).from_(temp_table("given_thresholds")))
+    holes: Holes = {"domain": domain, "given": temp_table("threshold_rows"), "same_value": same_columns("d", "t", keys)}
+    rows = db.rows(fill("bucketize/queried_thresholds", holes))
+    db.drop("given_thresholds", "threshold_rows")
+    return tuple(_require_threshold(label, row) for label, row in zip(labels, rows, strict=True))
+
+
+def _require_threshold(label: str, row: tuple[object, ...]) -> Fraction:
+    _, times, stated = row
+    if times != 1 or stated is None:
+        raise ValueError(f"the query yields {times} thresholds for value {label}; it must yield one")
+    value = as_fraction(stated)
+    if not 0 < value <= 1:
+        raise ValueError(f"threshold {stated} of value {label} lies outside (0, 1]")
+    return value
+
+
+# Bounds on groups of values -------------------------------------------------------------------------------------------
+# What is bounded besides single values: columns of a compound sensitive attribute, and named groups of values.
+#
+# Both are sets of sensitive values with a threshold each: in every bucket g the values of a set G together have at most
+# floor(f'_G |g|) records. The set of ``disease = flu`` holds all combinations with that disease.
+
+
+@dataclass(frozen=True)
+class GroupBound:
+    """A set of values, by their ranks in ascending order, that may have ``threshold`` of a bucket together."""
+
+    name: str
+    members: tuple[int, ...]
+    threshold: Fraction
+
+    def as_fact(self) -> GroupBoundFacts:
+        """Return what the manifest states."""
+        return GroupBoundFacts(name=self.name, codes=list(self.members), threshold=str(self.threshold))
+
+
+def stated_bounds(facts: BucketFacts) -> list[GroupBound]:
+    """Return the bounds that facts state."""
+    return [GroupBound(one.name, tuple(one.codes), Fraction(one.threshold)) for one in facts.bounds]
+
+
+@dataclass(frozen=True)
+class SensitiveColumn:
+    """One sensitive column, or all together: the rank of its part in every value (m,), its parts as text, by rank.
+
+    ``title``: what it is called in messages.
+    """
+
+    name: str
+    key: str
+    title: str
+    ranks: Sequence[int]
+    labels: tuple[str, ...]
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the text of its part in every value (m,)."""
+        return [self.labels[rank] for rank in self.ranks]
+
+    def bound_name(self, rank: int) -> str:
+        """Return what the bound on one of the parts is called."""
+        return f"{self.name} = {self.labels[rank]}"
+
+    def find_members(self, ranks: set[int]) -> tuple[int, ...]:
+        """The values with one of these parts."""
+        return tuple(i for i, rank in enumerate(self.ranks) if rank in ranks)
+
+
+@dataclass(frozen=True)
+class SensitiveValues:
+    """The sensitive values: each column, all columns together, and records (m,)."""
+
+    columns: tuple[SensitiveColumn, ...]
+    whole: SensitiveColumn
+    counts: Sequence[int]
+
+    def count_records(self, members: Sequence[int]) -> int:
+        """How many records have one of them."""
+        return sum(self.counts[i] for i in members)
+
+    def find_column(self, name: str, where: str) -> SensitiveColumn:
+        """Return a sensitive column by its name; ``UsageError`` if it is not sensitive."""
+        sensitive = next((part for part in self.columns if fold_name(part.name) == fold_name(name)), None)
+        if sensitive is None:
+            known = ", ".join(part.name for part in self.columns)
+            raise UsageError(f"{where}: {name!r} is not a sensitive column; these are {known}")
+        return sensitive
+
+
+def read_values(db: Relations, domain: exp.Table, roles: Roles, counts: Sequence[int]) -> SensitiveValues:
+    """The values of ``domain``(code, s0..), codes 0, 1, .., with their records."""
+    columns = []
+    for sensitive_field, key in zip(roles.sensitive, roles.sa_keys, strict=True):
+        rows = db.rows(fill("bucketize/parts", {"domain": domain, "key": column(key, "d")}))
+        labels = dict(sorted((int(part), label_value([text])) for _, part, text, _ in rows))
+        name, ranks = sensitive_field.name, [int(row[1]) for row in rows]
+        columns.append(SensitiveColumn(name, key, f"column {name}", ranks, tuple(labels.values())))
+    texts = tuple(map(label_value, zip(*(part.texts for part in columns), strict=True)))
+    title = "the sensitive column"
+    if len(columns) > 1:
+        title += f"s together, such as {texts[0]!r}; for values of one name it as column"
+    return SensitiveValues(tuple(columns), SensitiveColumn("", "", title, range(len(texts)), texts), counts)
+
+
+def make_bounds(params: Bucketize, values: SensitiveValues, query: PartQuery) -> tuple[GroupBound, ...]:
+    """All bounds on sets of values; ``UsageError`` names what is wrong with one.
+
+    ``query``: the thresholds that a publisher's query gives for the parts of a column.
+    """
+    return (*_component_bounds(params, values, query), *_group_bounds(params, values))
+
+
+def _component_bounds(params: Bucketize, values: SensitiveValues, query: PartQuery) -> Iterator[GroupBound]:
+    """One set for every part of every column that is named."""
+    for name, threshold in params.components.items():
+        where = f"mechanism.components.{name}"
+        part = values.find_column(name, where)
+        if len(values.columns) == 1:
+            raise UsageError(f"{where}: there is one sensitive column, and threshold bounds its values; leave this out")
+        sets = [part.find_members({rank}) for rank in range(len(part.labels))]
+        try:
+            counts = [values.count_records(members) for members in sets]
+            fractions = (
+                query(part, threshold.query) if threshold.query else threshold.thresholds_for(part.labels, counts)
+            )
+        except ValueError as error:
+            raise UsageError(f"{where}: {error}") from error
+        for rank, (members, value) in enumerate(zip(sets, fractions, strict=True)):
+            yield GroupBound(part.bound_name(rank), members, value)
+
+
+def _group_bounds(params: Bucketize, values: SensitiveValues) -> Iterator[GroupBound]:
+    """One set for every named group, and for every list inside it."""
+    total = sum(values.counts)
+    for name, group in params.groups.items():
+        where = f"mechanism.groups.{name}"
+        part = values.find_column(group.column, where) if group.column is not None else values.whole
+        for set_name, names in group.list_sets(name):
+            unknown = sorted(set(names) - set(part.labels))
+            if unknown:
+                raise UsageError(f"{where}: {unknown[0]!r} is not a value of {part.title}")
+            members = part.find_members({rank for rank, label in enumerate(part.labels) if label in set(names)})
+            try:
+                yield GroupBound(set_name, members, group.threshold_at(values.count_records(members), total))
+            except ValueError as error:
+                raise UsageError(f"{where}: {error}") from error
+
+
+# Certain values -------------------------------------------------------------------------------------------------------
+# Values that a release makes certain (belief 1), which its publisher must have allowed.
+#
+# A rule such as ``2*f + 0.02`` is 1 for a value of half of the records, and a threshold below 1 on a compound value
+# lets one of its columns be the same in a whole bucket. Who writes a threshold as 1, as a constant, for a value or by a
+# query, has said so; for all others there is ``allow_certain``. Fake values leave no listed value certain by itself.
+
+
+def allowed_values(params: Bucketize, labels: Sequence[str], thresholds: Sequence[Fraction]) -> list[int] | None:
+    """Codes of the values whose threshold the publisher wrote as 1, value by value.
+
+    None where nothing has to be allowed: it is, fakes hide values, or every threshold is written as 1.
+    """
+    threshold = params.threshold
+    if params.allow_certain or params.fake_values or (threshold.is_constant and str(threshold.default) == "1"):
+        return None
+    ones = (code for code, value in enumerate(thresholds) if value == 1)
+    return [code for code in ones if threshold.query is not None or threshold.values.get(labels[code]) == 1]
