@@ -209,7 +209,7 @@ def test_the_checks_of_a_release_share_nothing_with_the_search() -> None:
 
 
 def test_a_count_query_needs_no_arrays() -> None:
-    assert not outer("answers.parser") & {"numpy", "pandas", "pyarrow", "scipy"}
+    assert not outer("answers.sql.compiler") & {"numpy", "pandas", "pyarrow", "scipy"}
 
 
 # Chance and SQL -------------------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlglot import exp
 
 from privsql import markup
-from privsql.answers import parser
-from privsql.answers.aggregates import Statement, is_number
-from privsql.answers.question import EXACT, CountQuery, Explained, as_written, exact_answer, exact_statement
+from privsql.answers.sql import compiler
+from privsql.answers.sql.aggregates import Statement, is_number
+from privsql.answers.sql.question import EXACT, CountQuery, Explained, as_written, exact_answer, exact_statement
 from privsql.engine.sqlfiles import DIALECT, Field, Holes, Roles, column, fill, render_sql, table
 from privsql.errors import EngineError, UsageError, closest
 from privsql.figures import format_estimate, format_key
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.bucket_model import IntervalScale
     from privsql.answers.channel import Channel
-    from privsql.answers.names import Lookups
+    from privsql.answers.sql.names import Lookups
     from privsql.engine.database import Relations
     from privsql.model.manifest import Estimate, Manifest, RestsOn
     from privsql.model.records import ReleaseArrays
@@ -573,7 +573,7 @@ class Answers(ABC):
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """Parse an analyst's SQL; ``UsageError`` for whatever is not supported, which is never answered."""
         stated = self._manifest
-        parsed = parser.parse_query(sql, self._roles, stated.name, lookups, self.measures)
+        parsed = compiler.parse_query(sql, self._roles, stated.name, lookups, self.measures)
         return refuse_cuts(parsed, stated.bins, stated.groups, stated.quasi_identifiers)
 
     @property

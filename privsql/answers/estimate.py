@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from privsql.answers.channel import TINY, Channel, Floats, LinearEstimator, Observation, Posterior, reconstruct
 from privsql.answers.learned_prior import DEGREES, TaughtPrior
-from privsql.answers.question import CountQuery, condition_holes, group_terms, select_terms
+from privsql.answers.sql.question import CountQuery, condition_holes, group_terms, select_terms
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.model.manifest import Estimate, same_nan

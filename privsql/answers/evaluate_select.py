@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.answers.aggregates import EXACT_ONLY, WINDOWS, AggregateCall, Scope, Statement, is_number
-from privsql.answers.names import sides_of, split_conjuncts
-from privsql.answers.question import COMPARISONS, COUNTS, CountQuery, Measure, as_text, exact_statement, shorten_sql
+from privsql.answers.sql.aggregates import EXACT_ONLY, WINDOWS, AggregateCall, Scope, Statement, is_number
+from privsql.answers.sql.names import sides_of, split_conjuncts
+from privsql.answers.sql.question import COMPARISONS, COUNTS, CountQuery, Measure, as_text, exact_statement, shorten_sql
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, any_of, is_null, table
 from privsql.errors import UsageError
 from privsql.model.manifest import (

@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.answers.aggregates import is_number
 from privsql.answers.channel import (
     LARGE,
     TINY,
@@ -25,6 +24,7 @@ from privsql.answers.channel import (
     reconstruct,
     strength_likelihoods,
 )
+from privsql.answers.sql.aggregates import is_number
 from privsql.engine.sqlfiles import Field, Roles, alias_as, column
 from privsql.keyed_random import seed_key
 from privsql.model.records import as_doubles

@@ -14,10 +14,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.answers import evaluate_select
-from privsql.answers.aggregates import WINDOWS, Output, is_number, list_aggregate_numbers
 from privsql.answers.answer import WEAKEST, Answer, Figure
-from privsql.answers.names import sides_of
-from privsql.answers.question import MONOTONE, Group, as_text, list_items
+from privsql.answers.sql.aggregates import WINDOWS, Output, is_number, list_aggregate_numbers
+from privsql.answers.sql.names import sides_of
+from privsql.answers.sql.question import MONOTONE, Group, as_text, list_items
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     from privsql.answers.evaluate_select import GroupedBy, SelectEvaluation
-    from privsql.answers.parser import ItemGroups, UnionParts
+    from privsql.answers.sql.compiler import ItemGroups, UnionParts
 
 # Limits ---------------------------------------------------------------------------------------------------------------
 

@@ -13,11 +13,11 @@ from sqlglot import exp
 from privsql import markup
 from privsql.answers.answer import BEST, Answer, find_unknown
 from privsql.answers.evaluate_select import SelectEvaluation
-from privsql.answers.names import read_limits
-from privsql.answers.parser import MOST_ASKED, as_described, split_items, split_union
 from privsql.answers.present import AnswerBuilder, join_answers, join_items, list_records
-from privsql.answers.question import LOOKUPS
-from privsql.answers.rewriting import MOST_VALUES
+from privsql.answers.sql.compiler import MOST_ASKED, as_described, split_items, split_union
+from privsql.answers.sql.names import read_limits
+from privsql.answers.sql.question import LOOKUPS
+from privsql.answers.sql.sources import MOST_VALUES
 from privsql.calls import as_confidence, as_paths, pause_collection
 from privsql.engine import sqlfiles
 from privsql.engine.database import FUNCTIONS, IntervalFunctions, ViewDefinition
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from privsql.answers.parser import ItemGroups
     from privsql.answers.present import QuestionLimits
-    from privsql.answers.question import Lookup
+    from privsql.answers.sql.compiler import ItemGroups
+    from privsql.answers.sql.question import Lookup
     from privsql.calls import PathLike
     from privsql.engine.database import Container, LockedSession, Options, Relations, Stage
     from privsql.engine.sqlfiles import Field

@@ -18,7 +18,7 @@ from privsql import dp_random, markup, plot
 from privsql.answers import answer
 from privsql.answers.accuracy import BANDS
 from privsql.answers.answer import BASELINE, BEST
-from privsql.answers.parser import parse_query
+from privsql.answers.sql.compiler import parse_query
 from privsql.attacks import suite
 from privsql.attacks.scene import Finding, Floats, ReleaseView
 from privsql.attacks.suite import LEARNING, Inference, ReleaseSeries, run_attacks

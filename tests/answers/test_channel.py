@@ -32,7 +32,7 @@ from privsql.answers.estimate import (
     project_within,
     round_bounds,
 )
-from privsql.answers.question import CountQuery
+from privsql.answers.sql.question import CountQuery
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import table
 from privsql.keyed_random import seed_key

@@ -1,4 +1,4 @@
-"""privsql.answers.parser: a query is taken apart into sides, or refused by name; never read as something else."""
+"""privsql.answers.sql.compiler: a query is taken apart into sides, or refused by name; never read as something else."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from privsql.answers.aggregates import Statement
-from privsql.answers.parser import parse_query
+from privsql.answers.sql.aggregates import Statement
+from privsql.answers.sql.compiler import parse_query
 from privsql.engine.sqlfiles import Field, Roles
 from privsql.errors import UsageError
 from support.effort import share
@@ -24,7 +24,7 @@ from support.loops import each
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from privsql.answers.question import CountQuery
+    from privsql.answers.sql.question import CountQuery
 
 FEW = settings(max_examples=share(300), deadline=None, derandomize=True)
 ROLES = Roles(

@@ -1,4 +1,4 @@
-"""privsql.answers.question: what is let through means the same once it has been read and written again."""
+"""privsql.answers.sql.question: what is let through means the same once it has been read and written again."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 import privsql as api
 from privsql.answers.evaluate_select import count_touching
-from privsql.answers.parser import parse_query
+from privsql.answers.sql.compiler import parse_query
 from privsql.engine.sqlfiles import Field, Roles
 from privsql.model.manifest import Manifest
 from support.commands import specification, succeeded, write

@@ -9,8 +9,8 @@ from privsql.answers.evaluate_select import SelectEvaluation
 from privsql.answers.present import AnswerBuilder
 
 if TYPE_CHECKING:
-    from privsql.answers.aggregates import Statement
     from privsql.answers.answer import Answers
+    from privsql.answers.sql.aggregates import Statement
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
     from privsql.model.manifest import Manifest

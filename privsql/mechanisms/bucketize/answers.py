@@ -28,7 +28,7 @@ from privsql.answers.estimate import (
     read_sets,
 )
 from privsql.answers.learned_prior import code_column, comparable_columns
-from privsql.answers.question import (
+from privsql.answers.sql.question import (
     CountQuery,
     Explained,
     Measure,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-    from privsql.answers.question import CountQuery
+    from privsql.answers.sql.question import CountQuery
     from privsql.attacks.scene import AttackView, Finding, ReleaseView
     from privsql.engine.database import Relations
     from privsql.mechanisms.diffpart.tree import Ints

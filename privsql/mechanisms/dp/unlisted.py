@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.answers.question import ENUM
+from privsql.answers.sql.question import ENUM
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, any_of, column
 from privsql.mechanisms.dp.mechanism import PrivateAnswers
@@ -21,7 +21,7 @@ from privsql.model.manifest import Estimate
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from privsql.answers.question import CountQuery, Group
+    from privsql.answers.sql.question import CountQuery, Group
     from privsql.engine.sqlfiles import Field
 
 SURE = 2.0  # standard deviations of noise from which on a count says that there are records

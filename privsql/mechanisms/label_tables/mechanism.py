@@ -15,7 +15,7 @@ from privsql.answers import answer
 from privsql.answers.accuracy import by_questions
 from privsql.answers.estimate import ConfidenceLevel, CountBounds, WeightedSums, count_groups, empty_estimates
 from privsql.answers.learned_prior import code_column, comparable_columns
-from privsql.answers.question import (
+from privsql.answers.sql.question import (
     CountQuery,
     Side,
     group_terms,

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from privsql.answers.answer import FIRST, LAST, TURNED, read_constant, refuse_cuts
 from privsql.answers.estimate import count_intervals, student_quantile
-from privsql.answers.question import Measure
+from privsql.answers.sql.question import Measure
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, column, fill, is_null, table
 from privsql.errors import UsageError
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.answers.aggregates import Statement
-    from privsql.answers.names import Lookups
-    from privsql.answers.question import CountQuery
+    from privsql.answers.sql.aggregates import Statement
+    from privsql.answers.sql.names import Lookups
+    from privsql.answers.sql.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals

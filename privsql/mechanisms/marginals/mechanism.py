@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from privsql.answers.answer import ESTIMATORS
-from privsql.answers.question import select_terms
+from privsql.answers.sql.question import select_terms
 from privsql.attacks.suite import Adversary
 from privsql.dp_random import noise_for, opendp_version, table_noise_for
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from privsql.answers.accuracy import Evaluated, EvaluationContext
-    from privsql.answers.question import CountQuery
+    from privsql.answers.sql.question import CountQuery
     from privsql.attacks.scene import AttackView
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles

@@ -24,7 +24,7 @@ from privsql.answers.estimate import (
     locate_cells,
     read_sets,
 )
-from privsql.answers.question import CountQuery, group_terms, observation_holes, select_terms
+from privsql.answers.sql.question import CountQuery, group_terms, observation_holes, select_terms
 from privsql.attacks import adversaries
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, table, temp_table
 from privsql.errors import InfeasibleError, UsageError

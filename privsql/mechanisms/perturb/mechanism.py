@@ -32,7 +32,7 @@ from privsql.answers.learned_prior import (
     encode_values,
     learn_from_release,
 )
-from privsql.answers.question import CountQuery, observation_holes
+from privsql.answers.sql.question import CountQuery, observation_holes
 from privsql.attacks import adversaries, suite
 from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError

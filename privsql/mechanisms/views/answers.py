@@ -10,7 +10,7 @@ import pyarrow as pa
 from scipy.special import ndtri
 from sqlglot import exp
 
-from privsql.answers.parser import ITEMS
+from privsql.answers.sql.compiler import ITEMS
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.mechanisms.dp import mechanism as private
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.answers.question import CountQuery
+    from privsql.answers.sql.question import CountQuery
     from privsql.engine.database import Relations
     from privsql.mechanisms.dp.noisy_tables import Clique, Reals
     from privsql.mechanisms.views.plan import PublishedViews

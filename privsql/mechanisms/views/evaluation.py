@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.answers import accuracy
-from privsql.answers.parser import parse_set_query
+from privsql.answers.sql.compiler import parse_set_query
 from privsql.engine.database import report_steps
 from privsql.engine.sqlfiles import (
     DIALECT,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from privsql.answers.accuracy import EvaluationContext
-    from privsql.answers.aggregates import Statement
-    from privsql.answers.names import Lookups
+    from privsql.answers.sql.aggregates import Statement
+    from privsql.answers.sql.names import Lookups
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import Ints

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from privsql.answers.accuracy import Evaluated, EvaluationContext
-    from privsql.answers.question import CountQuery
+    from privsql.answers.sql.question import CountQuery
     from privsql.attacks.scene import AttackView, Finding
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key

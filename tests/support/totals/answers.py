@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from privsql.answers.answer import ESTIMATORS, Answers
 from privsql.answers.estimate import count_interval
-from privsql.answers.question import select_terms
+from privsql.answers.sql.question import select_terms
 from privsql.dp_random import PURE
 from privsql.engine.sqlfiles import all_of, table
 from privsql.errors import UsageError
@@ -16,7 +16,7 @@ from privsql.model.manifest import Estimate
 from support.totals.parameters import Totals
 
 if TYPE_CHECKING:
-    from privsql.answers.question import CountQuery
+    from privsql.answers.sql.question import CountQuery
 
 
 class TotalsAnswers(Answers):

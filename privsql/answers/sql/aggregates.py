@@ -11,8 +11,8 @@ from typing import TypeGuard
 
 from sqlglot import exp
 
-from privsql.answers.names import sides_of, split_condition
-from privsql.answers.question import (
+from privsql.answers.sql.names import sides_of, split_condition
+from privsql.answers.sql.question import (
     AGGREGATES,
     COMPARISONS,
     CONNECTIVES,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.answers.names import (
+from privsql.answers.sql.names import (
     CLAUSES,
     MAIN_SCHEMAS,
     MOST,
@@ -33,7 +33,7 @@ from privsql.answers.names import (
     refuse_others,
     split_conjuncts,
 )
-from privsql.answers.question import WINDOWED, Lookup, Side, as_written, in_order, list_items, shorten_sql
+from privsql.answers.sql.question import WINDOWED, Lookup, Side, as_written, in_order, list_items, shorten_sql
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Roles, column, list_nodes
 from privsql.errors import UsageError

@@ -12,7 +12,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql.answers.question import (
+from privsql.answers.sql.question import (
     AGGREGATES,
     CONNECTIVES,
     Lookup,
@@ -29,7 +29,7 @@ from privsql.errors import UsageError, suggest_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from privsql.answers.question import Side
+    from privsql.answers.sql.question import Side
 
 MAIN_SCHEMAS = ("main", "public")  # what tools write before the name of a release
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sqlglot import exp
 
-from privsql.answers.aggregates import WINDOWS, Aggregates, Output, Scope, Statement
-from privsql.answers.names import (
+from privsql.answers.sql.aggregates import WINDOWS, Aggregates, Output, Scope, Statement
+from privsql.answers.sql.names import (
     MAIN_SCHEMAS,
     JoinedTables,
     Lookups,
@@ -24,7 +24,7 @@ from privsql.answers.names import (
     refuse_others,
     sides_of,
 )
-from privsql.answers.question import (
+from privsql.answers.sql.question import (
     AGGREGATES,
     BOUNDS,
     COMPARISONS,
@@ -36,7 +36,7 @@ from privsql.answers.question import (
     forget_positions,
     shorten_sql,
 )
-from privsql.answers.rewriting import QueryReader
+from privsql.answers.sql.sources import QueryReader
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Roles, column
 from privsql.errors import UsageError
