@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from privsql.releases.opened import Release, inspect, query
     from privsql.source.spec import Spec, build, load, schema
     from privsql.verbs.attack import Attacked, attack, infer, summarize
-    from privsql.verbs.compare import Workload, algorithms, compare, curve, evaluate
+    from privsql.verbs.evaluate import Workload, algorithms, compare, curve, evaluate
     from privsql.verbs.init import cap, init, itemsets, ledger, synthesize, withdraw
     from privsql.verbs.publish import FittedModel, Published, fit, plan, publish
     from privsql.verbs.report import Report, report, serve
@@ -38,7 +38,7 @@ _HOMES = {
     "releases.opened": ("Release", "inspect", "query"),
     "source.spec": ("Spec", "build", "load", "schema"),
     "verbs.attack": ("Attacked", "attack", "infer", "summarize"),
-    "verbs.compare": ("Workload", "algorithms", "compare", "curve", "evaluate"),
+    "verbs.evaluate": ("Workload", "algorithms", "compare", "curve", "evaluate"),
     "verbs.init": ("cap", "init", "itemsets", "ledger", "synthesize", "withdraw"),
     "verbs.publish": ("FittedModel", "Published", "fit", "plan", "publish"),
     "verbs.report": ("Report", "report", "serve"),

@@ -25,7 +25,7 @@ from privsql.cli.app import app
 from privsql.engine.database import RunKeywords
 from privsql.model.manifest import CheckResult
 from privsql.source.keywords import list_keywords
-from privsql.verbs.compare import ComparisonKeywords, EvaluationKeywords
+from privsql.verbs.evaluate import ComparisonKeywords, EvaluationKeywords
 from privsql.verbs.publish import PUBLISH_KEYWORDS
 from privsql.verbs.verify import Verified
 from support.commands import PEOPLE, fetched

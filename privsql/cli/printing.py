@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from privsql.releases.ledger.book import LedgerEntry
     from privsql.releases.statements import ReleaseSummary
     from privsql.verbs.attack import Attacked, CountInference
-    from privsql.verbs.compare import Candidate, Comparison, Evaluated
+    from privsql.verbs.evaluate import Candidate, Comparison, Evaluated
     from privsql.verbs.init import LedgerListing
     from privsql.verbs.publish import FittedModel, Published
     from privsql.verbs.verify import Verified

@@ -36,7 +36,7 @@ from privsql.verbs.attack import (
     items_condition,
     list_errors,
 )
-from privsql.verbs.compare import curve, evaluate
+from privsql.verbs.evaluate import curve, evaluate
 from privsql.verbs.verify import verify as check_release
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ from privsql.mechanisms.perturb import plan as merge
 from privsql.mechanisms.perturb import plan as randomization
 from privsql.mechanisms.perturb.parameters import Randomize
 from privsql.mechanisms.perturb.plan import initial_groups
-from privsql.verbs.compare import Workload
+from privsql.verbs.evaluate import Workload
 from tests.benchmarks import accuracy as measuring
 from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen

@@ -11,7 +11,7 @@ import privsql
 from privsql.keyed_random import key_file, seed_key
 from privsql.releases import statements
 from privsql.source.table import PersonChoice
-from privsql.verbs import compare
+from privsql.verbs import evaluate
 from support.commands import rows, write
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ def test_a_comparison_measures_the_records_that_are_published(tmp_path: Path, mo
         chosen.append(published(path))
         return measured(path, *rest)
 
-    measured = compare.measure_answers
-    monkeypatch.setattr(compare, "measure_answers", note_rows)
+    measured = evaluate.measure_answers
+    monkeypatch.setattr(evaluate, "measure_answers", note_rows)
     own, spec, apart = tmp_path / "own.key", asked(tmp_path), asked(tmp_path, "off", ledger={"off": True})
     for seed in (1, 1, 2):
         privsql.compare([apart], queries=2, seed=seed)

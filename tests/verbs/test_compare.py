@@ -10,7 +10,7 @@ import pytest
 
 import privsql
 from privsql import UsageError
-from privsql.verbs.compare import combine_grid
+from privsql.verbs.evaluate import combine_grid
 from support.commands import fetched, refused, rows, run, specification, succeeded, write
 
 if TYPE_CHECKING:
