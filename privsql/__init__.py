@@ -8,19 +8,24 @@ TYPE_CHECKING = False  # as of typing, which takes longer to import than all tha
 if TYPE_CHECKING:
     from typing import Any
 
-    from privsql.answers.accuracy import Evaluated
+    from privsql.answers.accuracy import Evaluated, Workload
     from privsql.answers.answer import Answer
     from privsql.engine.database import Options
     from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
+    from privsql.pages.rendering import Report
     from privsql.releases.opened import Release, inspect, query
     from privsql.source.spec import Spec, build, load, schema
+    from privsql.verbs.alternatives import algorithms, curve
     from privsql.verbs.attack import Attacked, attack, infer, summarize
-    from privsql.verbs.evaluate import Workload, algorithms, compare, curve, evaluate
-    from privsql.verbs.init import cap, init, itemsets, ledger, synthesize, withdraw
+    from privsql.verbs.evaluate import compare, evaluate
+    from privsql.verbs.export import itemsets, synthesize
+    from privsql.verbs.init import init
+    from privsql.verbs.ledger import cap, ledger, withdraw
     from privsql.verbs.publish import FittedModel, Published, fit, plan, publish
-    from privsql.verbs.report import Report, report, serve
+    from privsql.verbs.report import report
+    from privsql.verbs.serve import serve
+    from privsql.verbs.test import run_tests as test
     from privsql.verbs.verify import Verified, verify
-    from privsql.verbs.verify import run_tests as test
 
 __all__ = [
     "Answer", "Attacked", "EngineError", "Evaluated", "FittedModel", "GuaranteeError", "InfeasibleError",
@@ -31,18 +36,24 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "answers.accuracy": ("Evaluated",),
+    "answers.accuracy": ("Evaluated", "Workload"),
     "answers.answer": ("Answer",),
     "engine.database": ("Options",),
     "errors": ("EngineError", "GuaranteeError", "InfeasibleError", "PrivsqlError", "UsageError"),
+    "pages.rendering": ("Report",),
     "releases.opened": ("Release", "inspect", "query"),
     "source.spec": ("Spec", "build", "load", "schema"),
     "verbs.attack": ("Attacked", "attack", "infer", "summarize"),
-    "verbs.evaluate": ("Workload", "algorithms", "compare", "curve", "evaluate"),
-    "verbs.init": ("cap", "init", "itemsets", "ledger", "synthesize", "withdraw"),
+    "verbs.alternatives": ("algorithms", "curve"),
+    "verbs.evaluate": ("compare", "evaluate"),
+    "verbs.export": ("itemsets", "synthesize"),
+    "verbs.init": ("init",),
+    "verbs.ledger": ("cap", "ledger", "withdraw"),
     "verbs.publish": ("FittedModel", "Published", "fit", "plan", "publish"),
-    "verbs.report": ("Report", "report", "serve"),
-    "verbs.verify": ("Verified", "run_tests", "verify"),
+    "verbs.report": ("report",),
+    "verbs.serve": ("serve",),
+    "verbs.test": ("run_tests",),
+    "verbs.verify": ("Verified", "verify"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _ALIASES = {"open": "Release", "test": "run_tests"}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from privsql.answers.accuracy import Evaluated
     from privsql.answers.answer import Answer
     from privsql.mechanisms.base import Alternatives
     from privsql.model.manifest import Manifest
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from privsql.releases.ledger.book import LedgerEntry
     from privsql.releases.statements import ReleaseSummary
     from privsql.verbs.attack import Attacked, CountInference
-    from privsql.verbs.evaluate import Candidate, Comparison, Evaluated
-    from privsql.verbs.init import LedgerListing
+    from privsql.verbs.evaluate import Candidate, Comparison
+    from privsql.verbs.ledger import LedgerListing
     from privsql.verbs.publish import FittedModel, Published
     from privsql.verbs.verify import Verified
 

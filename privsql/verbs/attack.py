@@ -35,7 +35,7 @@ from privsql.releases.statements import ReleaseSummary, list_bounds
 from privsql.source.keywords import SpecLike, as_spec, spec_from_manifest
 from privsql.source.table import describe_coarsening
 from privsql.source.targets import Target, as_target, as_targets
-from privsql.verbs.verify import open_records, open_release_with_source, require_same_persons
+from privsql.verbs.sessions import open_records, open_release_with_source, require_same_persons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -34,50 +34,20 @@ from privsql.releases.ledger.book import path_of
 from privsql.releases.ledger.composition import make_choice, read_key, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import Release, explain_failures, inspect
-from privsql.source.keywords import SpecLike, as_spec, parse_toml_value, spec_from_manifest, split_keywords
+from privsql.source.keywords import SpecLike, as_spec, parse_toml_value, spec_from_manifest
 from privsql.source.places import is_table
 from privsql.source.records import prepare_records
 from privsql.source.spec import Ledger, ReleaseSection, Spec
 from privsql.source.targets import Target, as_target
 from privsql.verbs.publish import Published, publish_spec
-from privsql.verbs.verify import open_records, open_session, require_same_persons, require_same_roles
+from privsql.verbs.sessions import open_session, require_same_persons, require_same_roles
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from privsql.answers.answer import Answer
-    from privsql.mechanisms.base import Alternatives, Curve
     from privsql.source.table import PersonChoice
-    from privsql.source.typed_keywords import Names, Planning
-
-__all__ = ["Evaluated", "Workload", "evaluate"]
-
-# Algorithms -----------------------------------------------------------------------------------------------------------
-# ``plan --algorithms``: compare the algorithms of a mechanism for one specification.
-
-
-def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
-    """Compare the algorithms of the mechanism: costs and disclosure; without ledger, and nothing is written.
-
-    ``spec`` and keywords: as of ``publish``. Raises ``UsageError`` where a mechanism's algorithms are not to be
-    compared.
-    """
-    keywords, rest = split_keywords(how)
-    whole = as_spec(spec, keywords, verb="algorithms")
-    with options_from(rest, "algorithms") as options, open_records(whole, options) as (db, records):
-        return whole.implementation.compare_algorithms(db, records, whole.mechanism)
-
-
-def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
-    """Compare the stated threshold with multiples of it: belief that is promised, and what is predicted.
-
-    Predicted are the belief of an attacker who learns from the release, and the error of counts. ``spec`` and keywords:
-    as of ``publish``. Raises ``UsageError`` for mechanisms other than bucketization.
-    """
-    keywords, rest = split_keywords(how)
-    whole = as_spec(spec, keywords, verb="curve")
-    with options_from(rest, "curve") as options, open_records(whole, options) as (db, records):
-        return whole.implementation.predict_curve(db, records, whole.mechanism)
+    from privsql.source.typed_keywords import Names
 
 
 # Evaluate -------------------------------------------------------------------------------------------------------------

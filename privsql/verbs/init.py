@@ -1,11 +1,9 @@
-"""``init`` proposes a specification; ``itemsets`` and ``ledger`` list what a release and the ledger hold."""
+"""``init`` looks at a source and proposes a specification that can be published."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from fractions import Fraction
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
@@ -14,49 +12,28 @@ import tomlkit
 from pydantic import ValidationError
 from sqlglot import exp
 
-from privsql.answers.answer import BEST
-from privsql.calls import PathLike, as_exact_number, as_optional_path, as_path, as_whole_number
+from privsql.calls import PathLike, as_optional_path
 from privsql.engine.database import HERE, TRAITS, Options, RunKeywords, Warehouse, options_from
 from privsql.engine.files import fold_name, is_files, url_scheme
-from privsql.engine.open import list_tables, open_scratch
+from privsql.engine.open import list_tables
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier, temp_table
 from privsql.errors import UsageError
-from privsql.exact import fraction_text
 from privsql.mechanisms.base import BudgetComposition, ProfiledSource, Proposal, TableShape
 from privsql.mechanisms.registry import get_default_mechanism
-from privsql.releases.contents import digest_release
-from privsql.releases.draft import is_occupied
-from privsql.releases.ledger.book import (
-    Book,
-    LedgerEntry,
-    make_cap,
-    open_for_reading,
-    open_for_writing,
-    write_events,
-)
-from privsql.releases.ledger.composition import require_ledger, require_names, spell_command
-from privsql.releases.opened import Release, explain_failures
-from privsql.source.keywords import ArrowStream, SpecLike, as_spec
 from privsql.source.places import Source, as_frame, is_table
-from privsql.source.population import name_population, require_population
+from privsql.source.population import name_population
 from privsql.source.profile import ChosenRoles, choose_roles, find_missing_markers, is_identifying_name
 from privsql.source.records import prepare_table
-from privsql.source.spec import Columns, Spec
+from privsql.source.spec import Columns
 from privsql.source.table import mount_persons
-from privsql.source.targets import as_target
-from privsql.verbs.verify import open_session
+from privsql.verbs.sessions import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from decimal import Decimal
+    from collections.abc import Collection, Mapping, Sequence
 
     from tomlkit.items import Table
 
-    from privsql.releases.ledger.budget import Budget
-
-
-# Init -----------------------------------------------------------------------------------------------------------------
-# ``init``: look at a source and propose a specification that can be published.
+    from privsql.source.keywords import ArrowStream
 
 
 def init(
@@ -298,204 +275,3 @@ def _only_table(path: Path) -> str:
         ways = "choose one or several to join with table=.., or give query=.."
         raise UsageError(f"{path} holds {held}" + (f"; {ways}" if names else ""))
     return names[0]
-
-
-# Itemsets -------------------------------------------------------------------------------------------------------------
-# ``itemsets``: the most frequent item sets of a release, and synthetic records.
-
-
-def itemsets(release: PathLike, *, top: int = 20, estimator: str = BEST) -> list[tuple[list[str], float]]:
-    """Return the ``top`` most frequent item sets of a release, each with its estimated number of records.
-
-    Raises ``UsageError`` for a release of another kind.
-    """
-    top, target = as_whole_number(top, "top"), as_target(release)
-    with Release(target) as opened, explain_failures(target):
-        return opened.answers.list_frequent(top, opened.answers.choose_estimator(estimator))
-
-
-def synthesize(release: PathLike, to: PathLike) -> int:
-    """Write synthetic records that give about a release's estimates, as Parquet; how many rows.
-
-    Of item sets a row is (record, item), of a table it has the table's columns.
-
-    They are made from the release alone. Raises ``UsageError`` for a release of another kind, or if ``to`` exists.
-    """
-    target, file = as_target(release), as_path(to, "to")
-    if file.suffix != ".parquet" or file.exists():
-        raise UsageError(f"{file}: synthetic records need a new file that ends in .parquet")
-    with Release(target) as opened, explain_failures(target), open_scratch() as db:
-        rows = opened.answers.make_synthetic()
-        db.register_arrow("synthetic", rows)
-        db.export_parquet(temp_table("synthetic"), file)
-        return int(rows.num_rows)
-
-
-# Ledger ---------------------------------------------------------------------------------------------------------------
-# ``ledger``: list the publisher's ledger, withdraw releases that were never distributed, and set a population's cap.
-
-
-@dataclass(frozen=True)
-class LedgerListing:
-    """A ledger, or what it holds of one population: its releases, oldest first.
-
-    ``budget``: what all differentially private ones spend together, and the caps; None where all releases are listed.
-    """
-
-    database: Path
-    releases: tuple[LedgerEntry, ...]
-    population: tuple[str, ...] = ()
-    budget: Budget | None = None
-    warnings: tuple[str, ...] = ()  # of ``cap``: why its name may be misspelled
-
-    @property
-    def spent(self) -> Fraction | None:
-        """Return the epsilon that is spent, at the budget's delta."""
-        return None if self.budget is None else self.budget.spent
-
-    @property
-    def cap(self) -> Fraction | None:
-        """Return the most that may be spent; None where nothing says."""
-        return None if self.budget is None or self.budget.cap is None else self.budget.cap.epsilon
-
-    def __iter__(self) -> Iterator[LedgerEntry]:
-        return iter(self.releases)
-
-    def __len__(self) -> int:
-        return len(self.releases)
-
-    def __getitem__(self, number: int) -> LedgerEntry:
-        return self.releases[number]
-
-    def find_release(self, number: int) -> LedgerEntry:
-        """Return the release of a number; ``UsageError`` if there is none."""
-        found = next((entry for entry in self.releases if entry.number == number), None)
-        if found is None:
-            listed = spell_command(self.database)
-            raise UsageError(f"release {number} is not in the ledger {self.database}; {listed} lists them")
-        return found
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
-        figures = {"spent": self.spent, "cap": self.cap, "delta": None if self.budget is None else self.budget.delta}
-        return {
-            "releases": [entry.as_json() for entry in self.releases],
-            "database": str(self.database),
-            "population": list(self.population),
-            **{name: None if one is None else fraction_text(one) for name, one in figures.items()},
-        }
-
-
-def ledger(spec: SpecLike | None = None, *, database: PathLike | None = None) -> LedgerListing:
-    """List what the ledger holds of the population of a specification; without one, of all of them.
-
-    ``database``: the ledger, by default that of the specification, or the user's own. Raises ``UsageError`` if there
-    is none.
-    """
-    source_spec = as_spec(spec) if spec is not None else None
-    path = require_ledger(source_spec, as_optional_path(database, "database"))
-    population = () if source_spec is None else require_population(source_spec.source)
-    with open_scratch() as db, open_for_reading(db, path) as book:
-        return _list_releases(path, book, population)
-
-
-def _list_releases(path: Path, book: Book, population: tuple[str, ...]) -> LedgerListing:
-    if not population:
-        return LedgerListing(path, book.entries)
-    return LedgerListing(path, tuple(book.list_of_population(population)), population, book.find_budget(population))
-
-
-def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> LedgerEntry:
-    """Record that a release, named by its file or its number, was never distributed: it frees all but a budget.
-
-    Raises ``UsageError`` if the ledger does not hold it, or has it as withdrawn already.
-    """
-    path = require_ledger(None, as_optional_path(database, "database"))
-    named = str(release if isinstance(release, int | str) else as_path(release))
-    with open_scratch() as db, open_for_writing(db, path) as book:
-        entry = _find_entry(book, named, path)
-        with db.in_transaction():
-            write_events(db, book, ("withdrawn", {"number": entry.number, "why": "never distributed"}))
-    return entry
-
-
-def _find_entry(book: Book, release: str, path: Path) -> LedgerEntry:
-    """Return the last release that is not withdrawn and has this number, file or target."""
-    target = as_target(release)
-    there = [entry for entry in book.live_entries if entry.target == str(target.resolve())]
-    if is_occupied(target):
-        digest = digest_release(target)
-        alike = [entry for entry in book.live_entries if entry.digest == digest]
-        alike = [entry for entry in alike if entry in there] or alike
-    else:
-        numbered = [entry for entry in book.live_entries if release.isdecimal() and entry.number == int(release)]
-        alike = numbered if release.isdecimal() else there
-    if not alike:
-        place = release if release.isdecimal() else target
-        raise UsageError(f"{place} is not a current release of the ledger {path}; {spell_command(path)} lists them")
-    return alike[-1]
-
-
-def cap(
-    spec: SpecLike,
-    epsilon: Fraction | Decimal | str | float,
-    *,
-    delta: Fraction | Decimal | str | float | None = None,
-    database: PathLike | None = None,
-) -> LedgerListing:
-    """Set the most that all differentially private releases of a population may spend together, and record it.
-
-    ``spec``: a specification, or the name of a population. A cap is a pair (epsilon, delta), and everything is
-    converted at its ``delta``: by default that of the cap that is there, of the releases, or of the specification. This
-    is the only way to raise either; a specification that still asks for less lowers epsilon again. ``database``: as of
-    ``ledger``; by default, a name without a release in the user's own is capped in the one that this names for it.
-    ``warnings`` of what is returned say if the ledger has no release of that name. Raises ``UsageError`` unless epsilon
-    is positive, delta is a probability, above 0 if a release has one, and the source names its records or persons.
-    """
-    most = as_exact_number(epsilon, "cap")
-    if most <= 0:
-        raise UsageError(
-            f"cap: {fraction_text(most)} is not above 0; give the largest epsilon that may be spent, such as 2"
-        )
-    named = isinstance(spec, str) and not spec.lower().endswith(".toml")
-    source_spec = None if named else as_spec(spec)
-    if source_spec is not None:
-        require_names(source_spec)
-    population = (str(spec),) if source_spec is None else require_population(source_spec.source)
-    path = require_ledger(source_spec, as_optional_path(database, "database"), exists=named)
-    with open_scratch() as db:
-        if named and database is None:
-            with open_for_reading(db, path) as book:
-                other = None if book.list_of_population(population) else book.find_other_ledger(population)
-            path = other if other is not None and other.exists() else path
-        with open_for_writing(db, path) as book, db.in_transaction():
-            is_new = named and not book.list_of_population(population)
-            warnings = (_describe_nobody(book, path, str(spec)),) if is_new else ()
-            at = _choose_cap_delta(source_spec, book.find_budget(population), delta)
-            write_events(db, book, make_cap(population, most, at, "publisher"))
-        with open_for_reading(db, path) as book:
-            return replace(_list_releases(path, book, population), warnings=warnings)
-
-
-def _describe_nobody(book: Book, path: Path, name: str) -> str:
-    """Return the warning that a cap is set for a population without a release, whose name may be misspelled."""
-    other = book.find_other_ledger((name,))
-    text = f"the ledger {path} holds no release of {name!r}, and the cap is for those to come"
-    text += f"; earlier ones were recorded in {other}" if other is not None else ""
-    known = dict.fromkeys(one for entry in book.entries for one in entry.population)
-    near = ", ".join(map(repr, get_close_matches(name, known, cutoff=0)))
-    return f"{text}; names of releases that are most like it: {near}" if near else text
-
-
-def _choose_cap_delta(spec: Spec | None, budget: Budget, delta: Fraction | Decimal | str | float | None) -> Fraction:
-    """Return the delta of a new cap; ``UsageError`` for one at which the releases that are there have no epsilon."""
-    if delta is not None:
-        at, is_needed = as_exact_number(delta, "delta"), any(one.delta for one in budget.earlier)
-        if not 0 <= at < 1 or (is_needed and not at):
-            why = "releases of this population have a delta, and at 0 no epsilon" if is_needed else "it is no chance"
-            raise UsageError(f"delta: {fraction_text(at)} can't be that of a cap: {why}; give one such as 0.000001")
-        return at
-    if spec is None or budget.cap is not None or budget.delta:
-        return budget.delta
-    composition = spec.implementation.composition
-    return composition.delta(spec.mechanism) if isinstance(composition, BudgetComposition) else Fraction(0)

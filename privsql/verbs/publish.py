@@ -52,7 +52,8 @@ from privsql.source.records import prepare_records
 from privsql.source.table import describe_coarsening
 from privsql.source.targets import Target, as_target, overlaps_source
 from privsql.system import __version__
-from privsql.verbs.verify import counts_in_place, source_session, verify
+from privsql.verbs.sessions import counts_in_place, source_session
+from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,21 +1,19 @@
-"""``report`` writes one page on a release; ``serve`` runs the local page to query releases."""
+"""``report`` writes one page on a release: promises, risks, the accuracy of its answers, and how to query it."""
 
 from __future__ import annotations
 
 import hashlib
 import shlex
-import sys
-import webbrowser
 from typing import TYPE_CHECKING, Unpack
 
 from sqlglot import exp
 
 from privsql.answers.accuracy import Workload
 from privsql.answers.answer import BASELINE
-from privsql.calls import as_optional_path, as_paths, as_whole_number
+from privsql.calls import as_optional_path
 from privsql.engine.database import RunKeywords, options_from
 from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, plain_sql, table
-from privsql.errors import GuaranteeError, InfeasibleError, UsageError
+from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.base import ItemSetShape, TableShape
 from privsql.pages.rendering import Report, TruthComparison, UsageSnippets, VerifiedFacts
 from privsql.pages.report import require_page_target, write_page
@@ -23,8 +21,8 @@ from privsql.releases.contents import ENDING, create_view, digest_release, locat
 from privsql.releases.opened import Release, explain_failures, open_release
 from privsql.releases.statements import ReleaseSummary, describe_manifest
 from privsql.source.keywords import spec_from_manifest
-from privsql.source.targets import MARK, Target, as_target, as_targets
-from privsql.system import SERVING
+from privsql.source.targets import MARK, Target, as_target
+from privsql.verbs.alternatives import curve
 from privsql.verbs.attack import (
     as_literal,
     ask_release,
@@ -36,11 +34,11 @@ from privsql.verbs.attack import (
     items_condition,
     list_errors,
 )
-from privsql.verbs.evaluate import curve, evaluate
+from privsql.verbs.evaluate import evaluate
 from privsql.verbs.verify import verify as check_release
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
     from privsql.answers.accuracy import Score
     from privsql.calls import PathLike
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from privsql.source.keywords import SpecLike
     from privsql.verbs.verify import Verified
 
-__all__ = ["Report", "report"]
 
 # Snippets to copy -----------------------------------------------------------------------------------------------------
 # Lines to copy that query a release: in a shell, in Python, and in DuckDB without privsql.
@@ -233,71 +230,3 @@ def _file_digests(target: Target) -> dict[str, str]:
         with file.open("rb") as read:
             digests[name] = hashlib.file_digest(read, "sha256").hexdigest()
     return digests
-
-
-# Serve ----------------------------------------------------------------------------------------------------------------
-# ``serve``: a local page on which to query releases without SQL.
-
-LONGEST, MOST_ROWS, MOST_AT_ONCE = 3_600, 1_000_000, 64
-PORT, SECONDS, PAGE_ROWS, AT_ONCE = 8317, 30, 20_000, 2
-
-
-def serve(
-    releases: Sequence[PathLike] | PathLike,
-    *,
-    host: str = "127.0.0.1",
-    port: int = PORT,
-    token: bool = False,
-    allow_host: Sequence[str] | str = (),
-    attach: Sequence[PathLike] | PathLike = (),
-    timeout: int = SECONDS,
-    rows: int = PAGE_ROWS,
-    at_once: int = AT_ONCE,
-    verify: bool = False,
-    open: bool = False,  # noqa: A002 (as the flag is called)
-    started: Callable[[str], None] | None = None,
-    **how: Unpack[RunKeywords],
-) -> None:
-    """Serve a page to ask one or several releases at, until Ctrl-C.
-
-    ``host``: this machine alone by default; at another address a client needs a token, which stands in the address
-    that ``started`` is called with (by default it is printed) once the page is there. ``token``: one is needed here,
-    too; ``port`` 0: a free one; ``allow_host``: names under which browsers know the machine; ``attach``: files whose
-    tables may be joined; ``timeout``: seconds of the engine's for a question; ``rows``: that an answer may have;
-    ``at_once``: questions; ``verify``: check every release before, ``GuaranteeError`` for one that does not hold;
-    ``open``: show it in a browser, which goes without a token alone. ``EngineError`` where the extra
-    ``privsql[serve]`` is missing or the port is taken.
-    """
-    SERVING.require_installed()
-    from privsql.serving import server
-    from privsql.serving.guard import QueryQueue, open_pools
-
-    targets, files = as_targets(releases, "release", how.get("connection")), as_paths(attach, "attach")
-    queue = QueryQueue(
-        as_whole_number(at_once, "at_once", most=MOST_AT_ONCE),
-        as_whole_number(timeout, "timeout", most=LONGEST),
-        as_whole_number(rows, "rows", most=MOST_ROWS),
-    )
-    hosts = (allow_host,) if isinstance(allow_host, str) else tuple(allow_host)
-
-    def begun(address: str) -> None:
-        (started or _print_address)(address)
-        if open:
-            webbrowser.open(address)
-
-    with options_from(how, serve) as options:
-        for target in targets if verify else ():
-            if not check_release(target, options=options).ok:
-                raise GuaranteeError(f"{target}: does not keep its promise; run privsql verify for details")
-        with open_pools(targets, files, options) as served:
-            number = as_whole_number(port, "port", least=0, most=65_535)
-            listener = server.open_listener(host, number, token=token, hosts=hosts)
-            with listener.socket:
-                if open and listener.token is not None:
-                    raise UsageError("open=True would show the token in the process list; open the address yourself")
-                server.run_server(served, listener, queue, begun, verified=verify)
-
-
-def _print_address(address: str) -> None:
-    sys.stdout.write(f"serving at {address} (Ctrl-C ends it)\n")
-    sys.stdout.flush()

@@ -26,7 +26,7 @@ from privsql.source.records import prepare_table
 from privsql.source.spec import Columns, build
 from privsql.source.table import mount_persons
 from privsql.source.targets import Target, overlaps_source
-from privsql.verbs.verify import open_session
+from privsql.verbs.sessions import open_session
 from support import statements
 from support.commands import FLAGS, PEOPLE, manifest, refused, run, specification, succeeded, warehouse, write
 from support.lite import copied, filled, lite

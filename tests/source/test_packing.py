@@ -17,7 +17,7 @@ from privsql.keyed_random import seed_key
 from privsql.model import packing
 from privsql.source.keywords import as_spec
 from privsql.source.records import prepare_table
-from privsql.verbs.verify import open_session
+from privsql.verbs.sessions import open_session
 from support.commands import write
 
 if TYPE_CHECKING:

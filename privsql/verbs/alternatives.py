@@ -1,0 +1,37 @@
+"""``plan --algorithms`` and ``plan --curve``: what other algorithms and thresholds would give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from privsql.engine.database import options_from
+from privsql.source.keywords import SpecLike, as_spec, split_keywords
+from privsql.verbs.sessions import open_records
+
+if TYPE_CHECKING:
+    from privsql.mechanisms.base import Alternatives, Curve
+    from privsql.source.typed_keywords import Planning
+
+
+def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
+    """Compare the algorithms of the mechanism: costs and disclosure; without ledger, and nothing is written.
+
+    ``spec`` and keywords: as of ``publish``. Raises ``UsageError`` where a mechanism's algorithms are not to be
+    compared.
+    """
+    keywords, rest = split_keywords(how)
+    whole = as_spec(spec, keywords, verb="algorithms")
+    with options_from(rest, "algorithms") as options, open_records(whole, options) as (db, records):
+        return whole.implementation.compare_algorithms(db, records, whole.mechanism)
+
+
+def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
+    """Compare the stated threshold with multiples of it: belief that is promised, and what is predicted.
+
+    Predicted are the belief of an attacker who learns from the release, and the error of counts. ``spec`` and keywords:
+    as of ``publish``. Raises ``UsageError`` for mechanisms other than bucketization.
+    """
+    keywords, rest = split_keywords(how)
+    whole = as_spec(spec, keywords, verb="curve")
+    with options_from(rest, "curve") as options, open_records(whole, options) as (db, records):
+        return whole.implementation.predict_curve(db, records, whole.mechanism)

@@ -1,0 +1,118 @@
+"""Open an engine for a verb, with its source, or with a release and its source."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from privsql.engine.database import Options
+from privsql.engine.files import temporary_folder
+from privsql.engine.open import open_engine, open_spark
+from privsql.errors import UsageError
+from privsql.mechanisms.base import BudgetComposition
+from privsql.releases.contents import admit_release, locate_release
+from privsql.releases.draft import HOLDER
+from privsql.releases.ledger.book import path_of
+from privsql.releases.ledger.composition import make_choice, repeat_choice
+from privsql.releases.ledger.publication import PublicationRequest
+from privsql.releases.opened import RELEASE
+from privsql.releases.statements import has_same_choice
+from privsql.source.records import prepare_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from privsql.engine.database import EngineSession, Warehouse
+    from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
+    from privsql.releases.contents import AttachedRelease
+    from privsql.source.spec import Spec
+    from privsql.source.targets import Target
+
+
+@contextmanager
+def open_session(options: Options | None = None) -> Iterator[EngineSession]:
+    """Open an empty engine for the time of a verb, with a folder to spill to."""
+    with temporary_folder() as folder, open_engine(folder, options or Options()) as db:
+        yield db
+
+
+@contextmanager
+def open_records(spec: Spec, options: Options) -> Iterator[tuple[EngineSession, Records]]:
+    """Open an engine with the records that ``publish`` would take, for a verb that no ledger writes down."""
+    with open_session(options) as db:
+        choice = make_choice(db, PublicationRequest(spec, path_of(spec)), publishing=False)
+        yield db, prepare_records(db, spec, choice=choice)
+
+
+@contextmanager
+def open_release_with_source(
+    target: Target, spec: Spec, manifest: Manifest, options: Options | None = None, *, key_file: Path | None = None
+) -> Iterator[tuple[AttachedRelease, Records]]:
+    """Open a release in database ``release`` beside the records of its source.
+
+    ``key_file``: holds the key that the release was made with, if that is not the ledger's. Raises ``UsageError`` if
+    the specification is not for such a release.
+    """
+    with open_session(options) as db:
+        source = prepare_records(db, spec, choice=repeat_choice(db, spec, target, manifest, key_file))
+        require_same_roles(manifest, source)
+        if manifest.mechanism != spec.mechanism.kind:
+            kinds = f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}"
+            raise UsageError(kinds)
+        stored = locate_release(target)
+        if stored.database_file is None:
+            db.create_database(RELEASE)
+        else:
+            db.attach(stored.database_file, RELEASE, read_only=True, strange=True)
+        if stored.holder_file is not None:
+            db.distrust_statistics()
+            if db.attached_name(stored.holder_file) is None:  # it may hold the source, too
+                db.attach(stored.holder_file, HOLDER, read_only=True)
+        release = admit_release(db, stored, RELEASE)
+        release.require_intact(target)
+        yield release, source
+
+
+def counts_in_place(spec: Spec) -> bool:
+    """Return whether the engine of a source makes the tables of the release."""
+    return spec.source.traits.assigns and not isinstance(spec.implementation.composition, BudgetComposition)
+
+
+@contextmanager
+def source_session(spec: Spec, db: EngineSession, spill: Path, options: Options) -> Iterator[Warehouse]:
+    """Open the engine that counts a source and assigns its records: that of the release, or the source's own.
+
+    A release that composes by budget is published from counts in the engine of the release.
+    """
+    if not counts_in_place(spec):
+        yield db
+        return
+    with open_spark(spill, options, spec.source.origin) as there:
+        yield there
+
+
+def require_same_roles(manifest: Manifest, source: Records) -> None:
+    """Refuse a source whose columns have other roles than a release states.
+
+    Raises:
+        UsageError: A role differs; the message names it.
+    """
+    if manifest.roles != source.roles:
+        why = source.roles.explain_difference(manifest.roles)
+        raise UsageError(f"the specification's columns are not those of the release: {why}")
+
+
+def require_same_persons(manifest: Manifest, source: Records) -> None:
+    """Raise ``UsageError`` unless both hold the same record of each person, or neither is reduced: counts differ."""
+    taken = [one.taken if one is not None else None for one in (manifest.persons, source.persons)]
+    if taken[0] != taken[1]:
+        holds, other = ("the source", "release") if taken[0] is None else ("the release", "source")
+        records = "one record" if 1 in taken else "some records"
+        raise UsageError(f"{holds} holds {records} of each person, and the {other} does not; see source.persons")
+    if not has_same_choice(manifest, source):
+        raise UsageError(
+            "the key that chose one record of each person is missing; give the release's ledger, or the key "
+            "file that it was made with"
+        )
