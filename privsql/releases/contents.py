@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from privsql.engine.database import Container, CountingDatabase, Definition, Relations
+    from privsql.engine.database import Container, Definition, Relations
     from privsql.mechanisms.base import Columns, Mechanism
     from privsql.model.records import ReleaseArrays
     from privsql.source.targets import Target
@@ -40,7 +40,7 @@ MOST_LABELS = 1000  # labels of an order
 
 @dataclass(frozen=True)
 class AttachedRelease:
-    """A release whose tables lie in database ``database``; ``checks``: those of what it holds."""
+    """A release whose tables lie in database ``database``; ``checks`` are the results of checking what it holds."""
 
     db: Container
     database: str
@@ -102,9 +102,9 @@ class AttachedRelease:
         renamed = {table: {one: other for one, other in pairs if one != other} for table, pairs in every.items()}
         return {table: pairs for table, pairs in renamed.items() if pairs}
 
-    # Orders of labels (ENUM): a release lists the labels that it shows anyway, since any other is nobody's business.
-    # Columns of one type share a list, so that they compare as in the source. Releases whose only promise is a budget
-    # list none, because they hide which labels occur.
+    # Orders of labels (ENUM): a release lists only the labels that its tables show. Columns of one type share a list,
+    # so that they compare as in the source. Releases whose only promise is a budget list none, because they hide which
+    # labels occur.
 
     def stored_orders(self, orders: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Return by column the labels that the tables show, in the order of the source's type."""
@@ -119,7 +119,7 @@ class AttachedRelease:
         return published
 
     def wrong_orders(self) -> list[str]:
-        """Return labels that an order lists and the tables do not show, and those that it lacks."""
+        """Compare the orders with the labels in the tables; return a line for each label too many or missing."""
         wrong, orders = [], self.manifest.orders
         for name, labels in orders.items():
             visible = self._list_labels([other for other, theirs in orders.items() if theirs == labels])
@@ -128,11 +128,11 @@ class AttachedRelease:
         return wrong
 
     def list_groups(self, columns: Iterable[str]) -> dict[str, list[str]]:
-        """Return by column the labels that its groups of values have in the tables."""
+        """Return by column the labels that the tables show, in alphabetical order."""
         return {name: sorted(self._list_labels([name])) for name in columns}
 
     def _list_labels(self, columns: Sequence[str]) -> set[str]:
-        """Return the labels that stand in some published columns of the tables, not in privsql's own of that name."""
+        """Return the labels that the tables show in some of the publisher's columns, over all tables."""
         labels: set[str] = set()
         for name, listed in self.tables.items():
             own = {one for _, one, _ in self.reserved_columns.get(name, [])}
@@ -157,13 +157,19 @@ WAL_ENDINGS = ("", ".checkpoint", ".recovery")  # endings of the files that Duck
 
 @dataclass(frozen=True)
 class StoredRelease:
-    """A release on disk. ``files``: of a folder, the Parquet files of each table; ``strange``: other entries there.
+    """A release on disk.
 
-    ``objects``: of a schema that a caller has open, and that was copied to ``place``, (kind, name, definition) of all.
+    Attributes:
+        target: Where a caller says that the release lies.
+        place: The file or folder, resolved. For a schema that a caller has open, the file that it was copied to.
+        is_folder: Whether the release is a folder of Parquet files.
+        files: The Parquet files of each table of a folder.
+        strange: Other entries of a folder.
+        objects: All objects (kind, name, definition) of a schema that a caller has open; None for other releases.
     """
 
     target: Target
-    place: Path  # the file or folder, resolved
+    place: Path
     is_folder: bool = False
     files: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     strange: tuple[str, ...] = ()
@@ -191,7 +197,7 @@ class StoredRelease:
 
 
 def name_holders(releases: Iterable[StoredRelease]) -> dict[str, Path | None]:
-    """Return the files of which releases are schemas, each once, by the names of their databases."""
+    """Return the database files that hold releases as schemas, each once, by the names to attach them under."""
     files = dict.fromkeys(one.holder_file for one in releases if one.holder_file is not None)
     return {f"holder{i}": file for i, file in enumerate(files)}
 
@@ -233,7 +239,10 @@ def digest_release(target: Target) -> str:
     place, schema = target.file, target.schema
     if schema is not None:
         if target.catalog is not None:
-            return _digest_catalog(target.catalog, schema)
+            with target.catalog.open_tables(schema) as (db, names):
+                if MANIFEST not in names:
+                    raise UsageError(f"schema {schema!r} has no table {MANIFEST!r}")
+                return digest_tables(db, names, COUNTED, ordered=False)
         if target.opened is not None:
             target = replace(target, opened=target.opened.renew())  # as it is now; the copy goes with this object
             place = locate_release(target).place
@@ -244,14 +253,6 @@ def digest_release(target: Target) -> str:
         with path.open("rb") as content:
             hasher.update(hashlib.file_digest(content, "sha256").digest())
     return hasher.hexdigest()
-
-
-def _digest_catalog(catalog: CountingDatabase, schema: str) -> str:
-    """Return the digest of a schema whose engine counts its rows; ``UsageError`` unless it has a manifest."""
-    with catalog.open_tables(schema) as (db, names):
-        if MANIFEST not in names:
-            raise UsageError(f"schema {schema!r} has no table {MANIFEST!r}")
-        return digest_tables(db, names, COUNTED, ordered=False)
 
 
 def _scan_folder(target: Target, place: Path) -> StoredRelease:
@@ -302,53 +303,44 @@ CUT, LONGEST_CHARACTER = 256, 4  # bytes at which DuckDB cuts a text in statisti
 
 def check_layout(db: Container, stored: StoredRelease, database: str) -> list[CheckResult]:
     """Check the layout of a release's files; nothing is decoded."""
-    return run_checks(db, [Check(LEFTOVERS, lambda: _find_leftovers(db, stored, database))])
 
+    def find_leftovers() -> list[str]:
+        if not stored.is_folder:
+            return db.find_leftovers(db.attached_name(stored.place) or database)  # a release that is named twice is one
+        return [f"{name}: holds {line}" for name, path in stored.parts.items() for line in find_hidden_parts(path)]
 
-def _find_leftovers(db: Container, stored: StoredRelease, database: str) -> list[str]:
-    if not stored.is_folder:
-        return db.find_leftovers(db.attached_name(stored.place) or database)  # a release that is named twice is one
-    parts = stored.parts.items()
-    return [f"{name}: holds {line}" for name, path in parts for line in find_hidden_parts(path)]
+    return run_checks(db, [Check(LEFTOVERS, find_leftovers)])
 
 
 def check_statistics(release: AttachedRelease, stored: StoredRelease) -> list[CheckResult]:
-    """Compare the statistics of Parquet files with the values of their columns."""
+    """Compare the statistics of Parquet files with the values of their columns; parts of lists are not examined."""
     if not stored.is_folder:
         return []
-    stated = release.stated_tables
-    return run_checks(release.db, [Check(UNUSED, lambda: [
-        line for name, files in stored.files.items()
-        for line in _find_unused_statistics(release, files, name, dict(stated[name]))
-    ])])  # fmt: skip
 
+    def find_unused() -> list[str]:
+        db, wrong = release.db, []
+        for name, files in stored.files.items():
+            rows, stated = table(name, release.database), db.list_statistics(files)
+            wrong += [f"{name}: metadata {text[:40]!r}" for about, text in stated if about is None]
+            for one in (one for one, kind in release.stated_tables[name] if not kind.endswith("[]")):
+                strange = {text for about, text in stated if about == one}
+                if strange:
+                    value = exp.cast(column(one), "VARCHAR")
+                    holes: Holes = {"table": rows, "column": value}
+                    holes |= {"among": value.isin(*map(exp.Literal.string, strange))}
+                    strange -= {row[0] for row in db.rows(fill("verify/texts_found", holes))}
+                strange = {text for text in strange if not _is_cut_text(db, rows, one, text)}
+                wrong += [f"{name}: statistics of {one} name {len(strange)} values that no row has"] if strange else []
+        return wrong
 
-def _find_unused_statistics(
-    release: AttachedRelease, files: Sequence[Path], name: str, columns: Mapping[str, str]
-) -> list[str]:
-    """Return what files state of columns and no row of the table has; the parts of lists are not examined."""
-    stated, wrong = release.db.list_statistics(files), []
-    wrong += [f"{name}: metadata {text[:40]!r}" for about, text in stated if about is None]
-    for each_column in (one for one, kind in columns.items() if not kind.endswith("[]")):
-        texts, rows = {text for about, text in stated if about == each_column}, table(name, release.database)
-        strange = texts - _find_present_texts(release.db, rows, each_column, texts)
-        strange = {one for one in strange if not _is_cut_text(release.db, rows, each_column, one)}
-        wrong += [f"{name}: statistics of {each_column} name {len(strange)} values that no row has"] if strange else []
-    return wrong
-
-
-def _find_present_texts(db: Container, rows: exp.Table, name: str, texts: Iterable[str]) -> set[str]:
-    """Return those of some texts that a column holds."""
-    value = exp.cast(sqlfiles.column(name), "VARCHAR")
-    holes: Holes = {"table": rows, "column": value, "among": value.isin(*map(exp.Literal.string, texts))}
-    return {row[0] for row in db.rows(fill("verify/texts_found", holes))} if texts else set()
+    return run_checks(release.db, [Check(UNUSED, find_unused)])
 
 
 def _is_cut_text(db: Container, rows: exp.Table, name: str, text: str) -> bool:
-    """Return whether a value of a column is longer than statistics take, and this is what they have in its place."""
+    """Return whether statistics would hold this text in place of a longer value of the column."""
     if not CUT - LONGEST_CHARACTER < len(text.encode()) <= CUT:
         return False
-    begins = sqlfiles.first_characters(sqlfiles.column(name), len(text))
+    begins = sqlfiles.first_characters(column(name), len(text))
     least, most = text, text[:-1] + chr(max(ord(text[-1]) - 1, 0))  # an upper bound ends with the next character
     among = begins.isin(exp.Literal.string(least), exp.Literal.string(most))
     return bool(db.rows(fill("verify/texts_found", {"table": rows, "column": begins, "among": among})))
@@ -385,17 +377,26 @@ def admit_release(
     except PrivsqlError as error:
         raise type(error)(f"{stored.target} is not a release of privsql: {error}") from error
     if stored.target.schema is not None:
+        wrong = _compare_contents(release, place, db.list_objects(*place) if stored.objects is None else stored.objects)
+        if not wrong:  # the rest of its database is not examined
+            for name in release.stated_tables:
+                db.create_view(name, all_rows(table(name, *place)), into=database)
+            db.define_objects(release.views, into=database)
         counted = release if counts is None else replace(release, db=cast("Container", counts), database=COUNTED)
-        counted.checks.extend(_check_schema(release, place, stored.objects, counted))
+        counted.checks.extend(_run_contents_checks(counted, lambda: wrong))
         return counted
     if not stored.is_folder:
         release.checks.extend([*check_contents(release), *check_layout(db, stored, database)])
-    else:
-        release.checks.extend(run_checks(db, [Check(FOLDER_HOLDS, lambda: _compare_files(release, stored))]))
-        if release.checks[0].ok:  # whatever else lies there is not read
-            wrong = _attach_folder(release, stored)
-            release.checks.extend(_run_contents_checks(release, lambda: wrong))
-            release.checks.extend(check_layout(db, stored, database))
+        return release
+    release.checks.extend(run_checks(db, [Check(FOLDER_HOLDS, lambda: _compare_files(release, stored))]))
+    if release.checks[0].ok:  # whatever else lies there is not read
+        wrong = []
+        for name, columns in release.stated_tables.items():
+            wrong += [] if name == MANIFEST else _attach_table(db, stored, name, columns, database)
+        if not wrong:
+            db.define_objects(release.views, into=database)
+        release.checks.extend(_run_contents_checks(release, lambda: wrong))
+        release.checks.extend(check_layout(db, stored, database))
     return release
 
 
@@ -417,7 +418,14 @@ def _compare_files(release: AttachedRelease, stored: StoredRelease) -> list[str]
         for name, path in present.items()
         if name in stated and (path.stat().st_size != stated[name].size or state_file(path) != stated[name])
     ]
-    return wrong or ([] if _has_stated_script(release, stored) else [f"{VIEWS_FILE} is not that of this manifest"])
+    if wrong:
+        return wrong
+    script, expected = stored.place / VIEWS_FILE, view_script(release, stored.place).encode()
+    if script.is_file():
+        with script.open("rb") as file:
+            if file.read(len(expected) + 1) == expected:
+                return []
+    return [f"{VIEWS_FILE} is not that of this manifest"]
 
 
 def complete_folder(db: Container, release: AttachedRelease, folder: Path) -> None:
@@ -452,38 +460,10 @@ def view_script(release: AttachedRelease, folder: Path) -> str:
     return "\n".join([*lines, *(f"{sqlfiles.render_sql(one)};" for one in made), ""])
 
 
-def _has_stated_script(release: AttachedRelease, stored: StoredRelease) -> bool:
-    """Return whether a folder holds the script that makes its views and names its manifest."""
-    script, stated = stored.place / VIEWS_FILE, view_script(release, stored.place).encode()
-    if not script.is_file():
-        return False
-    with script.open("rb") as file:
-        return file.read(len(stated) + 1) == stated
-
-
 def check_contents(release: AttachedRelease) -> list[CheckResult]:
     """Run the checks on which all others stand, up to the first that does not hold."""
-    db, database = release.db, release.database
-    return _run_contents_checks(
-        release, lambda: _compare_contents(release, (database, MAIN), db.list_objects(database))
-    )
-
-
-def _check_schema(
-    release: AttachedRelease,
-    place: tuple[str, str],
-    objects: Sequence[tuple[str, str, str]] | None,
-    counted: AttachedRelease,
-) -> list[CheckResult]:
-    """Run these checks on a schema; the rest of its database is not examined. ``objects``: of what it is a copy of;
-    ``counted``: the release where its rows are.
-    """
-    wrong = _compare_contents(release, place, release.db.list_objects(*place) if objects is None else objects)
-    if not wrong:
-        for name in release.stated_tables:
-            release.db.create_view(name, all_rows(table(name, *place)), into=release.database)
-        release.db.define_objects(release.views, into=release.database)
-    return _run_contents_checks(counted, lambda: wrong)
+    place, objects = (release.database, MAIN), release.db.list_objects
+    return _run_contents_checks(release, lambda: _compare_contents(release, place, objects(release.database)))
 
 
 def _locate_tables(db: Container, stored: StoredRelease, database: str) -> tuple[str, str]:
@@ -543,30 +523,32 @@ def _read_contents(db: Container, place: tuple[str, str]) -> tuple[Columns, Sequ
 
 
 def _find_numbers_beyond(release: AttachedRelease) -> list[str]:
-    """Return numbers of groups, values, nodes and the like that lie beyond what the release holds.
+    """Return a line for each number of a group, value or node that is larger than the longest table has rows.
 
-    They are ranks, so none exceeds the rows of the longest table: what is as long as they are large then is no longer
-    than the release.
+    The numbers are ranks. So an array that is indexed by them is no longer than the release.
     """
     rows, ends = 1, []
     for name, columns in {**release.reserved_columns, MANIFEST: []}.items():
-        numbered = [called for inside, called, kind in columns if kind == "INTEGER" and inside != ITEM]
-        extremes = [function(this=sqlfiles.column(one)) for one in numbered for function in (exp.Min, exp.Max)]
-        holes: Holes = {"table": table(name, release.database), "ends": extremes}
+        numbered = [one for inside, one, kind in columns if kind == "INTEGER" and inside != ITEM]
+        extremes = [(one, function) for one in numbered for function in (exp.Min, exp.Max)]
+        holes: Holes = {"table": table(name, release.database)}
+        holes |= {"ends": [function(this=column(one)) for one, function in extremes]}
         length, *numbers = release.db.rows(fill("verify/reach", holes))[0]
         rows = max(rows, int(length))
-        twice = [one for one in numbered for _ in range(2)]
-        ends += [(name, one, number) for one, number in zip(twice, numbers, strict=True) if number]
-    wrong = [f"{column} of {name} is {number:,}, of {rows:,} rows" for name, column, number in ends if number > rows]
-    return wrong + [f"{column} of {name} is {number:,}" for name, column, number in ends if number < -1]
+        ends += [(f"{one} of {name}", number) for (one, _), number in zip(extremes, numbers, strict=True) if number]
+    wrong = [f"{where} is {number:,}, of {rows:,} rows" for where, number in ends if number > rows]
+    return wrong + [f"{where} is {number:,}" for where, number in ends if number < -1]
 
 
 def _compare_contents(
     release: AttachedRelease, place: tuple[str, str], objects: Sequence[tuple[str, str, str]]
 ) -> list[str]:
-    """Compare tables, columns, types and the view: nothing missing, nothing more, no other definition.
+    """Compare tables, columns, types and views with the stated ones; return a line for each difference.
 
-    ``place``: a database and a schema of it; with schema main the whole database. ``objects``: what lies there.
+    Args:
+        release: The release, for what it states.
+        place: A database and a schema of it; with schema main the whole database is compared.
+        objects: What lies there, as (kind, name, definition).
     """
     db, expected = release.db, release.stated_tables
     kinds = list_definitions(db, expected, release.definitions, schema=place[1])
@@ -581,22 +563,12 @@ def _compare_contents(
     return wrong
 
 
-def _attach_folder(release: AttachedRelease, stored: StoredRelease) -> list[str]:
-    """Make views of the stated tables of a folder and its own view; return tables that are missing or otherwise."""
-    db, database, wrong = release.db, release.database, list[str]()
-    for name, columns in release.stated_tables.items():
-        wrong += [] if name == MANIFEST else _attach_table(db, stored, name, columns, database)
-    if not wrong:
-        db.define_objects(release.views, into=database)
-    return wrong
-
-
 def _attach_table(
     db: Container, stored: StoredRelease, name: str, columns: list[tuple[str, str]], database: str
 ) -> list[str]:
     """Make a view of one table of a folder if its columns are the stated ones; return what is wrong with them if not.
 
-    The manifest is read at once: what is damaged is no release.
+    The manifest becomes a table, so that a damaged file is found at once.
     """
     files = stored.files.get(name)
     if not files:
@@ -626,7 +598,8 @@ def list_definitions(
 ) -> dict[tuple[str, str], str]:
     """Return the definitions of tables, views and functions, by kind and name, as the engine writes them down.
 
-    The engine writes the same down in every session, so the latest are remembered.
+    The engine writes them down in a database that is thrown away. The latest are remembered, because they are the same
+    in every session.
     """
     columns = tuple((name, *map(tuple, fields)) for name, fields in tables.items())
     beside = tuple(
@@ -635,25 +608,19 @@ def list_definitions(
     )
     key = (schema, columns, beside)
     definitions = _DEFINITIONS.get(key)
-    if definitions is None:
-        definitions = _write_definitions(db, tables, more, schema)
-        if len(_DEFINITIONS) >= REMEMBERED:
-            _DEFINITIONS.clear()
-        _DEFINITIONS[key] = definitions
-    return definitions
-
-
-def _write_definitions(
-    db: Container, tables: Columns, more: Sequence[Definition], schema: str
-) -> dict[tuple[str, str], str]:
-    """Let the engine write down empty tables, views and functions, in a database that is thrown away."""
+    if definitions is not None:
+        return definitions
     db.create_database(STATED)
     try:
         if schema != MAIN:
             db.create_schema(schema, into=STATED)
-        for name, columns in tables.items():
-            db.define_table(name, [Field(*column) for column in columns], into=STATED, schema=schema)
+        for name, fields in tables.items():
+            db.define_table(name, [Field(*one) for one in fields], into=STATED, schema=schema)
         db.define_objects(more, into=STATED, schema=schema)
-        return {(kind, name): text for kind, name, text in db.list_objects(STATED, schema)}
+        definitions = {(kind, name): text for kind, name, text in db.list_objects(STATED, schema)}
     finally:
         db.detach(STATED)
+    if len(_DEFINITIONS) >= REMEMBERED:
+        _DEFINITIONS.clear()
+    _DEFINITIONS[key] = definitions
+    return definitions

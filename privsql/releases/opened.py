@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Container, LockedSession, Options, Relations, Stage
     from privsql.engine.sqlfiles import Field
     from privsql.model.manifest import Manifest, Structure
-    from privsql.releases.contents import AttachedRelease, StoredRelease
+    from privsql.releases.contents import AttachedRelease
 
 # Lookups --------------------------------------------------------------------------------------------------------------
 # An analyst's own tables, which a query may join with a release; they are read when a query names them.
@@ -58,14 +58,14 @@ SESSION_DATABASES = {"memory", "temp", "system", "release", LOOKUPS}  # database
 
 @dataclass(frozen=True)
 class AttachedTable:
-    """A table of an attached file: by what it can be called, from the file down, and what reads it."""
+    """A table of an attached file: its file, schema and name, and the SELECT that reads it."""
 
     path: Path
     names: tuple[str, str, str]
     rows: exp.Select
 
     def answers_to(self, names: tuple[str, ...]) -> bool:
-        """Return whether a query means it: by its own name in schema main, with its schema, its file, or both."""
+        """Return whether a query can call the table so: [[file,] schema,] name, or [file,] name in schema main."""
         file, schema, table_name = map(fold_name, self.names)
         called = {(file, schema, table_name), (schema, table_name)}
         if schema == "main":
@@ -74,31 +74,28 @@ class AttachedTable:
 
     @property
     def label(self) -> str:
-        """Return its name in messages."""
+        """Return the name of the table in messages."""
         return ".".join(self.names[1:] if fold_name(self.names[1]) != "main" else self.names[2:])
 
 
 class AttachedLookups:
-    """The tables of attached files; nothing of them is read before ``find``."""
+    """The tables of attached files. ``find_table`` copies one when a query names it."""
 
     def __init__(self, db: LockedSession, paths: Sequence[Path]) -> None:
         self._db = db
-        self._known = [
-            known for number, path in enumerate(paths) for known in self._list_attached(path, f"attached{number}")
-        ]
+        self._known: list[AttachedTable] = []
         self._copied: dict[tuple[str, str, str], tuple[str, tuple[str, ...]]] = {}
         self.answer: Callable[[str], Answer]  # what answers a query to the release
-
-    def _list_attached(self, path: Path, database: str) -> list[AttachedTable]:
-        kind = kind_of(path.name) if path.suffix else None
-        if kind is not None:
-            called = (Path(path.stem) if path.suffix.lower() in PACKED else path).stem
-            return [AttachedTable(path, (called, "main", called), self._db.scan_files([path.resolve()], kind))]
-        self._db.attach(path.resolve(), database, read_only=True)
-        return [
-            AttachedTable(path, (path.stem, schema, name), all_rows(table(name, database, schema)))
-            for _, schema, name, _ in self._db.list_relations(database)
-        ]
+        for number, path in enumerate(paths):
+            kind, database = kind_of(path.name) if path.suffix else None, f"attached{number}"
+            if kind is not None:
+                called = (Path(path.stem) if path.suffix.lower() in PACKED else path).stem
+                self._known.append(AttachedTable(path, (called, "main", called), db.scan_files([path.resolve()], kind)))
+                continue
+            db.attach(path.resolve(), database, read_only=True)
+            for _, schema, name, _ in db.list_relations(database):
+                rows = all_rows(table(name, database, schema))
+                self._known.append(AttachedTable(path, (path.stem, schema, name), rows))
 
     def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         """Return the table in database ``lookups`` that a query names, and its columns.
@@ -247,20 +244,25 @@ class Release:
         self.target = as_target(path, connection)
         self.path = self.target.path
         self._turn, self._closed = threading.RLock(), False
-        files = as_paths(attach, "attach")
+        files, session = as_paths(attach, "attach"), options and options.session
         catalog = self.target.catalog
         large = catalog is not None and catalog.is_large(self.target.schema or MAIN)
         with ExitStack() as stack, pause_collection():
             self._db, attached = stack.enter_context(open_release(self.target, files, options, in_place=large))
             modelled = attached.mechanism.answers(self._db, attached.manifest).modelled
-            modelled = modelled and not large and (catalog is not None or options is None or options.session is None)
+            modelled = modelled and not large and (catalog is not None or session is None)
             file = find_model(attached) if modelled else None
             if file is not None:  # the session may read no other one
                 stack.close()
                 self._db, attached = stack.enter_context(open_release(self.target, [*files, file], options))
             self.manifest, self.mechanism = attached.manifest, attached.mechanism
             self._lookups = AttachedLookups(self._db, files)
-            self._counts = attached.db if catalog is not None else self._open_counter(stack, options)
+            self._counts: Relations = attached.db if catalog is not None else self._db
+            if catalog is None and session is not None:
+                stored = locate_release(self.target)
+                if not stored.is_folder:
+                    raise UsageError(f"{self.path}: Spark reads releases in Parquet; publish with format = 'parquet'")
+                self._counts = stack.enter_context(open_release_tables(session, stored.files))
             names = [sqlfiles.column(field.name) for field in self.manifest.roles.columns]
             described = exp.select(*names).from_(attached.views[0].query.subquery("described"))
             self._db.stand_in([self.manifest.name], described)
@@ -269,15 +271,6 @@ class Release:
                 if file is not None:
                     self.answers.model = take_model(attached, file)
             self._open = stack.pop_all()
-
-    def _open_counter(self, stack: ExitStack, options: Options | None) -> Relations:
-        """Open the engine that counts the rows of the release."""
-        if options is None or options.session is None:
-            return self._db
-        stored = locate_release(self.target)
-        if not stored.is_folder:
-            raise UsageError(f"{self.path}: Spark reads releases in Parquet; publish with format = 'parquet'")
-        return stack.enter_context(open_release_tables(options.session, stored.files))
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = BEST) -> pd.DataFrame:
         """Answer a count query: the groups, estimate, std_error, low, high; ``attrs["notes"]`` lists warnings."""
@@ -315,11 +308,10 @@ class Release:
         if len(parts.queries) > 1:
             answers = [self._answer_query(one, confidence, estimator, limits) for one in parts.queries]
             return join_answers(parts, answers)
-        items = (
-            split_items(sql, self.manifest.name, self.manifest.sensitive[0].name) if self.answers.item_labels else None
-        )
-        if items is not None:
-            return self._answer_items(sql, items, confidence, estimator, limits)
+        if self.answers.item_labels:
+            items = split_items(sql, self.manifest.name, self.manifest.sensitive[0].name)
+            if items is not None:
+                return self._answer_items(sql, items, confidence, estimator, limits)
         self._lookups.answer = lambda inner: self._answer_query(inner, confidence, estimator, limits)
         statement = self.answers.parse_sql(sql, self._lookups)
         plain = as_described(sql, self.manifest.name)
@@ -382,9 +374,8 @@ class Release:
         rows = list_records(asking, fields)
         hidden = ", ".join(field.name for field in self.manifest.sensitive)
         note = f"records as published; which one has which value of {hidden} is not known, so it is NULL"
-        names, how = tuple(one.name for one in fields), (asking.confidence, asking.estimator)
-        missing, records = self.manifest.suppressed, self.manifest.records
-        return Answer(names, rows, (), *how, (), missing, records, hints=(note,))
+        names, missing, records = tuple(one.name for one in fields), self.manifest.suppressed, self.manifest.records
+        return Answer(names, rows, (), asking.confidence, asking.estimator, (), missing, records, hints=(note,))
 
     def structure(self) -> list[Structure]:
         """Return what the release is made of, such as its buckets or its noisy tree."""
@@ -394,16 +385,16 @@ class Release:
     def _require_unique_keys(self, lookups: Sequence[Lookup]) -> None:
         """Refuse a lookup with two rows for one value of the release, which would count records twice."""
         for lookup in lookups:
-            ours = list(dict.fromkeys(column_name for _, column_name in lookup.keys))
+            ours = dict.fromkeys(name for _, name in lookup.keys)
             met = (sqlfiles.column(theirs, "l").eq(sqlfiles.column(name, "r")) for theirs, name in lookup.keys)
             holes: sqlfiles.Holes = {
                 "records": table(self.answers.records),
                 "table": table(lookup.table, LOOKUPS, "main"),
-                "own": [sqlfiles.column(column_name) for column_name in ours],
-                "columns": [sqlfiles.column(column_name, "r") for column_name in ours],
+                "own": [sqlfiles.column(name) for name in ours],
+                "columns": [sqlfiles.column(name, "r") for name in ours],
                 "met": exp.and_(*met),
             }
-            twice = self._db.rows(sqlfiles.fill("query/duplicates", holes))
+            twice = self._db.rows(fill("query/duplicates", holes))
             if twice:
                 raise UsageError(f"JOIN {lookup.alias}: it has {twice[0][-1]} rows with the key {twice[0][:-1]}")
 
@@ -454,7 +445,7 @@ def inspect(release: PathLike, *, connection: object | None = None) -> Manifest:
 
 
 def describe_release(target: Target) -> AttachedRelease:
-    """Return a release whose contents are checked, detached again."""
+    """Open a release, check its contents and close it again; return its description."""
     with open_release(target, in_place=True) as (_, release):
         return release
 
@@ -480,10 +471,18 @@ def copy_tables(
     place: tuple[str, str],
     former: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Copy a release that is attached as ``original`` into ``place``, (database, schema), which loses ``former`` first.
+    """Copy the release in database ``original`` into a schema, as a whole or not at all.
 
-    It happens as a whole or not at all. ``UsageError`` if the place holds anything else, ``GuaranteeError`` if the copy
-    has another digest.
+    Args:
+        db: The session that has attached both databases.
+        release: The release, for its tables and views.
+        original: The database that holds it.
+        place: The database and the schema to copy to.
+        former: The objects (kind, name) of the place that are dropped first.
+
+    Raises:
+        UsageError: The place holds anything else.
+        GuaranteeError: The copy has another digest.
     """
     with db.replace_tables(original, place, list(release.stated_tables), release.definitions, former):
         if digest_schema(db, *place) != digest_schema(db, original, MAIN):
@@ -492,7 +491,7 @@ def copy_tables(
 
 @contextmanager
 def attach_clean_file(db: Container, file: Path, release: AttachedRelease) -> Iterator[Path]:
-    """Attach the file of a release; if it has leftovers, a new one beside it instead. Yield which one."""
+    """Attach the file of a release, or a fresh copy beside it if the file has leftovers; yield the attached file."""
     db.attach(file, RELEASE, read_only=True)
     if db.find_leftovers(RELEASE):
         db.detach(RELEASE)
@@ -512,15 +511,6 @@ def _write_file(file: Path, release: AttachedRelease, to: Path) -> None:
         db.detach(COPY)
 
 
-def _write_folder(stored: StoredRelease, release: AttachedRelease, to: Path) -> None:
-    with open_scratch() as db:
-        db.distrust_statistics()
-        for name in release.tables:
-            db.create_view(name, db.scan_files(stored.files[name], "parquet"))
-            db.export_parquet(temp_table(name), to / f"{name}{ENDING}")
-        complete_folder(db, release, to)
-
-
 def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
     """Write a copy of a release whose checks hold: a file of a file, a folder of a folder.
 
@@ -532,7 +522,12 @@ def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
     with Draft(Target(to), replace=False) as draft:
         draft_path = draft.parquet_folder if stored.is_folder else draft.database_file
         if stored.is_folder:
-            _write_folder(stored, release, draft_path)
+            with open_scratch() as db:
+                db.distrust_statistics()
+                for name in release.tables:
+                    db.create_view(name, db.scan_files(stored.files[name], "parquet"))
+                    db.export_parquet(temp_table(name), draft_path / f"{name}{ENDING}")
+                complete_folder(db, release, draft_path)
         else:
             _write_file(stored.place, release, draft_path)
         with open_release(Target(draft_path)) as (_, copy):
@@ -564,11 +559,11 @@ TRIED = ViewDefinition("privsql_tried", exp.select("1"), "")
 
 
 class _TriedError(Exception):
-    """Undoes what was only tried."""
+    """Rolls a trial back."""
 
 
 def require_rights(target: Target) -> None:
-    """Raise where nothing can be made in a schema of a server, or of a database that a caller has open."""
+    """Raise an error if the target's schema can't be written: make a view there, and roll back."""
     schema = target.schema or MAIN
     try:
         with target.sink.open_for_writing() as (db, database):
@@ -590,10 +585,9 @@ class SchemaDraft(Draft):
         Raises ``UsageError`` if something else lies there by now, ``EngineError`` on trouble, ``GuaranteeError`` if
         the copy is not what was checked.
         """
-        target, schema = as_target(self.target), self.target.schema or MAIN
+        target, schema = self.target, self.target.schema or MAIN
         release = describe_release(Target(content))
-        replaced = self._replace and is_occupied(target)
-        former = list_relations(describe_release(target)) if replaced else []
+        former = list_relations(describe_release(target)) if self._replace and is_occupied(target) else []
         new = target.opened is None and not target.file.exists()
         with target.sink.open_for_writing() as (db, database):
             original = unique_name(ORIGINAL)
@@ -615,9 +609,9 @@ class StagedDraft(Draft):
     def __enter__(self) -> Self:
         target, self._held = self.target, ExitStack()
         if target.catalog is not None:
-            place = (target.schema or MAIN, MANIFEST, self.folder)
             try:
-                self.stage = self._held.enter_context(target.catalog.open_stage(*place))
+                opened = target.catalog.open_stage(target.schema or MAIN, MANIFEST, self.folder)
+                self.stage = self._held.enter_context(opened)
             except PrivsqlError as error:
                 super().__exit__()
                 raise type(error)(f"{target}: {error}") from error
@@ -629,7 +623,7 @@ class StagedDraft(Draft):
 
     def commit(self, content: Path) -> None:
         """Let the staged tables become the schema; as of ``SchemaDraft``, but what is replaced may be lost."""
-        target = as_target(self.target)
+        target = self.target
         former = list_relations(describe_release(target)) if self._replace and is_occupied(target) else []
         try:
             self.stage.commit(self.release.definitions, former)
@@ -638,9 +632,10 @@ class StagedDraft(Draft):
 
 
 def replay_target_wal(target: Target) -> None:
-    """Commit a killed process's last whole transaction to the publisher's database; remove what one left in a catalog.
+    """Commit what a killed process wrote ahead to the publisher's database, and remove what it left in a catalog.
 
-    ``EngineError`` for one that is open elsewhere, or no database.
+    Raises:
+        EngineError: Another process has the database open, or the file is no database.
     """
     if target.catalog is not None and target.schema is not None:
         sweep_drafts(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -25,7 +26,7 @@ from privsql.model.records import Records, describe_persons, largest_transport
 from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.base import Mechanism
@@ -45,17 +46,10 @@ SCHEMA_NOTE = (
 
 def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     """Return a manifest as (name, value) lines."""
-    params = manifest.parameters.items()
-    rows: list[tuple[str, object]] = [
-        ("name", manifest.name),
-        ("mechanism", f"{manifest.mechanism}, {manifest.algorithm}"),
-        (
-            "parameters",
-            ", ".join(
-                f"{key} = {_format_parameter(one)}" for key, one in params if one and key not in ("kind", "algorithm")
-            ),
-        ),
-    ]
+    params = {key: one for key, one in manifest.parameters.items() if one and key not in ("kind", "algorithm")}
+    rows: list[tuple[str, object]] = [("name", manifest.name)]
+    rows.append(("mechanism", f"{manifest.mechanism}, {manifest.algorithm}"))
+    rows.append(("parameters", ", ".join(f"{key} = {_format_parameter(one)}" for key, one in params.items())))
     if manifest.quasi_identifiers:
         rows.append(("quasi-identifiers", _join_fields(manifest.quasi_identifiers)))
     rows += [("in bins", f"{name}: {bins}; a value is the first of its bin") for name, bins in manifest.bins.items()]
@@ -79,7 +73,7 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
 
 
 def _format_parameter(value: object) -> str:
-    """Return a parameter as text: a table without its empty entries, and what it has alone as itself."""
+    """Return a parameter as text; a table without its empty entries, or its default if it has nothing else."""
     if not isinstance(value, dict):
         return str(value)
     entries = {key: _format_parameter(one) for key, one in value.items() if one not in (None, {}, [])}
@@ -119,7 +113,7 @@ class MeasuredFacts:
         return self.facts.as_json() | {"learning_risk": self.learning_risk, "bounds": bounds} | summary
 
     def list_differences(self, manifest: Manifest) -> list[str]:
-        """Return what is stated otherwise."""
+        """Compare the facts with those that a manifest states; return a line for each difference."""
         stated, measured = manifest.facts, self.facts.as_json().items()
         wrong = [f"{key}: stated {stated.get(key)}" for key, value in measured if not _is_same(stated.get(key), value)]
         risk = manifest.learning_risk and manifest.learning_risk.model_dump()
@@ -129,16 +123,17 @@ class MeasuredFacts:
 
 
 def estimate_learning_risk(release: AttachedRelease) -> LearningRisk | None:
-    """Return the quick estimate of what learning from a release leads to; the same for the same release."""
+    """Estimate quickly what an attacker learns who trains on a release; the same release has the same estimate."""
     noise = seed_key(1).random_generator("risk")
     view = ReleaseView(release.db, release.manifest, noise, release.database, sample=SAMPLE)
     return release.mechanism.estimate_risk(view)
 
 
 def refuse_learning(release: AttachedRelease) -> Finding | None:
-    """Return the learning attacker where the publisher limits it, None elsewhere.
+    """Measure the attacker who trains on a release, if the publisher sets ``max_learning``; return None otherwise.
 
-    Raises ``InfeasibleError`` where it gets too far, or that is not known.
+    Raises:
+        InfeasibleError: The attacker exceeds the limit, or privsql can't measure it for this mechanism.
     """
     limit = release.checked.params.learning_limit
     if limit is None:
@@ -167,62 +162,50 @@ def measure_facts(release: AttachedRelease) -> MeasuredFacts:
 
 def statement_checks(release: AttachedRelease) -> list[Check]:
     """Return the checks of a manifest against itself and the tables, whatever the mechanism."""
-    coarse = release.manifest.bins or release.manifest.groups
-    return [
-        *([Check(WHOLE, partial(_find_outside_bins, release))] if coarse else []),
-        Check("the manifest is complete, for every column", partial(_find_omissions, release)),
-        Check("NULL appears only where the stated policies allow it", partial(_find_nulls, release)),
-    ]
-
-
-def _find_omissions(release: AttachedRelease) -> list[str]:
-    """Return columns without a policy, and parameters that are not in their full form."""
     manifest = release.manifest
-    columns = {field.name for field in manifest.roles.columns}
-    wrong = [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]
-    params = release.checked.params.as_stated()
-    if manifest.algorithm != params["algorithm"]:
-        wrong.append(f"algorithm {manifest.algorithm}, asked for {params['algorithm']}")
-    if params != manifest.parameters:
-        names = sorted(params.keys() | manifest.parameters.keys())
-        wrong += [f"parameters: {name}" for name in names if params.get(name) != manifest.parameters.get(name)]
-    return wrong
-
-
-def _list_published_columns(release: AttachedRelease) -> Iterator[tuple[str, list[str]]]:
-    """Yield every table with the columns in it that are the publisher's."""
+    published = {}  # by table the columns that are the publisher's
     for name, columns in release.tables.items():
         reserved = {called for _, called, _ in release.reserved_columns[name]}
-        yield name, [one for one, _ in columns if one not in reserved]
+        published[name] = [one for one, _ in columns if one not in reserved]
 
-
-def _find_nulls(release: AttachedRelease) -> list[str]:
-    """Return the tables with a NULL in a column in which none is published."""
-    without, wrong = {name for name, policy in release.manifest.nulls.items() if policy != "value"}, []
-    for name, columns in _list_published_columns(release):
-        empty: list[exp.Expr] = [column(one).is_(exp.null()) for one in columns if one in without]
-        holes: Holes = {"table": table(name, release.database), "empty": any_of(empty)} if empty else {}
-        if empty and release.db.rows(fill("verify/holds_nulls", holes)):
-            wrong.append(f"{name} holds a NULL")
-    return wrong
-
-
-def _find_outside_bins(release: AttachedRelease) -> list[str]:
-    """Return the columns that hold a value at which no bin begins, or other groups than are stated."""
-    manifest, groups = release.manifest, release.list_groups(release.manifest.groups)
-    wrong = [f"groups: {name}" for name, labels in manifest.groups.items() if labels != groups[name]]
-    fields = {field.name: field for field in manifest.quasi_identifiers}
-    for name, columns in _list_published_columns(release):
-        for one in (one for one in columns if one in manifest.bins):
+    def find_outside_bins() -> list[str]:
+        groups = release.list_groups(manifest.groups)
+        wrong = [f"groups: {name}" for name, labels in manifest.groups.items() if labels != groups[name]]
+        fields = {field.name: field for field in manifest.quasi_identifiers}
+        for name, one in [
+            (name, one) for name, columns in published.items() for one in columns if one in manifest.bins
+        ]:
             value = column(one)
-            met = value.eq(in_bins(fields[one], value, manifest.bins[one]).value)
-            outside: Holes = {
-                "table": table(name, release.database),
-                "filter": exp.and_(exp.not_(is_null(value)), exp.not_(met)),
-            }
-            if release.db.rows(fill("core/matching", outside))[0][0]:
+            outside = exp.not_(value.eq(in_bins(fields[one], value, manifest.bins[one]).value))
+            holes: Holes = {"table": table(name, release.database)}
+            holes |= {"filter": exp.and_(exp.not_(is_null(value)), outside)}
+            if release.db.rows(fill("core/matching", holes))[0][0]:
                 wrong.append(f"{one} of {name} holds a value that is no bin")
-    return wrong
+        return wrong
+
+    def find_omissions() -> list[str]:
+        columns = {field.name for field in manifest.roles.columns}
+        wrong = [f"nulls: {name}" for name in sorted(columns ^ manifest.nulls.keys())]
+        params = release.checked.params.as_stated()
+        if manifest.algorithm != params["algorithm"]:
+            wrong.append(f"algorithm {manifest.algorithm}, asked for {params['algorithm']}")
+        names = sorted(params.keys() | manifest.parameters.keys())
+        return wrong + [f"parameters: {name}" for name in names if params.get(name) != manifest.parameters.get(name)]
+
+    def find_nulls() -> list[str]:
+        without, wrong = {name for name, policy in manifest.nulls.items() if policy != "value"}, []
+        for name, columns in published.items():
+            empty: list[exp.Expr] = [column(one).is_(exp.null()) for one in columns if one in without]
+            if empty:
+                holes: Holes = {"table": table(name, release.database), "empty": any_of(empty)}
+                wrong += [f"{name} holds a NULL"] if release.db.rows(fill("verify/holds_nulls", holes)) else []
+        return wrong
+
+    return [
+        *([Check(WHOLE, find_outside_bins)] if manifest.bins or manifest.groups else []),
+        Check("the manifest is complete, for every column", find_omissions),
+        Check("NULL appears only where the stated policies allow it", find_nulls),
+    ]
 
 
 def compare_with_source(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
@@ -498,11 +481,8 @@ def count_unique(db: Relations, rows: exp.Expr, columns: Sequence[exp.Expr], mos
     kind = exp.Anonymous(this="hash", expressions=list(columns))
     holes: Holes = {"rows": rows, "hash": kind, "last": exp.Literal.number(max(0, last - 1))}
     with db.stream_batches(fill("duckdb/kinds_of_rows", holes), BATCH) as batches:
-        parts = [batch.column(0).to_numpy() for batch in batches]
-    kinds = np.concatenate(parts) if parts else np.zeros(0, np.uint64)
-    kinds.sort()
-    starts = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), kinds[1:] != kinds[:-1], np.ones(1, np.bool_)]))
-    alone = int((np.diff(starts) == 1).sum()) if len(kinds) else 0
+        hashes = batches.read_all().column(0).to_numpy()
+    alone = int((np.unique(hashes, return_counts=True)[1] == 1).sum())
     return round(alone * HASHES / last) if last else 0, records
 
 
@@ -529,56 +509,50 @@ def has_same_choice(manifest: Manifest, source: Records) -> bool:
 
 def matching_checks(release: AttachedRelease) -> list[Check]:
     """Return the checks of what is published against all records of all persons, relation ``people``."""
-    db, database, roles, tables = release.db, release.database, release.manifest.roles, release.tables
+    db, database, roles = release.db, release.database, release.manifest.roles
     if not roles.quasi_identifiers or not roles.sensitive:
         return []
+
+    def make_check(what: str, published: exp.Query, keys: Sequence[str], count: exp.Expr) -> Check:
+        def find_unmatched() -> list[str]:
+            columns, matched = [column(key) for key in keys], temp_table("matched_rows")
+            counted: Holes = {"published": published.subquery("published"), "columns": columns, "count": count}
+            db.create_table("matched_rows", fill("verify/rows", counted))
+            holes: Holes = {"people": temp_table("people"), "rows": matched, "same_row": same_columns("p", "r", keys)}
+            pairs = db.arrow(fill("verify/options", holes))
+            listed = db.arrow(exp.select("row", "records").from_(matched).order_by("row"))
+            db.drop("matched_rows")
+            parts = (pairs["person"], pairs["row"].fill_null(-1), listed["records"])
+            missing = count_unfilled(*(part.to_numpy().astype(np.int64) for part in parts))
+            return [f"{missing:,} published records that no person's can be, one of each"] if missing else []
+
+        return Check(f"every person can have one of the published {what}", find_unmatched)
+
     rows = exp.select(*roles.qi_in()).from_(table(find_qi_table(release), database))
-    checks = [_make_matching_check(db, "quasi-identifiers", rows, roles.qi_keys, exp.Literal.number(1))]
-    if LISTED in tables:
+    checks = [make_check("quasi-identifiers", rows, roles.qi_keys, exp.Literal.number(1))]
+    if LISTED in release.tables:
         listed = exp.select(*roles.sa_in(), *roles.by_sa.select_columns("count")).from_(table(LISTED, database))
         total = int(db.rows(exp.select(exp.Sum(this=column("count"))).from_(listed.subquery("listed")))[0][0])
         if total == int(db.rows(exp.select(exp.Count(this=exp.Star())).from_(rows.subquery("published")))[0][0]):
-            checks.append(_make_matching_check(db, "sensitive values", listed, roles.sa_keys, column("count")))
+            checks.append(make_check("sensitive values", listed, roles.sa_keys, column("count")))
     return checks
-
-
-def _make_matching_check(db: Relations, what: str, published: exp.Query, keys: Sequence[str], count: exp.Expr) -> Check:
-    name = f"every person can have one of the published {what}"
-    return Check(name, partial(_find_unmatched, db, published, keys, count))
-
-
-def _find_unmatched(db: Relations, published: exp.Query, keys: Sequence[str], count: exp.Expr) -> list[str]:
-    columns = [column(key) for key in keys]
-    counted: Holes = {"published": published.subquery("published"), "columns": columns, "count": count}
-    db.create_table("matched_rows", fill("verify/rows", counted))
-    holes: Holes = {
-        "people": temp_table("people"),
-        "rows": temp_table("matched_rows"),
-        "same_row": same_columns("p", "r", keys),
-    }
-    pairs = db.arrow(fill("verify/options", holes))
-    listed = db.arrow(exp.select("row", "records").from_(temp_table("matched_rows")).order_by("row"))
-    db.drop("matched_rows")
-    parts = (pairs["person"], pairs["row"].fill_null(-1), listed["records"])
-    persons, rows, records = (part.to_numpy().astype(np.int64) for part in parts)
-    missing = count_unfilled(persons, rows, records)
-    return [f"{missing:,} published records that no person's can be, one of each"] if missing else []
 
 
 def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
     """Return how many of the published records can't be filled by different persons.
 
-    ``persons``, ``rows``: which row each person could fill, -1 for none; ``records``: of each row. Persons who could
-    fill the same rows are one node of the flow.
+    Persons who could fill the same rows are one node of the flow.
+
+    Args:
+        persons: The person of each pair of a person and a row that one of its records could be (p,).
+        rows: The row of each pair (p,); -1 for a person that could be none.
+        records: How many records each row stands for (r,).
     """
     order = np.lexsort((rows, persons))
     persons, rows = persons[order][rows[order] >= 0], rows[order][rows[order] >= 0]
     starts = np.flatnonzero(np.diff(persons, prepend=-1))
-    kinds: dict[bytes, tuple[Ints, int]] = {}
-    for options in np.split(rows, starts[1:]) if len(rows) else []:
-        known = kinds.get(options.tobytes(), (options, 0))
-        kinds[options.tobytes()] = (options, known[1] + 1)
-    groups, sizes = [group for group, _ in kinds.values()], np.array([size for _, size in kinds.values()], np.int64)
+    kinds = Counter(options.tobytes() for options in np.split(rows, starts[1:])) if len(rows) else Counter[bytes]()
+    groups, sizes = [np.frombuffer(one, np.int64) for one in kinds], np.array([*kinds.values()], np.int64)
     tails = np.repeat(np.arange(len(groups)), np.array([len(group) for group in groups], np.int64))
     heads = np.concatenate([np.zeros(0, np.int64), *groups])
     return int(records.sum()) - largest_transport(sizes, records, (tails, heads), sizes[tails])

@@ -186,7 +186,14 @@ class LedgerEntry(LedgerRequest):
 
 @dataclass(frozen=True)
 class Book:
-    """A ledger as it was read: how many ``events``, releases by number, and caps and other ledgers by population."""
+    """A ledger as it was read.
+
+    Attributes:
+        events: How many events the file holds.
+        releases: The releases by number.
+        caps: The caps by the folded name of a population.
+        elsewhere: The other ledgers in which the releases of a population stand.
+    """
 
     events: int = 0
     releases: dict[int, LedgerEntry] = field(default_factory=dict)
@@ -208,8 +215,13 @@ class Book:
         book = Book(self.events, dict(self.releases), dict(self.caps), dict(self.elsewhere))
         for kind, fields in events:
             match kind:
+                case "ledger" if fields["format"] == FORMAT:
+                    pass
                 case "ledger":
-                    _require_format(fields)
+                    raise EngineError(
+                        f"the ledger is of format {fields['format']}, and this version of privsql reads format "
+                        f"{FORMAT}; move the ledger away and publish anew"
+                    )
                 case "release":
                     book.releases[fields["number"]] = LedgerEntry.from_event(fields)
                 case "made":
@@ -278,15 +290,6 @@ def make_cap(population: Iterable[str], epsilon: Fraction, delta: Fraction, by: 
     return "cap", {"population": list(population), **pair, "by": by}
 
 
-def _require_format(fields: Mapping[str, Any]) -> None:
-    """Raise ``EngineError`` for a ledger of another format than that of this version."""
-    if fields["format"] != FORMAT:
-        raise EngineError(
-            f"the ledger is of format {fields['format']}, and this version of privsql reads format {FORMAT}; "
-            "move the ledger away and publish anew"
-        )
-
-
 # The place ------------------------------------------------------------------------------------------------------------
 # The path of a publisher's ledger, its access rights, and its lock.
 #
@@ -302,9 +305,11 @@ PAUSE = 0.02  # seconds between two tries
 def path_of(spec: Spec) -> Path | None:
     """Return the ledger that a publication is written down in; None where it is switched off."""
     ledger = spec.ledger
-    if ledger is not None and ledger.off:
+    if ledger is None:
+        return default_path()
+    if ledger.off:
         return None
-    return ledger.database.resolve() if ledger is not None and ledger.database is not None else default_path()
+    return default_path() if ledger.database is None else ledger.database.resolve()
 
 
 def default_path() -> Path:
@@ -325,9 +330,10 @@ def key_of(path: Path) -> Path:
 
 
 def get_secret(path: Path) -> Key:
-    """Return the secret of a ledger, made if there is none. Who makes it may not have the ledger yet.
+    """Return the secret of a ledger, and make one if there is none. The ledger itself may not exist yet.
 
-    ``EngineError`` for a ledger that has lost it: nothing would be known again by another one.
+    Raises:
+        EngineError: The ledger has lost its secret. A new one would not find any of its records again.
     """
     key = key_of(path)
     if key.exists():
@@ -341,7 +347,7 @@ def get_secret(path: Path) -> Key:
 
 
 def list_unfinished_keys(path: Path) -> list[Path]:
-    """Return unfinished files of a ledger's secret, left over unless a process has the ledger."""
+    """Return the unfinished files of a ledger's secret, which are leftovers unless a process has the ledger open."""
     beginning = f".{key_of(path).name}."
     return [one for one in path.parent.glob(".*") if one.name.startswith(beginning)]
 
@@ -376,22 +382,15 @@ def is_default_writable() -> bool:
 
 def _open_lock(path: Path) -> int:
     """Return the open file beside a ledger that processes lock."""
-    lock = path.with_name(f"{path.name}.lock")
     try:
-        _make_folder(path.parent)
-        return system.open_descriptor(lock, os.O_RDWR | os.O_CREAT)
+        if not path.parent.is_dir():  # a folder that is there keeps its mode
+            path.parent.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+        return system.open_descriptor(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise EngineError(
             f"ledger {path}: {error.strerror}; set {VARIABLE}, or ledger.database, to a place that can be written"
         ) from error
-
-
-def _make_folder(folder: Path) -> None:
-    """Make the ledger's folder, for its owner alone; one that is there already stays as it is."""
-    if folder.is_dir():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _tighten_modes(path: Path) -> None:
@@ -446,9 +445,11 @@ def open_for_writing(db: EngineSession, path: Path) -> Iterator[Book]:
         db.attach(path, LEDGER, read_only=False)
         try:
             if is_new or _is_empty(db):
-                key = key_file(key_of(path))
+                fields = {"format": FORMAT, "privsql": __version__, "key": key_file(key_of(path)).reference}
                 with db.in_transaction():
-                    make_tables(db, key)
+                    for name, columns in COLUMNS.items():
+                        db.define_table(name.name, [Field(*one.split()) for one in columns.split(", ")], into=LEDGER)
+                    write_events(db, Book(), ("ledger", fields))
             yield read_book(db, path)
         finally:
             db.detach(LEDGER)
@@ -473,13 +474,6 @@ def _is_empty(db: Container) -> bool:
     except UsageError:
         return not db.list_objects(LEDGER)
     return False
-
-
-def make_tables(db: EngineSession, key: Key) -> None:
-    """Make the tables of the attached ledger."""
-    for name, columns in COLUMNS.items():
-        db.define_table(name.name, [Field(*one.split()) for one in columns.split(", ")], into=LEDGER)
-    write_events(db, Book(), ("ledger", {"format": FORMAT, "privsql": __version__, "key": key.reference}))
 
 
 def read_book(db: Container, path: Path) -> Book:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Columns, Unit
     from privsql.model.manifest import Manifest, Reason
-    from privsql.model.parameters import Facts, Parameters
+    from privsql.model.parameters import Facts
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Event, LedgerRequest
     from privsql.releases.ledger.evidence import Verdict
@@ -71,31 +71,30 @@ PLACES = 6  # behind the point of an epsilon that a release states
 
 
 def spell_command(path: Path, *words: object) -> str:
-    """Return a command on a ledger, as a shell takes it, in quotes; it names the ledger unless that is the user's own.
+    """Return a quoted shell command on a ledger, which names the ledger's file unless that is the user's own.
 
     >>> spell_command(default_path(), "withdraw", 1), spell_command(default_path(), "cap", "clinic", "1/2")
     ('"privsql ledger withdraw 1"', '"privsql ledger cap clinic 1/2"')
     """
-    own = None
-    with suppress(EngineError):  # there is no home folder for it
-        own = default_path()
-    place = () if path.resolve() == own else ("--database", path.resolve())
+    place: tuple[object, ...] = ("--database", path.resolve())
+    with suppress(EngineError):  # there is no home folder for the user's own
+        place = () if path.resolve() == default_path() else place
     return f'"{shlex.join(["privsql", "ledger", *map(str, (*words, *place))])}"'
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why no guarantee covers a publication beside earlier releases: the code, the last of them, and in words."""
+    """Why no guarantee covers a publication beside earlier releases, as a code and in words."""
 
     reason: Reason
     beside: tuple[LedgerEntry, ...]
     words: str
 
     def state(self) -> Composed:
-        """Return what the release states of it, where the publisher allows composition."""
-        last, number = self.beside[-1], len(self.beside)
+        """Return what the release states of the refusal, where the publisher allows composition."""
+        last = self.beside[-1]
         named = last.digest[:DIGITS_OF_RELEASE] or None
-        return Composed(reason=self.reason, releases=number, release=named, date=str(last.day))
+        return Composed(reason=self.reason, releases=len(self.beside), release=named, date=str(last.day))
 
 
 @dataclass
@@ -107,14 +106,16 @@ class RecordedPublication(Publication):
     crossing: list[LedgerEntry] = field(default_factory=list, init=False)  # whose budgets protect something else
 
     def _judge_entries(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-        """Return those of some releases that hold the same people, of whatever population."""
+        """Return the releases among ``entries`` that hold the same people, of any population."""
         self.verdicts = self.subjects.judge_entries(entries)
         return [entry for entry in entries if self.verdicts[entry.number].is_same]
 
     def _refuse_crossing(self) -> list[Refusal]:
-        """Return what speaks against this release beside earlier ones whose budgets protect something else.
+        """Return the refusals because of earlier releases whose budgets protect something else.
 
-        ``GuaranteeError`` for a value's budget beside none, and for anything else unless composition is allowed.
+        Raises:
+            GuaranteeError: One of two releases protects values and the other has no budget, or there is a refusal and
+                composition is not allowed.
         """
         refusals = list_crossing(self.request.stated.unit, self.crossing, self.request.ledger_path)
         if refusals:
@@ -155,9 +156,15 @@ CROSSING: dict[frozenset[str | None], Reason] = {
 
 
 def list_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], path: Path) -> list[Refusal]:
-    """Return what speaks against a release beside others, of the same people, whose budgets protect something else.
+    """Return the refusals because of releases of the same people whose budgets protect something else.
 
-    ``path``: their ledger. ``GuaranteeError`` for a value's budget beside none.
+    Args:
+        unit: What the budget of the new release protects; None if it has no budget.
+        entries: The other releases, none with the same unit.
+        path: Their ledger.
+
+    Raises:
+        GuaranteeError: One of two releases protects values and the other has no budget.
     """
     last = next((one for one in entries if {one.unit, unit} == {"value", None}), None)
     if last is not None:
@@ -203,7 +210,7 @@ IMPURE = (
 
 @dataclass
 class BudgetPublication(RecordedPublication):
-    """A publication that spends a budget, which is gone before anything is drawn, whatever becomes of the release."""
+    """A publication that spends a budget. The budget is spent before anything is drawn, even if the release fails."""
 
     budgets: list[Budget] = field(default_factory=list, init=False)  # its own, and that of values if it spends of one
 
@@ -251,7 +258,11 @@ class BudgetPublication(RecordedPublication):
             require_names(self.request.spec)
 
     def _list_budgets(self, book: Book, sharing: Sequence[LedgerEntry]) -> list[Budget]:
-        """Return the budget of this release's unit; second that of values, where it protects presence beside them."""
+        """Return the budget of this release's unit, and that of values where the release protects presence beside one.
+
+        Raises:
+            GuaranteeError: A budget of values has no delta, and a release here has one.
+        """
         unit, new = self.request.stated.unit, self.spending
         presence = [one.spending for one in sharing if one.unit == "presence" and one.spending is not None]
         values = [one.spending for one in sharing if one.unit == "value" and one.spending is not None]
@@ -370,7 +381,7 @@ class GroupPublication(RecordedPublication):
     content: str = field(default="", init=False)
 
     def compare_earlier(self) -> None:
-        """Compare with what was released; tells the source of earlier groups that a guarantee takes in."""
+        """Compare with what was released, and hand the groups of a covered chain to the source's history."""
         self.subjects = Subjects(self.db, self.source, self.request, chains=self._chains)
         with open_for_reading(self.db, self.request.ledger_path) as book:
             self.book = book.with_events(find_unwritten_events(book))
@@ -379,8 +390,16 @@ class GroupPublication(RecordedPublication):
         self.crossing = self._list_entries(self.findings.budgets)
         if self.findings.chain:
             chain = self._list_entries(self.findings.same)
-            self.source.history.releases = len(chain)
-            self.source.history.fetch = lambda last: self._fetch_earlier_groups(chain[-last:])
+
+            def fetch_earlier_groups(last: int) -> NDArray[np.int64]:
+                """Return the group of every record in the last releases (m, n), -1 where it was not in one."""
+                holes: Holes = {"records": TRACES, "position": self.db.row_number("r")}
+                with open_for_reading(self.db, self.request.ledger_path):
+                    members = [{"members": rows_of(entry, SUBJECTS).subquery()} for entry in chain[-last:]]
+                    tables = [self.db.arrow(fill("ledger/earlier", holes | one)) for one in members]
+                return np.stack([groups["bid"].to_numpy().astype(np.int64, copy=False) for groups in tables])
+
+            self.source.history.releases, self.source.history.fetch = len(chain), fetch_earlier_groups
         repeated = (one for one in reversed(self.book.live_entries) if one.setting is not None and self._is_repeat(one))
         self.source.history.setting = next((one.setting for one in repeated), None)
         self.few = [(self.book.releases[n], one) for n, verdict in self.verdicts.items() for one in verdict.few]
@@ -398,7 +417,7 @@ class GroupPublication(RecordedPublication):
             self._require_allowed("; ".join([self.findings.refusal.words, *self._list_remedies()]))
 
     def _list_remedies(self) -> list[str]:
-        """Return what would work in place of a publication that no guarantee covers beside the last release."""
+        """Return what the publisher can do instead, beside the last release."""
         last = self._list_entries(self.findings.same)[-1]
         verdict, remedies = self.verdicts[last.number], []
         if self.changes:
@@ -476,13 +495,16 @@ class GroupPublication(RecordedPublication):
             return None
         if any(entry.mechanism != stated.mechanism for entry in same):
             return None
-        terms, *others = (_extract_terms(composition, type(params), one) for one in (stated, *same))
-        if any(other != terms for other in others):
+        terms = []  # what must agree for a guarantee over several releases
+        for one in (stated, *same):
+            columns = {key: value for key, value in one.spec["columns"].items() if key in AGREEING}
+            terms.append([composition.terms(params.model_validate(one.spec["mechanism"])), columns])
+        if any(one != terms[0] for one in terms):
             return None
         return composition.covered([*(entry.algorithm for entry in same), stated.algorithm])
 
     def _is_of_records_after(self, same: Sequence[LedgerEntry]) -> bool:
-        """Return whether this one may hold several records of a person where an earlier one has promised of persons."""
+        """Return whether this release is one of records, and an earlier one has promised one record per person."""
         return self.request.stated.promised_person is None and any(entry.promised_person for entry in same)
 
     def _is_repeat(self, entry: LedgerEntry) -> bool:
@@ -512,16 +534,6 @@ class GroupPublication(RecordedPublication):
         words = f"these people are in {last.label} already ({verdict.why}), and no guarantee covers both"
         return Refusal("same", beside, words)
 
-    def _fetch_earlier_groups(self, entries: Sequence[LedgerEntry]) -> NDArray[np.int64]:
-        """Group of every record in earlier releases (m, n), -1 where it was not in one."""
-        holes: Holes = {"records": TRACES, "position": self.db.row_number("r")}
-        with open_for_reading(self.db, self.request.ledger_path):
-            tables = [
-                self.db.arrow(fill("ledger/earlier", holes | {"members": rows_of(entry, SUBJECTS).subquery()}))
-                for entry in entries
-            ]
-        return np.stack([groups["bid"].to_numpy().astype(np.int64, copy=False) for groups in tables])
-
     # Writing ---
 
     def read_tables(self, db: Relations, tables: Columns) -> None:
@@ -530,37 +542,40 @@ class GroupPublication(RecordedPublication):
 
     def record_release(self, path: Path, facts: Facts) -> None:
         """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""
-        held, replaced = facts.count_waiting(), self.replaced
-        fields: dict[str, Any] = {"digest": self.request.digest_target(path), "draft": str(path.parent.resolve())}
-        fields |= {"key": self.key.reference, "composes": self.findings.composes, "content": self.content}
-        fields |= {"records": self.source.records - held, "fresh": self.findings.fresh - held, "held_back": held}
-        fields |= {"allowed": self.findings.refusal is not None, "setting": self.source.history.setting}
-        fields |= {"replaces": replaced and replaced.number, "frees": self.frees_replaced, "out": False}
-        fields |= {"rows": self.subjects.rows, "counters": self.subjects.names.counters}
+        held, digest, key = facts.count_waiting(), self.request.digest_target(path), self.key.reference
         with open_for_writing(self.db, self.request.ledger_path) as book:
             late = find_unwritten_events(book)
-            self._require_unchanged(book.with_events(late))
-            self.entry = LedgerEntry.from_request(self.request.stated, number=book.next_number, **fields)
+            known = book.with_events(late)
+            if known.events != self.book.events and self._assess_book(known) != self.findings:
+                raise GuaranteeError("another process has published these people meanwhile; publish again")
+            again = known.releases.get(self.findings.again or 0)
+            if again is not None and again.content != self.content:
+                raise GuaranteeError(
+                    f"{again.label} is of the same records, and differs from the earlier one (another version); "
+                    "no guarantee covers both"
+                )
+            self.entry = LedgerEntry.from_request(
+                self.request.stated,
+                number=book.next_number,
+                key=key,
+                composes=self.findings.composes,
+                allowed=self.findings.refusal is not None,
+                rows=self.subjects.rows,
+                counters=self.subjects.names.counters,
+                digest=digest,
+                records=self.source.records - held,
+                fresh=self.findings.fresh - held,
+                held_back=held,
+                content=self.content,
+                setting=self.source.history.setting,
+                replaces=self.replaced and self.replaced.number,
+                frees=self.frees_replaced,
+                draft=str(path.parent.resolve()),
+                out=False,
+            )
             with self.db.in_transaction():
                 self.subjects.write_records(self.entry.number, self.source.history.groups)
                 write_events(self.db, book, *late, self.entry.as_event())
-
-    def _require_unchanged(self, book: Book) -> None:
-        """Raise ``GuaranteeError`` if what was found no longer holds, or a repeat has come out otherwise."""
-        if book.events != self.book.events and self._assess_book(book) != self.findings:
-            raise GuaranteeError("another process has published these people meanwhile; publish again")
-        again = book.releases.get(self.findings.again or 0)
-        if again is not None and again.content != self.content:
-            raise GuaranteeError(
-                f"{again.label} is of the same records, and differs from the earlier one (another version); "
-                "no guarantee covers both"
-            )
-
-
-def _extract_terms(composition: GroupComposition[Any], params: type[Parameters], request: LedgerRequest) -> list[Any]:
-    """Return what must agree between releases for a guarantee over several of them."""
-    columns = {key: value for key, value in request.spec["columns"].items() if key in AGREEING}
-    return [composition.terms(params.model_validate(request.spec["mechanism"])), columns]
 
 
 # Keeping --------------------------------------------------------------------------------------------------------------
@@ -692,23 +707,17 @@ def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, rel
     """
     if path is None or spec.source.id is None:
         return None
+    named, person = fold_name(spec.source.id), fold_name(spec.source.person or "")
     with open_for_reading(db, path) as book:
-        entries = _list_earlier_releases(book, spec, release)
+        entries = [
+            one
+            for one in book.list_of_population(name_population(spec.source))
+            if one.subject == named and one.promised_person == person
+        ]
+        if release is not None:
+            digest = digest_release(release)
+            last = max((one.number for one in entries if one.digest == digest), default=0)
+            entries = [one for one in entries if one.number < last]
         if not entries:
             return None
         return db.arrow(fill("ledger/chosen", {"subjects": SUBJECTS, "among": select_releases(entries)}))
-
-
-def _list_earlier_releases(book: Book, spec: Spec, release: Target | None) -> Sequence[LedgerEntry]:
-    """Return the releases of a population with the same ids and persons, up to one that is among them."""
-    named, person = fold_name(spec.source.id or ""), fold_name(spec.source.person or "")
-    releases = [
-        one
-        for one in book.list_of_population(name_population(spec.source))
-        if one.subject == named and one.promised_person == person
-    ]
-    if release is None:
-        return releases
-    release_digest = digest_release(release)
-    numbers = [one.number for one in releases if one.digest == release_digest]
-    return [one for one in releases if numbers and one.number < numbers[-1]]

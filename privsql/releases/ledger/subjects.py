@@ -48,7 +48,7 @@ NAMED_BY: dict[Kind, str] = {"ids": "id", "persons": "person"}  # the columns of
 
 
 class ComparedNames(NamedTuple):
-    """Names of a release and of the source that are compared; ``tells``: others are other people."""
+    """Which names of a release are compared with which of the source; ``tells``: another name is another person."""
 
     theirs: Kind
     ours: Kind
@@ -97,7 +97,12 @@ class SubjectNames:
         self._key = get_secret(request.ledger_path)
         self._kinds = [kind for kind, key in NAMED_BY.items() if key in source.known_by]
         self._hash_names(TRACES)
-        self.counters = tuple(kind for kind in self._kinds if self._are_counters(kind))
+        letters = exp.Anonymous(this="translate", expressions=[column("name"), *map(exp.Literal.string, (DIGITS, ""))])
+        self.counters: tuple[Kind, ...] = ()
+        for kind in self._kinds:
+            holes: Holes = {"traces": TRACES, "name": _name_of(kind), "letters": letters}
+            least, greatest, different = db.rows(fill("ledger/ends", holes))[0]
+            self.counters += (kind,) if different == 1 and is_numbering(least, greatest) else ()
 
     def _hash_names(self, traces: exp.Table | exp.Subquery) -> None:
         """Make relation ``hashed_names`` of the ids and persons of ``traces``."""
@@ -114,13 +119,6 @@ class SubjectNames:
         """Return how many of the ids are in any of the releases."""
         holes: Holes = {"ours": HASHED, "names": NAMES, "among": select_releases(entries)}
         return int(self._db.rows(fill("ledger/overlap", holes))[0][0])
-
-    def _are_counters(self, kind: Kind) -> bool:
-        """Return whether names could be mere numbering."""
-        letters = exp.Anonymous(this="translate", expressions=[column("name"), *map(exp.Literal.string, (DIGITS, ""))])
-        holes: Holes = {"traces": TRACES, "name": _name_of(kind), "letters": letters}
-        least, greatest, different = self._db.rows(fill("ledger/ends", holes))[0]
-        return different == 1 and is_numbering(least, greatest)
 
     def _pair_names(self, entry: LedgerEntry) -> list[ComparedNames]:
         """Return which names of a release are compared with which of the source.
@@ -151,18 +149,15 @@ class SubjectNames:
             holes: Holes = {"names": NAMES, "ours": HASHED, "among": select_releases(alike)}
             holes |= {"their_kind": exp.Literal.string(pair.theirs), "our_kind": exp.Literal.string(pair.ours)}
             counted = {number: (names, known) for number, names, known in self._db.rows(fill("ledger/known", holes))}
-            ours = self._count_names(pair.ours)
+            count = exp.select(exp.Count(this=exp.Star())).from_(HASHED).where(column("kind").eq(pair.ours))
+            ours = int(self._db.rows(count)[0][0])
+            kind: Kind = "ids" if pair.theirs == pair.ours == "ids" else "persons"
             for entry in alike:
                 names, known = map(int, counted.get(entry.number, (0, 0)))
-                kind: Kind = "ids" if pair.theirs == pair.ours == "ids" else "persons"
                 counters = pair.ours in self.counters and pair.theirs in entry.counters
                 common = CommonNames(kind, known, min(names, ours), pair.tells, counters)
                 common_names[entry.number] += (common,)
         return common_names
-
-    def _count_names(self, kind: Kind) -> int:
-        names = exp.select(exp.Count(this=exp.Star())).from_(HASHED).where(column("kind").eq(kind))
-        return int(self._db.rows(names)[0][0])
 
     def write_names(self, number: int, released: exp.Subquery | None) -> None:
         """Add the names to the attached ledger; ``released``: traces without those held back."""
@@ -196,7 +191,13 @@ class Subjects:
         self.follows = self.named and (chains or request.spec.source.chooses_records)
         if source.known_by:
             bring_relation(db, source.db, "traces", source.query_names(follow=self.follows, values=chains))
-        self._sketch = self._collect_sketch()
+        if source.db.keeps_order:
+            self._sketch = RecordSketch.collect(source.hash_records(self._key))
+        else:
+            source.db.register_arrow(SECRET, secret_word(self._key))
+            hashed = query_hashes(source.db, source.published_values, temp_table("source"), source.keep_predicate)
+            self._sketch = RecordSketch.collect_there(source.db, hashed)
+            source.db.drop(SECRET)
         self.names = SubjectNames(db, source, request)
 
     @property
@@ -204,38 +205,24 @@ class Subjects:
         """Return how many records there are, with their fingerprint."""
         return self._sketch.summary
 
-    def _collect_sketch(self) -> RecordSketch:
-        """Collect the hashes of the records."""
-        source = self._source
-        if source.db.keeps_order:
-            return RecordSketch.collect(source.hash_records(self._key))
-        source.db.register_arrow(SECRET, secret_word(self._key))
-        hashed_there = query_hashes(source.db, source.published_values, temp_table("source"), source.keep_predicate)
-        sketch = RecordSketch.collect_there(source.db, hashed_there)
-        source.db.drop(SECRET)
-        return sketch
-
     def write_records(self, number: int, groups: NDArray[np.integer[Any]] | None) -> None:
         """Add the records to the attached ledger; ``groups``: of each, below 0 where it is held back."""
         self._db.register_arrow("sketch", self._sketch.as_table())
         add_rows(self._db, SKETCHES, number, SKETCH)
         self._db.drop("sketch")
-        self.names.write_names(number, self._write_followed(number, groups) if self.follows else None)
+        released = None  # the traces without the records that are held back, if any may be
+        if self.follows:
+            holes: Holes = {"assigned": TRACES, "bid": exp.cast(exp.null(), "INTEGER")}
+            if groups is not None:
+                self._db.register_arrow("positions", stream_positions(groups))
+                assigned = self._db.with_bid(TRACES, temp_table("positions"))
+                holes = {"assigned": assigned.subquery(), "bid": column("bid", "a")}
+                kept: Holes = {"traces": TRACES, "subjects": SUBJECTS, "number": exp.Literal.number(number)}
+                released = fill("ledger/released", kept).subquery()
+            add_rows(self._db, SUBJECTS, number, fill("ledger/written", holes).subquery())
+            self._db.drop("positions")
+        self.names.write_names(number, released)
         self._db.drop("traces")
-
-    def _write_followed(self, number: int, groups: NDArray[np.integer[Any]] | None) -> exp.Subquery | None:
-        """Add the records that are followed; return the traces of those that are not held back, if any may be."""
-        holes: Holes = {"assigned": TRACES, "bid": exp.cast(exp.null(), "INTEGER")}
-        if groups is not None:
-            self._db.register_arrow("positions", stream_positions(groups))
-            assigned = self._db.with_bid(TRACES, temp_table("positions"))
-            holes = {"assigned": assigned.subquery(), "bid": column("bid", "a")}
-        add_rows(self._db, SUBJECTS, number, fill("ledger/written", holes).subquery())
-        self._db.drop("positions")
-        if groups is None:
-            return None
-        holes = {"traces": TRACES, "subjects": SUBJECTS, "number": exp.Literal.number(number)}
-        return fill("ledger/released", holes).subquery()
 
     def count_fresh(self, entries: Sequence[LedgerEntry]) -> int:
         """Return how many of the records are in none of the releases."""
