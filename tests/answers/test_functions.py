@@ -8,7 +8,7 @@ import duckdb
 import pytest
 import sqlglot
 
-from privsql.answers import question
+from privsql.answers.sql import question
 from privsql.errors import UsageError
 
 TABLE = """
