@@ -16,12 +16,7 @@ from privsql.engine.sqlfiles import Holes, Roles, alias_as, column, fill, same_c
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize.bounds import GroupBound, stated_bounds
-from privsql.mechanisms.bucketize.parameters import (
-    BeliefFacts,
-    HighestBeliefFacts,
-    SureFacts,
-    SureFactsByColumn,
-)
+from privsql.mechanisms.bucketize.parameters import BeliefFacts, HighestBeliefFacts, SureFacts, SureFactsByColumn
 from privsql.mechanisms.bucketize.tables import size_of_bucket
 
 if TYPE_CHECKING:
@@ -30,30 +25,40 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.mechanisms.bucketize.parameters import BucketFacts
 
-# Beliefs --------------------------------------------------------------------------------------------------------------
-# How far beliefs go: for each value of each single sensitive column, the largest share of a bucket that has it.
+# A belief in a value v of a sensitive column goes as far as the largest share of a bucket that has it:
 #
-# For a value v of a column: max over buckets g of (sum of count(g, x) over the x with v in that column)/|g|, in exact
-# fractions. Of several sensitive columns the combination is what thresholds bound; a single one of them can go further.
-# Where listed values may be fake, these are upper bounds: whatever is fake, no more than |g| of the listed are real.
+#     max over buckets g of (sum of count(g, x) over the x with v in that column)/|g|,  in exact fractions.
+#
+# Of several sensitive columns the combination is what thresholds bound; a single one of them can go further. Where
+# listed values may be fake, these are upper bounds: whatever is fake, no more than |g| of the listed are real.
 
-ColumnBeliefs = tuple[dict[str, Fraction], SureFacts]  # the highest belief in each value, as text; records
+SHOWN_VALUES = 5  # values that a message names
 
 
 def state_beliefs(
-    overall: Fraction, sure: SureFacts, columns: Mapping[str, ColumnBeliefs], bounded: Mapping[str, Fraction]
+    overall: Fraction,
+    sure: SureFacts,
+    highest: Mapping[str, Mapping[str, Fraction]],
+    sure_by_column: Mapping[str, SureFacts],
+    bounded: Mapping[str, Fraction],
 ) -> BeliefFacts:
-    """Return ``highest_belief`` and ``certain``; fractions as exact texts.
+    """Return the facts on beliefs, with fractions as exact texts.
 
-    ``overall``: the highest belief in a whole sensitive value; ``sure``: records, in any single column; ``columns``: of
-    every single sensitive column; ``bounded``: the highest belief in each set of values that has a bound, by its name.
+    Args:
+        overall: The highest belief in a whole sensitive value.
+        sure: How many records are known too well in some sensitive column.
+        highest: The highest belief in each value, as text, by sensitive column.
+        sure_by_column: How many records are known too well, by sensitive column.
+        bounded: The highest belief in each set of values that has a bound, by its name.
     """
-    components = {name: {one: fraction_text(most) for one, most in of.items()} for name, (of, _) in columns.items()}
-    texts = {name: fraction_text(most) for name, most in bounded.items()}
-    highest = HighestBeliefFacts(overall=fraction_text(overall), components=components, bounded=texts)
-    records = {name: one for name, (_, one) in columns.items()}
-    certain = SureFactsByColumn(certain=sure.certain, above_half=sure.above_half, components=records)
-    return BeliefFacts(highest_belief=highest, certain=certain)
+    return BeliefFacts(
+        highest_belief=HighestBeliefFacts(
+            overall=fraction_text(overall),
+            components={name: {one: fraction_text(most) for one, most in of.items()} for name, of in highest.items()},
+            bounded={name: fraction_text(most) for name, most in bounded.items()},
+        ),
+        certain=SureFactsByColumn(certain=sure.certain, above_half=sure.above_half, components=dict(sure_by_column)),
+    )
 
 
 @dataclass(frozen=True)
@@ -71,23 +76,23 @@ class SensitiveTable:
         return size_of_bucket(self.facts.sizes, column("bid", alias))
 
     def list_held(self) -> dict[str, exp.Query]:
-        """Return (bid, s_k, held) by sensitive column: how many values of a bucket agree in it."""
+        """Return the queries (bid, s_k, held) by sensitive column: how many values of a bucket agree in it."""
         if len(self.roles.sensitive) > 1:
             return {key: fill("bucketize/held", {"st": self.st, "sa": [column(key)]}) for key in self.roles.sa_keys}
         listed = exp.select("bid", *self.roles.sa_columns(), alias_as(column("count"), "held")).from_(self.st)
         return {self.roles.sa_keys[0]: listed}
 
     def measure_beliefs(self) -> BeliefFacts:
-        """Return how far beliefs go."""
-        columns, parts = {}, []
-        for (key, query), sensitive_field in zip(self.list_held().items(), self.roles.sensitive, strict=True):
+        """Return how far beliefs go, in values of each column and in sets with a bound."""
+        highest, sure_by_column, parts = {}, {}, []
+        for (key, query), field in zip(self.list_held().items(), self.roles.sensitive, strict=True):
             held: exp.Expr = query.subquery()
             if len(self.roles.sensitive) > 1:  # what is grouped is read more than once
                 self.db.create_table(f"held_{key}", query)
                 held = temp_table(f"held_{key}")
             peaks = self._read_peaks(held)
-            sure = _count_sure(peaks)
-            columns[sensitive_field.name] = self.find_highest(held, column(key, "h")), sure
+            sure = sure_by_column[field.name] = _count_sure(peaks)
+            highest[field.name] = self.find_highest(held, column(key, "h"))
             parts.append(exp.select("bid", "held").from_(held))
         if len(parts) > 1:
             peaks = self._read_peaks(exp.select("bid", alias_as(column("count"), "held")).from_(self.st).subquery())
@@ -97,7 +102,7 @@ class SensitiveTable:
         bounded: dict[str, Fraction] = {}
         for one, most in self.measure_bounds():
             bounded[one.name] = max(bounded.get(one.name, most), most)  # NULL and a text may be called the same
-        return state_beliefs(overall, sure, columns, bounded)
+        return state_beliefs(overall, sure, highest, sure_by_column, bounded)
 
     def measure_bounds(self) -> list[tuple[GroupBound, Fraction]]:
         """Return every set of values with a bound, and the highest belief in it."""
@@ -114,7 +119,7 @@ class SensitiveTable:
         return [(one, highest.get(str(bound), Fraction(0))) for bound, one in enumerate(stated)]
 
     def find_highest(self, held: exp.Expr, key: exp.Expr) -> dict[str, Fraction]:
-        """The highest belief in every value of a column of ``held``, by its text."""
+        """Return the highest belief in every value of a column of ``held``, by its text."""
         holes: Holes = {"held": held, "key": key, "label": exp.cast(key, "VARCHAR"), "size": self.size_of("h")}
         highest: dict[str, Fraction] = {}
         for value, size, most in sorted(self.db.rows(fill("bucketize/highest", holes)), key=str):
@@ -123,7 +128,10 @@ class SensitiveTable:
         return highest
 
     def _read_peaks(self, held: exp.Expr) -> list[tuple[int, int, int]]:
-        """(size, most, buckets): read where a value stands several times; all other buckets hold every value once."""
+        """Return (size, most, buckets): in so many buckets of the size, a value stands at most so often.
+
+        The query finds the buckets in which a value stands several times; all others hold every value once.
+        """
         rows = self.db.rows(fill("bucketize/peaks", {"held": held, "size": self.size_of("h")}))
         peaks = [(int(size), int(most), int(buckets)) for size, most, buckets in rows]
         left = Counter(dict(self.facts.sizes))
@@ -132,7 +140,7 @@ class SensitiveTable:
         return [*peaks, *((size, 1, buckets) for size, buckets in left.items() if buckets > 0)]
 
     def count_certain(self, excused: Sequence[int]) -> dict[str, int]:
-        """Return by value, of how many records it is certain; ``excused``: codes of values that may be.
+        """Return by value how many records it is certain for, but for the values that may be (codes ``excused``).
 
         Values of several sensitive columns stand behind the column's name.
         """
@@ -141,10 +149,10 @@ class SensitiveTable:
         holes |= {"same_value": same_columns("st", "v", self.roles.sa_keys), "size": self.size_of("st")}
         self.db.create_table("c_filled", fill("bucketize/filled", holes))
         certain = {}
-        for (key, held), each_field in zip(self.list_held().items(), self.roles.sensitive, strict=True):
+        for (key, held), field in zip(self.list_held().items(), self.roles.sensitive, strict=True):
             holes = {"held": held.subquery(), "filled": temp_table("c_filled"), "size": self.size_of("h")}
             holes |= {"key": column(key, "h"), "label": exp.cast(column(key, "h"), "VARCHAR")}
-            prefix = "" if len(self.roles.sensitive) == 1 else f"{each_field.name}: "
+            prefix = "" if len(self.roles.sensitive) == 1 else f"{field.name}: "
             for value, records in sorted(self.db.rows(fill("bucketize/certain", holes)), key=str):
                 certain[f"{prefix}{label_value([value])}"] = int(records)
         self.db.drop("c_excused", "c_filled")
@@ -161,11 +169,8 @@ def _count_sure(peaks: Sequence[tuple[int, int, int]]) -> SureFacts:
     return SureFacts(certain=certain, above_half=above_half)
 
 
-SHOWN_VALUES = 5  # values that a message names
-
-
 def refuse_certainty(certain: Mapping[str, int]) -> None:
-    """``InfeasibleError`` if a value is certain: names it, and says of how many records."""
+    """Raise ``InfeasibleError`` if values are certain; ``certain``: how many records each of them has."""
     if not certain:
         return
     examples = [f"{name} ({number:,} records)" for name, number in list(certain.items())[:SHOWN_VALUES]]

@@ -12,9 +12,6 @@ from privsql.engine.files import fold_name, label_value
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, column, fill, same_columns, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction
-from privsql.mechanisms.bucketize.parameters import (
-    GroupBoundFacts,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +29,11 @@ MAX_BITS = 126  # counts times denominators are compared as HUGEINT
 
 
 def compute_thresholds(db: Relations, domain: Records, spec: Threshold) -> tuple[Fraction, ...]:
-    """f'_i (m,) in (0, 1]; ``UsageError`` names the value whose threshold is missing or wrong."""
+    """Return the threshold f'_i in (0, 1] of every sensitive value (m,).
+
+    Raises:
+        UsageError: A threshold is missing or wrong; the message names its value.
+    """
     try:
         if spec.query:
             fractions = query_thresholds(db, spec.query, temp_table("domain"), domain.roles.sa_keys, domain.labels)
@@ -40,31 +41,13 @@ def compute_thresholds(db: Relations, domain: Records, spec: Threshold) -> tuple
             fractions = spec.thresholds_for(domain.labels, domain.counts)
     except ValueError as error:
         raise UsageError(f"mechanism.threshold: {error}") from error
-    largest = max(domain.counts)
-    for each_label, value in zip(domain.labels, fractions, strict=True):
-        refuse_long(value, largest, f"mechanism.threshold: too many digits for value {each_label}")
+    for label, value in zip(domain.labels, fractions, strict=True):
+        refuse_long(value, max(domain.counts), f"mechanism.threshold: too many digits for value {label}")
     return fractions
 
 
-def compute_bounds(db: Relations, domain: Records, params: Bucketize) -> tuple[GroupBound, ...]:
-    """The bounds on components and groups; ``UsageError`` names what is wrong with one."""
-    if not params.is_bounding:
-        return ()
-
-    def query_column(part: SensitiveColumn, sql: str) -> tuple[Fraction, ...]:
-        holes: Holes = {"domain": temp_table("domain"), "key": column(part.key, "d")}
-        parts = fill("bucketize/parts", holes).subquery("parts")
-        part_domain = exp.select(alias_as(column("part"), "code"), "s0").distinct().from_(parts).subquery()
-        return query_thresholds(db, sql, part_domain, ("s0",), part.labels)
-
-    computed = make_bounds(params, read_values(db, temp_table("domain"), domain.roles, domain.counts), query_column)
-    for one in computed:
-        refuse_long(one.threshold, sum(domain.counts), f"mechanism: too many digits for the bound of {one.name}")
-    return computed
-
-
 def refuse_long(value: Fraction, records: int, what: str) -> None:
-    """``UsageError`` for a fraction that can't be compared in SQL with so many records."""
+    """Raise ``UsageError`` for a fraction that SQL can't compare with so many records."""
     if value.denominator.bit_length() + records.bit_length() > MAX_BITS:
         raise UsageError(f"{what}; round the rule's numbers")
 
@@ -72,7 +55,18 @@ def refuse_long(value: Fraction, records: int, what: str) -> None:
 def query_thresholds(
     db: Relations, query: str, domain: exp.Expr, keys: Sequence[str], labels: Sequence[str]
 ) -> tuple[Fraction, ...]:
-    """The thresholds that the publisher's query yields, matched in SQL to ``domain``(code, s0..); or ``ValueError``."""
+    """Return the thresholds that the publisher's query yields for the values of a relation.
+
+    Args:
+        db: Where the query runs.
+        query: A SELECT that yields the columns of a value, and its threshold last.
+        domain: The relation (code, then a column for each of ``keys``); SQL matches it with what the query yields.
+        keys: The names of the columns of ``domain``.
+        labels: The texts of the values by code, for messages.
+
+    Raises:
+        ValueError: The query yields other columns, or not one threshold in (0, 1] for each value.
+    """
     db.create_from_sql("given_thresholds", query)
     fields = db.list_fields(temp_table("given_thresholds"))
     if len(fields) != len(keys) + 1:
@@ -86,21 +80,33 @@ def query_thresholds(
     holes: Holes = {"domain": domain, "given": temp_table("threshold_rows"), "same_value": same_columns("d", "t", keys)}
     rows = db.rows(fill("bucketize/queried_thresholds", holes))
     db.drop("given_thresholds", "threshold_rows")
-    return tuple(_require_threshold(label, row) for label, row in zip(labels, rows, strict=True))
+    thresholds = []
+    for label, (_, times, stated) in zip(labels, rows, strict=True):
+        if times != 1 or stated is None:
+            raise ValueError(f"the query yields {times} thresholds for value {label}; it must yield one")
+        thresholds.append(as_fraction(stated))
+        if not 0 < thresholds[-1] <= 1:
+            raise ValueError(f"threshold {stated} of value {label} lies outside (0, 1]")
+    return tuple(thresholds)
 
 
-def _require_threshold(label: str, row: tuple[object, ...]) -> Fraction:
-    _, times, stated = row
-    if times != 1 or stated is None:
-        raise ValueError(f"the query yields {times} thresholds for value {label}; it must yield one")
-    value = as_fraction(stated)
-    if not 0 < value <= 1:
-        raise ValueError(f"threshold {stated} of value {label} lies outside (0, 1]")
-    return value
+def allowed_values(params: Bucketize, labels: Sequence[str], thresholds: Sequence[Fraction]) -> list[int] | None:
+    """Return the codes of the values that a release may make certain (belief 1).
+
+    These are the values whose threshold the publisher wrote as 1, for the value or by a query. Other thresholds can let
+    a belief reach 1, too: ``2*f + 0.02`` is 1 for a value of half of the records, and a threshold below 1 on a compound
+    value lets one of its columns be the same in a whole bucket. The result is None where every value may be certain, or
+    where fake values leave none certain by itself.
+    """
+    threshold = params.threshold
+    if params.allow_certain or params.fake_values or (threshold.is_constant and str(threshold.default) == "1"):
+        return None
+    ones = (code for code, value in enumerate(thresholds) if value == 1)
+    return [code for code in ones if threshold.query is not None or threshold.values.get(labels[code]) == 1]
 
 
-# Bounds on groups of values -------------------------------------------------------------------------------------------
-# What is bounded besides single values: columns of a compound sensitive attribute, and named groups of values.
+# Bounds on sets of values ---------------------------------------------------------------------------------------------
+# Columns of a compound sensitive attribute, and named groups of values, can have bounds beside those of single values.
 #
 # Both are sets of sensitive values with a threshold each: in every bucket g the values of a set G together have at most
 # floor(f'_G |g|) records. The set of ``disease = flu`` holds all combinations with that disease.
@@ -114,10 +120,6 @@ class GroupBound:
     members: tuple[int, ...]
     threshold: Fraction
 
-    def as_fact(self) -> GroupBoundFacts:
-        """Return what the manifest states."""
-        return GroupBoundFacts(name=self.name, codes=list(self.members), threshold=str(self.threshold))
-
 
 def stated_bounds(facts: BucketFacts) -> list[GroupBound]:
     """Return the bounds that facts state."""
@@ -126,9 +128,14 @@ def stated_bounds(facts: BucketFacts) -> list[GroupBound]:
 
 @dataclass(frozen=True)
 class SensitiveColumn:
-    """One sensitive column, or all together: the rank of its part in every value (m,), its parts as text, by rank.
+    """One sensitive column, or all of them together.
 
-    ``title``: what it is called in messages.
+    Attributes:
+        name: The name of the column; empty for all together.
+        key: The column's name in relations, such as s0.
+        title: What messages call it.
+        ranks: The rank of its part in every value (m,).
+        labels: Its parts as text, by rank.
     """
 
     name: str
@@ -142,25 +149,25 @@ class SensitiveColumn:
         """Return the text of its part in every value (m,)."""
         return [self.labels[rank] for rank in self.ranks]
 
-    def bound_name(self, rank: int) -> str:
-        """Return what the bound on one of the parts is called."""
-        return f"{self.name} = {self.labels[rank]}"
+    def bound_part(self, rank: int, threshold: Fraction) -> GroupBound:
+        """Return the bound on the values with one of the parts."""
+        return GroupBound(f"{self.name} = {self.labels[rank]}", self.find_members({rank}), threshold)
 
     def find_members(self, ranks: set[int]) -> tuple[int, ...]:
-        """The values with one of these parts."""
+        """Return the values with one of these parts."""
         return tuple(i for i, rank in enumerate(self.ranks) if rank in ranks)
 
 
 @dataclass(frozen=True)
 class SensitiveValues:
-    """The sensitive values: each column, all columns together, and records (m,)."""
+    """The sensitive values: each column, all columns together, and how many records have each value (m,)."""
 
     columns: tuple[SensitiveColumn, ...]
     whole: SensitiveColumn
     counts: Sequence[int]
 
     def count_records(self, members: Sequence[int]) -> int:
-        """How many records have one of them."""
+        """Return how many records have one of these values."""
         return sum(self.counts[i] for i in members)
 
     def find_column(self, name: str, where: str) -> SensitiveColumn:
@@ -173,13 +180,13 @@ class SensitiveValues:
 
 
 def read_values(db: Relations, domain: exp.Table, roles: Roles, counts: Sequence[int]) -> SensitiveValues:
-    """The values of ``domain``(code, s0..), codes 0, 1, .., with their records."""
+    """Return the values of relation ``domain`` (code, s0..), codes 0, 1, .., with the ``counts`` of their records."""
     columns = []
-    for sensitive_field, key in zip(roles.sensitive, roles.sa_keys, strict=True):
+    for field, key in zip(roles.sensitive, roles.sa_keys, strict=True):
         rows = db.rows(fill("bucketize/parts", {"domain": domain, "key": column(key, "d")}))
         labels = dict(sorted((int(part), label_value([text])) for _, part, text, _ in rows))
-        name, ranks = sensitive_field.name, [int(row[1]) for row in rows]
-        columns.append(SensitiveColumn(name, key, f"column {name}", ranks, tuple(labels.values())))
+        ranks = [int(row[1]) for row in rows]
+        columns.append(SensitiveColumn(field.name, key, f"column {field.name}", ranks, tuple(labels.values())))
     texts = tuple(map(label_value, zip(*(part.texts for part in columns), strict=True)))
     title = "the sensitive column"
     if len(columns) > 1:
@@ -187,36 +194,49 @@ def read_values(db: Relations, domain: exp.Table, roles: Roles, counts: Sequence
     return SensitiveValues(tuple(columns), SensitiveColumn("", "", title, range(len(texts)), texts), counts)
 
 
-def make_bounds(params: Bucketize, values: SensitiveValues, query: PartQuery) -> tuple[GroupBound, ...]:
-    """All bounds on sets of values; ``UsageError`` names what is wrong with one.
+def compute_bounds(db: Relations, domain: Records, params: Bucketize) -> tuple[GroupBound, ...]:
+    """Return the bounds on sets of the source's values; ``UsageError`` names what is wrong with one."""
+    if not params.is_bounding:
+        return ()
 
-    ``query``: the thresholds that a publisher's query gives for the parts of a column.
+    def query_column(part: SensitiveColumn, sql: str) -> tuple[Fraction, ...]:
+        holes: Holes = {"domain": temp_table("domain"), "key": column(part.key, "d")}
+        parts = fill("bucketize/parts", holes).subquery("parts")
+        part_domain = exp.select(alias_as(column("part"), "code"), "s0").distinct().from_(parts).subquery()
+        return query_thresholds(db, sql, part_domain, ("s0",), part.labels)
+
+    values = read_values(db, temp_table("domain"), domain.roles, domain.counts)
+    bounds = tuple(make_bounds(params, values, query_column))
+    for one in bounds:
+        refuse_long(one.threshold, sum(domain.counts), f"mechanism: too many digits for the bound of {one.name}")
+    return bounds
+
+
+def make_bounds(params: Bucketize, values: SensitiveValues, query: PartQuery) -> Iterator[GroupBound]:
+    """Yield one bound for every part of each named column, each named group, and each list inside a group.
+
+    Args:
+        params: The parameters that ask for bounds.
+        values: The sensitive values.
+        query: Returns the thresholds that a publisher's query gives for the parts of a column.
+
+    Raises:
+        UsageError: A bound does not fit the values.
     """
-    return (*_component_bounds(params, values, query), *_group_bounds(params, values))
-
-
-def _component_bounds(params: Bucketize, values: SensitiveValues, query: PartQuery) -> Iterator[GroupBound]:
-    """One set for every part of every column that is named."""
     for name, threshold in params.components.items():
         where = f"mechanism.components.{name}"
         part = values.find_column(name, where)
         if len(values.columns) == 1:
             raise UsageError(f"{where}: there is one sensitive column, and threshold bounds its values; leave this out")
-        sets = [part.find_members({rank}) for rank in range(len(part.labels))]
         try:
-            counts = [values.count_records(members) for members in sets]
-            fractions = (
-                query(part, threshold.query) if threshold.query else threshold.thresholds_for(part.labels, counts)
-            )
+            if threshold.query:
+                fractions = query(part, threshold.query)
+            else:
+                counts = [values.count_records(part.find_members({rank})) for rank in range(len(part.labels))]
+                fractions = threshold.thresholds_for(part.labels, counts)
         except ValueError as error:
             raise UsageError(f"{where}: {error}") from error
-        for rank, (members, value) in enumerate(zip(sets, fractions, strict=True)):
-            yield GroupBound(part.bound_name(rank), members, value)
-
-
-def _group_bounds(params: Bucketize, values: SensitiveValues) -> Iterator[GroupBound]:
-    """One set for every named group, and for every list inside it."""
-    total = sum(values.counts)
+        yield from (part.bound_part(rank, value) for rank, value in enumerate(fractions))
     for name, group in params.groups.items():
         where = f"mechanism.groups.{name}"
         part = values.find_column(group.column, where) if group.column is not None else values.whole
@@ -226,26 +246,7 @@ def _group_bounds(params: Bucketize, values: SensitiveValues) -> Iterator[GroupB
                 raise UsageError(f"{where}: {unknown[0]!r} is not a value of {part.title}")
             members = part.find_members({rank for rank, label in enumerate(part.labels) if label in set(names)})
             try:
-                yield GroupBound(set_name, members, group.threshold_at(values.count_records(members), total))
+                threshold_of_set = group.threshold_at(values.count_records(members), sum(values.counts))
             except ValueError as error:
                 raise UsageError(f"{where}: {error}") from error
-
-
-# Certain values -------------------------------------------------------------------------------------------------------
-# Values that a release makes certain (belief 1), which its publisher must have allowed.
-#
-# A rule such as ``2*f + 0.02`` is 1 for a value of half of the records, and a threshold below 1 on a compound value
-# lets one of its columns be the same in a whole bucket. Who writes a threshold as 1, as a constant, for a value or by a
-# query, has said so; for all others there is ``allow_certain``. Fake values leave no listed value certain by itself.
-
-
-def allowed_values(params: Bucketize, labels: Sequence[str], thresholds: Sequence[Fraction]) -> list[int] | None:
-    """Codes of the values whose threshold the publisher wrote as 1, value by value.
-
-    None where nothing has to be allowed: it is, fakes hide values, or every threshold is written as 1.
-    """
-    threshold = params.threshold
-    if params.allow_certain or params.fake_values or (threshold.is_constant and str(threshold.default) == "1"):
-        return None
-    ones = (code for code, value in enumerate(thresholds) if value == 1)
-    return [code for code in ones if threshold.query is not None or threshold.values.get(labels[code]) == 1]
+            yield GroupBound(set_name, members, threshold_of_set)

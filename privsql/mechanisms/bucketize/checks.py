@@ -15,11 +15,11 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, temp_table
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize import bounds
 from privsql.mechanisms.bucketize.beliefs import SensitiveTable
 from privsql.mechanisms.bucketize.bounds import (
     GroupBound,
     SensitiveColumn,
+    allowed_values,
     compute_bounds,
     compute_thresholds,
     make_bounds,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def group_checks(release: BucketRelease) -> list[Check]:
-    """Return the checks that every bucket keeps the bounds, and that these are what the parameters ask for, if any."""
+    """Return the checks that every bucket keeps the bounds on groups, and that parameters ask for these, if any."""
     if not release.facts.bounds and not release.params.is_bounding:
         return []
     queried = ", ".join(name for name, one in release.params.components.items() if one.query is not None)
@@ -69,8 +69,28 @@ def list_sensitive(release: BucketRelease) -> SensitiveTable:
     return SensitiveTable(release.db, release.roles, release.facts, release.view("st"), release.view("values"))
 
 
-def promise_group_bounds(release: BucketRelease) -> list[VerifiedBound]:
-    """Return every bound, and the largest share of a bucket that its values have."""
+def list_bounds(release: BucketRelease) -> list[VerifiedBound]:
+    """Return every group's bound, then every value's threshold, each with the largest share of a bucket that has it."""
+    listed = release.fill_query("verify/bucket_values", st=release.view("kinds"), same_value="st v").subquery()
+    held = exp.select("bid", "code", alias_as(column("n"), "held")).from_(listed).subquery()
+    most = list_sensitive(release).find_highest(held, column("code", "h"))
+    rows = release.list_values("numerator", "denominator", "records")
+    return [
+        *_bound_groups(release),
+        *(
+            VerifiedBound(
+                name,
+                fraction_text(Fraction(int(top), int(bottom))),
+                fraction_text(most[str(code)]),
+                None if release.facts.fake_values else records,  # fakes leave open how many records are real
+            )
+            for code, (name, top, bottom, records) in enumerate(rows)
+        ),
+    ]
+
+
+def _bound_groups(release: BucketRelease) -> list[VerifiedBound]:
+    """Return every bound on a group, and the largest share of a bucket that its values have."""
     return [
         VerifiedBound(one.name, fraction_text(one.threshold), fraction_text(most))
         for one, most in list_sensitive(release).measure_bounds()
@@ -78,35 +98,36 @@ def promise_group_bounds(release: BucketRelease) -> list[VerifiedBound]:
 
 
 def _exceeded_bounds(release: BucketRelease) -> list[str]:
-    """Return the bounds of which some bucket holds more, compared in fractions."""
-    exceeded = (one for one in promise_group_bounds(release) if Fraction(one.found) > Fraction(one.bound))
-    return [f"{one.value}: {one.found} of a bucket, at most {one.bound}" for one in exceeded]
+    """Return the bounds that some bucket exceeds, compared in fractions."""
+    return [
+        f"{one.value}: {one.found} of a bucket, at most {one.bound}"
+        for one in _bound_groups(release)
+        if Fraction(one.found) > Fraction(one.bound)
+    ]
 
 
 def _wrong_bounds(release: BucketRelease) -> list[str]:
     """Recompute the sets and their thresholds from the manifest's parameters and the listed values.
 
-    What a query gave for a column is as stated, and only seen to lie in (0, 1].
+    The thresholds that a query gave for a column are taken as stated, if they lie in (0, 1].
     """
     counts = [number for _, number in _count_listed(release)]
     if not counts or min(counts) <= 0:
         return ["a value has no records"]
     stated = stated_bounds(release.facts)
-    stated_by_set = {(one.name, one.members): one.threshold for one in stated}
+    thresholds = {(one.name, one.members): one.threshold for one in stated}
 
     def query_stated(part: SensitiveColumn, _: str) -> list[Fraction]:
-        return [
-            stated_by_set.get((part.bound_name(rank), part.find_members({rank})), Fraction(1))
-            for rank in range(len(part.labels))
-        ]
+        parts = [part.bound_part(rank, Fraction(1)) for rank in range(len(part.labels))]
+        return [thresholds.get((one.name, one.members), one.threshold) for one in parts]
 
     values = read_values(release.db, release.view("values"), release.roles, counts)
     outside = [f"{one.name}: threshold {one.threshold} is above 1" for one in stated if one.threshold > 1]
-    return _differing_bounds(stated, make_bounds(release.params, values, query_stated)) + outside
+    return _differing_bounds(stated, list(make_bounds(release.params, values, query_stated))) + outside
 
 
 def _differing_bounds(stated: Sequence[GroupBound], wanted: Sequence[GroupBound]) -> list[str]:
-    """Bounds that are stated and not wanted, and the other way round."""
+    """Return the bounds that are stated and not wanted, and those that are wanted and not stated."""
     lines = []
     for word, some, others in (("stated", stated, set(wanted)), ("not", wanted, set(stated))):
         for one in (bound for bound in some if bound not in others):
@@ -142,12 +163,10 @@ def _wrong_sigma(release: BucketRelease) -> list[str]:
 
 
 def _unexpected_fake_facts(release: BucketRelease) -> list[str]:
-    """Return what a release without fake values should not state, one line each."""
-    facts, names = release.facts, ("real", "certainty", "uneven", "excluded_real")
-    stated = [
-        f"{name} is stated" for name in names if name in facts.model_fields_set and getattr(facts, name) is not None
-    ]
-    return [*_wrong_sigma(release), *stated]
+    """Return the facts that a release without fake values should not state, one line each."""
+    facts = release.facts
+    names = [name for name in ("real", "certainty", "uneven", "excluded_real") if name in facts.model_fields_set]
+    return [*_wrong_sigma(release), *(f"{name} is stated" for name in names if getattr(facts, name) is not None)]
 
 
 def _count_listed(release: BucketRelease) -> list[tuple[str, int]]:
@@ -170,12 +189,12 @@ def _differ_from_law(release: BucketRelease) -> list[str]:
 
 
 def _wrong_certainty(release: BucketRelease) -> list[str]:
-    """Return what is stated wrongly of single values, from how often each is listed and real."""
+    """Return the faults of what is stated of single values, by how often each is listed and real."""
     facts, listed = release.facts, _count_listed(release)
     real, stated = facts.real, facts.certainty
     if real is None or stated is None or len(real) != len(listed):
         return [f"real and certainty are stated for {len(real or [])} of {len(listed)} values"]
-    rows = [(name, times_real, number) for (name, number), times_real in zip(listed, real, strict=True)]
+    rows = [(name, times, number) for (name, number), times in zip(listed, real, strict=True)]
     wrong = [
         f"value {name}: real {times} times, listed {number} times" for name, times, number in rows if times > number
     ]
@@ -185,12 +204,9 @@ def _wrong_certainty(release: BucketRelease) -> list[str]:
         return wrong or ["nothing is real"]
     each = [(name, Fraction(times, number)) for name, times, number in rows if number]
     some, mean = [of for _, of in each if of], Fraction(sum(real), sum(number for *_, number in rows))
-    recomputed = {"mean": mean, "lowest": min(some), "highest": max(some)}
-    wrong += [
-        f"{name} {getattr(stated, name)}, found {value}"
-        for name, value in recomputed.items()
-        if getattr(stated, name) != fraction_text(value)
-    ]
+    for name, value in {"mean": mean, "lowest": min(some), "highest": max(some)}.items():
+        if getattr(stated, name) != fraction_text(value):
+            wrong.append(f"{name} {getattr(stated, name)}, found {value}")
     found = {(name, fraction_text(of)) for name, of in each}
     return wrong + [f"{name}: {value}" for name, value in facts.uneven.items() if (name, value) not in found]
 
@@ -201,19 +217,14 @@ def _uneven_values(release: BucketRelease) -> list[str]:
     Where that was not asked for, whatever has more than sum b S/(S + sigma) is named.
     """
     facts = release.facts
-    real, uneven, sigma = facts.real or [], facts.uneven, facts.fake_values
+    real, sigma = facts.real or [], facts.fake_values
     shares = {size: Fraction(buckets * size, size + sigma) for size, buckets in facts.sizes}
     if release.params.uneven_fakes == "state":
-        each = sum(shares.values(), Fraction(0))
-        names = (name for name, _ in _count_listed(release))
-        return [
-            f"{name}: too frequent"
-            for name, times_real in zip(names, real, strict=False)
-            if times_real > each and name not in uneven
-        ]
-    wrong, total = [f"{name} is stated to be uneven" for name in uneven], 0
-    for k, times_real in enumerate(sorted(real, reverse=True), start=1):
-        total += times_real
+        each, listed = sum(shares.values()), zip(_count_listed(release), real, strict=False)
+        return [f"{name}: too frequent" for (name, _), times in listed if times > each and name not in facts.uneven]
+    wrong, total = [f"{name} is stated to be uneven" for name in facts.uneven], 0
+    for k, times in enumerate(sorted(real, reverse=True), start=1):
+        total += times
         room = sum(min(size + sigma, k) * share for size, share in shares.items())
         if total > room:
             wrong.append(f"the {k} most frequent values have {total} records, {float(room):.1f} at most can be hidden")
@@ -231,51 +242,25 @@ def _wrong_highest_certainty(release: BucketRelease) -> list[str]:
     if stated is None or not len(bid) or code.max() >= len(real):
         return ["anywhere is not stated"]
     buckets, times = np.unique(bid, return_inverse=True, return_counts=True)[1:]
-    entries, size = Entries(buckets, code, (len(times), len(real))), (times - facts.fake_values)[buckets]
-    number = np.array(real)
-    share = size / (size + facts.fake_values)
+    entries, number = Entries(buckets, code, (len(times), len(real))), np.array(real)
+    share = ((times - facts.fake_values) / times)[buckets]
     ratio = number / np.maximum(entries.sum_amounts(share)[1], 1e-9)
-    fake = entries.lengths[1] - number
-    chances = scale_chances(entries, 1 - share * ratio[code], np.full(entries.shape[0], facts.fake_values), fake)
-    highest = float((1 - chances).max())
+    of_rows, of_kinds = np.full(len(times), facts.fake_values), entries.lengths[1] - number
+    highest = float((1 - scale_chances(entries, 1 - share * ratio[code], of_rows, of_kinds)).max())
     return [] if highest - 1e-6 <= stated <= highest + CLOSE else [f"anywhere {stated}, found {highest:.6f}"]
 
 
-def _check_fake_values(release: BucketRelease, source: Records, params: Bucketize) -> list[Check]:
-    """Return checks of the listed values against the source's, where some are fake: more of each, as many real."""
-    columns, records = release.roles.sa_columns(), temp_table("records")
-    source.sort_records()
-    published = release.view("st"), column("count")
-    missing = compare_rows(columns, published, (records, ONE), fewer=True)
-    unexplained = release.fill_query(
-        "verify/unexplained",
-        records=records,
-        sa_real=release.roles.sa_columns("r"),
-        fakes=exp.Literal.number(release.facts.fake_values),
-        same_qi="q r",
-        same_value="st k",
-    )
-    return release.list_checks(
-        {
-            **({} if params.excess == "suppress" else {"every sensitive value of the source is listed": missing}),
-            "no more values of a bucket are fake than stated": unexplained,
-            "values are real as often as in the source": partial(_real_differs_from_source, source, params),
-        }
-    )
-
-
 def _real_differs_from_source(source: Records, params: Bucketize, release: BucketRelease) -> list[str]:
-    """Compare what is stated to be real of each value with the source's counts; fewer, if some are left out."""
+    """Return the values that are not real as often as in the source; fewer are right if some are left out."""
     real = release.facts.real
     if real is None:
         return []
     if len(real) != len(source.counts):
         return [f"{len(real)} values, the source has {len(source.counts)}"]
-    less = params.excess == "suppress"
     return [
-        f"value {name}: real {times_real} times, {has} in the source"
-        for name, times_real, has in zip(source.labels, real, source.counts, strict=True)
-        if times_real > has or (times_real < has and not less)
+        f"value {name}: real {times} times, {has} in the source"
+        for name, times, has in zip(source.labels, real, source.counts, strict=True)
+        if times > has or (times < has and params.excess != "suppress")
     ]
 
 
@@ -283,13 +268,23 @@ def _real_differs_from_source(source: Records, params: Bucketize, release: Bucke
 
 
 def make_checks(release: BucketRelease) -> list[Check]:
-    """Return the checks that need the release alone; they make ``v_kinds``, ``v_sizes`` and ``v_claimed``, too."""
-    _name_counts(release)
-    roles, query = release.roles, release.fill_query
+    """Return the checks that need the release alone.
+
+    They make relations that further checks read: the kinds of rows of ST (``v_kinds``), the sizes of buckets
+    (``v_sizes``) and the setting as the manifest claims it (``v_claimed``).
+    """
+    facts, roles, query = release.facts, release.roles, release.fill_query
+    sigma = exp.Literal.number(facts.fake_values)
+    size = size_of_bucket(facts.sizes, column("bid", "st"))
+    release.db.create_table("v_kinds", query("verify/kinds", sa=roles.sa_columns("st"), size=size))
+    release.db.create_table("v_sizes", query("verify/bucket_sizes", fakes=sigma))
+    sizes, buckets = np.array(facts.sizes, dtype=np.int64).T
+    claimed = {"size": sizes, "buckets": buckets, "first": np.cumsum(buckets) - buckets}
+    release.db.register_arrow("v_claimed", pa.table(claimed))
+
     st, qit, values, channel, kinds = map(release.view, ("st", "qit", "values", "channel", "kinds"))
     listed = exp.select("bid", *roles.sa_columns(), alias_as(column("records"), "count"))
     counted = listed.from_(kinds).subquery("counted")  # as if all records of a kind were in one bucket of its size
-    sigma = exp.Literal.number(release.facts.fake_values)
     is_queried = release.params.threshold.query is not None
     limit = "a query gave them, and only verify --source compares them with it" if is_queried else ""
     hold = query(
@@ -300,6 +295,7 @@ def make_checks(release: BucketRelease) -> list[Check]:
         same_threshold="w t",
         same_value="st b",
     )
+    sums = query("verify/channel_sums", st=counted, fakes=sigma.copy(), same_value="p v")
     return [
         *fake_checks(release),
         *group_checks(release),
@@ -314,9 +310,7 @@ def make_checks(release: BucketRelease) -> list[Check]:
             {
                 "values that are certain were allowed": _unallowed_certain,
                 "values and their numbers of records agree with ST": query("verify/values_true", st=counted),
-                "sums of the channel agree with ST": query(
-                    "verify/channel_sums", st=counted, fakes=sigma, same_value="p v"
-                ),
+                "sums of the channel agree with ST": sums,
                 "entries of the channel are positive": query("verify/channel_positive"),
                 "the channel's rows lie in order, once each": in_order(
                     channel, ["size", "first", "second"], strict=True
@@ -328,7 +322,7 @@ def make_checks(release: BucketRelease) -> list[Check]:
                 ),
                 "the values' rows lie in order": in_order(values, ["code", "records"], strict=True),
                 "counts are positive": query("verify/counts_positive"),
-                "QIT and ST agree on every bucket": _bucket_by_bucket(release.facts.sizes, qit),
+                "QIT and ST agree on every bucket": _bucket_by_bucket(facts.sizes, qit),
                 "setting is as stated": query("verify/setting_true"),
                 "QIT rows lie in canonical order": in_order(qit, ["bid", *roles.qi_keys], strict=False),
                 "ST rows lie in canonical order, once each": in_order(st, ["bid", *roles.sa_keys], strict=True),
@@ -355,80 +349,63 @@ def _wrong_estimator(release: BucketRelease) -> list[str]:
 
 def _bucket_by_bucket(setting: Sequence[tuple[int, int]], qit: exp.Table) -> exp.Query:
     """Return the query for rows of QIT that lie in another bucket than the setting puts them in."""
+
+    def number(value: int) -> exp.Expr:
+        return exp.cast(exp.Literal.number(value), "BIGINT")
+
     bid, case, bucket, place = column("bid", "r"), exp.Case(), 0, 0
     for size, buckets in sorted(setting):
-        within = exp.Mul(
-            this=exp.paren(exp.Sub(this=bid.copy(), expression=_sql_number(bucket))), expression=_sql_number(size)
-        )
-        bucket, begin = bucket + buckets, place
+        within = exp.Mul(this=exp.paren(exp.Sub(this=bid.copy(), expression=number(bucket))), expression=number(size))
+        bucket, first = bucket + buckets, exp.Add(this=within, expression=number(place))
         place += size * buckets
-        case = case.when(
-            exp.LT(this=bid.copy(), expression=_sql_number(bucket)), exp.Add(this=within, expression=_sql_number(begin))
-        )
-    holes: Holes = {
-        "qit": qit,
-        "stored": [],
-        "first": case,
-        "size": size_of_bucket(setting, bid),
-        "records": _sql_number(place),
-    }
+        case = case.when(exp.LT(this=bid.copy(), expression=number(bucket)), first)
+    size_of = size_of_bucket(setting, bid)
+    holes: Holes = {"qit": qit, "stored": [], "first": case, "size": size_of, "records": number(place)}
     return fill("verify/bucket_by_bucket", holes)
 
 
-def _sql_number(value: int) -> exp.Expr:
-    return exp.cast(exp.Literal.number(value), "BIGINT")
-
-
-def _name_counts(release: BucketRelease) -> None:
-    """Make what the tables imply: the kinds of rows of ST, the sizes of buckets, and the setting as it is claimed."""
-    facts = release.facts
-    of_bucket = size_of_bucket(facts.sizes, column("bid", "st"))
-    kinds = release.fill_query("verify/kinds", sa=release.roles.sa_columns("st"), size=of_bucket)
-    release.db.create_table("v_kinds", kinds)
-    sizes = release.fill_query("verify/bucket_sizes", fakes=exp.Literal.number(release.facts.fake_values))
-    release.db.create_table("v_sizes", sizes)
-    size, buckets = np.array(facts.sizes, dtype=np.int64).T
-    claimed = {"size": size, "buckets": buckets, "first": np.cumsum(buckets) - buckets}
-    release.db.register_arrow("v_claimed", pa.table(claimed))
-
-
 def long_checks(release: BucketRelease) -> list[Check]:
-    """Return what ``verify`` checks beyond ``make_checks``: implied by the way of publishing, and longer."""
+    """Return the checks that ``verify`` makes beyond ``make_checks``: they take longer, and hold by construction."""
     entries = release.fill_query("verify/channel_true", same_value="st v")
     return release.list_checks({"entries of the channel agree with ST": entries})
 
 
 def source_checks(release: BucketRelease, source: Records, params: Bucketize) -> list[Check]:
     """Return the checks against the source, relation ``records``."""
-    fewer = params.excess != "refuse"
+    roles, sigma = release.roles, params.fake_values
+    fewer, suppressing = params.excess != "refuse", params.excess == "suppress"
     wanted = compute_thresholds(release.db, source, params.threshold)
     checks: dict[str, Any] = {"thresholds are those of the specification": partial(_differing_thresholds, wanted)}
     bounds = stated_bounds(release.facts)
     if bounds or params.is_bounding:
         due = compute_bounds(release.db, source, params)
         checks["bounds on groups are those of the specification"] = lambda _: _differing_bounds(bounds, due)
-    if not params.fake_values:
+    if not sigma:
         checks["sensitive values are the source's"] = release.compare_values(column("count"), fewer=fewer)
-    return [
-        *release.list_checks(checks),
-        *(_check_fake_values(release, source, params) if params.fake_values else []),
-        *release.list_checks(
-            {"quasi-identifiers are the source's": release.compare_people(source, "qit", fewer=fewer, number="bid")}
-        ),
-        _joint_check(release, source, params),
-    ]
-
-
-def _joint_check(release: BucketRelease, source: Records, params: Bucketize) -> Check:
-    """Return the check that the source's records can lie in these buckets, quasi-identifiers and values together."""
-    left_out = params.excess == "suppress"
-    once = cache(partial(compare_jointly, release, source, fakes=params.fake_values, left_out=left_out))
-    name = "the buckets fit the source's records, quasi-identifiers and values together"
-    return Check(name, lambda: once()[0], lambda: once()[1])
+    else:
+        records = temp_table("records")
+        source.sort_records()
+        if not suppressing:
+            published = release.view("st"), column("count")
+            missing = compare_rows(roles.sa_columns(), published, (records, ONE), fewer=True)
+            checks["every sensitive value of the source is listed"] = missing
+        checks["no more values of a bucket are fake than stated"] = release.fill_query(
+            "verify/unexplained",
+            records=records,
+            sa_real=roles.sa_columns("r"),
+            fakes=exp.Literal.number(release.facts.fake_values),
+            same_qi="q r",
+            same_value="st k",
+        )
+        checks["values are real as often as in the source"] = partial(_real_differs_from_source, source, params)
+    checks["quasi-identifiers are the source's"] = release.compare_people(source, "qit", fewer=fewer, number="bid")
+    once = cache(partial(compare_jointly, release, source, fakes=sigma, left_out=suppressing))
+    together = "the buckets fit the source's records, quasi-identifiers and values together"
+    return [*release.list_checks(checks), Check(together, lambda: once()[0], lambda: once()[1])]
 
 
 def _differing_thresholds(wanted: Sequence[Fraction], release: BucketRelease) -> list[str]:
-    """Return the published thresholds that are not the wanted ones."""
+    """Return the published thresholds that differ from the wanted ones."""
     rows = release.list_values("numerator", "denominator")
     stated = [Fraction(int(top), int(bottom)) if top and bottom else None for _, top, bottom in rows]
     if len(stated) != len(wanted):
@@ -455,7 +432,7 @@ def _unallowed_certain(release: BucketRelease) -> list[str]:
     """Return values that are certain, though that was neither written nor allowed."""
     rows = release.list_values("numerator", "denominator")
     shares = [Fraction(int(top or 0), int(bottom or 1)) for _, top, bottom in rows]
-    excused = bounds.allowed_values(release.params, [name for name, *_ in rows], shares)
+    excused = allowed_values(release.params, [name for name, *_ in rows], shares)
     if excused is None:
         return []
     certain = list_sensitive(release).count_certain(excused)
@@ -468,7 +445,7 @@ def _wrong_claims(release: BucketRelease) -> list[str]:
     setting = dict(facts.sizes)
     records = sum(size * buckets for size, buckets in setting.items())
     loss = sum(buckets * (size - 1) ** 2 for size, buckets in setting.items())
-    bound = int(facts.lower_bound)
+    bound = facts.lower_bound
     claims = {
         f"published {manifest.published}, but the buckets hold {records}": manifest.published == records,
         f"records {manifest.records} = published + suppressed": manifest.records

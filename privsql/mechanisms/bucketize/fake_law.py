@@ -32,37 +32,35 @@ if TYPE_CHECKING:
 
 
 def times_listed(counts: Ints, sizes: Sequence[tuple[int, int]], sigma: int) -> Ints:
-    """L (m, k): how often each value is listed in buckets of each of ``sizes`` (size, buckets), rising.
+    """Return how often each value is listed in buckets of each size, L (m, k).
 
-    The largest buckets first, in proportion to the records that are not yet covered, an entry in a bucket of size S
-    covering S/(S + sigma) of a record; so what is rounded for one size is made good by the next.
+    The largest buckets come first, in proportion to the records that are not yet covered. An entry in a bucket of size
+    S covers S/(S + sigma) of a record, so the next size makes good what was rounded for this one.
+
+    Args:
+        counts: The records of each value (m,).
+        sizes: The setting, (size, number of buckets), by rising size.
+        sigma: The number of fake values in every bucket.
     """
-    listed = [size + sigma for size, _ in sizes]
-    unit = lcm(*listed)
+    unit = lcm(*(size + sigma for size, _ in sizes))
     left = [int(count) * unit for count in counts]
-    by_size = np.zeros((len(left), len(listed)), dtype=np.int64)
-    for j in reversed(range(len(listed))):
-        size, buckets = sizes[j]
-        times = _apportion_uncovered(left, [int(count) for count in counts], listed[j] * buckets, buckets)
+    by_size = np.zeros((len(left), len(sizes)), dtype=np.int64)
+    for j, (size, buckets) in reversed(list(enumerate(sizes))):
+        total = (size + sigma) * buckets
+        times = apportion_times([max(0, have) for have in left], total, buckets)
+        missing = total - sum(times)
+        if missing:  # the rest is listed by counts, of values that are covered
+            rest = [0 if have > 0 else int(count) for have, count in zip(left, counts, strict=True)]
+            times = [a + b for a, b in zip(times, apportion_times(rest, missing, buckets), strict=True)]
         by_size[:, j] = times
-        left = [have - number * (size * unit // listed[j]) for have, number in zip(left, times, strict=True)]
+        left = [have - number * (size * unit // (size + sigma)) for have, number in zip(left, times, strict=True)]
     return by_size
 
 
-def _apportion_uncovered(left: list[int], counts: list[int], total: int, most: int) -> list[int]:
-    """Return integers that sum to ``total``: by what is left to cover, then by counts; each at most ``most``."""
-    times = apportion_times([max(0, have) for have in left], total, most)
-    missing = total - sum(times)
-    if missing:
-        rest = [0 if have > 0 else count for have, count in zip(left, counts, strict=True)]
-        times = [a + b for a, b in zip(times, apportion_times(rest, missing, most), strict=True)]
-    return times
-
-
 def apportion_times(weights: list[int], total: int, most: int) -> list[int]:
-    """Integers L_x <= ``most`` of the sum ``total``, with the least largest w_x/L_x (Adams' divisor method).
+    """Return integers L_x <= ``most`` of the sum ``total`` with the least largest w_x/L_x (Adams' divisor method).
 
-    Less than ``total`` if every positive weight has ``most`` already.
+    The sum is less than ``total`` if every positive weight has ``most`` already.
     """
     times, open_ = [0] * len(weights), {x for x, weight in enumerate(weights) if weight > 0}
     while open_:
@@ -77,34 +75,30 @@ def apportion_times(weights: list[int], total: int, most: int) -> list[int]:
             for x, number in rounded.items():
                 times[x] = number
             break
-    _raise_worst(weights, times, open_, total, most)
-    return times
-
-
-def _raise_worst(weights: list[int], times: list[int], open_: set[int], total: int, most: int) -> None:
-    """One more for the value with the largest w_x/L_x, until the sum is ``total``; those without any before."""
 
     def heap_entry(x: int) -> tuple[bool, Fraction, int]:
         return times[x] > 0, -Fraction(weights[x], max(1, times[x])), x
 
+    # One more for the value with the largest w_x/L_x, until the sum is right; values without any come first.
     heap = [heap_entry(x) for x in open_]
     heapq.heapify(heap)
     for _ in range(total - sum(times)):
         if not heap:
-            return
+            break
         x = heapq.heappop(heap)[2]
         times[x] += 1
         if times[x] < most:
             heapq.heappush(heap, heap_entry(x))
+    return times
 
 
 # Chances --------------------------------------------------------------------------------------------------------------
-# The chance of every listed value to be fake, given all lists: what a release with fakes is drawn by and checked by.
+# The chance of every listed value to be fake, given all lists. Fakes are drawn by these chances, and checked by them.
 #
-# It is near what the law of the fakes says of its value and its bucket's size, and sums to what is certain: the fakes
-# of every bucket, and how often each value is fake. Odds are multiplied by one factor for each bucket and one for each
-# value until both are right (iterative proportional fitting), so of all chances with these sums it is the nearest in
-# entropy.
+# A chance is near what the law of the fakes says of its value and its bucket's size. Chances sum to what is certain:
+# the fakes of every bucket, and how often each value is fake. Odds are multiplied by one factor for each bucket and one
+# for each value until both are right (iterative proportional fitting). Of all chances with these sums, these are the
+# nearest in entropy.
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -114,8 +108,12 @@ LEAST, TINY = 1e-3, 1e-30  # no chance starts at 0 or 1; no division by 0
 
 @dataclass(frozen=True)
 class Entries:
-    """``rows`` (E,): the row of each entry, rising; ``kinds`` (E,): its kind; no kind stands twice in a row. ``shape``:
-    numbers of rows and of kinds.
+    """Entries of rows (buckets), each of a kind (value); no kind stands twice in a row.
+
+    Attributes:
+        rows: The row of each entry (E,), rising.
+        kinds: The kind of each entry (E,).
+        shape: The numbers of rows and of kinds.
     """
 
     rows: Ints
@@ -123,35 +121,34 @@ class Entries:
     shape: tuple[int, int]
 
     def sum_amounts(self, amounts: NDArray[Any]) -> tuple[Floats, Floats]:
-        """Sums of ``amounts`` (E,) over rows and over kinds, in doubles: integers below 2^53 stay exact."""
+        """Return the sums of ``amounts`` (E,) over rows and over kinds, in doubles: integers below 2^53 stay exact."""
         rows, kinds = self.shape
         of_rows, of_kinds = np.bincount(self.rows, amounts, rows), np.bincount(self.kinds, amounts, kinds)
         return of_rows.astype(float), of_kinds.astype(float)
 
     @property
     def lengths(self) -> tuple[Ints, Ints]:
-        """Entries of every row, and of every kind."""
+        """Return the numbers of entries of every row, and of every kind."""
         rows, kinds = self.shape
         return np.bincount(self.rows, minlength=rows).astype(int), np.bincount(self.kinds, minlength=kinds).astype(int)
 
     def select_entries(self, chosen: Ints) -> Entries:
-        """Some of the entries."""
+        """Return some of the entries."""
         return Entries(self.rows[chosen], self.kinds[chosen], self.shape)
 
 
 def scale_chances(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Floats:
     """Scale the odds of ``chances`` (E,) by a factor for each row and each kind, until sums are as given.
 
-    They lie near that already. One kind after the other, then one row after the other, is brought to its mean odds,
-    until all sums are within ``NEAR``, or after ``ROUNDS``.
+    The chances lie near the result already. Kinds and rows are brought to their sums in turn, until all sums are within
+    ``NEAR``, or after ``ROUNDS``.
     """
     odds = chances.clip(LEAST, 1 - LEAST)
     odds /= 1 - odds
     of_row, of_kind = entries.lengths
-    sides = [(entries.kinds, of_kinds, of_kind), (entries.rows, of_rows, of_row)]
     for _ in range(ROUNDS):
         furthest = 0.0
-        for index, wanted, lengths in sides:
+        for index, wanted, lengths in ((entries.kinds, of_kinds, of_kind), (entries.rows, of_rows, of_row)):
             sums = np.bincount(index, odds / (1 + odds), minlength=len(wanted))
             furthest = max(furthest, float(np.abs(sums - wanted).max()))
             factor = (wanted + TINY) / (sums + TINY) * (lengths - sums + TINY) / (lengths - wanted + TINY)

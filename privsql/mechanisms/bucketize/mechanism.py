@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
-
-from sqlglot import exp
 
 from privsql.answers.accuracy import by_questions
 from privsql.attacks import adversaries
-from privsql.engine.sqlfiles import alias_as, column
-from privsql.exact import fraction_text
 from privsql.mechanisms.base import Mechanism, NoComposition, TableShape
 from privsql.mechanisms.bucketize import attacks, checks, preview, publish, tables
 from privsql.mechanisms.bucketize.answers import BucketizedAnswers
@@ -68,37 +63,6 @@ def explain_guarantee(params: Bucketize) -> ReleasePromises:
         *(absent if params.absence == "unobservable" else ()),
     )
     return ReleasePromises(promised, (KNOWN, LINKED, LEARNT, SEVERAL, one_by_one, PRESENT))
-
-
-def describe_structure(manifest: Manifest) -> list[Structure]:
-    """Buckets by size, as ``make_checks`` compared them with the tables."""
-    setting = sorted(BucketizeFacts.model_validate(manifest.facts).sizes)
-    rows: list[tuple[Any, ...]] = [(f"{size:,} records", number, size * number) for size, number in setting]
-    buckets, records = sum(number for _, number in setting), sum(size * number for size, number in setting)
-    many = f"{buckets:,} buckets" if buckets != 1 else "one bucket"
-    sentence = f"{records:,} records lie in {many}. The fewer records a bucket has, the better are answers."
-    return [make_structure("Buckets by size", sentence, ("size of bucket", "buckets", "records"), rows, 2)]
-
-
-# Bounds ---------------------------------------------------------------------------------------------------------------
-
-
-def list_bounds(release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[VerifiedBound]:
-    """Return every group's bound, then every value's threshold, and the largest share of a bucket that has it."""
-    listed = release.fill_query("verify/bucket_values", st=release.view("kinds"), same_value="st v").subquery()
-    held = exp.select("bid", "code", alias_as(column("n"), "held")).from_(listed).subquery()
-    most = checks.list_sensitive(release).find_highest(held, column("code", "h"))
-    rows, hidden = release.list_values("numerator", "denominator", "records"), release.facts.fake_values
-    promised = [
-        VerifiedBound(
-            name,
-            fraction_text(Fraction(int(top), int(bottom))),
-            fraction_text(most[str(code)]),
-            None if hidden else records,  # which fakes leave open
-        )
-        for code, (name, top, bottom, records) in enumerate(rows)
-    ]
-    return [*checks.promise_group_bounds(release), *promised]
 
 
 # The mechanism --------------------------------------------------------------------------------------------------------
@@ -173,7 +137,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
 
     def bounds(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[VerifiedBound]:
         """Return each group's bound, then each value's threshold and the largest share of a bucket that has it."""
-        return list_bounds(release)
+        return checks.list_bounds(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> BucketizedAnswers:
         """Return the release as one that reconstructs counts from buckets, or by a model that was fitted to them."""
@@ -226,4 +190,9 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
         """Return the buckets by size, as ``checks`` compared them with the tables."""
-        return describe_structure(manifest)
+        setting = sorted(BucketizeFacts.model_validate(manifest.facts).sizes)
+        rows: list[tuple[Any, ...]] = [(f"{size:,} records", number, size * number) for size, number in setting]
+        buckets, records = sum(number for _, number in setting), sum(size * number for size, number in setting)
+        many = f"{buckets:,} buckets" if buckets != 1 else "one bucket"
+        sentence = f"{records:,} records lie in {many}. The fewer records a bucket has, the better are answers."
+        return [make_structure("Buckets by size", sentence, ("size of bucket", "buckets", "records"), rows, 2)]

@@ -31,6 +31,7 @@ from privsql.mechanisms.bucketize.parameters import (
     BucketizeFacts,
     CertaintyFacts,
     FakeFacts,
+    GroupBoundFacts,
 )
 from privsql.mechanisms.bucketize.plan import plan_buckets, spread_left_out
 from privsql.mechanisms.dp.mechanism import write_release_table
@@ -309,7 +310,10 @@ def plan_facts(plan: Plan, problem: BucketProblem, params: Bucketize, records: i
         setting={str(size): buckets for size, buckets in plan.setting.items},
         weighting=choose_weighting(plan.setting.items, len(problem.counts)),
         left_out=records - problem.records,
-        bounds=[one.as_fact() for one in problem.bounds],
+        bounds=[
+            GroupBoundFacts(name=one.name, codes=list(one.members), threshold=str(one.threshold))
+            for one in problem.bounds
+        ],
     )
     if not params.fake_values:
         return facts

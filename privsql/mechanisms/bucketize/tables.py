@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 from sqlglot import exp
 
 from privsql.engine.database import IntervalFunctions
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, same_columns, table
 from privsql.mechanisms.base import WEIGHTED, Views
-from privsql.mechanisms.bucketize.parameters import (
-    BucketizeFacts,
-)
+from privsql.mechanisms.bucketize.parameters import BucketizeFacts
 from privsql.model.manifest import QUASI, SENSITIVE, Manifest, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
 
 TABLES = {
     "qit": ReleaseTable((QUASI, "bid INTEGER")),
@@ -34,19 +30,19 @@ TABLES = {
 
 
 def make_views(manifest: Manifest) -> Views:
-    """Return the views over QIT and ST: by the linear estimator, where the release holds one, and pair by pair."""
-    roles, sa_names = manifest.roles, manifest.roles.by_sa
-    facts = BucketizeFacts.model_validate(manifest.facts)
-    size = size_of_bucket(facts.sizes, sa_names.as_column("bid", "st"))
+    """Return the views over QIT and ST: by the linear estimator if the release has one, and pair by pair."""
+    roles, facts = manifest.roles, BucketizeFacts.model_validate(manifest.facts)
+    by_st = roles.by_sa
+    size = size_of_bucket(facts.sizes, by_st.as_column("bid", "st"))
     fakes = exp.Literal.number(facts.fake_values)
     holes: Holes = {
         "qit": table("qit"),
         "st": table("st"),
         "qi": [alias_as(column(f.name, "qit"), f.name) for f in roles.quasi_identifiers],
         "size": exp.paren(exp.Add(this=size, expression=fakes)) if facts.fake_values else size,
-        "count": sa_names.as_column("count", "st"),
+        "count": by_st.as_column("count", "st"),
         "qit_bid": roles.by_qi.as_column("bid", "qit"),
-        "st_bid": sa_names.as_column("bid", "st"),
+        "st_bid": by_st.as_column("bid", "st"),
         **roles.by_all.alias_holes("weight"),
     }
     pairs = fill("bucketize/pairs", {**holes, "sa": [alias_as(column(f.name, "st"), f.name) for f in roles.sensitive]})
@@ -57,9 +53,9 @@ def make_views(manifest: Manifest) -> Views:
         "estimator": table("privsql_estimator"),
         "sa": [alias_as(column(f.name, "named"), f.name) for f in roles.sensitive],
         "same_value": same_columns("st", "listed", [f.name for f in roles.sensitive]),
-        "listed_code": sa_names.as_column("code", "listed"),
-        "named_code": sa_names.as_column("code", "named"),
-        "deviation": sa_names.as_column("deviation", "named"),
+        "listed_code": by_st.as_column("code", "listed"),
+        "named_code": by_st.as_column("code", "named"),
+        "deviation": by_st.as_column("deviation", "named"),
         **roles.by_all.alias_holes("variance"),
     }
     return {WEIGHTED: fill("bucketize/weighted", holes), "pairs": pairs}
@@ -72,14 +68,17 @@ def make_functions(manifest: Manifest) -> IntervalFunctions | None:
 
 
 def size_of_bucket(sizes: Sequence[tuple[int, int]], bid: exp.Expr) -> exp.Expr:
-    """Return |g| by the bucket's number: they are numbered by size, so a CASE over the sizes replaces a join.
+    """Return |g| by the number of a bucket, as a CASE that replaces a join: buckets are numbered by size.
 
-    ``sizes``: the setting, size and number of buckets.
+    Args:
+        sizes: The setting, (size, number of buckets).
+        bid: The number of the bucket.
     """
-    ends = np.cumsum([buckets for _, buckets in sizes]).tolist()
-    case = exp.Case()
-    for (size, _), end in zip(sizes[:-1], ends[:-1], strict=True):
-        case = case.when(exp.LT(this=bid.copy(), expression=exp.Literal.number(end)), exp.Literal.number(size))
     last = exp.Literal.number(sizes[-1][0])
-    # A bare number in GROUP BY would be read as a position in the select list.
-    return case.else_(last) if len(sizes) > 1 else exp.cast(last, "INTEGER")
+    if len(sizes) == 1:
+        return exp.cast(last, "INTEGER")  # GROUP BY would read a bare number as a position in the select list
+    case, end = exp.Case(), 0
+    for size, buckets in sizes[:-1]:
+        end += buckets
+        case = case.when(exp.LT(this=bid.copy(), expression=exp.Literal.number(end)), exp.Literal.number(size))
+    return case.else_(last)
