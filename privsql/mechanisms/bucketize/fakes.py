@@ -380,34 +380,27 @@ def _draw_fakes(
 DIGITS = 10**4  # to which a probability is rounded up
 
 
-def certainty_facts(counts: Ints, listed: Ints, labels: Sequence[str], setting: Setting, sigma: int) -> FakeFacts:
-    """Return the facts of a plan: ``counts`` o (m,), ``listed`` L (m,)."""
+def certainty_facts(problem: BucketProblem, setting: Setting, sigma: int) -> FakeFacts:
+    """Return the facts of a plan with ``sigma`` fake values in every bucket."""
+    counts = problem.counts
+    listed = times_listed(counts, setting.items, sigma).sum(axis=1)
     each = {x: Fraction(int(counts[x]), int(listed[x])) for x in np.flatnonzero(listed).tolist()}
     of_values = [each[x] for x in each if counts[x]]
-    uneven = {labels[x]: fraction_text(each[x]) for x in find_too_frequent(counts, setting, sigma)}
-    certainty = CertaintyFacts(
-        mean=fraction_text(Fraction(int(counts.sum()), int(listed.sum()))),
-        lowest=fraction_text(min(of_values)),
-        highest=fraction_text(max(of_values)),
+    return FakeFacts(
+        fake_values=sigma,
+        real=counts.tolist(),
+        certainty=CertaintyFacts(
+            mean=fraction_text(Fraction(problem.records, int(listed.sum()))),
+            lowest=fraction_text(min(of_values)),
+            highest=fraction_text(max(of_values)),
+        ),
+        uneven={problem.label(x): fraction_text(each[x]) for x in find_too_frequent(counts, setting, sigma)},
     )
-    real = [int(count) for count in counts]
-    return FakeFacts(fake_values=sigma, real=real, certainty=certainty, uneven=uneven)
 
 
 def round_up(probability: Fraction) -> float:
     """To four digits, never below; 1 only for what is certain."""
     return ceil(probability * DIGITS) / DIGITS
-
-
-def refuse_certain(counts: Ints, listed: Ints, labels: Sequence[str]) -> None:
-    """``InfeasibleError`` if a value is listed only where it is real: fakes hide nothing of it."""
-    certain = [labels[x] for x in np.flatnonzero((counts > 0) & (listed <= counts)).tolist()]
-    if certain:
-        raise InfeasibleError(
-            f"value {certain[0]} would be listed only where it is real: too few records for fake values to "
-            "hide all values evenly; uneven_fakes = 'state' publishes how certain each is",
-            {"certain": certain},
-        )
 
 
 # Exclusion ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.model import BucketProblem, GroupTree, Ints, Plan, Setting
+    from privsql.mechanisms.bucketize.model import BucketProblem, GroupTree, Ints, Setting
 
 # Flow -----------------------------------------------------------------------------------------------------------------
 # Maximum flow in exact integers, on scipy's solver: that one counts in 32 bits and cuts longer numbers off silently.
@@ -348,43 +348,6 @@ def send_records(supply: Ints, limits: Ints, demand: Ints, sets: tuple[GroupTree
     allocation, blocked = tree_transport(sets[0], supply, limits, sets[1], demand)
     left = int(supply.sum() - allocation.sum())
     return Flow(allocation, left, blocked if left else np.zeros_like(blocked))
-
-
-def find_violation(problem: BucketProblem, plan: Plan) -> str | None:
-    """Independent check of a plan in exact integers; the first thing that is wrong, or None.
-
-    It recomputes floors from the rational thresholds and trusts nothing that a search has cached.
-    """
-    setting, allocation = plan.setting, plan.allocation
-    if allocation.shape != (len(problem.counts), len(setting.items)) or (allocation < 0).any():
-        return "the allocation has the wrong shape or a negative entry"
-    if not all(problem.smallest <= size <= max(problem.largest, problem.smallest) for size in setting.sizes):
-        return f"a bucket size lies outside {problem.smallest}..{problem.largest}"
-    if (allocation.sum(axis=1) != problem.counts).any():
-        return "a value's records are not all placed"
-    for j, (size, buckets) in enumerate(setting.items):
-        if int(allocation[:, j].sum()) != size * buckets:
-            return f"the buckets of size {size} are not filled exactly"
-    violations = (_find_excess(problem, plan, j) for j in range(len(setting.items)))
-    return next((one for one in violations if one), None)
-
-
-def _find_excess(problem: BucketProblem, plan: Plan, j: int) -> str | None:
-    """Return a value, or a set of values, with too many records in the buckets of a size, or in one of them."""
-    (size, buckets), held = plan.setting.items[j], plan.allocation[:, j]
-    for i, threshold in enumerate(problem.thresholds):
-        if int(held[i]) > threshold * size // 1 * buckets:
-            return f"value {i} has more records in the buckets of size {size} than its threshold allows"
-        most = 0 if plan.most is None else int(plan.most[i, j])
-        if plan.most is not None and not held[i] <= most * buckets <= threshold * size * buckets:
-            return f"value {i} may not stand {most} times in a bucket of {size}"
-    for one in problem.bounds:
-        if (
-            sum(int(held[i]) for i in one.members)
-            > one.threshold.numerator * size // one.threshold.denominator * buckets
-        ):
-            return f"{one.name} has more records in the buckets of size {size} than its bound allows"
-    return None
 
 
 def _spread_greedily(supply: Ints, limits: Ints, demand: Ints) -> Ints:

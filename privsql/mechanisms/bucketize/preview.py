@@ -38,8 +38,8 @@ from privsql.mechanisms.bucketize.fakes import plan_lists
 from privsql.mechanisms.bucketize.implied import PlannedAssignment, imply_beliefs
 from privsql.mechanisms.bucketize.layout import make_layout
 from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
-from privsql.mechanisms.bucketize.plan import ALGORITHMS, plan_buckets
-from privsql.mechanisms.bucketize.publish import plan_facts, reserve_memory
+from privsql.mechanisms.bucketize.plan import ALGORITHMS, plan_buckets, plan_facts
+from privsql.mechanisms.bucketize.publish import reserve_memory
 from privsql.model.records import Records, ReleaseArrays
 
 if TYPE_CHECKING:

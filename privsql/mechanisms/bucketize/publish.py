@@ -16,14 +16,12 @@ from privsql.mechanisms.bucketize import beliefs, bounds, fakes
 from privsql.mechanisms.bucketize.estimator import (
     ListedPairs,
     channel_facts,
-    choose_weighting,
     estimator_table,
     find_linear_estimator,
     make_channel,
 )
-from privsql.mechanisms.bucketize.fake_law import times_listed
 from privsql.mechanisms.bucketize.layout import BucketRuns, Pieces, make_layout, place_singly, runs_from_entries
-from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, StoredPlan
+from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, StoredPlan
 from privsql.mechanisms.bucketize.parameters import (
     BeliefFacts,
     BucketFacts,
@@ -31,9 +29,8 @@ from privsql.mechanisms.bucketize.parameters import (
     BucketizeFacts,
     CertaintyFacts,
     FakeFacts,
-    GroupBoundFacts,
 )
-from privsql.mechanisms.bucketize.plan import plan_buckets, spread_left_out
+from privsql.mechanisms.bucketize.plan import plan_buckets, plan_facts, spread_left_out
 from privsql.mechanisms.dp.mechanism import write_release_table
 from privsql.model.packing import source_changed_error
 
@@ -297,26 +294,3 @@ def _admit_fakes(
     after = fakes.avoid_excluded(runs, hidden.fake_bids, hidden.fake_codes, known, noise)
     fakes.refuse_weak(after.weak, params.no_admissible_fake)
     return after.codes, FakeFacts(weak_fakes=after.weak, excluded_real=after.certain)
-
-
-def plan_facts(plan: Plan, problem: BucketProblem, params: Bucketize, records: int) -> BucketFacts:
-    """Return the facts of a plan, and those of its fakes before they are drawn; ``records`` of the source."""
-    facts = BucketFacts(
-        loss=plan.loss,
-        mse=plan.mse,
-        lower_bound=plan.lower_bound,
-        gap=plan.gap,
-        proof=plan.proof,
-        setting={str(size): buckets for size, buckets in plan.setting.items},
-        weighting=choose_weighting(plan.setting.items, len(problem.counts)),
-        left_out=records - problem.records,
-        bounds=[
-            GroupBoundFacts(name=one.name, codes=list(one.members), threshold=str(one.threshold))
-            for one in problem.bounds
-        ],
-    )
-    if not params.fake_values:
-        return facts
-    times = times_listed(problem.counts, plan.setting.items, params.fake_values).sum(axis=1)
-    stated = fakes.certainty_facts(problem.counts, times, problem.labels, plan.setting, params.fake_values)
-    return BucketFacts.join_parts(facts, stated)

@@ -17,11 +17,11 @@ from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key, system_key
 from privsql.mechanisms.bucketize import layout as blocks
 from privsql.mechanisms.bucketize import search
-from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
+from privsql.mechanisms.bucketize.group_flows import allocate_values
 from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import Layout
-from privsql.mechanisms.bucketize.plan import ALGORITHMS, find_plan
+from privsql.mechanisms.bucketize.plan import ALGORITHMS, find_plan, find_violation
 from support.enumeration import Enumerator
 from support.loops import each, rest_slow
 

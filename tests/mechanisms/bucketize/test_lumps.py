@@ -19,10 +19,10 @@ from privsql.attacks.adversaries import _order_deviate
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import layout, search
-from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation
+from privsql.mechanisms.bucketize.group_flows import allocate_values
 from privsql.mechanisms.bucketize.layout import Pieces, make_layout, split_by_block
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
-from privsql.mechanisms.bucketize.plan import find_plan
+from privsql.mechanisms.bucketize.plan import find_plan, find_violation
 from support import ledgers
 from support.commands import PEOPLE, ROLES, manifest, refused, rows, run, specification, succeeded, warehouse
 from support.layouts import assert_pieces, counted, random_plan

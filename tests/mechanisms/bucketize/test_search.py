@@ -25,10 +25,16 @@ from experiments.inferential.pruning import PRUNINGS, search_pruned
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.exact import as_fraction, parse_linear
 from privsql.mechanisms.bucketize import optimal, search
-from privsql.mechanisms.bucketize.group_flows import allocate_values, find_violation, transport_records
+from privsql.mechanisms.bucketize.group_flows import allocate_values, transport_records
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import Bucketize
-from privsql.mechanisms.bucketize.plan import ALGORITHMS, find_plan, require_valid_plan, require_valid_setting
+from privsql.mechanisms.bucketize.plan import (
+    ALGORITHMS,
+    find_plan,
+    find_violation,
+    require_valid_plan,
+    require_valid_setting,
+)
 from support.effort import share
 from support.loops import each, rest_slow
 from support.settings import every_setting, loss_of
