@@ -12,8 +12,7 @@ import numpy as np
 
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
-from privsql.mechanisms.bucketize import fakes
-from privsql.mechanisms.bucketize.fakes import MOST_NAMED
+from privsql.mechanisms.bucketize.fakes import MOST_NAMED, list_names
 from privsql.mechanisms.bucketize.optimal import Relaxation, search_optimum
 
 if TYPE_CHECKING:
@@ -30,22 +29,66 @@ STEP = 10**4  # nearest thresholds are sought on a grid of 1/STEP
 def explain_infeasible(
     problem: BucketProblem, algorithm: str, exists: PlanTest, unplaced: int | None = None
 ) -> InfeasibleError:
-    """The error for a problem without a plan: which values, which bound, and what would work.
+    """Return the error for a problem without a plan.
 
-    ``unplaced``: how many records the algorithm finds no place for.
+    Args:
+        problem: The counts and bounds.
+        algorithm: The algorithm that found no plan.
+        exists: Whether it finds a plan for another problem.
+        unplaced: The number of records that it finds no place for.
     """
     if problem.records == 0:
         return InfeasibleError("the source has no records to publish")
     details: dict[str, object] = {}
-    reason = (
-        _explain_frequency(problem, details)
-        or _explain_hall_set(problem, details)
-        or _explain_sizes(problem, algorithm)
-    )
+    frequent = _find_too_frequent(problem, problem.single_bounds)
+    worst = frequent or _find_too_frequent(problem, problem.bounds)
+    tightest = Relaxation(problem).find_tightest() if worst is None and len(problem.sizes) else None
+    if worst is not None:  # f'_i < f_i: no bucketization at all (Lemma 3.7)
+        details |= {"hall_set": [worst.name]} if frequent else {"group": worst.name}
+        details |= {"records": problem.count_records(worst), "room": int(problem.records * worst.threshold)}
+        name, limit = (f"value {worst.name}", "threshold") if frequent else (repr(worst.name), "bound")
+        frequency = float(problem.find_frequency(worst))
+        reason = f"{name} has frequency {frequency:.6g} above its {limit} {float(worst.threshold):.6g}"
+    elif not len(problem.sizes):
+        need = min(ceil(1 / f) for f in problem.thresholds)
+        reason = (
+            f"no bucket size from {max(need, problem.smallest)} to {min(problem.largest, problem.records)} can be "
+            f"filled ({problem.records} records, thresholds need at least {need})"
+        )
+    else:
+        sizes = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
+        reason = f"no {algorithm} setting of sizes {sizes} fits {problem.records} records"
+        if tightest is not None:  # a set of values with more records than any setting of these sizes has room for
+            values, room = tightest
+            records, names = int(problem.counts[values].sum()), [problem.label(int(i)) for i in values]
+            shares = map(Fraction, problem.room_for(values).tolist(), problem.sizes.tolist())
+            best = int(problem.records * max(shares))
+            if best < records:
+                room, buckets = best, f"buckets of sizes {sizes} have room for {best} of them"
+                reason = f"the values {{{list_names(names)}}} have {records} records, but {buckets}"
+            else:
+                closest = f"the closest have room for {room} of {records} records of {{{list_names(names)}}}"
+                reason = f"no buckets of sizes {sizes} suit all values: {closest}"
+            details |= {"hall_set": names, "records": records, "room": room}
     if unplaced:
         details["unplaced"] = unplaced
         reason += f"; {unplaced:,} records find no place in buckets of nearly one size"
-    return InfeasibleError(f"{reason}; {_describe_remedy(problem, algorithm, exists, details)}", details)
+
+    # What would work: wider bounds or thresholds, larger buckets, another algorithm.
+    limits = _offer_limits(problem, exists, details)
+    offers = [limits] if limits else []
+    if worst is None:
+        wider = np.unique(np.array([problem.largest * k // 4 for k in (5, 6, 8, 12, 16)])).tolist()
+        usable = (replace(problem, largest=one) for one in wider if one > problem.largest)
+        larger = next((one.largest for one in usable if exists(one)), None)
+        if larger is not None:
+            details["nearest_max_bucket_size"] = larger
+            offers.append(f"max_bucket_size = {larger}")
+    crossing = len(problem.trees) > 1
+    if not offers and algorithm != "optimal" and not crossing and frequent is None and search_optimum(problem, None):
+        offers.append("algorithm = 'optimal'")
+    remedy = "what works: " + " or ".join(offers) if offers else f"no other threshold makes {algorithm} feasible"
+    return InfeasibleError(f"{reason}; {remedy}", details)
 
 
 def _find_too_frequent(problem: BucketProblem, bounds: Sequence[GroupBound]) -> GroupBound | None:
@@ -54,70 +97,11 @@ def _find_too_frequent(problem: BucketProblem, bounds: Sequence[GroupBound]) -> 
     return worst if worst is not None and problem.find_frequency(worst) > worst.threshold else None
 
 
-def _explain_frequency(problem: BucketProblem, details: dict[str, object]) -> str | None:
-    """f'_i < f_i for some value, or set of values: no bucketization at all (Lemma 3.7)."""
-    single = _find_too_frequent(problem, problem.single_bounds)
-    worst = single or _find_too_frequent(problem, problem.bounds)
-    if worst is None:
-        return None
-    details |= {"hall_set": [worst.name]} if single else {"group": worst.name}
-    details |= {"records": problem.count_records(worst), "room": int(problem.records * worst.threshold)}
-    name, limit = (f"value {worst.name}", "threshold") if single else (repr(worst.name), "bound")
-    frequency = float(problem.find_frequency(worst))
-    return f"{name} has frequency {frequency:.6g} above its {limit} {float(worst.threshold):.6g}"
-
-
-def _explain_hall_set(problem: BucketProblem, details: dict[str, object]) -> str | None:
-    """A set of values with more records than any setting of these sizes has room for."""
-    tightest = Relaxation(problem).find_tightest() if len(problem.sizes) else None
-    if tightest is None:
-        return None
-    values, room = tightest
-    records, names = int(problem.counts[values].sum()), [problem.label(int(i)) for i in values]
-    listed, sizes = fakes.list_names(names), f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
-    shares = map(Fraction, problem.room_for(values).tolist(), problem.sizes.tolist())
-    best = int(problem.records * max(shares))
-    closest = f"the closest have room for {room} of {records} records of {{{listed}}}"
-    reason = f"no buckets of sizes {sizes} suit all values: {closest}"
-    if best < records:
-        room, buckets = best, f"buckets of sizes {sizes} have room for {best} of them"
-        reason = f"the values {{{listed}}} have {records} records, but {buckets}"
-    details |= {"hall_set": names, "records": records, "room": room}
-    return reason
-
-
-def _explain_sizes(problem: BucketProblem, algorithm: str) -> str:
-    """Neither: sizes that do not add up, or an algorithm that is narrower than the problem."""
-    if not len(problem.sizes):
-        need = min(ceil(1 / f) for f in problem.thresholds)
-        return (
-            f"no bucket size from {max(need, problem.smallest)} to {min(problem.largest, problem.records)} can be "
-            f"filled ({problem.records} records, thresholds need at least {need})"
-        )
-    span = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
-    return f"no {algorithm} setting of sizes {span} fits {problem.records} records"
-
-
-def _describe_remedy(problem: BucketProblem, algorithm: str, exists: PlanTest, details: dict[str, object]) -> str:
-    """Return what would work: wider bounds or thresholds, larger buckets, another algorithm."""
-    limits = _offer_limits(problem, exists, details)
-    offers = [limits] if limits else []
-    frequent = _find_too_frequent(problem, problem.single_bounds)
-    if frequent is None and _find_too_frequent(problem, problem.bounds) is None:
-        wider = np.unique(np.array([problem.largest * k // 4 for k in (5, 6, 8, 12, 16)])).tolist()
-        usable = (replace(problem, largest=one) for one in wider if one > problem.largest)
-        larger = next((one.largest for one in usable if exists(one)), None)
-        if larger is not None:
-            details["nearest_max_bucket_size"] = larger
-            offers.append(f"max_bucket_size = {larger}")
-    crossing = len(problem.trees) > 1
-    if algorithm != "optimal" and not crossing and not offers and frequent is None:
-        offers += ["algorithm = 'optimal'"] if search_optimum(problem, None) is not None else []
-    return "what works: " + " or ".join(offers) if offers else f"no other threshold makes {algorithm} feasible"
-
-
 def _offer_limits(problem: BucketProblem, exists: PlanTest, details: dict[str, object]) -> str | None:
-    """Return the nearest bound of one set of values that works, else of all sets, else of all values and sets."""
+    """Return the nearest bound of one set of values that works, else of all sets, else of all values and sets.
+
+    What it finds is added to ``details``.
+    """
 
     def exists_with(bound: GroupBound, threshold: Fraction) -> bool:
         changed = replace(bound, threshold=threshold)
@@ -146,7 +130,7 @@ def _offer_limits(problem: BucketProblem, exists: PlanTest, details: dict[str, o
 
 
 def _nearest_feasible(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
-    """The smallest threshold on the grid above ``start`` that is feasible; feasibility only grows with it."""
+    """Return the smallest threshold on the grid above ``start`` that is feasible; larger ones are feasible, too."""
     low, high = int(start * STEP), STEP
     if not feasible(Fraction(1)):
         return None
