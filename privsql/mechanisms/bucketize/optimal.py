@@ -25,28 +25,34 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ProgramSolution:
-    """The best x (K,) that HiGHS found, the duals (rows,) of ``rows x >= needs`` and how the search ended."""
+    """What HiGHS found: the best x (K,), or None, and the duals (rows,) of ``rows x >= needs``."""
 
-    x: Floats | None  # None: none found
+    x: Floats | None
     duals: Floats
     optimal: bool
     infeasible: bool
-    nodes: int  # of branch and bound
+    nodes: int  # that branch and bound took
 
 
 def solve_program(
-    cost: Floats, rows: Floats, needs: Floats, equal: tuple[Floats, float], most: Floats | None = None, nodes: int = 0
+    cost: Floats,
+    rows: Floats,
+    needs: Floats,
+    sizes: Floats,
+    records: float,
+    most: Floats | None = None,
+    nodes: int = 0,
 ) -> ProgramSolution:
-    """Return the least ``cost x`` with ``rows x >= needs`` (R, K), ``equal[0] x = equal[1]`` and ``0 <= x <= most``.
+    """Minimise ``cost x`` under ``rows x >= needs`` (R, K), ``sizes x = records`` and ``0 <= x <= most``.
 
-    ``nodes``: x is in integers, by at most as many nodes of branch and bound.
+    If ``nodes`` is above 0, x is in integers, and branch and bound takes at most as many nodes.
     """
-    matrix, free = np.vstack([rows, equal[0]]), np.inf
+    matrix, free = np.vstack([rows, sizes]), np.inf
     program = highspy.HighsLp()
     program.num_row_, program.num_col_ = matrix.shape
     program.col_cost_, program.col_lower_ = cost, np.zeros_like(cost)
     program.col_upper_ = np.full_like(cost, free) if most is None else most
-    program.row_lower_, program.row_upper_ = np.append(needs, equal[1]), np.append(np.full_like(needs, free), equal[1])
+    program.row_lower_, program.row_upper_ = np.append(needs, records), np.append(np.full_like(needs, free), records)
     program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     program.a_matrix_.start_ = np.arange(len(matrix) + 1, dtype=np.int32) * len(cost)
     program.a_matrix_.index_ = np.tile(np.arange(len(cost), dtype=np.int32), len(matrix))
@@ -142,13 +148,15 @@ class Relaxation:
 
     def _solve_cuts(self, cost: Floats, rows: Floats, sizes: Floats) -> ProgramSolution:
         """Return the solution of a linear program under the cuts met so far; without x where there is none."""
-        result = solve_program(cost, rows, np.array(self.needs, dtype=float) / self.problem.records, (sizes, 1.0))
+        needs = np.array(self.needs, dtype=float) / self.problem.records
+        result = solve_program(cost, rows, needs, sizes, 1.0)
         return result if result.optimal else replace(result, x=None)
 
     def find_tightest(self) -> tuple[NDArray[np.intp], int] | None:
-        """A set of values (indices) with more records than the closest fractional setting has room for, and that room.
+        """Return a set of values (indices) with more records than any fractional setting has room for, and that room.
 
-        The closest setting minimises the largest shortage over all sets. None if some setting has no shortage.
+        The room is that of the closest setting, which minimises the largest shortage over all sets. The result is None
+        if some setting has no shortage.
         """
         sizes, n = self.problem.sizes.astype(float), self.problem.records
         while True:
@@ -165,7 +173,7 @@ class Relaxation:
         return self.sets[worst], int(float(self.rows[worst] @ result.x[:-1]) * n + 1e-6)
 
     def _separate_cut(self, share: Floats, tolerance: float = TOLERANCE) -> Flags | None:
-        """A set of values that the fractional setting ``share`` = b / n violates by more than ``tolerance`` * n."""
+        """Return a set of values that the fractional setting ``share`` = b / n violates by above ``tolerance`` * n."""
         used = share > 1e-12
         fixed = np.floor(share[used] * SCALE).astype(np.int64)
         supply = (self.problem.counts.astype(object) * SCALE // self.problem.records).astype(np.int64)
@@ -183,16 +191,12 @@ class Relaxation:
         return None
 
     def _certify_bound(self, multipliers: Floats) -> None:
-        """Exact lower bound from rounded duals; keeps the best one and its reduced costs."""
-        weights = [(round(max(0.0, v) * PRECISION), k) for k, v in enumerate(multipliers)]  # in 1/PRECISION
-        active = [(w, k) for w, k in weights if w]
-        base = sum(w * self.needs[k] for w, k in active)
-        sizes = [int(s) for s in self.problem.sizes]
-        rows = [self.rows[k].tolist() for _, k in active]
-        cost = [
-            (size - 1) ** 2 * PRECISION - sum(w * row[j] for (w, _), row in zip(active, rows, strict=True))
-            for j, size in enumerate(sizes)
-        ]
+        """Compute an exact lower bound from rounded duals; keep the best one and its reduced costs."""
+        weights = [round(max(0.0, v) * PRECISION) for v in multipliers]  # in 1/PRECISION
+        active = [(w, need, row.tolist()) for w, need, row in zip(weights, self.needs, self.rows, strict=True) if w]
+        base = sum(w * need for w, need, _ in active)
+        sizes = self.problem.sizes.tolist()
+        cost = [(size - 1) ** 2 * PRECISION - sum(w * row[j] for w, _, row in active) for j, size in enumerate(sizes)]
         level = min(Fraction(c, size) for c, size in zip(cost, sizes, strict=True))
         bound = ceil((base + self.problem.records * level) / PRECISION)
         if bound >= self.lower_bound:
@@ -211,9 +215,9 @@ def bound_by_size(problem: BucketProblem) -> int:
 
 
 def lower_bound(problem: BucketProblem, loss: int | None = None) -> int:
-    """Certified lower bound of the Loss of every valid setting; 0 if the relaxation can't be solved.
+    """Return a certified lower bound of the Loss of every valid setting; 0 if the relaxation can't be solved.
 
-    ``loss``: of a valid setting, which may need no relaxation.
+    ``loss`` is that of a valid setting. If it is the least that sizes allow, no relaxation is solved.
     """
     if loss == bound_by_size(problem):
         return loss
@@ -238,8 +242,8 @@ TINY = 3000  # records below which the whole integer program is solved: rounding
 class Optimum:
     """The best setting found, its certified lower bound and how far optimality is shown.
 
-    ``proof``: ``"certificate"`` (the exact bound equals the loss), ``"solver"`` (branch and bound closed the
-    gap, in floating point) or ``"none"``.
+    The ``proof`` is a certificate if the exact bound equals the loss, and the solver's if branch and bound closed the
+    gap in floating point.
     """
 
     setting: Setting
@@ -248,11 +252,14 @@ class Optimum:
 
 
 def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bool = True) -> Optimum | None:
-    """Least-Loss setting over all usable sizes; None if none is found to exist.
+    """Return the setting of least Loss over all usable sizes; None if none is found to exist.
 
-    ``start`` is a valid setting to improve on (from two sizes, say). Nodes are counted, never
-    seconds, so that the same problem has the same setting on any machine and at any load. ``proving``: else a setting
-    beside the relaxation will do, if there is one and records are many.
+    Nodes are counted, never seconds, so that the same problem has the same setting on any machine and at any load.
+
+    Args:
+        problem: The counts and bounds.
+        start: A valid setting to improve on, such as the best one of two sizes.
+        proving: If False, a setting beside the relaxation will do, if there is one and records are many.
     """
     if not len(problem.sizes):
         return None
@@ -281,10 +288,11 @@ def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bo
 
 
 def _enumerate_better(relaxation: Relaxation, best: Setting) -> tuple[Setting, bool]:
-    """The best setting, and whether no other has less loss: all that could are looked at, in exact integers.
+    """Return the best setting, and whether no other has less loss, in exact integers.
 
-    A valid b has Loss >= LB + sum_S r_S b_S, r_S the reduced costs of the certificate. So sum_S r_S b_S < best - LB,
-    which leaves few b if the gap is small. Undecided after ``MOST_STEPS`` steps.
+    All settings that could have less are looked at. A valid b has Loss >= LB + sum_S r_S b_S, r_S the reduced costs of
+    the certificate. So sum_S r_S b_S < best - LB, which leaves few b if the gap is small. After ``MOST_STEPS`` steps it
+    is undecided.
     """
     problem, steps = relaxation.problem, 0
     scale = lcm(*(r.denominator for r in relaxation.reduced))
@@ -312,7 +320,7 @@ def _enumerate_better(relaxation: Relaxation, best: Setting) -> tuple[Setting, b
 
 
 def round_relaxation(relaxation: Relaxation) -> Setting | None:
-    """A valid setting beside the relaxation, in a few steps; None if none of those tried is valid.
+    """Return a valid setting beside the relaxation, in a few steps; None if none of those tried is valid.
 
     Let C_j be the number of buckets of size S_j or larger. Hall's conditions are sum_j (a_j - a_(j-1)) C_j >= o with
     increments >= 0, so rounding every C_j up keeps them all. Then there are too many records, sum_j (S_j - S_(j-1)) C_j
@@ -356,24 +364,34 @@ def _lower_tails(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints,
 
 
 def _solve_integer(relaxation: Relaxation, best: Setting | None, width: int | None) -> tuple[Setting | None, bool]:
-    """Integer program in a box of ``width`` around the relaxation (None: everywhere), with cuts as needed.
+    """Solve the integer program in a box of ``width`` around the relaxation (None: everywhere), with cuts as needed.
 
-    Returns the best valid setting and whether the solver claims that there is none better anywhere. Variables are
-    offsets from the lower corner of the box, so that the numbers stay small however large n is.
+    Variables are offsets from the lower corner of the box, so that the numbers stay small however large n is. Without a
+    width, the box is what reduced costs leave open under the best loss.
+
+    Returns:
+        The best valid setting, and whether the solver claims that there is none better anywhere.
     """
     problem = relaxation.problem
-    lower, upper = _make_box(relaxation, best, width)
-    base = [int(v) for v in lower]
-    rest = problem.records - sum(int(s) * b for s, b in zip(problem.sizes, base, strict=True))
-    cost = (problem.sizes.astype(float) - 1) ** 2
+    upper = problem.records // problem.sizes
+    lower = np.zeros_like(upper)
+    if width is not None:
+        centre = np.floor(relaxation.solution * problem.records).astype(np.int64)
+        lower, upper = np.maximum(0, centre - width), np.minimum(upper, centre + width + 1)
+    elif best is not None:
+        slack = best.loss - relaxation.lower_bound + 1
+        room = [int(slack / r) if r > 0 else b for r, b in zip(relaxation.reduced, upper.tolist(), strict=True)]
+        upper = np.minimum(upper, np.array(room, dtype=np.int64))
+    sizes, rest = problem.sizes.astype(float), problem.records - int(problem.sizes @ lower)
     left = MOST_NODES
     while left > 0:
         needs = [o - int(r @ lower) for r, o in zip(relaxation.rows, relaxation.needs, strict=True)]
         result = solve_program(
-            cost,
+            (sizes - 1) ** 2,
             np.array(relaxation.rows, dtype=float),
             np.array(needs, dtype=float),
-            (problem.sizes.astype(float), float(rest)),
+            sizes,
+            float(rest),
             (upper - lower).astype(float),
             left,
         )
@@ -390,17 +408,3 @@ def _solve_integer(relaxation: Relaxation, best: Setting | None, width: int | No
         if not relaxation.add_cut(flow.blocked):
             return None, False
     return None, False
-
-
-def _make_box(relaxation: Relaxation, best: Setting | None, width: int | None) -> tuple[Ints, Ints]:
-    """Bounds on b (K,): around the relaxation, or those that reduced costs leave open under the best loss."""
-    problem = relaxation.problem
-    most = problem.records // problem.sizes
-    if width is not None:
-        centre = np.floor(relaxation.solution * problem.records).astype(np.int64)
-        return np.maximum(0, centre - width), np.minimum(most, centre + width + 1)
-    if best is None:
-        return np.zeros_like(most), most
-    slack = best.loss - relaxation.lower_bound + 1
-    room = [int(slack / r) if r > 0 else int(b) for r, b in zip(relaxation.reduced, most, strict=True)]
-    return np.zeros_like(most), np.minimum(most, np.array(room, dtype=np.int64))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.mechanisms.bucketize.group_flows import HallCut, allocate_values
+from privsql.mechanisms.bucketize.group_flows import allocate_values
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Setting
 
 if TYPE_CHECKING:
@@ -29,17 +29,23 @@ if TYPE_CHECKING:
 #   two sides is concave in b and 0 at b = 0.
 #
 # So the first valid pair has a closed form: O(pairs * m) integer operations, whatever n is. Where sets of values are
-# bounded, further conditions of the same form are found as they are broken (``_find_broken_cut``).
+# bounded, further conditions of the same form are found as they are broken (``best_two_size``).
 
 FAR = np.int64(2**62)
 
 
 @dataclass(frozen=True)
 class Gammas:
-    """The lists Gamma of several size pairs, each as an arithmetic progression; all arrays (P,).
+    """The lists Gamma of several pairs of sizes, each as an arithmetic progression; all arrays are (P,).
 
-    ``first``, ``second``: positions of S1 and S2 in the problem's sizes; ``b1``, ``b2``: the first pair;
-    ``d1``, ``d2``: the steps; ``last``: the last position t.
+    Attributes:
+        first: The position of S1 in the problem's sizes.
+        second: The position of S2.
+        b1: The number of buckets of size S1 in the first pair.
+        b2: That of size S2.
+        d1: By how much b1 falls from pair to pair.
+        d2: By how much b2 rises.
+        last: The last position t.
     """
 
     first: NDArray[np.intp]
@@ -52,7 +58,7 @@ class Gammas:
 
 
 def make_gammas(problem: BucketProblem) -> Gammas:
-    """All non-empty lists Gamma of the problem's usable sizes (paper, eq. 7-10).
+    """Return all non-empty lists Gamma of the problem's usable sizes (paper, eq. 7-10).
 
     Eq. 7 has no solution when gcd(S1, S2) does not divide n or when S2 b2 > n; those pairs are left out.
     """
@@ -72,7 +78,7 @@ def make_gammas(problem: BucketProblem) -> Gammas:
 
 
 def find_frontier(problem: BucketProblem) -> tuple[Ints, Ints]:
-    """Counts (r,) and staircases (r, K) of the values whose privacy constraints imply all others.
+    """Return counts (r,) and staircases (r, K) of the values whose privacy constraints imply all others.
 
     Staircases are ordered like the thresholds; a value with a lower threshold and more records implies one with
     a higher threshold and fewer.
@@ -89,31 +95,33 @@ def fill_caps(problem: BucketProblem) -> Ints:
 
     Newton's method from the right on a concave, piecewise linear function: exact, monotone, few steps.
     """
-    caps = [_fill_cap(problem.capacity[:, j], problem.counts, int(s)) for j, s in enumerate(problem.sizes)]
-    return np.array(caps, dtype=np.int64)
-
-
-def _fill_cap(capacity: Ints, counts: Ints, size: int) -> int:
-    buckets = int(counts.sum()) // size
-    while True:
-        filled = capacity * buckets
-        short = filled < counts
-        excess = int(np.where(short, filled, counts).sum()) - size * buckets
-        if excess >= 0:
-            return buckets
-        slope = size - int(capacity[short].sum())
-        buckets = int(counts[~short].sum()) // slope
+    caps, counts = np.zeros_like(problem.sizes), problem.counts
+    for j, size in enumerate(problem.sizes.tolist()):
+        capacity, buckets = problem.capacity[:, j], problem.records // size
+        while True:
+            filled = capacity * buckets
+            short = filled < counts
+            if int(np.where(short, filled, counts).sum()) >= size * buckets:
+                break
+            buckets = int(counts[~short].sum()) // (size - int(capacity[short].sum()))
+        caps[j] = buckets
+    return caps
 
 
 def best_one_size(problem: BucketProblem) -> Setting | None:
-    """Smallest S with S | n and o_i <= F_iS n/S for all i (Lemma 4.13), and so for sets; None if there is none."""
+    """Return the smallest S with S | n and o_i <= F_iS n/S for all i (Lemma 4.13), and so for sets, or None."""
     divisors = (size for size in problem.sizes.tolist() if problem.records % size == 0)
     settings = (Setting.from_counts({size: problem.records // size}) for size in divisors)
     return next((one for one in settings if not allocate_values(problem, one).unplaced), None)
 
 
 def best_two_size(problem: BucketProblem) -> Setting | None:
-    """The valid setting of at most two sizes with the least Loss; None if there is none."""
+    """Return the valid setting of at most two sizes with the least Loss; None if there is none.
+
+    Where sets of values are bounded, a setting that is not valid names a condition that it breaks. Each condition holds
+    for all pairs and is linear in t. So the cheapest setting that keeps those met so far is a lower bound, and the
+    first one that is valid is the best.
+    """
     if len(problem.sizes) == 1:
         return best_one_size(problem)
     lists, caps = make_gammas(problem), fill_caps(problem)
@@ -129,31 +137,27 @@ def best_two_size(problem: BucketProblem) -> Setting | None:
             for lower, upper in _bound_positions(first, second, needs, lists):
                 low, high = np.maximum(low, lower), np.minimum(high, upper)
         valid = np.flatnonzero(low <= high)
-        best = _cheapest_setting(problem, lists, low, valid) if len(valid) else None
-        cut = _find_broken_cut(problem, best) if best is not None and problem.trees else None
-        if cut is None:
+        if not len(valid):
+            return None
+        s1, s2 = problem.sizes[lists.first[valid]], problem.sizes[lists.second[valid]]
+        b1 = lists.b1[valid] - low[valid] * lists.d1[valid]
+        b2 = lists.b2[valid] + low[valid] * lists.d2[valid]
+        k = int(np.argmin(b1 * (s1 - 1) ** 2 + b2 * (s2 - 1) ** 2))
+        best = Setting.from_counts({int(s1[k]): int(b1[k]), int(s2[k]): int(b2[k])})
+        flow = allocate_values(problem, best) if problem.trees else None
+        if flow is None or not flow.unplaced:
             return best
-        rows, needs = np.stack([cut.first, cut.second]), np.full(2, cut.need)
-        needed = [(rows, rows[::-1], needs)]  # either size may be the first
-
-
-def _find_broken_cut(problem: BucketProblem, setting: Setting) -> HallCut | None:
-    """A condition on pairs of sizes that a setting fails where sets of values are bounded; None if it is valid.
-
-    Each one holds for all pairs and is linear in t, so that the cheapest setting that keeps those met so far is a lower
-    bound, and the first that is valid the best one.
-    """
-    flow = allocate_values(problem, setting)
-    if not flow.unplaced or flow.cut is not None:
-        return flow.cut
-    room = problem.room_for(flow.blocked)
-    return HallCut(room, room, int(problem.counts[flow.blocked].sum()))
+        if flow.cut is not None:
+            rows, need = np.stack([flow.cut.first, flow.cut.second]), flow.cut.need
+        else:
+            rows, need = np.stack([problem.room_for(flow.blocked)] * 2), int(problem.counts[flow.blocked].sum())
+        needed = [(rows, rows[::-1], np.full(2, need))]  # either size may be the first
 
 
 def _bound_positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> Iterator[tuple[Ints, Ints]]:
-    """Bounds on t from conditions first . b1 + second . b2 >= need, coefficients (r, K), such as PC for every value.
+    """Yield bounds on t from conditions first . b1 + second . b2 >= need, with coefficients (r, K).
 
-    A slice of conditions at a time: the product is conditions x pairs.
+    Such a condition is PC for a value. A slice of conditions comes at a time, as the product is conditions x pairs.
     """
     for start in range(0, len(needs), 64):
         part = slice(start, start + 64)
@@ -167,24 +171,16 @@ def _bound_positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> I
         yield lower.max(axis=0, initial=0), upper.min(axis=0, initial=FAR)
 
 
-def _cheapest_setting(problem: BucketProblem, lists: Gammas, position: Ints, valid: NDArray[np.intp]) -> Setting:
-    s1, s2 = problem.sizes[lists.first[valid]], problem.sizes[lists.second[valid]]
-    b1 = lists.b1[valid] - position[valid] * lists.d1[valid]
-    b2 = lists.b2[valid] + position[valid] * lists.d2[valid]
-    best = int(np.argmin(b1 * (s1 - 1) ** 2 + b2 * (s2 - 1) ** 2))
-    return Setting.from_counts({int(s1[best]): int(b1[best]), int(s2[best]): int(b2[best])})
-
-
-# Heuristics -----------------------------------------------------------------------------------------------------------
+# Anatomy and splits ---------------------------------------------------------------------------------------------------
 
 
 def smallest_diversity(problem: BucketProblem) -> int:
-    """The smallest l such that l-diversity implies F'-privacy: max_i ceil(1/f'_i), at least M."""
+    """Return the smallest l such that l-diversity implies F'-privacy: max_i ceil(1/f'_i), at least M."""
     return max(problem.smallest, *(-(-f.denominator // f.numerator) for f in problem.thresholds))
 
 
 def anatomy_setting(problem: BucketProblem) -> Setting | None:
-    """Setting of Anatomy (Xiao & Tao, VLDB 2006): floor(n/l) buckets of l or l+1 different values.
+    """Return the setting of Anatomy (Xiao & Tao, VLDB 2006): floor(n/l) buckets of l or l+1 different values.
 
     None unless every value has at most n/l records (eligibility) and the sizes lie within M'.
     """
@@ -199,10 +195,10 @@ def anatomy_setting(problem: BucketProblem) -> Setting | None:
 
 
 def partition_records(problem: BucketProblem, setting: Setting) -> Ints:
-    """Record partition between two sizes (paper, section 4.3); shape (m, 2).
+    """Return the record partition between two sizes (paper, section 4.3), shape (m, 2).
 
     T1 first gets a_i1 = min(u_i1, o_i); what is too much moves to T2, the most sensitive values first (the paper
-    leaves the order open). Where sets of values are bounded, any partition that keeps the bounds.
+    leaves the order open). Where sets of values are bounded, it is any partition that keeps the bounds.
     """
     if problem.trees:
         return allocate_values(problem, setting).allocation
@@ -218,7 +214,7 @@ def partition_records(problem: BucketProblem, setting: Setting) -> Ints:
 
 
 def multi_size(problem: BucketProblem) -> Setting | None:
-    """Algorithm 2: split by the best two-size setting, and again within each part while Loss falls.
+    """Split records by the best two-size setting, and again within each part while Loss falls (Algorithm 2).
 
     The first B has infinite loss; a part without a valid split keeps its B; equal sizes are merged; thresholds stay
     those of the whole table.
@@ -237,9 +233,7 @@ def multi_size(problem: BucketProblem) -> Setting | None:
                 continue
             setting = split
         columns = partition_records(part, setting) if len(setting.items) == 2 else part.counts[:, None]
-        for j, item in enumerate(setting.items):
-            below = replace(part, counts=columns[:, j])
-            parts.append((below, Setting((item,))))
+        parts += [(replace(part, counts=columns[:, j]), Setting((item,))) for j, item in enumerate(setting.items)]
     return Setting.from_counts(total)
 
 
@@ -272,7 +266,7 @@ NEARLY = 50  # the bound of the size that is taken may lack so much of the best
 
 
 def find_informative(problem: BucketProblem) -> Setting | None:
-    """The valid one that lets about as much through as any, with the largest buckets; None if there is none."""
+    """Return the valid setting that lets about as much through as any, with the largest buckets, or None."""
     for wanted in (_restrain_thresholds(problem), problem):
         valid = next((one for one in _list_candidates(wanted) if _first_size_ranges(wanted, one) is not None), None)
         if valid is not None:
@@ -281,19 +275,40 @@ def find_informative(problem: BucketProblem) -> Setting | None:
 
 
 def count_unplaced(problem: BucketProblem) -> int | None:
-    """How many records find no place in the setting that comes closest; None where no bucket can be filled."""
+    """Return how many records find no place in the closest setting; None where no bucket can be filled."""
     return min((allocate_values(problem, one).unplaced for one in _list_candidates(problem)), default=None)
 
 
 def divide_informative(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints]:
-    """Records by value and size (m, k) of a valid setting, and the most of each value in a bucket (m, k)."""
+    """Return the records by value and size (m, k) of a valid setting, and the most of each value in a bucket (m, k).
+
+    The first size gets y_i = o_i t/n records of each value, within the bounds above and rounded down, for the largest
+    integer t that does not give it too many. What it lacks comes from values that have one more for t + 1.
+    """
     wanted = _restrain_thresholds(problem)
-    wanted = wanted if _first_size_ranges(wanted, setting) is not None else problem
-    return _share_records(wanted, setting), wanted.capacity_for(setting.sizes)
+    ranges = _first_size_ranges(wanted, setting)
+    if ranges is None:
+        wanted = problem
+        ranges = _first_size_ranges(problem, setting)
+    most, counts = wanted.capacity_for(setting.sizes), problem.counts
+    if ranges is None or len(setting.items) == 1:
+        return counts[:, None], most
+    aim, low, high = setting.sizes[0] * setting.buckets[0], 0, problem.records + 1
+
+    def share_at(times: int) -> Ints:
+        return np.clip(counts * times // problem.records, *ranges)
+
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if int(share_at(middle).sum()) <= aim else (low, middle)
+    first = share_at(low)
+    rising = np.flatnonzero(share_at(high) > first)
+    first[rising[: aim - int(first.sum())]] += 1
+    return np.stack([first, counts - first], axis=1), most
 
 
 def _restrain_thresholds(problem: BucketProblem) -> BucketProblem:
-    """With thresholds that are used as far as they serve."""
+    """Return the problem with thresholds that are used as far as they serve."""
     frequencies = (Fraction(int(records), max(1, problem.records)) for records in problem.counts)
     enough = (max(ENOUGH, (1 + share) / 2) for share in frequencies)
     return replace(problem, thresholds=tuple(map(min, problem.thresholds, enough)))
@@ -314,33 +329,9 @@ def _list_candidates(problem: BucketProblem) -> list[Setting]:
 
 
 def _first_size_ranges(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints] | None:
-    """How many records (m,) of each value the first size must and may have; None where no numbers do."""
+    """Return how many records (m,) of each value the first size must and may have; None where no numbers do."""
     room = problem.capacity_for(setting.sizes) * np.array(setting.buckets, dtype=np.int64)
     low = (problem.counts - room[:, 1:].sum(axis=1)).clip(0)
     high = np.minimum(problem.counts, room[:, 0])
     first = setting.sizes[0] * setting.buckets[0]
     return (low, high) if (low <= high).all() and low.sum() <= first <= high.sum() else None
-
-
-def _share_records(problem: BucketProblem, setting: Setting) -> Ints:
-    """Records (m, k) in proportion to those of each value, where the bounds above let.
-
-    y_i = o_i t/n within its bounds, rounded down, for the largest integer t that does not give the first size too many;
-    what it lacks comes from values that have one more for t + 1.
-    """
-    ranges = _first_size_ranges(problem, setting)
-    if ranges is None or len(setting.items) == 1:
-        return problem.counts[:, None]
-    least, most = ranges
-
-    def share_at(times: int) -> Ints:
-        return np.clip(problem.counts * times // problem.records, least, most)
-
-    aim, low, high = setting.sizes[0] * setting.buckets[0], 0, problem.records + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if int(share_at(middle).sum()) <= aim else (low, middle)
-    first = share_at(low)
-    rising = np.flatnonzero(share_at(high) > first)
-    first[rising[: aim - int(first.sum())]] += 1
-    return np.stack([first, problem.counts - first], axis=1)
