@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privsql.engine.remote import BATCH
 from privsql.errors import GuaranteeError
 from privsql.mechanisms.assignment import Segments
-from privsql.mechanisms.bucketize.group_flows import TreePair, assign_across
+from privsql.mechanisms.bucketize.group_flows import TreePair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -510,6 +510,92 @@ def _draw_value(ends: Ints, noise: Shuffler) -> int:
     return int(ends.searchsorted(noise.integers(0, int(ends[-1])), side="right"))
 
 
+# Crossing groups ------------------------------------------------------------------------------------------------------
+# Layouts that keep bounds on two families of sets that cross: in every bucket each set has the floor or the ceiling of
+# its mean. (One family of nested or disjoint sets lies along lines, as in ``lay_out_evenly``.)
+#
+# Blocks of 2^k buckets are halved k times. What is odd in number is paired, within the smallest set of each family in
+# which two are left over; partners go to different halves. Every record has at most one partner in each family, so they
+# form paths and cycles that alternate between the families and can be told in two; every set is halved to within one.
+# (A balanced edge colouring of a bipartite multigraph, de Werra 1971, of which buckets are the colours, by Euler
+# splits.) Buckets beyond a power of two are parted by a circulation (``TreePair.share_records``).
+
+
+def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) -> tuple[Ints, Ints]:
+    """Deal ``records`` (m,) evenly to ``buckets``, in both families of sets.
+
+    Returns:
+        The value and the bucket of each record (n,), in no order that means anything.
+    """
+    left, values, bids, start = records.copy(), [], [], 0
+    while start < buckets:
+        width = 1 << ((buckets - start).bit_length() - 1)
+        share = pair.share_records(left, width, buckets - start)
+        left = left - share
+        held = np.flatnonzero(share)
+        parts, counts = np.zeros_like(held), share[held]
+        for _ in range(width.bit_length() - 1):  # halve the block
+            odd = counts % 2 == 1
+            upper = np.zeros_like(counts)
+            upper[odd] = _split_partners(parts[odd], held[odd], pair, noise)
+            halves = np.stack([counts // 2 + odd - upper, counts // 2 + upper])
+            some = halves > 0
+            parts = np.stack([2 * parts, 2 * parts + 1])[some]
+            held, counts = np.broadcast_to(held, halves.shape)[some], halves[some]
+        values.append(np.repeat(held, counts))
+        bids.append(start + np.repeat(parts, counts))
+        start += width
+    return np.concatenate(values), np.concatenate(bids)
+
+
+def _split_partners(parts: Ints, values: Ints, pair: TreePair, noise: Shuffler) -> Ints:
+    """Return 0 or 1 for each of some records (e,), so that partners differ."""
+    number = len(parts)
+    pairs = np.concatenate([_pair_partners(parts, values, tree, noise) for tree in (pair.first, pair.second)], axis=1)
+    # Each record stands for two nodes, itself and its opposite; partners are tied to each other's opposites.
+    rows, columns = np.concatenate((pairs[0], pairs[0] + number)), np.concatenate((pairs[1] + number, pairs[1]))
+    graph = scipy.sparse.coo_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(2 * number, 2 * number))
+    label = scipy.sparse.csgraph.connected_components(graph, directed=False)[1].astype(np.int64)
+    one, opposite = label[:number], label[number:]
+    coin: Ints = noise.integers(0, 2, 2 * number)[np.minimum(one, opposite)]
+    return np.where(one < opposite, coin, 1 - coin)
+
+
+def _pair_partners(parts: Ints, values: Ints, tree: GroupTree, noise: Shuffler) -> Ints:
+    """Pair records of the same part (2, p), within the smallest set of the tree first, then within larger ones.
+
+    In each set at most one record of a part is left without a partner in the set.
+    """
+    left = np.arange(len(parts))
+    pairs: list[NDArray[np.int64]] = []
+    for sets in [*tree.chains[-2::-1], np.full(len(tree.owner), -1)]:
+        left = noise.permutation(left)
+        key = parts[left] * (len(tree.bounds) + len(tree.owner) + 1) + sets[values[left]]
+        order = np.argsort(key, kind="stable")
+        left, key = left[order], key[order]
+        new = np.ones(len(key), dtype=bool)
+        new[1:] = key[1:] != key[:-1]
+        begin = np.maximum.accumulate(np.where(new, np.arange(len(key)), 0))
+        second = (np.arange(len(key)) - begin) % 2 == 1
+        first = np.zeros_like(second)
+        first[:-1] = second[1:]
+        pairs.append(np.stack([left[first], left[second]]))
+        left = left[~(first | second)]
+    return np.concatenate(pairs, axis=1)
+
+
+def _lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
+    """Lay out a plan whose bounded sets cross each other."""
+    values, bids, base = [], [], 0
+    for j, buckets in enumerate(plan.setting.buckets):
+        dealt, places = assign_across(plan.allocation[:, j], buckets, pair, noise)
+        values.append(dealt)
+        bids.append(places + base)
+        base += buckets
+    order = np.argsort(np.concatenate(values), kind="stable")
+    return place_singly(np.concatenate(bids)[order], plan.allocation.sum(axis=1))
+
+
 # Arrangement ----------------------------------------------------------------------------------------------------------
 
 
@@ -541,15 +627,3 @@ def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupT
 def draw_bids(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> Bids:
     """For each value in turn, the buckets of its records in uniformly random order (n,)."""
     return make_layout(plan, layout, noise, trees).draw_places(noise)
-
-
-def _lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
-    """Lay out a plan whose bounded sets cross each other."""
-    values, bids, base = [], [], 0
-    for j, buckets in enumerate(plan.setting.buckets):
-        dealt, places = assign_across(plan.allocation[:, j], buckets, pair, noise)
-        values.append(dealt)
-        bids.append(places + base)
-        base += buckets
-    order = np.argsort(np.concatenate(values), kind="stable")
-    return place_singly(np.concatenate(bids)[order], plan.allocation.sum(axis=1))

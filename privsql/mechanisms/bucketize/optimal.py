@@ -11,7 +11,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from privsql.mechanisms.bucketize.group_flows import Flags, allocate_values, send_records
+from privsql.mechanisms.bucketize.group_flows import Flags, allocate_values, send_records, transport_records
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Setting
 
 if TYPE_CHECKING:
@@ -180,9 +180,13 @@ class Relaxation:
         # Limits are rounded up: a tight value that misses its place by rounding would hide a true violation.
         limits = self.problem.capacity[:, used] * (fixed + 1)
         sizes = self.problem.sizes[used]
-        for tree in self.problem.trees or (None,):
-            sets = (tree, self.problem.bound_floors(tree.bounds, sizes) * (fixed + 1)) if tree is not None else None
-            blocked = send_records(supply, limits, sizes * fixed, sets).blocked
+        problem, demand = self.problem, sizes * fixed
+        flows = (
+            send_records(tree, supply, limits, problem.bound_floors(tree.bounds, sizes) * (fixed + 1), demand)
+            for tree in problem.trees
+        )
+        for flow in flows if problem.trees else [transport_records(supply, limits, demand)]:
+            blocked = flow.blocked
             if not blocked.any():
                 continue
             short = int(self.problem.counts[blocked].sum()) / self.problem.records

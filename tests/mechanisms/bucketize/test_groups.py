@@ -18,8 +18,8 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import group_flows, layout
 from privsql.mechanisms.bucketize.bounds import GroupBound
-from privsql.mechanisms.bucketize.group_flows import FlowNetwork, TreePair, allocate_values, assign_across
-from privsql.mechanisms.bucketize.layout import draw_bids
+from privsql.mechanisms.bucketize.group_flows import FlowNetwork, TreePair, allocate_values
+from privsql.mechanisms.bucketize.layout import assign_across, draw_bids
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting, make_families
 from privsql.mechanisms.bucketize.optimal import Relaxation
 from privsql.mechanisms.bucketize.plan import ALGORITHMS, find_plan, find_violation
