@@ -19,8 +19,16 @@ from sqlglot import exp
 
 from privsql import markup
 from privsql.answers.sql import compiler
-from privsql.answers.sql.aggregates import Statement, is_number
-from privsql.answers.sql.question import EXACT, CountQuery, Explained, as_written, exact_answer, exact_statement
+from privsql.answers.sql.grammar import as_written
+from privsql.answers.sql.question import (
+    EXACT,
+    CountQuery,
+    Explained,
+    Statement,
+    exact_answer,
+    exact_statement,
+    is_number,
+)
 from privsql.engine.sqlfiles import DIALECT, Field, Holes, Roles, column, fill, render_sql, table
 from privsql.errors import EngineError, UsageError, closest
 from privsql.figures import format_estimate, format_key
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.bucket_model import IntervalScale
     from privsql.answers.channel import Channel
-    from privsql.answers.sql.names import Lookups
+    from privsql.answers.sql.question import Lookups
     from privsql.engine.database import Relations
     from privsql.model.manifest import Estimate, Manifest, RestsOn
     from privsql.model.records import ReleaseArrays

@@ -9,9 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.answers.sql.aggregates import EXACT_ONLY, WINDOWS, AggregateCall, Scope, Statement, is_number
-from privsql.answers.sql.names import sides_of, split_conjuncts
-from privsql.answers.sql.question import COMPARISONS, COUNTS, CountQuery, Measure, as_text, exact_statement, shorten_sql
+from privsql.answers.sql.grammar import COMPARISONS, shorten_sql
+from privsql.answers.sql.question import (
+    COUNTS,
+    EXACT_ONLY,
+    WINDOWS,
+    AggregateCall,
+    CountQuery,
+    Measure,
+    Scope,
+    Statement,
+    as_text,
+    exact_statement,
+    is_number,
+    sides_of,
+    split_parts,
+)
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, any_of, is_null, table
 from privsql.errors import UsageError
 from privsql.model.manifest import (
@@ -686,7 +699,7 @@ def _implies(one: exp.Expr | None, other: exp.Expr | None) -> bool:
     """Return whether the conditions that ``one`` joins by AND include those of ``other``, or a branch of each OR."""
     if other is None:
         return True
-    held = set() if one is None else set(split_conjuncts(one))
+    held = set() if one is None else set(split_parts(one))
 
     def is_met(part: exp.Expr) -> bool:
         part = part.unnest()
@@ -698,7 +711,7 @@ def _implies(one: exp.Expr | None, other: exp.Expr | None) -> bool:
             or (isinstance(part, exp.And) and is_met(part.this) and is_met(part.expression))
         )
 
-    return all(map(is_met, split_conjuncts(other)))
+    return all(map(is_met, split_parts(other)))
 
 
 def _difference_condition(one: exp.Expr | None, other: exp.Expr | None) -> exp.Expr | None:

@@ -24,7 +24,7 @@ from privsql.answers.channel import (
     reconstruct,
     strength_likelihoods,
 )
-from privsql.answers.sql.aggregates import is_number
+from privsql.answers.sql.question import is_number
 from privsql.engine.sqlfiles import Field, Roles, alias_as, column
 from privsql.keyed_random import seed_key
 from privsql.model.records import as_doubles

@@ -15,9 +15,8 @@ from sqlglot import exp
 
 from privsql.answers import evaluate_select
 from privsql.answers.answer import WEAKEST, Answer, Figure
-from privsql.answers.sql.aggregates import WINDOWS, Output, is_number, list_aggregate_numbers
-from privsql.answers.sql.names import sides_of
-from privsql.answers.sql.question import MONOTONE, Group, as_text, list_items
+from privsql.answers.sql.grammar import MONOTONE, list_items
+from privsql.answers.sql.question import WINDOWS, Group, Output, as_text, is_number, list_aggregate_numbers, sides_of
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError

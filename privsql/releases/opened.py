@@ -15,7 +15,7 @@ from privsql.answers.answer import BEST, Answer, find_unknown
 from privsql.answers.evaluate_select import SelectEvaluation
 from privsql.answers.present import AnswerBuilder, join_answers, join_items, list_records
 from privsql.answers.sql.compiler import MOST_ASKED, as_described, split_items, split_union
-from privsql.answers.sql.names import read_limits
+from privsql.answers.sql.grammar import read_limits
 from privsql.answers.sql.question import LOOKUPS
 from privsql.answers.sql.sources import MOST_VALUES
 from privsql.calls import as_confidence, as_paths, pause_collection

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qsl, urlencode
 
 from privsql.answers.answer import BASELINE, BEST
-from privsql.answers.sql.aggregates import is_number
+from privsql.answers.sql.question import is_number
 from privsql.calls import as_confidence
 from privsql.errors import UsageError
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from privsql.answers.sql.aggregates import Statement
 from privsql.answers.sql.compiler import parse_query
+from privsql.answers.sql.question import Statement
 from privsql.engine.sqlfiles import Field, Roles
 from privsql.errors import UsageError
 from support.effort import share

@@ -1,4 +1,4 @@
-"""privsql.answers.sql.question: what is let through means the same once it has been read and written again."""
+"""privsql.answers.sql.grammar: what is let through means the same once it has been read and written again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import duckdb
 import pytest
 import sqlglot
 
-from privsql.answers.sql import question
+from privsql.answers.sql import grammar
 from privsql.errors import UsageError
 
 TABLE = """
@@ -70,8 +70,8 @@ def test_pure_functions_are_written_as_they_were_read(engine: duckdb.DuckDBPyCon
     """The engine makes the same of both texts, for every record."""
     for written in listed(PURE):
         (tree,) = sqlglot.parse_one(f"SELECT {written} FROM t", dialect="duckdb").expressions
-        question.check_kinds("SELECT", tree)
-        pairs = ", ".join(f"({text})::VARCHAR, typeof({text})" for text in (written, question.as_written(tree)))
+        grammar.check_kinds("SELECT", tree)
+        pairs = ", ".join(f"({text})::VARCHAR, typeof({text})" for text in (written, grammar.as_written(tree)))
         for before, kind, after, other in engine.execute(f"SELECT {pairs} FROM t ORDER BY i").fetchall():
             assert (before, kind) == (after, other), written
 
@@ -84,7 +84,7 @@ def test_what_is_not_pure_or_not_bounded_is_refused_by_name(written: str) -> Non
     except sqlglot.errors.SqlglotError:
         return
     with pytest.raises(UsageError, match=r"not supported|can be cast"):
-        question.check_kinds("WHERE", tree)
+        grammar.check_kinds("WHERE", tree)
 
 
 def test_every_function_of_the_list_is_tried() -> None:
@@ -96,4 +96,4 @@ def test_every_function_of_the_list_is_tried() -> None:
     }
     extra = "SELECT x FROM t WHERE x = 1.5::DECIMAL(3, 1)"
     tried |= {type(node) for node in sqlglot.parse_one(extra, dialect="duckdb").walk()}
-    assert {kind.__name__ for kind in question.SCALAR - tried} == set()
+    assert {kind.__name__ for kind in grammar.SCALAR - tried} == set()

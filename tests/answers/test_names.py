@@ -1,4 +1,4 @@
-"""privsql.answers.sql.names: a name in a query means what it means to DuckDB, or the query is refused."""
+"""privsql.answers.sql.sources: a name in a query means what it means to DuckDB, or the query is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from privsql.answers.sql.compiler import parse_query
-from privsql.answers.sql.names import parse_query_text
+from privsql.answers.sql.grammar import parse_query_text
 from privsql.engine.files import fold_name
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import Field, Roles

@@ -9,7 +9,7 @@ import pytest
 from sqlglot import exp
 
 import privsql as api
-from privsql.answers.sql.question import in_order, unwrap_order
+from privsql.answers.sql.grammar import in_order, unwrap_order
 from privsql.engine.sqlfiles import column
 from privsql.errors import EngineError, GuaranteeError, UsageError
 from privsql.keyed_random import seed_key

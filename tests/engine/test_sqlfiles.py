@@ -14,7 +14,7 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from privsql.answers.sql.question import PERMITTED
+from privsql.answers.sql.grammar import PERMITTED
 from privsql.engine import sqlfiles
 from privsql.engine.sqlfiles import (
     alias_as,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from privsql.answers.sql.names import parse_select
+from privsql.answers.sql.grammar import parse_select
 from privsql.engine.sqlfiles import plain_sql
 from privsql.errors import UsageError
 from privsql.serving.form import (

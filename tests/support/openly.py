@@ -10,7 +10,7 @@ from privsql.answers.present import AnswerBuilder
 
 if TYPE_CHECKING:
     from privsql.answers.answer import Answers
-    from privsql.answers.sql.aggregates import Statement
+    from privsql.answers.sql.question import Statement
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
     from privsql.model.manifest import Manifest

@@ -1,54 +1,71 @@
-"""Parse an analyst's SQL into questions, for tables, item sets and UNION ALL; refuse by name what is not understood."""
+"""Compile an analyst's SQL into questions, or refuse it by name. Nothing that is not understood is ever answered.
+
+``parse_query`` is the entry for tables, ``parse_set_query`` for item sets; ``split_union`` and ``split_items`` come
+before them. A text becomes a tree (``grammar``), the tree one SELECT over the release with its names resolved
+(``sources``), and this a ``Statement`` of questions and of expressions over their answers (``question``).
+"""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.answers.sql.aggregates import WINDOWS, Aggregates, Output, Scope, Statement
-from privsql.answers.sql.names import (
-    MAIN_SCHEMAS,
-    JoinedTables,
-    Lookups,
-    find_aggregates,
-    has_aggregates,
-    is_count,
-    output_position,
-    parse_query_text,
-    parse_select,
-    read_limits,
-    refuse_bad_text,
-    refuse_others,
-    sides_of,
-)
-from privsql.answers.sql.question import (
+from privsql.answers.sql.grammar import (
     AGGREGATES,
     BOUNDS,
     COMPARISONS,
     CONNECTIVES,
+    STATISTICS,
     WINDOWED,
-    Group,
     as_written,
     check_kinds,
+    find_aggregates,
     forget_positions,
+    has_aggregates,
+    is_count,
+    is_literal_number,
+    null_if_nobody,
+    order_items,
+    output_position,
+    parse_query_text,
+    parse_select,
+    read_clause,
+    read_limits,
+    refuse_bad_text,
+    refuse_others,
     shorten_sql,
+    unwrap_order,
 )
-from privsql.answers.sql.sources import QueryReader
+from privsql.answers.sql.question import (
+    AGGREGATE_NODES,
+    WINDOWS,
+    AggregateCall,
+    Group,
+    Kind,
+    Lookups,
+    Measure,
+    Output,
+    Scope,
+    Side,
+    Statement,
+    is_number,
+    sides_of,
+    split_condition,
+)
+from privsql.answers.sql.sources import MAIN_SCHEMAS, JoinedTables, QueryReader
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import DIALECT, Roles, column
+from privsql.engine.sqlfiles import DIALECT, Roles, all_of, column, is_null
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    Tree = TypeVar("Tree", bound=exp.Expr)
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# Read an analyst's SQL as questions, or refuse it by name. Nothing that is not understood is ever answered.
-#
 # A query is SELECT expressions FROM release [[LEFT] JOIN lookup ON ..] [WHERE ..] [GROUP BY expressions] [HAVING ..]
 # [ORDER BY ..] [LIMIT ..]. An expression of pure functions over quasi-identifiers is a quasi-identifier itself, one
 # over sensitive columns a sensitive column. The condition may be any Boolean combination of such; it is split into
@@ -58,7 +75,7 @@ if TYPE_CHECKING:
 MOST_ASKED = 64  # aggregate functions of one query: each is a question of its own
 MOST_TOGETHER = 256  # of those, over all grouping sets
 MOST_SETS = 64  # grouping sets of one query: CUBE of six columns
-Sets = list[tuple[exp.Expr, ...]]
+ONE, TWO = map(exp.Literal.number, (1, 2))
 
 
 def parse_query(
@@ -66,14 +83,18 @@ def parse_query(
 ) -> Statement:
     """Take a query apart; ``UsageError`` names what is not supported.
 
-    ``lookups``: the tables that may be joined to the release; ``measures``: which of sum,
-    avg, min and max of a sensitive column the release can tell.
-
     >>> from privsql.engine.sqlfiles import Field, Roles
     >>> roles = Roles((Field("age", "INTEGER"),), (Field("job", "VARCHAR"),))
     >>> query = parse_query("SELECT COUNT(*) FROM t WHERE age > 30 AND job = 1", roles, "t").questions[0]
     >>> [part.sql() for part in query.filters["qi"]], [part.sql() for part in query.filters["sa"]]
     (['"age" > 30'], ['"job" = 1'])
+
+    Args:
+        sql: The text of one SELECT.
+        roles: The columns of the release.
+        release: The name by which the query reads it.
+        lookups: The tables that may be joined to the release.
+        measures: Which of sum, avg, min and max of a sensitive column the release can tell.
     """
     with refuse_bad_text(sql):
         tree, joined = QueryReader(release, roles, lookups).read_query(parse_select(sql))
@@ -82,7 +103,11 @@ def parse_query(
 
 
 class _StatementReader:
-    """A query taken apart; ``tree`` has its names resolved; ``check``: refuses what may not stand in FILTER."""
+    """Takes a query apart whose names are resolved; ``check`` refuses what may not stand in FILTER.
+
+    Groups are named g_0, g_1, .., aggregate functions a_0, a_1, .. and window functions a_1000, ..; outputs, HAVING
+    and ORDER BY become expressions over these names.
+    """
 
     def __init__(
         self,
@@ -94,61 +119,73 @@ class _StatementReader:
     ) -> None:
         self._tree, self._sides, self._lookups = tree, joined.sides, tuple(joined.lookups)
         self._types = {field.name: field.type for field in roles.columns}
-        self._aggregates = Aggregates(joined.sides, self._types, measures, check)
+        self._aggregates = _AggregateReader(joined.sides, self._types, measures, check)
         self._groups: dict[exp.Expr, int] = {}
         self._windows: list[exp.Window] = []
-        self._sets = self._grouping_sets()
 
     def read_statement(self) -> Statement:
         """Return all of it."""
-        where, having = self._tree.args.get("where"), self._tree.args.get("having")
-        if not self._tree.args.get("group") and not has_aggregates(self._tree):
-            return self._read_preview(where.this if where else None)
+        tree, where = self._tree, read_clause(self._tree, "where")
+        if not tree.args.get("group") and not has_aggregates(tree):
+            return self._read_preview(where)
+        sets = self._read_grouping_sets()
         outputs = tuple(self._read_outputs())
-        over = self._over_answer(having.this, "HAVING") if having else None
-        order, unique = tuple(self._read_order(outputs)), self._read_unique(outputs)
-        qualify = self._tree.args.get("qualify")
-        chosen = self._over_answer(qualify.this, "QUALIFY") if qualify else None
-        groups, limits = tuple(self._make_group(one) for one in self._groups), read_limits(self._tree)
-        statement = Statement(
-            Scope(groups, where.this if where else None, self._lookups, self._sides),
-            self._sets,
-            tuple(self._aggregates.asked),
+        having, distinct = read_clause(tree, "having"), tree.args.get("distinct")
+        over = self._over_answer(having, "HAVING") if having is not None else None
+        order: list[exp.Ordered] = []
+        for item in order_items(tree):
+            by_all = isinstance(item.this, exp.Var) and item.this.name.upper() == "ALL"
+            keys = [one.expression for one in outputs] if by_all else [self._over_answer(item.this, "ORDER BY")]
+            if any(key.find(exp.Column) is None for key in keys):
+                raise UsageError(f"ORDER BY {as_written(item.this)}: a constant sorts nothing")
+            order += [exp.Ordered(**{**item.args, "this": key.copy()}) for key in keys]
+        unique: tuple[exp.Expr, ...] | None = None
+        if distinct is not None:
+            on = distinct.args.get("on")
+            unique = tuple(one.expression for one in outputs)
+            if on is not None:  # the groups of a query over a result
+                unique = tuple(self._over_answer(one, "DISTINCT ON") for one in on.expressions)
+        qualify = read_clause(tree, "qualify")
+        chosen = self._over_answer(qualify, "QUALIFY") if qualify is not None else None
+        limits, calls = read_limits(tree), tuple(self._aggregates.asked)
+        if len(calls) > MOST_ASKED or len(calls) * len(sets) > MOST_TOGETHER:
+            raise UsageError(
+                f"at most {MOST_ASKED} aggregate functions are supported, and {MOST_TOGETHER} over grouping sets"
+            )
+        for part in dict.fromkeys((where, *(one.among for one in calls))):  # refused where they can't be split
+            split_condition(part.copy() if part is not None else None, self._sides)
+        return Statement(
+            Scope(tuple(map(self._make_group, self._groups)), where, self._lookups, self._sides),
+            sets,
+            calls,
             outputs,
             over,
-            order,
+            tuple(order),
             limits["limit"],
             limits["offset"],
             windows=tuple(self._windows),
             qualify=chosen,
             unique=unique,
         )
-        if len(statement.calls) > MOST_ASKED or len(statement.calls) * len(statement.sets) > MOST_TOGETHER:
-            raise UsageError(
-                f"at most {MOST_ASKED} aggregate functions are supported, and {MOST_TOGETHER} over grouping sets"
-            )
-        return statement.require_splittable()
 
     def _read_preview(self, where: exp.Expr | None) -> Statement:
         """Return a SELECT of columns alone: some records, without their sensitive values."""
-        sides, limits = self._sides, read_limits(self._tree)
+        limits, keys = read_limits(self._tree), order_items(self._tree)
         if self._tree.find(exp.Window):
             raise UsageError(
                 "window functions over records are not supported; GROUP BY columns first, and use COUNT(*)"
             )
-        unmet = where is not None and not any(where.find_all(exp.Column))
+        unmet = where is not None and where.find(exp.Column) is None
         if limits["limit"] is None and not unmet:
             instead = "count them with COUNT(*) .. GROUP BY, or see some with LIMIT 100"
             raise UsageError(f"records can't be listed here;  {instead}")
-        order = self._tree.args.get("order")
-        for part in [*([where] if where is not None else []), *(order.expressions if order else [])]:
-            if "sa" in sides_of(part, sides):
+        for part in [*([where] if where is not None else []), *keys]:
+            if "sa" in sides_of(part, self._sides):
                 raise UsageError(f"{as_written(part)} is not available for single records; use COUNT(*) .. GROUP BY")
-        items = [(item.alias, item.unalias()) for item in self._tree.expressions]
-        outputs = tuple(Output(alias, root, as_written(root)) for alias, root in items)
-        scope = Scope((), where, self._lookups, sides)
-        keys = tuple(order.expressions) if order else ()
-        return Statement(scope, (), (), outputs, None, keys, limits["limit"], limits["offset"], previews=True)
+        roots = [(item.alias, item.unalias()) for item in self._tree.expressions]
+        outputs = tuple(Output(alias, root, as_written(root)) for alias, root in roots)
+        scope = Scope((), where, self._lookups, self._sides)
+        return Statement(scope, (), (), outputs, None, tuple(keys), limits["limit"], limits["offset"], previews=True)
 
     def _make_group(self, expression: exp.Expr) -> Group:
         sides = sides_of(expression, self._sides)
@@ -157,10 +194,8 @@ class _StatementReader:
             raise UsageError(f"GROUP BY {as_written(expression)}: {why} not supported")
         return Group(next(iter(sides)), expression, self._types.get(expression.name, "VARCHAR"))
 
-    # GROUP BY ---
-
-    def _grouping_sets(self) -> tuple[tuple[int, ...], ...]:
-        """Return the grouping sets, by the numbers of their groups."""
+    def _read_grouping_sets(self) -> tuple[tuple[int, ...], ...]:
+        """Return the grouping sets, by the numbers of their groups, and number the groups."""
         clause = self._tree.args.get("group")
         if clause is None:
             return ((),)
@@ -169,19 +204,15 @@ class _StatementReader:
             items = [item.unalias() for item in self._tree.expressions]
             items = [item for item in items if not find_aggregates(item)]
             items = [item for item in items if any(item.find_all(exp.Column))] or items
-        sets: Sets = [()]
+        sets: list[tuple[exp.Expr, ...]] = [()]
         for item in items:
             sets = [left + right for left in sets for right in _list_sets(item)]
             if len(sets) > MOST_SETS:
                 raise UsageError(f"GROUP BY asks for more than {MOST_SETS} grouping sets")
-        return tuple(tuple(dict.fromkeys(self._rank_group(expression) for expression in one)) for one in sets)
-
-    def _rank_group(self, expression: exp.Expr) -> int:
-        rank = self._groups.setdefault(expression.unnest(), len(self._groups))
-        self._make_group(expression.unnest())
-        return rank
-
-    # What is made of the answers ---
+        for expression in itertools.chain(*sets):
+            self._groups.setdefault(expression.unnest(), len(self._groups))
+            self._make_group(expression.unnest())
+        return tuple(tuple(dict.fromkeys(self._groups[one.unnest()] for one in chosen)) for chosen in sets)
 
     def _read_outputs(self) -> Iterator[Output]:
         names = set()
@@ -199,15 +230,6 @@ class _StatementReader:
                 raise UsageError(f"{output.written} has no bounds; write it of an aggregate function, as low(COUNT(*))")
             yield output
 
-    def _read_unique(self, outputs: Sequence[Output]) -> tuple[exp.Expr, ...] | None:
-        """Return what no two rows have in common: the outputs of DISTINCT, or the groups of a query over a result."""
-        clause = self._tree.args.get("distinct")
-        if clause is None:
-            return None
-        if clause.args.get("on") is None:
-            return tuple(one.expression for one in outputs)
-        return tuple(self._over_answer(one, "DISTINCT ON") for one in clause.args["on"].expressions)
-
     def _over_answer(self, root: exp.Expr, clause: str) -> exp.Expr:
         """Return an expression with groups and aggregate functions as columns of the answer."""
         kinds = {type(group) for group in self._groups}
@@ -216,13 +238,24 @@ class _StatementReader:
             if type(node) in kinds and node in self._groups:
                 return column(f"g_{self._groups[node]}")
             if isinstance(node, (exp.Filter, *AGGREGATES)):
-                return self._aggregates.as_expression(node, lambda number: column(f"a_{number}"))
+                return self._aggregates.read_call(node)
             if isinstance(node, exp.Window):
                 return self._name_window(node, clause)
-            if isinstance(node, exp.Grouping | exp.GroupingId):
-                return self._name_grouping(node)
+            if isinstance(node, exp.Grouping | exp.GroupingId):  # a bit says that a row is over all values of a group
+                total: exp.Expr | None = None
+                for item in node.expressions:
+                    if item.unnest() not in self._groups:
+                        raise UsageError(f"{as_written(node)}: {as_written(item)} must be in GROUP BY")
+                    bit = column(f"k_{self._groups[item.unnest()]}")
+                    doubled = exp.Mul(this=exp.paren(total), expression=TWO) if total is not None else None
+                    total = bit if doubled is None else exp.Add(this=doubled, expression=bit)
+                return exp.paren(total) if total is not None else exp.Literal.number(0)
             if isinstance(node, exp.Anonymous) and node.name.lower() in BOUNDS:
-                return self._name_bound(node, clause)
+                inner = self._over_answer(node.expressions[0], clause).unnest()
+                if not isinstance(inner, exp.Column) or not inner.name.startswith("a_"):
+                    works = "write it of an aggregate function, as low(COUNT(*))"
+                    raise UsageError(f"{as_written(node)} has no bounds; {works}")
+                return column(f"{node.name.lower()[0]}_{inner.name[2:]}")
             if isinstance(node, exp.Column):
                 where = "; use WHERE" if clause == "HAVING" else ""
                 raise UsageError(
@@ -241,78 +274,238 @@ class _StatementReader:
             works = "SUM, AVG, MIN, MAX, LAG, LEAD, RANK and ROW_NUMBER OVER work in SELECT"
             raise UsageError(f"{clause}: {shorten_sql(node)} is not supported; {works}")
         window = node.copy()
-        for part in [one for child in window.iter_expressions() for one in _list_window_parts(child)]:
+        parts = [*window.this.iter_expressions(), *(window.args.get("partition_by") or ())]
+        for part in (*parts, *(item.this for item in order_items(window))):
             part.replace(self._over_answer(part, clause))
         if window not in self._windows:
             self._windows.append(window)
         return column(f"a_{WINDOWS + self._windows.index(window)}")
 
-    def _name_grouping(self, node: exp.Expr) -> exp.Expr:
-        """Return GROUPING(..) as a number of which each bit says whether a row is over all values of a group."""
-        total: exp.Expr | None = None
-        for item in node.expressions:
-            if item.unnest() not in self._groups:
-                raise UsageError(f"{as_written(node)}: {as_written(item)} must be in GROUP BY")
-            bit = column(f"k_{self._groups[item.unnest()]}")
-            doubled = exp.Mul(this=exp.paren(total), expression=TWO) if total is not None else None
-            total = bit if doubled is None else exp.Add(this=doubled, expression=bit)
-        return exp.paren(total) if total is not None else exp.Literal.number(0)
 
-    def _name_bound(self, node: exp.Anonymous, clause: str) -> exp.Expr:
-        """Return the column of the low, high or standard error of an aggregate function."""
-        inner = self._over_answer(node.expressions[0], clause).unnest()
-        if not isinstance(inner, exp.Column) or not inner.name.startswith("a_"):
-            raise UsageError(f"{as_written(node)} has no bounds; write it of an aggregate function, as low(COUNT(*))")
-        return column(f"{node.name.lower()[0]}_{inner.name[2:]}")
-
-    def _read_order(self, outputs: Sequence[Output]) -> Iterator[exp.Ordered]:
-        """ORDER BY over the answer's columns."""
-        clause = self._tree.args.get("order")
-        for item in clause.expressions if clause else ():
-            keys = [self._over_answer(item.this, "ORDER BY")]
-            if isinstance(item.this, exp.Var) and item.this.name.upper() == "ALL":
-                keys = [output.expression for output in outputs]
-            for key in keys:
-                if not any(key.find_all(exp.Column)):
-                    raise UsageError(f"ORDER BY {as_written(item.this)}: a constant sorts nothing")
-                yield exp.Ordered(**{**item.args, "this": key.copy()})
-
-
-ONE, TWO = map(exp.Literal.number, (1, 2))
-
-
-def _list_window_parts(child: exp.Expr) -> list[exp.Expr]:
-    """Return the expressions in a part of OVER: the function's arguments, PARTITION BY, or the keys of ORDER BY."""
-    if isinstance(child, exp.WindowSpec | exp.Identifier):
-        return []
-    if isinstance(child, exp.Order):
-        return [item.this for item in child.expressions]
-    return list(child.iter_expressions()) if isinstance(child, WINDOWED) else [child]
-
-
-def _list_sets(item: exp.Expr) -> Sets:
+def _list_sets(item: exp.Expr) -> list[tuple[exp.Expr, ...]]:
     """Return the grouping sets of an item of GROUP BY."""
-    parts = item.expressions
+
+    def read_unit(part: exp.Expr) -> tuple[exp.Expr, ...]:
+        return tuple(part.expressions) if isinstance(part, exp.Tuple) else (part.unnest(),)
+
     if isinstance(item, exp.GroupingSets):
-        return [one for part in parts for one in _list_sets(part)]
-    if isinstance(item, exp.Rollup | exp.Cube):
-        units = [_list_unit(part) for part in parts]
-        once = {expression for unit in units for expression in unit}
-        if len(once) < sum(map(len, units)):
-            raise UsageError(f"GROUP BY {as_written(item)}: the same expression twice is not supported")
-        chosen = (
-            [range(n) for n in range(len(units), -1, -1)]
-            if isinstance(item, exp.Rollup)
-            else [one for n in range(len(units), -1, -1) for one in itertools.combinations(range(len(units)), n)]
-            if 2 ** len(units) <= MOST_SETS
-            else [()] * (MOST_SETS + 1)
-        )
-        return [tuple(expression for i in one for expression in units[i]) for one in chosen]
-    return [_list_unit(item)]
+        return [one for part in item.expressions for one in _list_sets(part)]
+    if not isinstance(item, exp.Rollup | exp.Cube):
+        return [read_unit(item)]
+    units = list(map(read_unit, item.expressions))
+    once = {expression for unit in units for expression in unit}
+    if len(once) < sum(map(len, units)):
+        raise UsageError(f"GROUP BY {as_written(item)}: the same expression twice is not supported")
+    if isinstance(item, exp.Cube) and 2 ** len(units) > MOST_SETS:
+        return [()] * (MOST_SETS + 1)  # more than are allowed
+    sizes = range(len(units), -1, -1)
+    chosen = (one for n in sizes for one in itertools.combinations(units, n))
+    if isinstance(item, exp.Rollup):
+        chosen = (tuple(units[:n]) for n in sizes)
+    return [tuple(itertools.chain(*one)) for one in chosen]
 
 
-def _list_unit(item: exp.Expr) -> tuple[exp.Expr, ...]:
-    return tuple(item.expressions) if isinstance(item, exp.Tuple) else (item.unnest(),)
+# Aggregate functions --------------------------------------------------------------------------------------------------
+# Aggregate functions of a query: the question of each, and its records.
+#
+# COUNT(x), COUNT_IF and FILTER are counts under one more condition. So are sums and means of CASE WHEN c THEN k ELSE 0
+# END and of a condition as a number, since a release can answer counts where c is about sensitive columns.
+
+KINDS: dict[type[exp.Expr], Kind] = {node: kind for kind, node in AGGREGATE_NODES.items()}
+TRUTHS = (*COMPARISONS, *CONNECTIVES, exp.In, exp.Between, exp.Is, exp.Like, exp.ILike)
+
+
+@dataclass(frozen=True)
+class _CountedCase:
+    """CASE WHEN ``condition`` THEN ``value`` [ELSE 0] END; ``or_zero``: whether all other records have 0."""
+
+    condition: exp.Expr
+    value: exp.Expr
+    or_zero: bool
+
+
+class _AggregateReader:
+    """The aggregate functions of a query with its names resolved, each once.
+
+    Attributes:
+        asked: The functions that have to be asked for; the k-th is column ``a_k`` of an answer.
+    """
+
+    def __init__(
+        self,
+        sides: Mapping[str, Side],
+        types: Mapping[str, str],
+        measures: Collection[str],
+        check: Callable[[str, exp.Expr], None],
+    ) -> None:
+        self._sides, self._types, self._told, self._check = sides, types, measures, check
+        self.asked: list[AggregateCall] = []
+        self._seen: dict[tuple[str, exp.Expr | None, exp.Expr | None, Fraction], int] = {}
+
+    def read_call(self, node: exp.Expr) -> exp.Expr:
+        """Return an aggregate function, with its FILTER, as an expression over those that are asked."""
+        among: exp.Expr | None = None
+        if isinstance(node, exp.Filter):
+            among, node = node.expression.this, node.this
+            self._check("FILTER", among)
+        written = as_written(node)
+
+        def ask(measure: Measure, *more: exp.Expr) -> exp.Expr:
+            """Return the column of a function of the records that meet more conditions."""
+            conditions = [part for part in (among, *more) if part is not None]
+            condition = all_of(conditions) if conditions else None
+            key = (measure.kind, measure.operand, condition, measure.share)
+            if key not in self._seen:
+                self._seen[key] = len(self.asked)
+                self.asked.append(AggregateCall(measure, condition, written))
+            return column(f"a_{self._seen[key]}")
+
+        if isinstance(node, STATISTICS):
+            return ask(self._make_statistic(node))
+        if not isinstance(node, AGGREGATES) or any(
+            value for key, value in node.args.items() if key not in ("this", "big_int")
+        ):
+            raise UsageError(f"{written} is not supported; COUNT, SUM, AVG, MIN, MAX and MEDIAN of one column work")
+        argument = node.this
+        if argument is None:
+            raise UsageError(f"{written} is not supported; write COUNT(*)")
+        if isinstance(argument, exp.Distinct) and not isinstance(node, exp.Count):
+            raise UsageError(f"{written} is not supported; COUNT(DISTINCT ..) is")
+        for item in argument.expressions if isinstance(argument, exp.Distinct) else [argument]:
+            if not isinstance(item, exp.Star):
+                check_kinds(written, item)
+        branch = _match_branch(node)
+        if branch is not None and "sa" in sides_of(branch.condition, self._sides):
+            return self._read_branch(node, branch, among)
+        if isinstance(node, exp.CountIf):  # of NULL alone it is NULL, unlike COUNT
+            return _weigh(node, _CountedCase(argument, ONE, or_zero=False), ask)
+        if isinstance(argument, exp.Distinct):
+            if len(argument.expressions) != 1 or argument.args.get("on"):
+                raise UsageError(f"{written} is not supported; count the different values of one column")
+            return ask(self._make_measure("distinct", written, argument.expressions[0]))
+        if isinstance(node, exp.Count):
+            if isinstance(argument, exp.Null):
+                return exp.Mul(this=ask(Measure()), expression=exp.Literal.number(0))
+            if isinstance(argument, exp.Star | exp.Literal | exp.Boolean):
+                return ask(Measure())
+            return ask(Measure(), exp.not_(is_null(exp.paren(argument))))
+        if argument.find(exp.Column) is None:  # of a constant, by the number of records
+            number = ask(Measure())
+            value: exp.Expr = exp.paren(argument.copy())
+            if isinstance(node, exp.Sum):
+                value = number if argument == ONE else exp.Mul(this=number, expression=value)
+            elif isinstance(node, exp.Avg | exp.Median):
+                value = exp.cast(value, "DOUBLE")
+            return null_if_nobody(number.copy(), value)
+        weighed = _match_weighed(argument) if isinstance(node, exp.Sum | exp.Avg) else None
+        if weighed is not None and "sa" in sides_of(weighed.condition, self._sides):
+            return _weigh(node, weighed, ask)
+        return ask(self._make_measure(KINDS[type(node)], written, argument))
+
+    def _read_branch(self, node: exp.Expr, branch: _CountedCase, among: exp.Expr | None) -> exp.Expr:
+        """Return an aggregate function of CASE WHEN c THEN x [ELSE 0] END as one of x FILTER (WHERE c)."""
+        inner = node.copy()
+        holder = inner.this.expressions[0] if isinstance(inner.this, exp.Distinct) else inner.this
+        holder.replace(branch.value.copy())
+        met = exp.paren(branch.condition.copy()) if among is None else exp.and_(among, branch.condition)
+        figure = self.read_call(exp.Filter(this=inner, expression=exp.Where(this=met)))
+        if not branch.or_zero:
+            return figure
+        # of nobody it is NULL, and of records that do not meet the condition 0
+        everyone: exp.Expr = exp.Count(this=exp.Star(), big_int=True)
+        if among is not None:
+            everyone = exp.Filter(this=everyone, expression=exp.Where(this=among))
+        return null_if_nobody(self.read_call(everyone), exp.Coalesce(this=figure, expressions=[exp.Literal.number(0)]))
+
+    def _make_statistic(self, node: exp.Expr) -> Measure:
+        """Return a statistic of quasi-identifiers, which the release holds exactly or not at all."""
+        if isinstance(node, exp.WithinGroup):  # as a function of two arguments, of which each engine has one
+            (ordered,), share = node.expression.expressions, node.this.this
+            if ordered.args.get("desc") and is_literal_number(share):
+                share = exp.Literal.number(str(1 - Decimal(share.name)))
+            node = type(node.this)(this=ordered.this, expression=share)
+        written = as_written(node)
+        for part in node.iter_expressions():
+            check_kinds(written, part, aggregates=True)
+        share = node.args.get("expression")
+        if isinstance(node, exp.PercentileCont) and sides_of(node, self._sides) == {"sa"} and is_literal_number(share):
+            written = as_written(exp.Median(this=node.this))
+            return replace(self._make_measure("median", written, node.this), share=Fraction(share.name))
+        if sides_of(node, self._sides) != {"qi"}:
+            instead = "GROUP BY the column and COUNT(*)"
+            raise UsageError(f"{written} is only available for quasi-identifiers; {instead}")
+        return Measure("statistic", node)
+
+    def _make_measure(self, kind: Kind, written: str, argument: exp.Expr) -> Measure:
+        """Return SUM, AVG and the like of a column or expression of one side."""
+        operand = argument.unnest()
+        sides = sides_of(operand, self._sides)
+        if len(sides) == 2:
+            raise UsageError(f"{written}: quasi-identifiers and sensitive columns together are not supported")
+        known = self._types.get(operand.name, "DOUBLE") if isinstance(unwrap_order(operand), exp.Column) else "DOUBLE"
+        if sides == {"sa"}:
+            if not isinstance(operand, exp.Column) or kind not in self._told:
+                why = "MIN, MAX, MEDIAN and the like need a quasi-identifier"
+                instead = "GROUP BY the sensitive column and COUNT(*)"
+                if kind in ("sum", "avg"):
+                    why = "SUM and AVG are for quasi-identifiers and published measures only"
+                    instead = "count the records of its values"
+                raise UsageError(f"{written}: {why}; {instead}")
+            if not is_number(known):
+                instead = "count the records of a range of it"
+                raise UsageError(f"{written}: {operand.name} is {known}, not a number; {instead}")
+            return Measure(kind, operand, "sa")
+        if kind in ("sum", "avg") and not is_number(known):
+            raise UsageError(f"{written}: {operand.name} is {known}, not a number")
+        return Measure(kind, operand)
+
+
+def _match_branch(node: exp.Expr) -> _CountedCase | None:
+    """Return the CASE of a function of CASE WHEN c THEN x [ELSE 0] END; None for any other.
+
+    A sum with ELSE 0 of a constant x is left to ``_match_weighed``.
+    """
+    inner = node.this
+    if isinstance(inner, exp.Distinct):
+        inner = inner.expressions[0] if len(inner.expressions) == 1 else None
+    case = inner.unnest() if isinstance(inner, exp.Expr) else None
+    if not isinstance(case, exp.Case) or case.this is not None or len(case.args["ifs"]) != 1:
+        return None
+    branch, default = case.args["ifs"][0], case.args.get("default")
+    value = branch.args["true"]
+    if default is None or isinstance(default, exp.Null):
+        return _CountedCase(branch.this, value, or_zero=False)
+    is_zero = is_literal_number(default) and not float(default.name)
+    weighs = is_zero and isinstance(node, exp.Sum) and not is_literal_number(value)
+    return _CountedCase(branch.this, value, or_zero=True) if weighs else None
+
+
+def _match_weighed(root: exp.Expr) -> _CountedCase | None:
+    """Return a condition, and the number that it counts, of an expression that counts one; None for another."""
+    root = root.unnest()
+    if isinstance(root, exp.Cast) and isinstance(root.this.unnest(), TRUTHS):
+        return _CountedCase(root.this, ONE, or_zero=False)
+    if isinstance(root, exp.If):
+        root = exp.Case(ifs=[exp.If(this=root.this, true=root.args["true"])], default=root.args.get("false"))
+    if not isinstance(root, exp.Case) or root.this is not None or len(root.args["ifs"]) != 1:
+        return None
+    branch, default = root.args["ifs"][0], root.args.get("default")
+    if not is_literal_number(branch.args["true"]) or not is_literal_number(default) or float(default.name):
+        return None
+    return _CountedCase(branch.this, branch.args["true"], or_zero=True)
+
+
+def _weigh(node: exp.Expr, case: _CountedCase, ask: Callable[..., exp.Expr]) -> exp.Expr:
+    """Return SUM or AVG of k where a condition holds, else 0, by counts; NULL where there is nobody."""
+    # IS NOT NULL, in connectives: both sides of a release may be in it
+    known = [] if case.or_zero else [exp.or_(case.condition, exp.not_(case.condition))]
+    met, everyone = ask(Measure(), case.condition), ask(Measure(), *known)
+    if float(case.value.name) != 1:
+        met = exp.Mul(this=met, expression=case.value.copy())
+    if isinstance(node, exp.Avg):
+        divisor = exp.Nullif(this=everyone, expression=exp.Literal.number(0))
+        return exp.paren(exp.Div(this=met, expression=divisor, typed=False, safe=False))
+    return null_if_nobody(everyone, met)
 
 
 # Item sets ------------------------------------------------------------------------------------------------------------
@@ -331,7 +524,7 @@ NAMED = {"list_has_all", "array_has_all"}  # sqlglot has no node of its own for 
 
 
 def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
-    """Take a query apart; ``UsageError`` names what is not supported.
+    """Take a query over item sets apart; ``UsageError`` names what is not supported.
 
     >>> from privsql.engine.sqlfiles import Field, Roles
     >>> roles = Roles((), (Field("pages", "INTEGER[]"),))
@@ -354,14 +547,14 @@ def _check_item_clauses(select: exp.Select, name: str) -> None:
     for clause, value in select.args.items():
         if value and clause not in ("expressions", "from_", "where", "order", "limit", "offset"):
             raise UsageError(f"{clause.strip('_').upper()} is not supported; a query over items has {ALLOWED}")
-    where = select.args.get("where")
-    conditions = [where.this] if where else []
-    for node in find_aggregates(*select.expressions):
+    calls = find_aggregates(*select.expressions)
+    for node in calls:
         if not is_count(node.this if isinstance(node, exp.Filter) else node):
             raise UsageError(f"{shorten_sql(node)}: {ONLY}")
-        conditions += [node.expression.this] if isinstance(node, exp.Filter) else []
-    for condition in conditions:
-        _check_condition(condition, name)
+    filters = [node.expression.this for node in calls if isinstance(node, exp.Filter)]
+    for condition in (read_clause(select, "where"), *filters):
+        if condition is not None:
+            _check_condition(condition, name)
     for item in select.expressions:
         root, written = item.unalias(), shorten_sql(item.unalias())
         rest = root.copy().transform(lambda node: ONE if isinstance(node, exp.Filter | exp.Count) else node)
@@ -371,47 +564,38 @@ def _check_item_clauses(select: exp.Select, name: str) -> None:
 
 
 def _check_condition(node: exp.Expr, name: str) -> None:
-    """Raise ``UsageError`` for a condition that is not supported."""
+    """Raise ``UsageError`` for a condition on records that is not supported; ``name``: of their items."""
+
+    def refuse(why: str) -> UsageError:
+        return UsageError(f"WHERE: {shorten_sql(node)} is not supported; {why}")
+
     if isinstance(node, CONNECTIVES):
         for part in node.iter_expressions():
             _check_condition(part, name)
-    elif isinstance(node, (*COMPARISONS, exp.Between)):
+        return
+    if isinstance(node, exp.Boolean):
+        return
+    if isinstance(node, (*COMPARISONS, exp.Between)):
         lengths = [side for side in node.iter_expressions() if isinstance(side, exp.Length | exp.ArraySize)]
         if len(lengths) != 1:
-            raise UsageError(f"WHERE: {shorten_sql(node)} is not supported; compare len({name}) with a number")
-        _require_column(lengths[0].this, node, name)
-        for side in node.iter_expressions():
-            if side is not lengths[0]:
-                _require_constant(side, node)
-    elif not isinstance(node, exp.Boolean):
-        _check_items(node, name)
-
-
-def _check_items(node: exp.Expr, name: str) -> None:
-    """Check that an item, or any or all of several, is sought in the list."""
-    if isinstance(node, exp.ArrayContains | exp.ArrayContainsAll | exp.ArrayOverlaps):
-        parts: list[exp.Expr] = [node.this, node.expression]
-    elif isinstance(node, exp.Anonymous) and node.name.lower() in NAMED and len(node.expressions) == 2:
-        parts = node.expressions
+            raise refuse(f"compare len({name}) with a number")
+        held, constants = lengths[0].this, [side for side in node.iter_expressions() if side is not lengths[0]]
     else:
-        raise UsageError(f"WHERE: {shorten_sql(node)} is not supported; conditions are on {FUNCTIONS}")
-    _require_column(parts[0], node, name)
-    single = isinstance(node, exp.ArrayContains)
-    if not single and not isinstance(parts[1], exp.Array):
-        raise UsageError(f"WHERE: {shorten_sql(node)} is not supported; list the items: [a, b]")
-    for constant in [parts[1]] if single else parts[1].expressions:
-        _require_constant(constant, node)
-
-
-def _require_column(node: exp.Expr, inside: exp.Expr, name: str) -> None:
-    if not isinstance(node, exp.Column):
-        raise UsageError(f"WHERE: {shorten_sql(inside)} is not supported; its first argument must be {name}")
-
-
-def _require_constant(node: exp.Expr, inside: exp.Expr) -> None:
-    for part in node.walk():
-        if not isinstance(part, CONSTANT):
-            raise UsageError(f"WHERE: {shorten_sql(inside)} is not supported; {shorten_sql(part)} is not a constant")
+        if isinstance(node, exp.ArrayContains | exp.ArrayContainsAll | exp.ArrayOverlaps):
+            held, sought = node.this, node.expression
+        elif isinstance(node, exp.Anonymous) and node.name.lower() in NAMED and len(node.expressions) == 2:
+            held, sought = node.expressions
+        else:
+            raise refuse(f"conditions are on {FUNCTIONS}")
+        single = isinstance(node, exp.ArrayContains)
+        constants = [sought] if single else sought.expressions
+        if isinstance(held, exp.Column) and not single and not isinstance(sought, exp.Array):
+            raise refuse("list the items: [a, b]")
+    if not isinstance(held, exp.Column):
+        raise refuse(f"its first argument must be {name}")
+    for inner in (inner for constant in constants for inner in constant.walk()):
+        if not isinstance(inner, CONSTANT):
+            raise refuse(f"{shorten_sql(inner)} is not a constant")
 
 
 # UNION ALL ------------------------------------------------------------------------------------------------------------

@@ -1,174 +1,35 @@
-"""The parts of a count query: conditions by side of the release, groups, aggregates, permitted functions."""
+"""Questions: a SELECT taken apart into groups, conditions by side of the release, and aggregate functions.
+
+A question counts, adds up or compares records that meet conditions on quasi-identifiers and sensitive columns.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sqlglot import exp
 
-from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, column, fill, table
+from privsql.answers.sql.grammar import CONNECTIVES, as_written, unwrap_order
+from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
 from privsql.errors import UsageError
 from privsql.model.manifest import Estimate, as_number, exact_estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from privsql.engine.database import Relations
 
-# Functions ------------------------------------------------------------------------------------------------------------
-# The functions that an analyst's expressions may use: pure functions of one row with cost linear in their arguments.
-#
-# None of them reads a file, a setting, the time or a random number. None makes a text longer than its arguments and the
-# query (no ``repeat``, ``replace``, ``lpad``, ``format``). Regular expressions are RE2's.
-
-COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
-CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
-STATISTICS = (
-    exp.Quantile, exp.PercentileCont, exp.PercentileDisc, exp.WithinGroup, exp.Stddev, exp.StddevPop, exp.StddevSamp,
-    exp.Variance, exp.VariancePop, exp.Corr, exp.CovarPop, exp.CovarSamp, exp.Mode,
-)  # fmt: skip
-AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Median, exp.CountIf, *STATISTICS)
-
-_PLAIN = (
-    *CONNECTIVES, *COMPARISONS, exp.In, exp.Between, exp.Is, exp.Like, exp.ILike, exp.Escape, exp.Column,
-    exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam,
-    exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least, exp.Var, exp.Interval,
-)  # fmt: skip
-_NUMBERS = (
-    exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Pow, exp.Abs, exp.Ceil, exp.Floor, exp.Round,
-    exp.Trunc, exp.Sign, exp.Sqrt, exp.Ln, exp.Exp, exp.IsNan,
-)  # fmt: skip
-_TEXTS = (
-    exp.Upper, exp.Lower, exp.Length, exp.Trim, exp.Substring, exp.Left, exp.Right, exp.StartsWith, exp.EndsWith,
-    exp.Contains, exp.StrPosition, exp.SplitPart, exp.Concat, exp.DPipe, exp.RegexpLike, exp.RegexpFullMatch,
-    exp.RegexpExtract, exp.SimilarTo, exp.Glob,
-)  # fmt: skip
-_TIMES = (
-    exp.Year, exp.Quarter, exp.Month, exp.Week, exp.WeekOfYear, exp.Day, exp.DayOfWeek, exp.DayOfWeekIso,
-    exp.DayOfYear, exp.Hour, exp.Minute, exp.Second, exp.TimestampTrunc, exp.DateTrunc, exp.Extract, exp.DateDiff,
-    exp.DateAdd, exp.TimeToStr, exp.Monthname, exp.Dayname, exp.LastDay,
-)  # fmt: skip
-SCALAR = frozenset((*_PLAIN, *_NUMBERS, *_TEXTS, *_TIMES))
-NAMED = frozenset((
-    "date_part", "datepart", "isfinite", "isinf", "weekday", "strip_accents", "prefix", "suffix", "even", "decade",
-    "century",
-))  # fmt: skip
-MONOTONE = (exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
-RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile, exp.Count)
-WINDOWED = (*MONOTONE, *RANKS)  # functions that may stand before OVER; the first grow with their argument
-BOUNDS = ("low", "high", "std_error")  # functions of a figure
-PERMITTED = frozenset((
-    *SCALAR, *AGGREGATES, *WINDOWED, exp.Star, exp.Distinct, exp.Filter, exp.Where, exp.Order, exp.Ordered, exp.Window,
-    exp.WindowSpec, exp.Grouping, exp.GroupingId,
-))  # fmt: skip
-TYPES = frozenset(getattr(exp.DataType.Type, name) for name in (
-    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "INT128", "UTINYINT", "USMALLINT", "UINT", "UBIGINT", "FLOAT",
-    "DOUBLE", "DECIMAL", "TEXT", "VARCHAR", "DATE", "TIME", "TIMESTAMP", "TIMESTAMPNTZ",
-))  # fmt: skip
-EXAMPLES = "comparisons, arithmetic, CASE, coalesce, upper, regexp_matches, year, date_trunc and the like work"
-
-
-def check_kinds(clause: str, root: exp.Expr, *, aggregates: bool = False) -> None:
-    """Raise ``UsageError`` for what may not stand in an expression of ``clause``."""
-    known = PERMITTED if aggregates else SCALAR
-    for node in root.walk():
-        if isinstance(node, AGGREGATES) and not aggregates:
-            raise UsageError(f"{clause}: {shorten_sql(node)} is not supported; use HAVING")
-        if type(node) is exp.Anonymous and node.name.lower() in NAMED and isinstance(node.this, str):
-            continue
-        if aggregates and type(node) is exp.Anonymous and node.name.lower() in BOUNDS and len(node.expressions) == 1:
-            continue
-        if type(node) not in known:
-            raise UsageError(f"{clause}: {shorten_sql(node, type(node).__name__)} is not supported; {EXAMPLES}")
-        _check_details(clause, node)
-
-
-def _check_details(clause: str, node: exp.Expr) -> None:
-    if isinstance(node, exp.Cast | exp.TryCast):
-        more = any(value for key, value in node.args.items() if key not in ("this", "to", "safe"))
-        plain = node.to.this in TYPES and not node.to.args.get("nested") and not more
-        if not plain and not node.meta.get(ORDERED) and any(node.find_all(exp.Column)):
-            raise UsageError(f"{clause}: {shorten_sql(node)}: columns can be cast to numbers, texts and points in time")
-    elif isinstance(node, exp.Star) and (any(node.args.values()) or not isinstance(node.parent, exp.Count)):
-        raise UsageError(f"{clause}: {shorten_sql(node)} is not supported")
-
-
-WRITTEN = "written"
-ORDERED = "ordered"  # marks a cast that no analyst wrote: of a column to its own type (``answers.orders``)
-
-
-def keep_text(item: exp.Expr) -> None:
-    """Let ``as_written`` give an expression as it is written now, whatever its names become."""
-    item.meta[WRITTEN] = item.sql(dialect=DIALECT)
-
-
-def forget_positions(root: exp.Expr) -> None:
-    """Drop from a tree all but what ``as_written`` needs: the rest is most of what a copy costs."""
-    for node in root.walk():
-        remaining = {key: node.meta[key] for key in (WRITTEN, ORDERED) if node.meta.get(key)}
-        node._meta = remaining or None
-
-
-def as_written(item: exp.Expr) -> str:
-    """Return an expression as SQL, as it was written."""
-    return str(item.meta.get(WRITTEN) or item.sql(dialect=DIALECT))
-
-
-def list_items(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Expr]:
-    """Return the expressions of a clause: several, one or none."""
-    return [] if clause is None else [clause] if isinstance(clause, exp.Expr) else list(clause)
-
-
-def shorten_sql(item: exp.Expr, else_: str | None = None) -> str:
-    """Return an expression as SQL; where that is long, its beginning, or ``else_``."""
-    written = as_written(item)
-    return written if len(written) < 60 else else_ or f"{written[:57]}..."
-
-
-# Orders ---------------------------------------------------------------------------------------------------------------
-# Columns whose type has its own order (ENUM): the release publishes text and states the order.
-#
-# They are sorted, grouped and compared with each other in that order, as in the source. Constants are compared as text,
-# also as in the source.
-
-ENUM = exp.DataType.Type.ENUM
-PREDICATES = (*COMPARISONS, exp.Between, exp.In, exp.Is, exp.Like, exp.ILike)
-
-
-def in_order(tree: exp.Select, orders: Mapping[str, Sequence[str]]) -> exp.Select:
-    """Return the query with columns that have an order as values of such a type, wherever that matters."""
-    for item in list(tree.find_all(exp.Column)) if orders else ():
-        if item.name in orders and not _as_text(item):
-            labels = [exp.Literal.string(one) for one in orders[item.name]]
-            ordered = exp.cast(item.copy(), exp.DataType(this=ENUM, expressions=labels))
-            ordered.meta.update({ORDERED: True, WRITTEN: as_written(item)})
-            item.replace(ordered)
-    return tree
-
-
-def unwrap_order(expression: exp.Expr | None) -> exp.Expr | None:
-    """Return the column behind its order; any other expression as it is."""
-    ordered = isinstance(expression, exp.Cast) and expression.to.this == ENUM
-    return expression.this if ordered and isinstance(expression, exp.Cast) else expression
-
-
-def _as_text(item: exp.Column) -> bool:
-    """Return whether a condition compares a record's own value with constants, which is done as text."""
-    node = item.find_ancestor(*PREDICATES)
-    if node is None or item.find_ancestor(exp.Where) is None:
-        return False
-    return all(other.name == item.name for other in node.find_all(exp.Column))
-
-
-# Question -------------------------------------------------------------------------------------------------------------
+# Questions ------------------------------------------------------------------------------------------------------------
 
 Side = Literal["qi", "sa"]
 Explained = tuple["exp.Query | Callable[[], exp.Query]", str]  # a statement, or what makes it, and the formula in words
 Kind = Literal["count", "sum", "avg", "min", "max", "median", "distinct", "statistic", "window"]
 COUNTS = ("count", "distinct")  # are 0 of nothing
-AGGREGATE_NODES: dict[str, type[exp.AggFunc]] = {
+EXACT_ONLY = ("min", "max", "median", "distinct", "statistic")  # of quasi-identifiers
+AGGREGATE_NODES: dict[Kind, type[exp.AggFunc]] = {
     "sum": exp.Sum, "avg": exp.Avg, "min": exp.Min, "max": exp.Max, "median": exp.Median
 }  # fmt: skip
 EXACT = "the release holds the exact answer"
@@ -200,13 +61,22 @@ def as_text(kind: str) -> bool:
     return kind.startswith(("DATE", "TIME", "INTERVAL", "UUID"))
 
 
+NUMERIC = "TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT HUGEINT UHUGEINT FLOAT DOUBLE DECIMAL"
+
+
+def is_number(kind: str) -> bool:
+    """Return whether values of a type can be added up."""
+    return kind.split("(", maxsplit=1)[0] in (*NUMERIC.split(), "BOOLEAN")
+
+
 @dataclass(frozen=True)
 class Measure:
-    """The aggregate of a question: ``count``, or ``sum`` or ``avg`` of ``operand`` over quasi-identifiers.
+    """The aggregate function of a question.
 
-    Where the release can tell: ``sum``, ``avg``, ``min``, ``max`` or ``median`` of the sensitive column. Where no
-    sensitive column is in the question: ``min``, ``max``, ``median``, ``distinct`` (the number of different values) and
-    ``statistic``, whose ``operand`` is the aggregate function itself. ``window``: made of the answers of others.
+    A ``count``, and a ``sum`` or ``avg`` of quasi-identifiers, can be estimated. Some releases tell the ``sum``,
+    ``avg``, ``min``, ``max`` or ``median`` of the sensitive column. The release holds ``min``, ``max``, ``median``,
+    ``distinct`` (the number of different values) and ``statistic`` exactly if the question names no sensitive column;
+    the ``operand`` of a ``statistic`` is the aggregate function itself. A ``window`` is made of the answers of others.
     """
 
     kind: Kind = "count"
@@ -244,10 +114,13 @@ class Measure:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A table of the analyst's own, joined to the release on quasi-identifiers: (its column, the release's column).
+    """A table of the analyst's own, joined to the release on quasi-identifiers.
 
-    ``table``: where its copy lies in database ``lookups``; ``names``: how the query calls it; ``kept``: whether records
-    that it has no row for stay (LEFT JOIN).
+    Attributes:
+        table: Where its copy lies in database ``lookups``.
+        names: How the query calls it.
+        keys: Pairs of a column of its own and a column of the release, which are equal.
+        keeps_unmatched: Whether records stay that it has no row for (LEFT JOIN).
     """
 
     table: str
@@ -264,11 +137,14 @@ class Lookup:
 
 @dataclass(frozen=True)
 class CountQuery:
-    """A count query taken apart.
+    """A question of one aggregate function.
 
-    ``filters``: conjuncts on one side alone; ``terms``: the one-sided parts of the rest, as (name, expression);
-    ``predicate``: the rest over the terms' names, None if there is none; ``beside``: columns that it does not ask of
-    but is to be seen by, so that its error compares with that of a question that does (``Answers.seen_by``).
+    Attributes:
+        filters: The conditions on one side alone, which are joined by AND.
+        terms: The one-sided parts of the other conditions, as (name, expression).
+        predicate: The other conditions, over the names of the terms; None if there are none.
+        comparison_columns: Columns that the question does not name but is estimated by, so that its error compares
+            with that of a question that names them (``Answers.comparison_columns``).
     """
 
     groups: tuple[Group, ...]
@@ -306,6 +182,185 @@ class CountQuery:
             kind = "left" if lookup.keeps_unmatched else "inner"
             joined = joined.join(table(lookup.table, LOOKUPS, "main").as_(alias), on=on, join_type=kind)
         return joined.subquery("qit")
+
+
+# Conditions -----------------------------------------------------------------------------------------------------------
+
+Filters = dict[Side, list[exp.Expr]]
+Terms = dict[Side, list[tuple[str, exp.Expr]]]
+
+
+def split_parts(root: exp.Expr | None, connective: type[exp.Connector] = exp.And) -> Iterator[exp.Expr]:
+    """Yield the conditions that ``root`` joins by AND, or by another connective; none of None."""
+    rest = [root] if root is not None else []
+    while rest:
+        node = rest.pop()
+        if isinstance(node, connective):
+            rest += [node.expression, node.this]
+        elif isinstance(node, exp.Paren):
+            rest.append(node.this)
+        else:
+            yield node
+
+
+def sides_of(root: exp.Expr, sides: Mapping[str, Side]) -> set[Side]:
+    """Return the sides that an expression is about; none for a constant."""
+    return {sides[item.name] for item in root.find_all(exp.Column)}
+
+
+def split_condition(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[Filters, Terms, exp.Expr | None]:
+    """Return filters, terms and predicate of a condition, as ``CountQuery`` has them.
+
+    Args:
+        root: The condition, whose parts are reused.
+        sides: The side of each column, by its name.
+    """
+    filters: Filters = {"qi": [], "sa": []}
+    terms: Terms = {"qi": [], "sa": []}
+    about: dict[int, set[Side]] = {}  # by the identity of each part
+    for node in reversed(list(root.walk(bfs=True))) if root is not None else ():
+        own: set[Side] = {sides[node.name]} if isinstance(node, exp.Column) else set()
+        about[id(node)] = own.union(*(about[id(child)] for child in node.iter_expressions()))
+
+    def name_terms(part: exp.Expr) -> exp.Expr:
+        """Replace the largest one-sided parts by named terms, in place."""
+        if len(about[id(part)]) < 2:
+            side: Side = next(iter(about[id(part)]), "qi")
+            name = f"{side[0]}_{len(terms[side])}"
+            terms[side].append((name, part.copy()))
+            return column(name)
+        if not isinstance(part, CONNECTIVES):
+            compared = "comparing a quasi-identifier with a sensitive column"
+            raise UsageError(f"{as_written(part)}: {compared} is not supported")
+        for key in ("this", "expression"):
+            if part.args.get(key) is not None:
+                part.set(key, name_terms(part.args[key]))
+        return part
+
+    rest = []
+    for part in split_parts(root):
+        if len(about[id(part)]) == 2:
+            rest.append(name_terms(part))
+        else:  # constants count as quasi-identifiers
+            filters[next(iter(about[id(part)]), "qi")].append(part)
+    return filters, terms, exp.and_(*rest) if rest else None
+
+
+# Statements ---------------------------------------------------------------------------------------------------------
+# A SELECT as count questions, one for each aggregate function, and expressions over their answers.
+#
+# Groups are named g_0, g_1, .., aggregate functions a_0, a_1, .. and window functions a_1000, ..; outputs, HAVING and
+# ORDER BY are expressions over these names.
+
+WINDOWS = 1_000  # the number of the first window function
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The records that a SELECT is about and their groups; ``sides`` of all columns, by name."""
+
+    groups: tuple[Group, ...] = ()
+    where: exp.Expr | None = None
+    lookups: tuple[Lookup, ...] = ()
+    sides: Mapping[str, Side] = field(default_factory=dict)
+
+    def make_question(self, measure: Measure | None = None, among: exp.Expr | None = None) -> CountQuery:
+        """Return the question on records that also meet ``among``; by default on their number."""
+        conditions = [part for part in (self.where, among) if part is not None]
+        root = exp.and_(*conditions) if conditions else None
+        filters, terms, predicate = split_condition(root, self.sides)
+        query = CountQuery(self.groups, filters, terms, predicate, measure or Measure(), self.lookups)
+        return query if query.is_exact else query.separate_null_amounts()
+
+    def select_groups(self, chosen: Sequence[int]) -> Scope:
+        """Return the scope with some of its groups."""
+        return replace(self, groups=tuple(self.groups[i] for i in chosen))
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """An aggregate function, over the records that meet ``among`` too; ``written``: as the query has it."""
+
+    measure: Measure
+    among: exp.Expr | None
+    written: str
+
+    def as_question(self, scope: Scope) -> CountQuery:
+        """Return the question that it puts."""
+        return scope.make_question(self.measure, self.among)
+
+    @property
+    def function(self) -> exp.Expr:
+        """Return the function as SQL."""
+        if self.among is None:
+            return self.measure.function
+        return exp.Filter(this=self.measure.function, expression=exp.Where(this=self.among))
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of the answer: its alias, empty for none, and its expression over groups and aggregates."""
+
+    alias: str
+    expression: exp.Expr
+    written: str
+    bound: str = ""  # low, high or std_error: that of the figure in place of the figure
+
+    @cached_property
+    def aggregate_numbers(self) -> tuple[int, ...]:
+        """Numbers of the aggregate functions in it."""
+        return list_aggregate_numbers(self.expression)
+
+    @cached_property
+    def single_aggregate(self) -> int | None:
+        """Return the number of the aggregate function that it is, if it is one and nothing else."""
+        plain = self.expression.unnest()
+        return self.aggregate_numbers[0] if isinstance(plain, exp.Column) and self.aggregate_numbers else None
+
+
+def list_aggregate_numbers(expression: exp.Expr) -> tuple[int, ...]:
+    """Numbers of the aggregates that an expression over an answer is about."""
+    names = (item.name for item in expression.find_all(exp.Column))
+    return tuple(dict.fromkeys(int(name[2:]) for name in names if name.startswith("a_")))
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A SELECT taken apart. ``sets``: the groups of each grouping set, by their numbers; one set of all without any."""
+
+    scope: Scope
+    sets: tuple[tuple[int, ...], ...]
+    calls: tuple[AggregateCall, ...]
+    outputs: tuple[Output, ...]
+    having: exp.Expr | None = None
+    order: tuple[exp.Ordered, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+    windows: tuple[exp.Window, ...] = ()  # over groups and aggregates
+    qualify: exp.Expr | None = None
+    unique: tuple[exp.Expr, ...] | None = None  # of rows with equal values of these the first remains
+    previews: bool = False  # outputs are columns of records, of which none is counted
+
+    @property
+    def questions(self) -> list[CountQuery]:
+        """Return the question of each aggregate function, by all groups."""
+        return [one.as_question(self.scope) for one in self.calls]
+
+
+class Lookups(Protocol):
+    """The tables that may be joined to the release."""
+
+    def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        """Return where the table lies that a query calls by ``names``, and its columns; ``UsageError`` for none."""
+
+    def read_rows(self, query: exp.Select) -> list[tuple[Any, ...]]:
+        """Return the rows of a SELECT over these tables, at most 10,001."""
+
+    def answer_query(self, query: exp.Select) -> tuple[list[tuple[Any, ...]], bool]:
+        """Return the rows of a query to the release, without errors and bounds, and whether they are exact."""
+
+
+# SQL of questions -----------------------------------------------------------------------------------------------------
 
 
 def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:

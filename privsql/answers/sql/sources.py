@@ -1,4 +1,4 @@
-"""Read an analyst's SELECT as one count query: derived tables, joins and subqueries are written out.
+"""Read an analyst's SELECT as one count query: resolve its names, write out derived tables, joins and subqueries.
 
 ``FROM (SELECT ..) AS t``, WITH and joined subqueries that pass rows on are merged with the query around them. That a
 lookup's column equals one of the release is a key of it, wherever the query says so, and DISTINCT is GROUP BY.
@@ -9,44 +9,286 @@ constants.
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from privsql.answers.sql.names import (
+from privsql.answers.sql.grammar import (
+    AGGREGATES,
     CLAUSES,
-    MAIN_SCHEMAS,
-    MOST,
     SETS,
-    JoinedTables,
-    Lookups,
-    NameResolver,
-    QueryTable,
+    WINDOWED,
+    as_written,
     check_clauses,
     find_aggregates,
     find_outermost,
+    group_items,
     has_aggregates,
-    is_column_equality,
+    in_order,
     is_star,
+    keep_text,
+    list_items,
+    null_if_nobody,
+    order_items,
+    output_position,
+    read_clause,
     refuse_others,
-    split_conjuncts,
+    set_condition,
+    shorten_sql,
 )
-from privsql.answers.sql.question import WINDOWED, Lookup, Side, as_written, in_order, list_items, shorten_sql
+from privsql.answers.sql.question import Lookup, Lookups, Side, split_parts
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Roles, column, list_nodes
-from privsql.errors import UsageError
+from privsql.errors import UsageError, suggest_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-
+MAIN_SCHEMAS = ("main", "public")  # what tools write before the name of a release
+MOST = 2_000  # nodes that aliases and subqueries may add to an expression
+MOST_NODES = 20_000  # of the queries that WITH names, once they are written out
 MOST_VALUES = 10_000  # that a subquery may give
+TOO_LARGE = "the query is too large once its {} written out; split it"
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class QueryTable:
+    """A table of the query: its alias, what its columns are, by name, and what messages call it."""
+
+    alias: str
+    columns: Mapping[str, exp.Expr]
+    label: str = "the release"
+
+    @cached_property
+    def folded(self) -> dict[str, exp.Expr]:
+        """Return what its columns are, by folded name."""
+        return {fold_name(name): one for name, one in self.columns.items()}
+
+    def explain_missing(self, name: str) -> UsageError:
+        """Return the error for a column that it lacks."""
+        near = suggest_name(name, self.columns) or ";"
+        return UsageError(f"column {name!r} is not in {self.label}{near} it has {', '.join(self.columns)}")
+
+
+@dataclass
+class JoinedTables:
+    """The tables that a query and the derived tables in it join, by names of columns that are unique among all.
+
+    Attributes:
+        sides: The side of every column.
+        lookups: The analyst's own tables.
+        conditions: Those of joins and derived tables, which all records meet.
+        reads_release: Whether the release is among the tables.
+    """
+
+    sides: dict[str, Side]
+    lookups: list[Lookup] = field(default_factory=list)
+    conditions: list[exp.Expr] = field(default_factory=list)
+    reads_release: bool = False
+
+    def add_lookup(self, lookup: Lookup) -> QueryTable:
+        """Return a table of the analyst's own as one of the query."""
+        columns = {name: column(lookup.inner_name(name)) for name in lookup.columns}
+        taken = {fold_name(name) for name in self.sides}
+        for one in columns.values():
+            if fold_name(one.name) in taken:
+                raise UsageError(f"JOIN: {one.name!r} could be two columns; give {lookup.alias} another alias")
+        self.sides |= dict.fromkeys((one.name for one in columns.values()), "qi")
+        self.lookups.append(lookup)
+        return QueryTable(lookup.alias, columns, lookup.alias)
+
+    def find_key(self, lookup: Lookup, part: exp.Expr) -> tuple[str, str] | None:
+        """Return the lookup's column and the quasi-identifier of the release that a condition says are equal."""
+        if not _is_column_equality(part):
+            return None
+        names = (part.this.name, part.expression.name)
+        theirs = {lookup.inner_name(name): name for name in lookup.columns}
+        others = {one.inner_name(name) for one in self.lookups for name in one.columns}
+        for one, other in (names, names[::-1]):
+            if one in theirs and other not in others and self.sides[other] == "qi":
+                return theirs[one], other
+        return None
+
+    def take_keys(self, where: exp.Expr | None) -> exp.Expr | None:
+        """Give each lookup its keys out of all conditions; return the others."""
+        if not self.lookups and not self.conditions:
+            return where
+        rest = [part for one in (*self.conditions, where) for part in split_parts(one)]
+        parts = list(rest)
+        for part in rest:  # what every branch of OR says holds as well
+            first, *others = [list(split_parts(one)) for one in split_parts(part, exp.Or)]
+            parts += [one for one in first if others and all(one in other for other in others)]
+        for at, lookup in enumerate(self.lookups):
+            if lookup.keys:
+                continue
+            keys = {id(part): key for part in parts if (key := self.find_key(lookup, part)) is not None}
+            self.lookups[at] = replace(lookup, keys=tuple(dict.fromkeys(keys.values())))
+            rest = [part for part in rest if id(part) not in keys]
+        return exp.and_(*rest) if rest else None
+
+
+def _is_column_equality(part: exp.Expr) -> bool:
+    """Return whether a condition says that two columns are equal."""
+    return isinstance(part, exp.EQ) and all(isinstance(side, exp.Column) for side in part.iter_expressions())
+
+
+# Names ----------------------------------------------------------------------------------------------------------------
+# The names of a query as DuckDB understands them: columns, aliases and positions.
+#
+# A column comes before an alias, except where ORDER BY names an alias alone, and in HAVING where the query does not
+# group by the column. ASCII letters match in either case. Unknown and ambiguous names are refused.
+
+INSIDE = "inside"  # marks columns that were resolved
+
+
+class NameResolver:
+    """Resolves the names of a query over ``tables``; of a derived one aliases are known in the select list, too."""
+
+    def __init__(self, joined: JoinedTables, tables: Sequence[QueryTable] = (), *, is_derived: bool = False) -> None:
+        self.joined, self.tables, self._is_derived = joined, list(tables), is_derived
+        self._shared: dict[str, QueryTable] = {}  # the first of the tables whose columns USING makes one
+
+    def add_table(self, table: QueryTable, join: exp.Expr) -> list[exp.Expr]:
+        """Add a table; return the conditions by which it is joined."""
+        parts: list[exp.Expr] = []
+        for key in join.args.get("using") or ():
+            owner, name = self._find_table(exp.column(key.name)), fold_name(key.name)
+            if owner is None or name not in table.folded:
+                raise (self.tables[0] if owner is None else table).explain_missing(key.name)
+            self._shared[name] = owner
+            parts.append(exp.EQ(this=table.folded[name].copy(), expression=owner.folded[name].copy()))
+        self.tables.append(table)
+        if join.args.get("on") is not None:
+            holder = exp.Where(this=join.args["on"].copy())
+            self._bind_names(holder, {})
+            parts += split_parts(holder.this)
+        return parts
+
+    def expand_stars(self, select: exp.Select) -> None:
+        """Put columns in place of ``*`` and ``table.*``, in place."""
+        expanded: list[exp.Expr] = []
+        for item in select.expressions:
+            prefix = fold_name(item.table) if isinstance(item, exp.Column) else ""
+            tables = [one for one in self.tables if is_star(item) and prefix in ("", fold_name(one.alias))]
+            columns = {name: column(name, one.alias) for one in tables for name in one.columns}
+            expanded += [exp.alias_(one, name, quoted=True) for name, one in columns.items()] or [item]
+        select.set("expressions", expanded)
+
+    def resolve_names(self, tree: exp.Select) -> None:
+        """Put columns under their names inside, in place of positions and aliases, too."""
+        for clause in ("expressions", "group", "having", "order"):  # whose items messages quote as they are written
+            items = list_items(tree.args.get(clause))
+            quoted = [item.unalias() for item in items]
+            if clause != "expressions":
+                quoted = [
+                    one.this if isinstance(one, exp.Ordered) else one for item in items for one in item.expressions
+                ]
+            for one in (*quoted, *(call for item in items for call in item.find_all(exp.Filter, *AGGREGATES))):
+                keep_text(one)
+        grouped = {fold_name(item.name) for item in group_items(tree) if isinstance(item, exp.Column)}
+        tables = {fold_name(table.alias) for table in self.tables}  # a table's name means all of its columns
+        named: dict[str, exp.Expr] = {}
+        plain: dict[str, exp.Expr] = {}
+        for item in list(tree.expressions):
+            self._bind_names(item, plain if self._is_derived else {})
+            if isinstance(item, exp.Alias):
+                named[fold_name(item.alias)] = item.this
+                plain = {name: one for name, one in named.items() if name not in tables}
+        outputs = [item.unalias() for item in tree.expressions]
+        rows = {name: item for name, item in plain.items() if not find_aggregates(item)}
+        self._bind_names(tree.args.get("where"), rows)
+        self._bind_items(tree.args.get("group"), outputs, rows)
+        having, groups = tree.args.get("having"), tree.args.get("group")
+        columns = {item.name for item in groups.find_all(exp.Column)} if groups else set()
+        for item in having.find_all(exp.Column) if having else ():
+            name = fold_name(item.name)
+            if item.table or name in grouped or name not in plain:
+                continue
+            self._find_table(item)  # refused where several tables have such a column
+            if any(one.folded[name].name in columns for one in self.tables if name in one.folded):
+                raise UsageError(f"HAVING {item.name} is a column that the query groups by; use another alias")
+        self._bind_names(having, plain, plain.keys() - grouped)
+        self._bind_names(tree.args.get("qualify"), named)
+        for item in order_items(tree):
+            alone = isinstance(item.this, exp.Column) and not item.this.table and fold_name(item.this.name) in named
+            self._bind_items(item, outputs, named, named if alone else ())
+
+    def _bind_items(
+        self,
+        clause: exp.Expr | None,
+        outputs: Sequence[exp.Expr],
+        aliases: Mapping[str, exp.Expr],
+        first: Collection[str] = (),
+    ) -> None:
+        """Resolve GROUP BY, or an item of ORDER BY, which may name outputs by their positions."""
+        for item in list(clause.iter_expressions()) if clause is not None else ():
+            place = output_position(item, len(outputs))
+            if place is not None:
+                if find_aggregates(outputs[place]) and not isinstance(clause, exp.Ordered):
+                    raise UsageError(f"GROUP BY {as_written(item)}: {as_written(outputs[place])} is not a group")
+                item.replace(outputs[place].copy())
+            elif isinstance(item, exp.GroupingSets | exp.Rollup | exp.Cube | exp.Tuple):
+                self._bind_items(item, outputs, aliases, first)
+        self._bind_names(clause, aliases, first)
+
+    def _bind_names(self, root: exp.Expr | None, aliases: Mapping[str, exp.Expr], first: Collection[str] = ()) -> None:
+        """Put the columns of an expression under their names inside, and what an alias stands for in its place.
+
+        Args:
+            root: The expression, which changes in place.
+            aliases: What may be named besides columns, by folded name.
+            first: The aliases that come before columns.
+        """
+        added = 0
+        for item in list(root.find_all(exp.Column)) if root is not None else ():
+            if item.meta.get(INSIDE):
+                continue
+            name = fold_name(item.name)
+            table = None if not item.table and name in first else self._find_table(item)
+            if table is None and (item.table or name not in aliases):
+                raise self.tables[0].explain_missing(item.name)
+            meant = (table.folded if table is not None else aliases)[name]
+            is_plain = table is not None and isinstance(meant, exp.Column)
+            inner = meant.copy() if is_plain else exp.paren(meant)  # a number in parentheses is no position
+            added += 0 if is_plain else sum(1 for _ in meant.walk())
+            for one in inner.find_all(exp.Column):
+                one.meta[INSIDE] = True
+            if table is not None:
+                inner.meta.update(item.meta)
+                if isinstance(item.parent, exp.Select) and fold_name(inner.output_name) != name:
+                    inner = exp.alias_(inner, item.name, quoted=True, copy=False)
+            item.replace(inner)
+        if added > MOST:
+            raise UsageError(TOO_LARGE.format("aliases and subqueries are"))
+
+    def _find_table(self, item: exp.Column) -> QueryTable | None:
+        """Return the table that has a column; ``UsageError`` where the named table lacks it, or several have it."""
+        name, prefix = fold_name(item.name), fold_name(item.table)
+        owner = next((table for table in self.tables if fold_name(table.alias) == prefix), None)
+        if fold_name(item.db) not in ("", *MAIN_SCHEMAS) or (prefix and owner is None):
+            raise UsageError(f"column {as_written(item)!r} is not of {self.tables[0].alias}")
+        if owner is not None:
+            if name not in owner.folded:
+                raise owner.explain_missing(item.name)
+            return owner
+        if name in self._shared:
+            return self._shared[name]
+        owners = [table for table in self.tables if name in table.folded]
+        if len(owners) > 1:
+            raise UsageError(f"column {item.name!r} is in several tables; write table.{item.name}")
+        return owners[0] if owners else None
+
+
+# Queries --------------------------------------------------------------------------------------------------------------
+
 PARTS = ("expressions", "where", "group", "having", "qualify", "order")
 BEYOND_ROWS = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "sample")
 LOOKUP_CLAUSES = {"expressions", "from_", "where", "distinct", "group", "having", "order", "limit"}
-MOST_NODES = 20_000  # of the queries that WITH names, once they are written out
 
 
 @dataclass
@@ -63,7 +305,7 @@ class QueryReader:
 
     def read_query(self, select: exp.Select) -> tuple[exp.Select, JoinedTables]:
         """Return a query with its names resolved, and what it joins; ``UsageError`` for what is not supported."""
-        write_out_queries(select)
+        _write_out_queries(select)
         return self._read_query(select)
 
     def _read_query(self, select: exp.Select) -> tuple[exp.Select, JoinedTables]:
@@ -79,7 +321,7 @@ class QueryReader:
         self._read_rows(select, names)
         if not names.joined.reads_release:
             raise UsageError(f"the query must read FROM {self.release}; FROM {self.release} JOIN .. ON .. works")
-        where = names.joined.take_keys(select.args["where"].this if select.args.get("where") else None)
+        where = names.joined.take_keys(read_clause(select, "where"))
         select.set("where", exp.Where(this=where) if where is not None else None)
         for lookup in names.joined.lookups:
             if not lookup.keys:
@@ -92,8 +334,6 @@ class QueryReader:
         sides |= dict.fromkeys((field.name for field in self.roles.sensitive), "sa")
         return NameResolver(JoinedTables(sides))
 
-    # Tables ---
-
     def _read_rows(self, select: exp.Select, names: NameResolver) -> None:
         """Resolve the names of a query over rows, whose tables are added to ``names``."""
         refuse_others(select, CLAUSES)
@@ -104,24 +344,45 @@ class QueryReader:
         if not isinstance(sources[0] if sources else None, exp.From):
             raise UsageError(f"the query must read FROM {self.release}; count with COUNT(*) FROM {self.release}")
         for source in sources:
-            names.refuse_alias(source.this.alias_or_name)
+            alias = source.this.alias_or_name
+            if any(fold_name(alias) == fold_name(other.alias) for other in names.tables):
+                raise UsageError(f"JOIN: two tables are called {alias!r}; give one an alias")
             if source.args.get("side") == "LEFT":
                 self._join_unmatched(source, names)
             else:
                 added = self._find_source(source, names.joined)
                 names.joined.conditions += names.add_table(added, source)
         names.expand_stars(select)
-        _group_distinct(select)
+        distinct = select.args.get("distinct")
+        if distinct is not None and not (distinct.args.get("on") or select.args.get("group")):
+            items = [item.unalias() for item in select.expressions]
+            if not find_aggregates(*items):  # DISTINCT over columns is GROUP BY
+                varying = [item.copy() for item in dict.fromkeys(items) if any(item.find_all(exp.Column))]
+                select.set("distinct", None)
+                select.set("group", exp.Group(expressions=[exp.paren(item, copy=False) for item in varying]))
         self.check(select)
         names.resolve_names(select)
 
     def _find_source(self, source: exp.Expr, joined: JoinedTables) -> QueryTable:
         """Return a table in FROM or JOIN: a query over rows, the release, or a table of the analyst's own."""
-        target, works = source.this, f"count with COUNT(*) FROM {self.release}"
-        _check_join(source)
+        target = source.this
+        if isinstance(source, exp.Join):
+            if source.kind not in ("", "INNER", "OUTER", "CROSS") or source.side not in ("", "LEFT") or source.method:
+                works = "join attached tables with JOIN .. ON or LEFT JOIN .. ON"
+                raise UsageError(f"{as_written(source)} is not supported; {works}")
+            refuse_others(source, {"this", "on", "using", "kind", "side"})
         if isinstance(target, exp.Subquery) and isinstance(target.this, exp.Select):
-            return self._derive_table(target, target.this, joined)
+            if target.alias_column_names:
+                raise UsageError("renaming columns in FROM is not supported; write AS behind each column inside")
+            inner = target.this
+            self._answer_subqueries(inner)
+            self._read_rows(inner, NameResolver(joined, is_derived=True))
+            where = read_clause(inner, "where")
+            joined.conditions += [where] if where is not None else []
+            columns = {item.alias_or_name or item.output_name: item.unalias() for item in inner.expressions}
+            return QueryTable(target.alias_or_name, columns, target.alias_or_name or "the subquery")
         if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
+            works = f"count with COUNT(*) FROM {self.release}"
             raise UsageError(f"{shorten_sql(target)} is not supported in FROM; {works}")
         refuse_others(target, {"this", "alias", "db", "catalog"})
         if target.alias_column_names:
@@ -134,17 +395,6 @@ class QueryReader:
             raise UsageError(f"JOIN: there is no lookup table {'.'.join(called)!r}; attach the file that has it")
         table, names = self.lookups.find_table(called)
         return joined.add_lookup(Lookup(table, called, target.alias_or_name, (), names))
-
-    def _derive_table(self, target: exp.Subquery, select: exp.Select, joined: JoinedTables) -> QueryTable:
-        """Return a query over rows as a table of the query around it, for which its conditions hold as well."""
-        if target.alias_column_names:
-            raise UsageError("renaming columns in FROM is not supported; write AS behind each column inside")
-        self._answer_subqueries(select)
-        self._read_rows(select, NameResolver(joined, is_derived=True))
-        if select.args.get("where") is not None:
-            joined.conditions.append(select.args["where"].this)
-        columns = {item.alias_or_name or item.output_name: item.unalias() for item in select.expressions}
-        return QueryTable(target.alias_or_name, columns, target.alias_or_name or "the subquery")
 
     def _join_unmatched(self, join: exp.Expr, names: NameResolver) -> None:
         """Add a table that is joined on its keys alone, and keep the records that it has no row for."""
@@ -172,11 +422,13 @@ class QueryReader:
 
     def _join_answered(self, select: exp.Select, join: exp.Join, inner: exp.Select) -> None:
         """Put the rows of an answered query in WHERE, which is joined on its groups: the largest ones, for tools."""
-        on, alias = join.args.get("on"), join.this.alias_or_name
-        parts = list(split_conjuncts(on)) if on is not None else []
+        alias = join.this.alias_or_name
+        parts = list(split_parts(join.args.get("on")))
         names = [fold_name(item.alias_or_name or item.output_name) for item in inner.expressions]
-        outside = [one for clause in PARTS for one in _columns_of(select.args.get(clause))]
-        used = any(fold_name(one.table) == fold_name(alias) for one in outside)
+        items = [item for clause in PARTS for item in list_items(select.args.get(clause))]
+        outside = find_outermost(items, lambda node: isinstance(node, exp.Column | exp.Query))
+        used = any(isinstance(one, exp.Column) and not isinstance(one.this, exp.Star)
+                   and fold_name(one.table) == fold_name(alias) for one in outside)  # fmt: skip
         if join.side or used or not parts or not all(isinstance(part, exp.EQ) for part in parts):
             raise UsageError(
                 f"JOIN {alias}: a join with a count query is not supported; run the two queries separately"
@@ -192,8 +444,11 @@ class QueryReader:
             keys.append((next(s for s in sides if s is not theirs[0]), names.index(fold_name(theirs[0].name))))
         if len({tuple(row[at] for _, at in keys) for row in rows}) < len(rows):
             raise UsageError(f"JOIN {alias}: several of its rows share a key; join on all columns of its GROUP BY")
-        either = [exp.and_(*(_equals(key.copy(), row[at]) for key, at in keys)) for row in rows]
-        _add_condition(select, exp.paren(exp.or_(*either)) if either else exp.false())
+        either = [exp.and_(*(exp.false() if row[at] is None
+                             else exp.EQ(this=exp.paren(key.copy()), expression=as_constant(row[at]))
+                             for key, at in keys)) for row in rows]  # fmt: skip
+        condition = exp.paren(exp.or_(*either)) if either else exp.false()
+        set_condition(select, "where", condition, read_clause(select, "where"))
         select.set("joins", [one for one in select.args["joins"] if one is not join])
 
     # Subqueries in expressions ---
@@ -205,37 +460,44 @@ class QueryReader:
             for node in _find_subqueries(select.args.get(clause)):
                 if isinstance(node, exp.Exists):
                     node.replace(self._answer_exists(node))
-                elif isinstance(node, exp.In):
-                    rows, _ = self._read_subquery(node.args["query"].unnest())
-                    values = list(dict.fromkeys(row[0] for row in rows))
-                    node.replace(_is_among(node.this.copy(), values))
-                elif isinstance(node, exp.Subquery):
-                    node.replace(self._answer_scalar(node))
+                    continue
+                rows, exact = self._read_subquery(
+                    node.args["query"].unnest() if isinstance(node, exp.In) else node.this
+                )
+                if isinstance(node, exp.In):
+                    node.replace(_is_among(node.this.copy(), list(dict.fromkeys(row[0] for row in rows))))
+                    continue
+                written = shorten_sql(node)
+                if not exact:
+                    instead = "write an aggregate with FILTER"
+                    raise UsageError(f"{written} is an estimate and can't be used as a constant; {instead}")
+                if len(rows) != 1 or len(rows[0]) != 1:
+                    raise UsageError(f"{written} has {len(rows)} rows; a subquery here must give one value")
+                node.replace(as_constant(rows[0][0]))
 
     def _fold_scalars(self, select: exp.Select) -> None:
         """Turn subqueries that are aggregates of the release into FILTER, in a query that has no groups."""
-        clause, where = select.args.get("from_"), select.args.get("where")
+        source, where = read_clause(select, "from_"), read_clause(select, "where")
         found = [node for node in _find_subqueries(select.expressions) if isinstance(node, exp.Subquery)]
         windows = any(item.find(exp.Window) for item in select.expressions)
         beyond = ("group", "having", "distinct", "joins", "qualify")
         if not found or windows or any(select.args.get(key) for key in beyond):
             return
-        if clause is not None and (not self._is_release(clause.this) or _find_subqueries(where)):
+        if source is not None and (not self._is_release(source) or _find_subqueries(where)):
             return
-        calls = find_aggregates(*select.expressions)
-        if clause is not None and all(node.find_ancestor(exp.Subquery) for node in calls):
+        calls = [node for node in find_aggregates(*select.expressions) if not node.find_ancestor(exp.Subquery)]
+        if source is not None and not calls:
             return  # one row of each record
         folded = [self._fold_scalar(node) for node in found]
         if None in folded:
             return
         if where is not None:
-            for node in find_aggregates(*select.expressions):
-                if not node.find_ancestor(exp.Subquery):
-                    node.replace(_filtered(node, where.this))
+            for node in calls:
+                node.replace(_add_filter(node, where))
             select.set("where", None)
         for node, one in zip(found, folded, strict=True):
             node.replace(one or node)
-        if clause is None:
+        if source is None:
             select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier(self.release, quoted=True))))
 
     def _fold_scalar(self, node: exp.Subquery) -> exp.Expr | None:
@@ -246,13 +508,13 @@ class QueryReader:
             return None
         self._answer_subqueries(inner)
         self._read_rows(inner, names)
-        root, where = exp.paren(inner.expressions[0].unalias()), inner.args.get("where")
+        root, where = exp.paren(inner.expressions[0].unalias()), read_clause(inner, "where")
         calls = find_aggregates(root)
         if len(inner.expressions) != 1 or names.joined.lookups or not calls or root.find(exp.Window):
             return None
-        conditions = [*names.joined.conditions, *([where.this] if where is not None else [])]
+        conditions = [*names.joined.conditions, *([where] if where is not None else [])]
         for one in calls if conditions else ():
-            one.replace(_filtered(one, exp.and_(*conditions)))
+            one.replace(_add_filter(one, exp.and_(*conditions)))
         return root
 
     def _read_subquery(self, query: exp.Expr) -> tuple[list[tuple[Any, ...]], bool]:
@@ -278,30 +540,18 @@ class QueryReader:
             raise UsageError(f"{shorten_sql(query)} has more than {MOST_VALUES:,} rows; join the table in place of it")
         return rows, exact
 
-    def _answer_scalar(self, node: exp.Subquery) -> exp.Expr:
-        """Return the constant that a subquery of one row and column is, if the release holds it exactly."""
-        rows, exact = self._read_subquery(node.this)
-        if not exact:
-            raise UsageError(
-                f"{shorten_sql(node)} is an estimate and can't be used as a constant; write an aggregate with FILTER"
-            )
-        if len(rows) != 1 or len(rows[0]) != 1:
-            raise UsageError(f"{shorten_sql(node)} has {len(rows)} rows; a subquery here must give one value")
-        return as_constant(rows[0][0])
-
     def _answer_exists(self, node: exp.Exists) -> exp.Expr:
         """Return EXISTS over a table of the analyst's own as membership of the column that it is compared with."""
-        inner, where = node.this, node.this.args.get("where") if isinstance(node.this, exp.Select) else None
+        inner = node.this
         sources = _list_sources(inner) if isinstance(inner, exp.Select) else []
-        if len(sources) != 1 or self._is_release(sources[0].this) or where is None:
+        if len(sources) != 1 or self._is_release(sources[0].this) or read_clause(inner, "where") is None:
             form = "write it over one table of your own, whose column equals one outside"
             raise UsageError(f"{shorten_sql(node)} is not supported; {form}")
         lookup = self._find_source(exp.Join(this=sources[0].this.copy()), JoinedTables({}))
         keys, rest = [], []
-        for part in split_conjuncts(where.this):
-            columns = list(part.find_all(exp.Column))
+        for part in split_parts(read_clause(inner, "where")):
             inside = [fold_name(one.table) in ("", fold_name(lookup.alias)) and fold_name(one.name) in lookup.folded
-                      for one in columns]  # fmt: skip
+                      for one in part.find_all(exp.Column)]  # fmt: skip
             if all(inside):
                 rest.append(part)
             elif isinstance(part, exp.EQ) and sorted(inside) == [False, True]:
@@ -318,13 +568,10 @@ class QueryReader:
         return exp.Coalesce(this=exp.paren(_is_among(ours.copy(), values)), expressions=[exp.false()])
 
 
-# Parts of a query -----------------------------------------------------------------------------------------------------
-
-
-def write_out_queries(tree: exp.Select) -> None:
+def _write_out_queries(tree: exp.Select) -> None:
     """Put the queries that WITH names in place of their names; ``UsageError`` for those that are too large together."""
     for select in list(tree.find_all(exp.Select))[::-1]:  # the innermost first
-        table = select.args["from_"].this if select.args.get("from_") is not None else None
+        table = read_clause(select, "from_")
         if isinstance(table, exp.Table) and table.args.get("joins"):
             select.set("joins", [*table.args["joins"], *(select.args.get("joins") or [])])
             table.set("joins", None)
@@ -346,15 +593,9 @@ def _replace_tables(root: exp.Expr, queries: Mapping[str, exp.Select]) -> None:
         if query is not None:
             size += len(list_nodes(query))
             if size > MOST_NODES:
-                raise UsageError("the query is too large once its subqueries are written out; split it")
+                raise UsageError(TOO_LARGE.format("subqueries are"))
             alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
             table.replace(exp.Subquery(this=query.copy(), alias=alias))
-
-
-def _add_condition(select: exp.Select, condition: exp.Expr) -> None:
-    """Put a condition before those of WHERE."""
-    where = select.args.get("where")
-    select.set("where", exp.Where(this=exp.and_(condition, *([where.this] if where else []))))
 
 
 def _list_sources(select: exp.Expr) -> list[exp.Expr]:
@@ -363,32 +604,21 @@ def _list_sources(select: exp.Expr) -> list[exp.Expr]:
     return [*([clause] if clause is not None else []), *(select.args.get("joins") or [])]
 
 
-def _check_join(source: exp.Expr) -> None:
-    """Raise ``UsageError`` for a join that is none on columns."""
-    if isinstance(source, exp.Join):
-        plain = source.kind in ("", "INNER", "OUTER", "CROSS") and source.side in ("", "LEFT") and not source.method
-        if not plain:
-            works = "join attached tables with JOIN .. ON or LEFT JOIN .. ON"
-            raise UsageError(f"{as_written(source)} is not supported; {works}")
-        refuse_others(source, {"this", "on", "using", "kind", "side"})
-
-
 def _explain_join(select: exp.Expr | None, alias: str) -> UsageError:
     """Return why a lookup can't be joined as a query says."""
     joins = (select.args.get("joins") if select is not None else None) or ()
     join = next((one for one in joins if fold_name(one.this.alias_or_name) == fold_name(alias)), exp.Join())
-    on = join.args.get("on")
-    for part in split_conjuncts(on) if on is not None else ():
-        if not is_column_equality(part):
+    for part in split_parts(join.args.get("on")):
+        if not _is_column_equality(part):
             return UsageError(f"JOIN ON {as_written(part)} is not supported; use equality of columns")
-    if on is not None or join.args.get("using"):
+    if join.args.get("on") is not None or join.args.get("using"):
         return UsageError(f"JOIN {alias}: join a column of it with a quasi-identifier of the release")
     return UsageError(f"JOIN {alias}: ON or USING with quasi-identifiers is needed")
 
 
 def _find_counts(select: exp.Select) -> exp.Select | None:
     """Return the count query that a query reads; None where it reads rows."""
-    source = select.args["from_"].this if select.args.get("from_") is not None else None
+    source = read_clause(select, "from_")
     inner = source.this if isinstance(source, exp.Subquery) else None
     return inner if isinstance(inner, exp.Select) and not _passes_rows(inner) else None
 
@@ -398,27 +628,9 @@ def _passes_rows(select: exp.Expr) -> bool:
     sources = _list_sources(select)
     if not sources or any(select.args.get(clause) for clause in BEYOND_ROWS):
         return False
-    if any(True for item in select.expressions for _ in item.find_all(exp.AggFunc, exp.Window)):
+    if any(item.find(exp.AggFunc, exp.Window) for item in select.expressions):
         return False
     return not isinstance(sources[0].this, exp.Subquery) or _passes_rows(sources[0].this.this)
-
-
-def _group_distinct(select: exp.Select) -> None:
-    """Turn DISTINCT over columns into GROUP BY."""
-    clause = select.args.get("distinct")
-    if clause is None or clause.args.get("on") or select.args.get("group"):
-        return
-    if not find_aggregates(*select.expressions):
-        select.set("distinct", None)
-        items = [item.unalias() for item in select.expressions]
-        varying = [item.copy() for item in dict.fromkeys(items) if any(item.find_all(exp.Column))]
-        select.set("group", exp.Group(expressions=[exp.paren(item, copy=False) for item in varying]))
-
-
-def _columns_of(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Column]:
-    """Return the columns of a clause, but for those of subqueries."""
-    outermost = find_outermost(list_items(clause), lambda node: isinstance(node, exp.Column | exp.Query))
-    return [one for one in outermost if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star)]
 
 
 def _find_subqueries(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Expr]:
@@ -432,7 +644,7 @@ def _find_subqueries(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.E
     return list(find_outermost(list_items(clause), is_subquery))
 
 
-def _filtered(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
+def _add_filter(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
     """Return an aggregate function over the records that meet one more condition."""
     if isinstance(node, exp.Filter):
         return exp.Filter(this=node.this.copy(), expression=exp.Where(this=exp.and_(condition, node.expression.this)))
@@ -453,25 +665,51 @@ def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
     if any(inner.args.get(key) for key in LATER):
         raise UsageError("LIMIT inside a subquery is not supported; put it at the end")
     results = {item.output_name: item.unalias() for item in inner.expressions if item.output_name}
-    _resolve_outer(outer, list(results), named=len(results) == len(inner.expressions))
-    coarser = _sum_results(outer, inner, results)
+    source, clauses = outer.args["from_"].this, ("where", "group", "having", "qualify", "order", "distinct", *LATER)
+    refuse_others(outer, {"expressions", "from_", *clauses})
+    refuse_others(source, {"this", "alias"})
+    if source.args.get("alias") is not None and source.alias_column_names:
+        raise UsageError("renaming columns in FROM is not supported")
+    names = NameResolver(JoinedTables({}), [QueryTable(source.alias_or_name, {one: column(one) for one in results})])
+    star = next(filter(is_star, outer.expressions), None)
+    if star is not None and len(results) < len(inner.expressions):
+        raise UsageError(f"{shorten_sql(star)} over a subquery needs a name for each of its columns; add AS")
+    names.expand_stars(outer)
+    check_clauses(outer, " over a result")
+    items = [exp.alias_(one, one.name, quoted=True) if isinstance(one, exp.Column) else one
+             for one in outer.expressions]  # fmt: skip
+    outer.set("expressions", items)
+    outer.set("from_", None)
+    names.resolve_names(outer)
+
+    parts = [*outer.expressions, *(outer.args[key] for key in ("having", "order") if outer.args.get(key))]
+    calls = find_aggregates(*parts)
+    coarser = _sum_results(outer, inner, results, calls)
     if not coarser:
-        _spread_aggregates(outer)
+        _spread_aggregates(outer, calls)
     windows = outer.find(exp.Window) is not None
     columns = list(outer.find_all(exp.Column))
     sizes = {name: sum(1 for _ in item.walk()) for name, item in results.items()}
     if sum(sizes[item.name] for item in columns) > MOST:  # each level could double what is below
-        raise UsageError("the query is too large once its subqueries are written out; split it")
+        raise UsageError(TOO_LARGE.format("subqueries are"))
     for item in columns:
         item.replace(exp.paren(results[item.name].copy(), copy=False))
-    where = outer.args.get("where")
+
+    where = read_clause(outer, "where")
     if coarser:
         inner.set("group", outer.args.get("group"))
-        parts = [one.this for one in (inner.args.get("where"), where) if one is not None]
-        inner.set("where", exp.Where(this=exp.and_(*parts)) if parts else None)
+        set_condition(inner, "where", read_clause(inner, "where"), where)
         inner.set("having", outer.args.get("having"))
-    else:
-        _merge_filters(outer, inner, windows=windows)
+    else:  # the outer condition comes before the window functions, or behind those of the inner query
+        chosen = any(inner.args.get(key) for key in ("distinct", "qualify"))
+        late = chosen or any(item.find(exp.Window) for item in inner.expressions)
+        nested = any(one.this.find(exp.Window) for one in outer.find_all(exp.Window))
+        if nested or (windows and (chosen or (late and where is not None))):
+            raise UsageError("window functions over window functions are not supported; ask for the inner ones alone")
+        set_condition(inner, "having", read_clause(inner, "having"), None if late else where)
+        behind = (read_clause(one, "qualify") for one in (inner, outer))
+        set_condition(inner, "qualify", *behind, where if late else None)
+        inner.set("distinct", outer.args.get("distinct") or inner.args.get("distinct"))
     inner.set("expressions", outer.expressions)
     for key in ("order", *LATER):
         inner.set(key, outer.args.get(key) or inner.args.get(key))
@@ -480,62 +718,18 @@ def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
     return inner
 
 
-def _resolve_outer(outer: exp.Select, results: list[str], *, named: bool) -> None:
-    """Resolve the names of a query over ``results``, in place; ``named``: whether these are all columns."""
-    source, clauses = outer.args["from_"].this, ("where", "group", "having", "qualify", "order", "distinct", *LATER)
-    refuse_others(outer, {"expressions", "from_", *clauses})
-    refuse_others(source, {"this", "alias"})
-    if source.args.get("alias") is not None and source.alias_column_names:
-        raise UsageError("renaming columns in FROM is not supported")
-    names = NameResolver(JoinedTables({}), [QueryTable(source.alias_or_name, {one: column(one) for one in results})])
-    star = next(filter(is_star, outer.expressions), None)
-    if star is not None and not named:
-        raise UsageError(f"{shorten_sql(star)} over a subquery needs a name for each of its columns; add AS")
-    names.expand_stars(outer)
-    check_clauses(outer, " over a result")
-    items = [
-        exp.alias_(one, one.name, quoted=True) if isinstance(one, exp.Column) else one for one in outer.expressions
-    ]
-    outer.set("expressions", items)
-    outer.set("from_", None)
-    names.resolve_names(outer)
-
-
-def _merge_filters(outer: exp.Select, inner: exp.Select, *, windows: bool) -> None:
-    """Put the conditions of a query over a result where they belong: before the window functions, or behind them.
-
-    ``windows``: whether the query has window functions of its own.
-    """
-    where, late = outer.args.get("where"), any(item.find(exp.Window) for item in inner.expressions)
-    late = late or inner.args.get("distinct") is not None or inner.args.get("qualify") is not None
-    nested = any(one.this.find(exp.Window) for one in outer.find_all(exp.Window))
-    chosen_late = where is not None if late else False
-    beyond = chosen_late or any(inner.args.get(key) for key in ("distinct", "qualify"))
-    if nested or (beyond and windows):
-        raise UsageError("window functions over window functions are not supported; ask for the inner ones alone")
-    early = [] if late else [where]
-    having = [part.this for part in (inner.args.get("having"), *early) if part is not None]
-    inner.set("having", exp.Having(this=exp.and_(*having)) if having else None)
-    rest = [inner.args.get("qualify"), outer.args.get("qualify"), *([where] if late else [])]
-    qualify = [part.this for part in rest if part is not None]
-    inner.set("qualify", exp.Qualify(this=exp.and_(*qualify)) if qualify else None)
-    inner.set("distinct", outer.args.get("distinct") or inner.args.get("distinct"))
-
-
-def _sum_results(outer: exp.Select, inner: exp.Select, results: Mapping[str, exp.Expr]) -> bool:
+def _sum_results(
+    outer: exp.Select, inner: exp.Select, results: Mapping[str, exp.Expr], calls: Sequence[exp.Expr]
+) -> bool:
     """Turn sums of counts and sums into those of fewer groups, in place, where a query asks for no others.
 
     ``SUM(n)`` becomes ``n``, whose name still stands for the inner aggregate.
     """
-    parts = [*outer.expressions, *(outer.args[key] for key in ("having", "order") if outer.args.get(key))]
-    calls = find_aggregates(*parts)
-    group = inner.args.get("group")
-    plain = group is not None and not group.find(*SETS) and not group.args.get("all")
+    group, outer_group = inner.args.get("group"), outer.args.get("group")
     beyond = any(inner.args.get(key) for key in ("having", "qualify", "distinct", "order"))
-    if not calls or not plain or beyond or outer.args.get("qualify") or outer.find(exp.Window):
+    if not calls or group is None or beyond or outer.args.get("qualify") or outer.find(exp.Window):
         return False
-    outer_group = outer.args.get("group")
-    if outer_group is not None and (outer_group.find(*SETS) or outer_group.args.get("all")):
+    if any(one is not None and (one.find(*SETS) or one.args.get("all")) for one in (group, outer_group)):
         return False
     summed = [node.this.unnest() if isinstance(node, exp.Sum) else None for node in calls]
     inside = [results[one.name] if isinstance(one, exp.Column) else None for one in summed]
@@ -547,18 +741,15 @@ def _sum_results(outer: exp.Select, inner: exp.Select, results: Mapping[str, exp
     for node, name, one in zip(calls, summed, inside, strict=True):
         total: exp.Expr = name if name is not None else node
         if isinstance(one, exp.Count) and outer_group is None:  # of no group the sum is NULL
-            number = exp.Count(this=exp.Star(), big_int=True)
-            nobody = exp.EQ(this=number, expression=exp.Literal.number(0))
-            total = exp.Case(ifs=[exp.If(this=nobody, true=exp.null())], default=total)
+            total = null_if_nobody(exp.Count(this=exp.Star(), big_int=True), total)
         node.replace(exp.paren(total, copy=False))
     return True
 
 
-def _spread_aggregates(outer: exp.Select) -> None:
+def _spread_aggregates(outer: exp.Select, calls: Sequence[exp.Expr]) -> None:
     """Turn aggregate functions over a result into window functions, in place; one row of each group remains."""
-    group, having = outer.args.get("group"), outer.args.get("having")
-    parts = [*outer.expressions, *(outer.args[key] for key in ("having", "order") if outer.args.get(key))]
-    calls = [node for node in find_aggregates(*parts) if not node.find_ancestor(exp.Window)]
+    group, having = outer.args.get("group"), read_clause(outer, "having")
+    calls = [node for node in calls if not node.find_ancestor(exp.Window)]
     if not calls and group is None:
         return
     keys = list(group.expressions) if group is not None else []
@@ -569,7 +760,7 @@ def _spread_aggregates(outer: exp.Select) -> None:
             raise UsageError(f"{shorten_sql(node)} over a result is not supported; SUM, AVG, MIN, MAX and COUNT(*) are")
         node.replace(exp.Window(this=node.copy(), partition_by=[key.copy() for key in keys]))
     outer.set("distinct", exp.Distinct(on=exp.Tuple(expressions=[key.copy() for key in keys])))
-    outer.set("qualify", exp.Qualify(this=having.this) if having is not None else outer.args.get("qualify"))
+    outer.set("qualify", exp.Qualify(this=having) if having is not None else outer.args.get("qualify"))
     outer.set("having", None)
     outer.set("group", None)
 
@@ -588,10 +779,6 @@ def as_constant(value: object) -> exp.Expr:
     kind = MOMENTS.get(type(value))
     text = exp.convert(str(value))
     return exp.cast(text, kind, dialect=DIALECT) if kind else text
-
-
-def _equals(left: exp.Expr, value: object) -> exp.Expr:
-    return exp.false() if value is None else exp.EQ(this=exp.paren(left), expression=as_constant(value))
 
 
 def _is_among(left: exp.Expr, values: Sequence[object]) -> exp.Expr:

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from privsql.answers.bucket_model import find_obstacle, fit_bucket_model
 from privsql.answers.channel import LARGE, Channel
-from privsql.answers.sql.aggregates import is_number
+from privsql.answers.sql.question import is_number
 from privsql.attacks import adversaries, suite
 from privsql.attacks.scene import CHUNK, ROUNDING, AttackView, Block, Finding, Floats, Ints, ReleaseView
 from privsql.attacks.suite import Adversary, AttackContext

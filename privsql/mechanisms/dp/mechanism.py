@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from sqlglot import exp
 
-    from privsql.answers.sql.aggregates import Statement
-    from privsql.answers.sql.names import Lookups
+    from privsql.answers.sql.question import Lookups, Statement
     from privsql.attacks.scene import ReleaseView
     from privsql.attacks.suite import JointAttack, LearningRisk
     from privsql.engine.database import Relations

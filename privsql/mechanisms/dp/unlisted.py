@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from privsql.answers.sql.question import ENUM
+from privsql.answers.sql.grammar import ENUM
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, any_of, column
 from privsql.mechanisms.dp.mechanism import PrivateAnswers

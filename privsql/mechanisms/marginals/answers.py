@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.answers.sql.aggregates import Statement
-    from privsql.answers.sql.names import Lookups
-    from privsql.answers.sql.question import CountQuery
+    from privsql.answers.sql.question import CountQuery, Lookups, Statement
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals

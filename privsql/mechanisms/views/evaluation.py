@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from privsql.answers.accuracy import EvaluationContext
-    from privsql.answers.sql.aggregates import Statement
-    from privsql.answers.sql.names import Lookups
+    from privsql.answers.sql.question import Lookups, Statement
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import Ints
