@@ -1,17 +1,14 @@
 """Answers: rows whose figures say what they rest on, and the base class of open releases that give them.
 
-Tables, JSON, CSV and Python show the same columns. Questions that cut through a bin are refused here.
+Tables, JSON, CSV and Python show the same columns.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +16,8 @@ from sqlglot import exp
 
 from privsql import markup
 from privsql.answers.sql import compiler
-from privsql.answers.sql.grammar import as_written
+from privsql.answers.sql.cuts import refuse_cuts
+from privsql.answers.sql.grammar import EQUALITY
 from privsql.answers.sql.question import (
     EXACT,
     CountQuery,
@@ -29,14 +27,13 @@ from privsql.answers.sql.question import (
     exact_statement,
     is_number,
 )
-from privsql.engine.sqlfiles import DIALECT, Field, Holes, Roles, column, fill, render_sql, table
+from privsql.engine.sqlfiles import Holes, Roles, column, fill, render_sql, table
 from privsql.errors import EngineError, UsageError, closest
 from privsql.figures import format_estimate, format_key
 from privsql.figures import is_number as is_figure
-from privsql.model.parameters import MONTHS, Bins, number_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
     import polars as pl
@@ -82,13 +79,6 @@ class Figure:
         if self.rests_on == "point":
             return "an estimate without an interval"
         return f"low and high: {confidence:.0%} interval"
-
-    def explain_missing(self) -> str:
-        """Explain the effect of records that are not in the release."""
-        if not self.touching:
-            return "none of them can meet the question"
-        at_most = "high counts" if self.rests_on != "point" else "the question could meet"
-        return f"{at_most} {self.touching:,} of them, the estimate none"
 
 
 @dataclass(frozen=True)
@@ -141,40 +131,33 @@ class Answer:
     @property
     def notes(self) -> list[str]:
         """Return warnings on the answer."""
-        bare = sum(any(self._is_bare(one, row) for one in self.figures) for row in self.rows)
-        partly = bare > 0 and self.rests_on != "point"
-        without = [f"{bare:,} rows have no interval: no published count is about them"] if partly else []
-        return [*self.hints, *self._of_nobody(), *without, *self._explain_missing()]
-
-    def _explain_missing(self) -> list[str]:
-        """Say how many records of the source the release lacks, with their share, and what that means for figures."""
-        if not self.missing or not self.source_records:
-            return []
-        share = self.missing / self.source_records
-        left = f"{self.missing:,} records of the source ({share:.1%}) are not in the release"
-        effects = {one.name: one.explain_missing() for one in self.figures}
-        alike = len(set(effects.values())) == 1
-        named = [effect if alike else f"{name}: {effect}" for name, effect in effects.items()]
-        return ["; ".join([left, *dict.fromkeys(named)])]
+        notes, rows, empty = list(self.hints), len(self.rows), sum(self.may_be_empty)
+        if empty:
+            which, whose = ("the answer", "its") if rows == 1 else (f"{empty:,} of {rows:,} rows", "their")
+            notes.append(f"{which} may be empty: the bounds of {whose} number of records reach below 1")
+        intervals = [one for one in self.figures if one.rests_on != "point"]
+        read = ([one.read_row(row) for one in intervals] for row in self.rows)
+        bare = sum(any(figure[0] is not None and figure[2:] == (None, None) for figure in row) for row in read)
+        if bare and self.rests_on != "point":
+            notes.append(f"{bare:,} rows have no interval: no published count is about them")
+        if self.missing and self.source_records:
+            share = self.missing / self.source_records
+            effects: dict[str, str] = {}
+            for one in self.figures:
+                at_most = "high counts" if one.rests_on != "point" else "the question could meet"
+                some = f"{at_most} {one.touching:,} of them, the estimate none"
+                effects[one.name] = some if one.touching else "none of them can meet the question"
+            if len(set(effects.values())) != 1:
+                effects = {name: f"{name}: {effect}" for name, effect in effects.items()}
+            left = f"{self.missing:,} records of the source ({share:.1%}) are not in the release"
+            notes.append("; ".join(dict.fromkeys((left, *effects.values()))))
+        return notes
 
     @property
     def empty_marks(self) -> list[str]:
         """Return a text for each row that says whether it may be empty; none where all are alike."""
         alike = len(set(self.may_be_empty)) < 2
         return [] if alike else ["yes" if one else "" for one in self.may_be_empty]
-
-    def _of_nobody(self) -> list[str]:
-        """Say how many rows may be of no record at all."""
-        bare, rows = sum(self.may_be_empty), len(self.rows)
-        if not bare:
-            return []
-        which, whose = ("the answer", "its") if rows == 1 else (f"{bare:,} of {rows:,} rows", "their")
-        return [f"{which} may be empty: the bounds of {whose} number of records reach below 1"]
-
-    @staticmethod
-    def _is_bare(one: Figure, row: tuple[Any, ...]) -> bool:
-        estimate, _, low, high = one.read_row(row)
-        return estimate is not None and low is None and high is None and one.rests_on != "point"
 
     def by_group(self) -> dict[tuple[Any, ...], tuple[Any, Any, Any]]:
         """Estimate, low and high of every group; ``UsageError`` where there are several figures."""
@@ -269,26 +252,26 @@ class Answer:
         groups = self.group_places
         places = [(name, at, at not in groups) for at, name in enumerate(self.columns)]
         rows = [{name: _as_json_value(row[at], is_figure=figure) for name, at, figure in places} for row in self.rows]
-        empty = self.may_be_empty or (False,) * len(rows)
+        for row, is_empty in zip(rows, self.may_be_empty, strict=False):
+            row.update({"may_be_empty": True} if is_empty else {})
+        figures = []
+        for one in self.figures:
+            confidence = None if one.rests_on == "point" else self.confidence
+            figures.append({
+                "name": one.name,
+                "rests_on": one.rests_on,
+                "confidence": 1.0 if one.rests_on in ("exact", "certain") else confidence,
+                "reason": one.explain(self.confidence),
+                "not_in_release": one.touching,
+            })  # fmt: skip
         return {
-            "rows": [row | ({"may_be_empty": True} if mark else {}) for row, mark in zip(rows, empty, strict=True)],
+            "rows": rows,
             "confidence": 1.0 if self.certain else self.confidence,
             "estimator": self.estimator,
             "rests_on": self.rests_on,
             "missing": self.missing,
-            "figures": [self._figure_facts(one) for one in self.figures],
+            "figures": figures,
             "notes": self.notes,
-        }
-
-    def _figure_facts(self, one: Figure) -> dict[str, Any]:
-        """Return what a figure rests on, why, and how many records it leaves out."""
-        sure = one.rests_on in ("exact", "certain")
-        return {
-            "name": one.name,
-            "rests_on": one.rests_on,
-            "confidence": None if one.rests_on == "point" else 1.0 if sure else self.confidence,
-            "reason": one.explain(self.confidence),
-            "not_in_release": one.touching,
         }
 
 
@@ -312,200 +295,6 @@ def _as_json_value(value: object, *, is_figure: bool) -> object:
         return float(value)
     finite = not isinstance(value, float) or math.isfinite(value)
     return value if value is None or (isinstance(value, bool | int | float | str) and finite) else str(value)
-
-
-# Cuts through bins ----------------------------------------------------------------------------------------------------
-# Refuse questions that cut through a bin, since a release holds whole bins only.
-#
-# A published value of a column in bins stands for its whole bin. A condition is answered if every bin meets it as a
-# whole or not at all: a comparison with constants at which bins begin (``age <= 44`` is ``age < 45`` of whole numbers),
-# equality with a published value, and ``IS NULL``. For a column of groups it is equality with groups.
-
-EQUALITY = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
-FIRST = (exp.LT, exp.GTE)  # whose constant is the first value of what is asked for, or of the rest
-LAST = (exp.LTE, exp.GT)  # whose constant is the last one
-CALENDAR: dict[type[exp.Expr], str] = {exp.Year: "year", exp.Quarter: "quarter", exp.Month: "month"}
-MOMENTS = {  # of a cast; DuckDB's TIMESTAMP is one without a time zone
-    exp.DType.DATE: "DATE", exp.DType.TIMESTAMP: "TIMESTAMP", exp.DType.TIMESTAMPNTZ: "TIMESTAMP"
-}  # fmt: skip
-NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?")
-SIGNED = re.compile(f"-?{NUMBER.pattern}")
-TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
-
-
-def refuse_cuts(
-    statement: Statement, bins: Mapping[str, Bins], groups: Mapping[str, Sequence[str]], columns: Sequence[Field]
-) -> Statement:
-    """Return the statement; ``UsageError`` if it asks for a part of a bin, or of a group of values."""
-    if not bins and not groups:
-        return statement
-    kinds = {field.name: field.type for field in columns}
-    _refuse_keys(statement, bins)
-    for one in statement.calls:
-        measured = one.measure.operand
-        for item in measured.find_all(exp.Column) if measured is not None else ():
-            if item.name in bins or item.name in groups:
-                raise _make_refusal(item.name, one.written, bins.get(item.name))
-    for root, alone in _list_parts(statement):
-        for item in root.find_all(exp.Column):
-            node = _enclosing_node(item, root)
-            is_null = isinstance(node, exp.Is) and isinstance(node.expression, exp.Null)
-            if (alone and node.unnest() is item) or is_null:
-                continue
-            if item.name in bins and not _keeps_bins_whole(item, node, bins[item.name], kinds[item.name]):
-                raise _make_refusal(item.name, as_written(node), bins[item.name])
-            if item.name in groups and not _of_groups(item, node, groups[item.name]):
-                known = ", ".join(groups[item.name])
-                raise UsageError(f"{as_written(node)}: column {item.name!r} holds groups of values: {known}")
-    return statement
-
-
-def _refuse_keys(statement: Statement, bins: Mapping[str, Bins]) -> None:
-    """Raise ``UsageError`` for a lookup by a column in bins: no row of it stands for a bin."""
-    for lookup in statement.scope.lookups:
-        key = next((key for _, key in lookup.keys if key in bins), None)
-        if key is not None:
-            raise UsageError(
-                f"JOIN {lookup.alias}: column {key!r} is in {bins[key]}, and no row of the table covers a bin"
-            )
-
-
-def _make_refusal(name: str, written: str, bins: Bins | None) -> UsageError:
-    what = f"in {bins}; compare it with values at which a bin begins" if bins else "in groups of values"
-    if bins and bins.prefix is not None:
-        what = f"in {bins}; compare it with at most {bins.prefix} characters, as = '..' or LIKE '..%'"
-    return UsageError(f"{written}: column {name!r} is {what}, or group by it")
-
-
-def _list_parts(statement: Statement) -> Iterator[tuple[exp.Expr, bool]]:
-    """Conditions, groups, and what is made of groups in the answer; whether a column may stand there alone."""
-    groups = {f"g_{i}": group.term for i, group in enumerate(statement.scope.groups)}
-
-    def written_out(node: exp.Expr) -> exp.Expr:
-        return groups[node.name].copy() if isinstance(node, exp.Column) and node.name in groups else node
-
-    conditions = (statement.scope.where, *(one.among for one in statement.calls))
-    yield from ((part, False) for part in conditions if part is not None)
-    results = [*(one.expression for one in statement.outputs), *(one.this for one in statement.order)]
-    results += [*statement.windows, *(statement.unique or ())]
-    results += [statement.qualify] if statement.qualify is not None else []
-    yield from ((part.copy().transform(written_out), True) for part in (*groups.values(), *results))
-    if statement.having is not None:
-        yield statement.having.copy().transform(written_out), False
-
-
-def _enclosing_node(item: exp.Expr, root: exp.Expr) -> exp.Expr:
-    """Return the expression around a column; the column itself, if it is all that there is."""
-    node = item
-    while node is not root and isinstance(node.parent, exp.Paren):
-        node = node.parent
-    return node if node is root or node.parent is None else node.parent
-
-
-def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
-    """Return whether a comparison of a column, or the part of the calendar that it lies in, leaves bins whole."""
-    if bins.prefix is not None:
-        return _keeps_prefixes_whole(item, node, bins.prefix)
-    if isinstance(node, tuple(CALENDAR)):
-        return bins.unit is not None and MONTHS[CALENDAR[type(node)]] % MONTHS[bins.unit] == 0
-    if isinstance(node, exp.Between):
-        low, high = (read_constant(node.args[key], kind) for key in ("low", "high"))
-        inside = _begins_bin(bins, low, kind, last=False) and _begins_bin(bins, high, kind, last=True)
-        return node.this.unnest() is item and inside
-    if isinstance(node, exp.In):
-        is_operand = node.this.unnest() is item and not node.args.get("query") and bool(node.expressions)
-        return is_operand and all(_is_label(bins, read_constant(one, kind)) for one in node.expressions)
-    if not isinstance(node, (*EQUALITY, *FIRST, *LAST)):
-        return False
-    turned = node.expression.unnest() is item
-    value = read_constant(node.this if turned else node.expression, kind)
-    operator = TURNED.get(type(node), type(node)) if turned else type(node)
-    equal = isinstance(node, EQUALITY)
-    return _is_label(bins, value) if equal else _begins_bin(bins, value, kind, last=operator in LAST)
-
-
-def _keeps_prefixes_whole(item: exp.Column, node: exp.Expr, length: int) -> bool:
-    """Return whether a text is compared by its first ``length`` characters, or by fewer in LIKE."""
-    if isinstance(node, exp.In):
-        compared = [] if node.args.get("query") else node.expressions
-    elif isinstance(node, EQUALITY):
-        compared = [node.expression if node.this.unnest() is item else node.this]
-    elif isinstance(node, exp.Like | exp.StartsWith) and node.this.unnest() is item:
-        text = node.expression.name
-        start = text.removesuffix("%") if isinstance(node, exp.Like) else text
-        wild = isinstance(node, exp.Like) and (not text.endswith("%") or set("%_") & set(start))
-        return isinstance(node.expression, exp.Literal) and not wild and len(start) <= length
-    else:
-        return False
-    texts = [one.this if isinstance(one, exp.Cast) and one.to.this == exp.DType.TEXT else one for one in compared]
-    return bool(texts) and all(
-        isinstance(one, exp.Literal) and one.is_string and len(one.name) <= length for one in texts
-    )
-
-
-def _is_label(bins: Bins, value: Decimal | date | None) -> bool:
-    return value is not None and bins.begins_at(value)
-
-
-def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bool) -> bool:
-    """Return whether a bin begins at a value, or (``last``) right after it, among the column's possible values."""
-    if value is None:
-        return False
-    if isinstance(value, Decimal):
-        step = Fraction(1, 10 ** number_range(kind)[2])
-        steps = Fraction(value) / step
-        first = (math.floor(steps) + 1 if last else math.ceil(steps)) * step
-        return (bool(bins.edges) and first <= Fraction(bins.edges[0])) or bins.begins_at(first)
-    later = timedelta(microseconds=1) if isinstance(value, datetime) else timedelta(days=1)
-    try:
-        return bins.begins_at(value + later if last else value)
-    except OverflowError:  # the last value of the type
-        return False
-
-
-def read_constant(node: exp.Expr, kind: str) -> Decimal | date | None:
-    """Return a constant as a value of the column; None for what is none, or no value of that type."""
-    node = node.unnest()
-    if kind in ("DATE", "TIMESTAMP"):
-        written = kind
-        if isinstance(node, exp.Cast) and node.to.this in MOMENTS:
-            written, node = MOMENTS[node.to.this], node.this
-        if written != kind and kind == "DATE":
-            return None
-        return _parse_moment(node.name, written, kind) if isinstance(node, exp.Literal) and node.is_string else None
-    if isinstance(node, exp.Cast) and node.to == exp.DataType.build(kind, dialect=DIALECT):
-        return Decimal(node.this.name) if SIGNED.fullmatch(node.this.name) else None  # a value as it is published
-    negative = isinstance(node, exp.Neg)
-    node = node.this.unnest() if negative else node
-    if not isinstance(node, exp.Literal) or node.is_string or not NUMBER.fullmatch(node.name):
-        return None  # what the engine would round, or read as a double
-    return Decimal(f"-{node.name}" if negative else node.name)
-
-
-def _parse_moment(text: str, written: str, kind: str) -> date | None:
-    """Convert a text of one type to a value of another: a day as a moment is its midnight."""
-    try:
-        moment = date.fromisoformat(text) if written == "DATE" else datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if kind == "TIMESTAMP" and not isinstance(moment, datetime):
-        return datetime(moment.year, moment.month, moment.day)
-    return None if getattr(moment, "tzinfo", None) else moment
-
-
-def _of_groups(item: exp.Column, node: exp.Expr, groups: Sequence[str]) -> bool:
-    """Return whether a column of groups is compared with groups for equality."""
-    if isinstance(node, exp.In):
-        return not node.args.get("query") and all(_is_group(one, groups) for one in node.expressions)
-    if not isinstance(node, EQUALITY):
-        return False
-    return _is_group(node.expression if node.this.unnest() is item else node.this, groups)
-
-
-def _is_group(node: exp.Expr, groups: Sequence[str]) -> bool:
-    node = node.unnest()
-    node = node.this if isinstance(node, exp.Cast) and node.to.this == exp.DType.TEXT else node
-    return isinstance(node, exp.Literal) and node.is_string and node.name in groups
 
 
 # Open releases --------------------------------------------------------------------------------------------------------
@@ -669,22 +458,19 @@ OF_ITEMS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anon
 
 def find_unknown(statement: Statement, answers: Answers, roles: Roles) -> tuple[str, ...]:
     """Return a sentence for each value that a column or item is compared with and that the release does not have."""
-    roots = [statement.scope.where, *(one.among for one in statement.calls)]
-    pairs = [pair for root in dict.fromkeys(roots) if root is not None for pair in _list_comparisons(root)]
-    return tuple(filter(None, (_hint_unknown(name, value, answers, roles) for name, value in dict.fromkeys(pairs))))
-
-
-def _list_comparisons(root: exp.Expr) -> Iterator[tuple[str, exp.Literal]]:
-    """Yield the columns that are compared for equality with constants, and those; items under an empty name."""
-    for node in root.find_all(*EQUALITY, exp.In, *OF_ITEMS):
-        if isinstance(node, OF_ITEMS):
-            yield from (("", one) for one in node.find_all(exp.Literal) if one.is_string)
-            continue
-        sides = [node.this, *node.expressions] if isinstance(node, exp.In) else [node.this, node.expression]
-        plain = [side.unnest() for side in sides]
-        names = [side.name for side in plain if isinstance(side, exp.Column)]
-        if len(names) == 1:
-            yield from ((names[0], side) for side in plain if isinstance(side, exp.Literal))
+    compared: dict[tuple[str, exp.Literal], None] = {}  # column, empty for items, and value
+    conditions = [statement.scope.where, *(one.among for one in statement.calls)]
+    for root in dict.fromkeys(one for one in conditions if one is not None):
+        for node in root.find_all(*EQUALITY, exp.In, *OF_ITEMS):
+            if isinstance(node, OF_ITEMS):
+                compared |= {("", one): None for one in node.find_all(exp.Literal) if one.is_string}
+                continue
+            sides = [node.this, *(node.expressions if isinstance(node, exp.In) else [node.expression])]
+            plain = [side.unnest() for side in sides]
+            names = [side.name for side in plain if isinstance(side, exp.Column)]
+            if len(names) == 1:
+                compared |= {(names[0], side): None for side in plain if isinstance(side, exp.Literal)}
+    return tuple(filter(None, (_hint_unknown(name, value, answers, roles) for name, value in compared)))
 
 
 def _hint_unknown(name: str, value: exp.Literal, answers: Answers, roles: Roles) -> str:

@@ -15,10 +15,10 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from privsql import dp_random, markup, plot
-from privsql.answers import answer
 from privsql.answers.accuracy import BANDS
 from privsql.answers.answer import BASELINE, BEST
 from privsql.answers.sql.compiler import parse_query
+from privsql.answers.sql.cuts import refuse_cuts
 from privsql.attacks import suite
 from privsql.attacks.scene import Finding, Floats, ReleaseView
 from privsql.attacks.suite import LEARNING, Inference, ReleaseSeries, run_attacks
@@ -469,7 +469,7 @@ def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options)
         coarse = describe_coarsening(quasi_identifiers, spec.columns)
         groups = {name: _list_groups(spec, name) for name in coarse["groups"]}
         for statement in (parse_query(sql, source.roles, spec.name) for sql in queries):
-            answer.refuse_cuts(statement, coarse["bins"], groups, quasi_identifiers)
+            refuse_cuts(statement, coarse["bins"], groups, quasi_identifiers)
         x, y = (int(db.run_select(sql)[0][0]) for sql in queries)
     if not x:
         raise UsageError(f"no record meets {condition!r}; choose a condition that holds for some records")

@@ -13,8 +13,8 @@ import duckdb
 import pytest
 from pydantic import ValidationError
 
-from privsql.answers.answer import refuse_cuts
 from privsql.answers.sql.compiler import parse_query
+from privsql.answers.sql.cuts import refuse_cuts
 from privsql.engine.sqlfiles import DIALECT, Field, Roles, column
 from privsql.errors import UsageError
 from privsql.model.parameters import Bins, fits_type, number_range

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 # None of them reads a file, a setting, the time or a random number. None makes a text longer than its arguments and the
 # query (no ``repeat``, ``replace``, ``lpad``, ``format``). Regular expressions are RE2's.
 
-COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+EQUALITY = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
+COMPARISONS = (*EQUALITY, exp.GT, exp.GTE, exp.LT, exp.LTE)
 CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
 STATISTICS = (
     exp.Quantile, exp.PercentileCont, exp.PercentileDisc, exp.WithinGroup, exp.Stddev, exp.StddevPop, exp.StddevSamp,

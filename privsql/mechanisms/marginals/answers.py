@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from privsql.answers.answer import FIRST, LAST, TURNED, read_constant, refuse_cuts
 from privsql.answers.estimate import count_intervals, student_quantile
+from privsql.answers.sql.cuts import FIRST, LAST, TURNED, read_constant, refuse_cuts
 from privsql.answers.sql.question import Measure
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Holes, alias_as, all_of, all_rows, column, fill, is_null, table

@@ -1,0 +1,198 @@
+"""Refuse questions that cut through a bin, since a release holds whole bins only.
+
+A published value of a column in bins stands for its whole bin. A condition is answered if every bin meets it as a
+whole or not at all: a comparison with constants at which bins begin (``age <= 44`` is ``age < 45`` of whole numbers),
+equality with a published value, and ``IS NULL``. For a column of groups it is equality with groups.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from privsql.answers.sql.grammar import EQUALITY, as_written
+from privsql.engine.sqlfiles import DIALECT, Field
+from privsql.errors import UsageError
+from privsql.model.parameters import MONTHS, Bins, number_range
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from privsql.answers.sql.question import Statement
+
+FIRST = (exp.LT, exp.GTE)  # whose constant is the first value of what is asked for, or of the rest
+LAST = (exp.LTE, exp.GT)  # whose constant is the last one
+CALENDAR: dict[type[exp.Expr], str] = {exp.Year: "year", exp.Quarter: "quarter", exp.Month: "month"}
+MOMENTS = {  # of a cast; DuckDB's TIMESTAMP is one without a time zone
+    exp.DType.DATE: "DATE", exp.DType.TIMESTAMP: "TIMESTAMP", exp.DType.TIMESTAMPNTZ: "TIMESTAMP"
+}  # fmt: skip
+NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?")
+SIGNED = re.compile(f"-?{NUMBER.pattern}")
+TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
+
+
+def refuse_cuts(
+    statement: Statement, bins: Mapping[str, Bins], groups: Mapping[str, Sequence[str]], columns: Sequence[Field]
+) -> Statement:
+    """Return the statement; ``UsageError`` if it asks for a part of a bin, or of a group of values."""
+    if not bins and not groups:
+        return statement
+    for lookup in statement.scope.lookups:
+        for _, key in lookup.keys:
+            if key in bins:
+                why = f"column {key!r} is in {bins[key]}, and no row of the table covers a bin"
+                raise UsageError(f"JOIN {lookup.alias}: {why}")
+    for one in statement.calls:
+        measured = one.measure.operand
+        for item in measured.find_all(exp.Column) if measured is not None else ():
+            if item.name in bins or item.name in groups:
+                raise _make_refusal(item.name, one.written, bins.get(item.name))
+
+    terms = {f"g_{i}": group.term for i, group in enumerate(statement.scope.groups)}
+
+    def write_out(root: exp.Expr) -> exp.Expr:
+        """Put groups in place of their columns in what is made of an answer."""
+        return root.copy().transform(
+            lambda node: terms[node.name].copy() if isinstance(node, exp.Column) and node.name in terms else node
+        )
+
+    results = [*(one.expression for one in statement.outputs), *(one.this for one in statement.order)]
+    results += [*statement.windows, *(statement.unique or ())]
+    results += [statement.qualify] if statement.qualify is not None else []
+    parts = [(one, False) for one in (statement.scope.where, *(one.among for one in statement.calls))]
+    parts += [(write_out(one), True) for one in (*terms.values(), *results)]
+    parts += [(write_out(statement.having), False)] if statement.having is not None else []
+    kinds = {field.name: field.type for field in columns}
+    for root, may_stand_alone in parts:
+        for item in root.find_all(exp.Column) if root is not None else ():
+            node: exp.Expr = item
+            while node is not root and isinstance(node.parent, exp.Paren):
+                node = node.parent
+            node = node if node is root or node.parent is None else node.parent  # the expression around the column
+            is_null = isinstance(node, exp.Is) and isinstance(node.expression, exp.Null)
+            if is_null or (node.unnest() is item and may_stand_alone):
+                continue
+            if item.name in bins and not _keeps_bins_whole(item, node, bins[item.name], kinds[item.name]):
+                raise _make_refusal(item.name, as_written(node), bins[item.name])
+            if item.name in groups and not _names_groups(item, node, groups[item.name]):
+                known = ", ".join(groups[item.name])
+                raise UsageError(f"{as_written(node)}: column {item.name!r} holds groups of values: {known}")
+    return statement
+
+
+def _make_refusal(name: str, written: str, bins: Bins | None) -> UsageError:
+    what = f"in {bins}; compare it with values at which a bin begins" if bins else "in groups of values"
+    if bins and bins.prefix is not None:
+        what = f"in {bins}; compare it with at most {bins.prefix} characters, as = '..' or LIKE '..%'"
+    return UsageError(f"{written}: column {name!r} is {what}, or group by it")
+
+
+def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
+    """Return whether a comparison of a column, or the part of the calendar that it lies in, leaves bins whole."""
+
+    def is_label(constant: exp.Expr) -> bool:
+        value = read_constant(constant, kind)
+        return value is not None and bins.begins_at(value)
+
+    if bins.prefix is not None:
+        return _keeps_prefixes_whole(item, node, bins.prefix)
+    if isinstance(node, tuple(CALENDAR)):
+        return bins.unit is not None and MONTHS[CALENDAR[type(node)]] % MONTHS[bins.unit] == 0
+    if isinstance(node, exp.Between):
+        low, high = (read_constant(node.args[key], kind) for key in ("low", "high"))
+        inside = _begins_bin(bins, low, kind, last=False) and _begins_bin(bins, high, kind, last=True)
+        return node.this.unnest() is item and inside
+    if isinstance(node, exp.In):
+        is_operand = node.this.unnest() is item and not node.args.get("query") and bool(node.expressions)
+        return is_operand and all(map(is_label, node.expressions))
+    if not isinstance(node, (*EQUALITY, *FIRST, *LAST)):
+        return False
+    turned = node.expression.unnest() is item
+    constant = node.this if turned else node.expression
+    if isinstance(node, EQUALITY):
+        return is_label(constant)
+    operator = TURNED[type(node)] if turned else type(node)
+    return _begins_bin(bins, read_constant(constant, kind), kind, last=operator in LAST)
+
+
+def _keeps_prefixes_whole(item: exp.Column, node: exp.Expr, length: int) -> bool:
+    """Return whether a text is compared by its first ``length`` characters, or by fewer in LIKE."""
+    if isinstance(node, exp.In):
+        compared = [] if node.args.get("query") else node.expressions
+    elif isinstance(node, EQUALITY):
+        compared = [node.expression if node.this.unnest() is item else node.this]
+    elif isinstance(node, exp.Like | exp.StartsWith) and node.this.unnest() is item:
+        text = node.expression.name
+        start = text.removesuffix("%") if isinstance(node, exp.Like) else text
+        wild = isinstance(node, exp.Like) and (not text.endswith("%") or set("%_") & set(start))
+        return isinstance(node.expression, exp.Literal) and not wild and len(start) <= length
+    else:
+        return False
+    texts = [one.this if isinstance(one, exp.Cast) and one.to.this == exp.DType.TEXT else one for one in compared]
+    return bool(texts) and all(
+        isinstance(one, exp.Literal) and one.is_string and len(one.name) <= length for one in texts
+    )
+
+
+def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bool) -> bool:
+    """Return whether a bin begins at a value, or (``last``) right after it, among the column's possible values."""
+    if value is None:
+        return False
+    if isinstance(value, Decimal):
+        step = Fraction(1, 10 ** number_range(kind)[2])
+        steps = Fraction(value) / step
+        first = (math.floor(steps) + 1 if last else math.ceil(steps)) * step
+        return (bool(bins.edges) and first <= Fraction(bins.edges[0])) or bins.begins_at(first)
+    later = timedelta(microseconds=1) if isinstance(value, datetime) else timedelta(days=1)
+    try:
+        return bins.begins_at(value + later if last else value)
+    except OverflowError:  # the last value of the type
+        return False
+
+
+def read_constant(node: exp.Expr, kind: str) -> Decimal | date | None:
+    """Return a constant as a value of the column; None for what is none, or no value of that type."""
+    node = node.unnest()
+    if kind in ("DATE", "TIMESTAMP"):
+        written = kind
+        if isinstance(node, exp.Cast) and node.to.this in MOMENTS:
+            written, node = MOMENTS[node.to.this], node.this
+        if written != kind and kind == "DATE":
+            return None
+        if not isinstance(node, exp.Literal) or not node.is_string:
+            return None
+        try:
+            moment = date.fromisoformat(node.name) if written == "DATE" else datetime.fromisoformat(node.name)
+        except ValueError:
+            return None
+        if kind == "TIMESTAMP" and not isinstance(moment, datetime):  # a day as a moment is its midnight
+            return datetime(moment.year, moment.month, moment.day)
+        return None if getattr(moment, "tzinfo", None) else moment
+    if isinstance(node, exp.Cast) and node.to == exp.DataType.build(kind, dialect=DIALECT):
+        return Decimal(node.this.name) if SIGNED.fullmatch(node.this.name) else None  # a value as it is published
+    negative = isinstance(node, exp.Neg)
+    node = node.this.unnest() if negative else node
+    if not isinstance(node, exp.Literal) or node.is_string or not NUMBER.fullmatch(node.name):
+        return None  # what the engine would round, or read as a double
+    return Decimal(f"-{node.name}" if negative else node.name)
+
+
+def _names_groups(item: exp.Column, node: exp.Expr, groups: Sequence[str]) -> bool:
+    """Return whether a column of groups is compared with groups for equality."""
+    if isinstance(node, exp.In):
+        compared = node.expressions
+    elif isinstance(node, EQUALITY):
+        compared = [node.expression if node.this.unnest() is item else node.this]
+    else:
+        return False
+    plain = [one.unnest() for one in compared]
+    texts = [one.this if isinstance(one, exp.Cast) and one.to.this == exp.DType.TEXT else one for one in plain]
+    return not node.args.get("query") and all(
+        isinstance(one, exp.Literal) and one.is_string and one.name in groups for one in texts
+    )
