@@ -122,32 +122,27 @@ def find_unknown_error(expression: exp.Expr) -> exp.Expr | None:
 
 def _list_operands(node: exp.Expr) -> list[exp.Expr] | None:
     """Return the operands of a node; None for one that is not understood."""
-    operands: list[exp.Expr] | None = None
     match node:
         case exp.Column():
-            operands = [] if node.name.startswith("a_") else None
+            return [] if node.name.startswith("a_") else None
         case exp.Literal():
-            operands = None if node.is_string else []
+            return None if node.is_string else []
         case exp.Null():
-            operands = []
+            return []
         case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
-            operands = [node.this, node.expression]
+            return [node.this, node.expression]
         case exp.Paren() | exp.Neg():
-            operands = [node.this]
+            return [node.this]
         case exp.Cast():
-            operands = [node.this] if node.to.this in NUMBERS else None
+            return [node.this] if node.to.this in NUMBERS else None
         case exp.Coalesce() | exp.Nullif() | exp.Round():
-            operands = [node.this] if all(isinstance(one, exp.Literal) for one in _other_arguments(node)) else None
+            others = [part for part in node.iter_expressions() if part is not node.this]
+            return [node.this] if all(isinstance(one, exp.Literal) for one in others) else None
         case exp.Case():
             branches, default = node.args["ifs"], node.args.get("default")
             plain = node.this is None and len(branches) == 1 and isinstance(branches[0].args["true"], exp.Null)
-            operands = [default] if plain and default is not None else None
-    return operands
-
-
-def _other_arguments(node: exp.Expr) -> list[exp.Expr]:
-    """Return the arguments of a function but for the first."""
-    return [part for part in node.iter_expressions() if part is not node.this]
+            return [default] if plain and default is not None else None
+    return None
 
 
 def compute_slopes(node: exp.Expr, values: Mapping[int, float]) -> tuple[float, dict[int, float]]:
@@ -191,42 +186,36 @@ def compute_range(node: exp.Expr, values: Mapping[int, Range]) -> Range:
     if len(operands) == 1:
         low, high = operands[0]
         return (-high, -low) if isinstance(node, exp.Neg) else (low, high)
-    return _join_ranges(node, *operands)
-
-
-def _join_ranges(node: exp.Expr, left: Range, right: Range) -> Range:
-    if isinstance(node, exp.Add):
-        return left[0] + right[0], left[1] + right[1]
-    if isinstance(node, exp.Sub):
-        return left[0] - right[1], left[1] - right[0]
+    left, right = operands
+    if isinstance(node, exp.Add | exp.Sub):
+        low, high = right if isinstance(node, exp.Add) else (-right[1], -right[0])
+        return left[0] + low, left[1] + high
     ends = [_apply_operator(node, a, b)[0] for a in left for b in right]
     unbounded = isinstance(node, exp.Div) and right[0] <= 0 <= right[1]
     return NOWHERE if unbounded or any(map(math.isnan, ends)) else (min(ends), max(ends))
 
 
 def may_be_null(node: exp.Expr, parts: Mapping[int, AggregateEstimate]) -> bool:
-    """Return whether an expression may be NULL, or what COALESCE puts there, for aggregates in their ranges."""
+    """Return whether an expression may be NULL, or what COALESCE puts there, for aggregates in their ranges.
+
+    NULL comes of a divisor of 0, of NULLIF, of the condition that a count is 0, and of an aggregate that is NULL.
+    """
     if isinstance(node, exp.Column):
         return parts[int(node.name[2:])].null
     inner = _list_operands(node)
-    if inner is None or isinstance(node, exp.Null):
+    if inner is None or isinstance(node, exp.Null) or any(may_be_null(part, parts) for part in inner):
         return True
-    return _makes_null(node, parts) or any(may_be_null(part, parts) for part in inner)
-
-
-def _makes_null(node: exp.Expr, parts: Mapping[int, AggregateEstimate]) -> bool:
-    """Return whether a node can yield NULL: by a divisor of 0, NULLIF, or the condition that a count is 0."""
     known = {j: one.sure_range for j, one in parts.items()}
     if isinstance(node, exp.Div | exp.Nullif):
         divides = isinstance(node, exp.Div)
         low, high = compute_range(node.expression if divides else node.this, known)
         return low <= (0.0 if divides else float(node.expression.name)) <= high
-    if not isinstance(node, exp.Case):
-        return False
-    condition = node.args["ifs"][0].this.unnest()
-    if not isinstance(condition, exp.EQ) or not isinstance(condition.this, exp.Column):
-        return True
-    return condition.expression != exp.Literal.number(0) or known[int(condition.this.name[2:])][0] <= 0
+    if isinstance(node, exp.Case):
+        condition = node.args["ifs"][0].this.unnest()
+        if not isinstance(condition, exp.EQ) or not isinstance(condition.this, exp.Column):
+            return True
+        return condition.expression != exp.Literal.number(0) or known[int(condition.this.name[2:])][0] <= 0
+    return False
 
 
 Term = tuple[int, float, float, float]  # of an aggregate: its number, the slope's sign, and how far it goes either way
@@ -267,8 +256,9 @@ def combine_figures(
         return value, 0.0, value, value
     if any(one.low is None or one.high is None for one in parts.values()):
         return value, None, None, None
-    if len(parts) == 1 and _is_linear(expression, *parts):
-        return value, *_linear_bounds(expression, *parts.items())
+    linear = _bound_linear(expression, *next(iter(parts.items()))) if len(parts) == 1 else None
+    if linear is not None:
+        return value, *linear
     limits = (share_range(expression, among) if among else None) or NOWHERE
     value = min(max(value, limits[0]), limits[1])
     if all(one.certain for one in parts.values()):
@@ -286,20 +276,18 @@ def combine_figures(
     return value, None if error is None else min(error, (limits[1] - limits[0]) / 2), *ends
 
 
-def _is_linear(expression: exp.Expr, number: int) -> bool:
-    """Return whether an expression is linear in the one aggregate that it is of."""
-    values = [compute_slopes(expression, {number: at})[0] for at in (1.0, 2.0, 4.0)]
-    return all(map(math.isfinite, values)) and math.isclose(values[2] - values[1], 2 * (values[1] - values[0]))
-
-
-def _linear_bounds(expression: exp.Expr, part: tuple[int, AggregateEstimate]) -> tuple[float | None, float, float]:
-    """Standard error, low and high of what is linear in one aggregate: as far as that goes, without rounding."""
-    number, one = part
-    at_one, slope = (compute_slopes(expression, {number: at})[0] for at in (1.0, 2.0))
-    slope -= at_one
-    ends = [compute_slopes(expression, {number: end})[0] for end in (one.low or 0.0, one.high or 0.0)]
+def _bound_linear(
+    expression: exp.Expr, number: int, one: AggregateEstimate
+) -> tuple[float | None, float, float] | None:
+    """Return standard error, low and high of what is linear in one aggregate, without rounding; None for others."""
+    at_one, at_two, at_four = (compute_slopes(expression, {number: at})[0] for at in (1.0, 2.0, 4.0))
+    slope = at_two - at_one
+    if not all(map(math.isfinite, (at_one, at_two, at_four))) or not math.isclose(at_four - at_two, 2 * slope):
+        return None
+    known = (one.low or 0.0, one.high or 0.0)
+    ends = [compute_slopes(expression, {number: end})[0] for end in known]
     if not all(map(math.isfinite, ends)):  # n / n is 1, also where n is 0
-        ends = [at_one + (end - 1) * slope for end in (one.low or 0.0, one.high or 0.0)]
+        ends = [at_one + (end - 1) * slope for end in known]
     error = 0.0 if not slope else None if one.std_error is None else abs(slope) * one.std_error
     return error, min(ends), max(ends)
 
@@ -366,45 +354,36 @@ def count_touching(query: CountQuery, manifest: Manifest) -> int:
 def _lets_no_null_through(query: CountQuery, name: str) -> bool:
     """Return whether a record whose column ``name`` is NULL meets no row of the answer, or adds nothing to it.
 
-    No group of the answer has NULL there, since the release has none.
+    No group of the answer has NULL there, since the release has none. No comparison of NULL is true.
     """
     if query.measure.column == name or any(group.column == name for group in query.groups):
         return True
     if any(ours == name for lookup in query.lookups if not lookup.keeps_unmatched for _, ours in lookup.keys):
         return True
-    return any(_refuses_null(part, name) for side in query.filters.values() for part in side)
-
-
-def _refuses_null(part: exp.Expr, name: str) -> bool:
-    """Return whether a condition compares the column itself, and so is never true of NULL."""
-    part = part.unnest()
-    if isinstance(part, exp.Not) and isinstance(part.this.unnest(), exp.Is):
-        inner = part.this.unnest()
-        return isinstance(inner.expression, exp.Null) and _is_named(inner.this, name)
-    if not isinstance(part, REFUSES) or isinstance(part, exp.NullSafeEQ | exp.NullSafeNEQ):
-        return False
-    return _is_named(part.this, name) or _is_named(part.args.get("expression"), name)
-
-
-def _is_named(item: exp.Expr | None, name: str) -> bool:
-    return isinstance(item, exp.Column) and item.name == name
+    for part in (part.unnest() for side in query.filters.values() for part in side):
+        compared: list[exp.Expr | None] = []
+        if isinstance(part, exp.Not) and isinstance(part.this.unnest(), exp.Is):
+            inner = part.this.unnest()
+            compared = [inner.this] if isinstance(inner.expression, exp.Null) else []
+        elif isinstance(part, REFUSES) and not isinstance(part, exp.NullSafeEQ | exp.NullSafeNEQ):
+            compared = [part.this, part.args.get("expression")]
+        if any(isinstance(one, exp.Column) and one.name == name for one in compared):
+            return True
+    return False
 
 
 def widen_rows(query: CountQuery, rows: list[Estimate], missing: int) -> list[Estimate]:
     """Return the rows with bounds of the source, of which ``missing`` more records could meet each of them."""
-    if not missing:
-        return rows
-    return [_widen_row(query, one, missing) for one in rows]
-
-
-def _widen_row(query: CountQuery, one: Estimate, missing: int) -> Estimate:
-    low, high = one.low, one.high
-    if query.measure.kind in COUNTS:
-        high = None if high is None else high + missing
-    else:  # one record more makes a minimum smaller only, and a maximum larger
-        low = low if query.measure.kind == "max" else None
-        high = high if query.measure.kind == "min" else None
-    return replace(one, low=low, high=high, std_error=one.std_error or None)
+    wide = []
+    for one in rows if missing else ():
+        low, high = one.low, one.high
+        if query.measure.kind in COUNTS:
+            high = None if high is None else high + missing
+        else:  # one record more makes a minimum smaller only, and a maximum larger
+            low = low if query.measure.kind == "max" else None
+            high = high if query.measure.kind == "min" else None
+        wide.append(replace(one, low=low, high=high, std_error=one.std_error or None))
+    return wide if missing else rows
 
 
 def rests_on(before: RestsOn, rows: list[Estimate], missing: int) -> RestsOn:
@@ -574,15 +553,14 @@ class GroupedBy:
         texts = [exp.cast(f, "VARCHAR") if as_text(t) else f for f, t in zip(functions, types, strict=True)]
         rows = db.rows(exact_statement(everyone, records, texts))
         pairs = [(tuple(map(same_nan, row[:group_count])), row[group_count:]) for row in rows]
-        return [
-            self._exact_column(question, {key: values[i] for key, values in pairs}, types[i])
-            for i, (_, question) in enumerate(put)
-        ]
-
-    def _exact_column(self, question: CountQuery, values: dict[Key, Any], kind: str) -> AggregateColumn:
-        convert = as_number if is_number(kind) else lambda value: value
-        rows = [exact_estimate(key, None if value is None else convert(value)) for key, value in values.items()]
-        return self._bound_column(question, rows, values, kind)
+        columns = []
+        for i, ((_, question), kind) in enumerate(zip(put, types, strict=True)):
+            values = {key: figures[i] for key, figures in pairs}
+            known = [
+                (key, as_number(one) if is_number(kind) and one is not None else one) for key, one in values.items()
+            ]
+            columns.append(self._bound_column(question, [exact_estimate(*pair) for pair in known], values, kind))
+        return columns
 
     def _estimate_column(self, one: AggregateCall, question: CountQuery) -> AggregateColumn:
         """Return the column of a function that has to be estimated."""
@@ -593,21 +571,16 @@ class GroupedBy:
         elif any(row.is_fixed for row in rows):
             least = self.least_records(one)
             rows = [replace(row, least=least.get(row.group, 0)) if row.is_fixed else row for row in rows]
-        scale = self._find_scale(question.measure, rows)
+        measure, types = question.measure, {field.name: field.type for field in asking.manifest.roles.columns}
+        scale = decimal_scale(types.get(measure.column or "", ""))
+        if measure.kind not in ("min", "max") and (measure.kind != "sum" or not all(row.is_fixed for row in rows)):
+            scale = None  # a column would hold two types
         if scale is not None:
             figures = [[None if one is None else as_decimal(one, scale) for one in (row.estimate, row.low, row.high)]
                        for row in rows]  # fmt: skip
             rows = [replace(row, estimate=middle, low=low, high=high)
                     for row, (middle, low, high) in zip(rows, figures, strict=True)]  # fmt: skip
         return self._bound_column(question, rows, {row.group: row.estimate for row in rows})
-
-    def _find_scale(self, measure: Measure, rows: list[Estimate]) -> int | None:
-        """Return the decimals of a DECIMAL column's MIN, MAX, and sums that are all certain; None for other figures."""
-        roles, kind = self.asking.manifest.roles, measure.kind
-        if kind not in ("min", "max") and (kind != "sum" or not all(row.is_fixed for row in rows)):
-            return None  # a column would hold two types
-        types = {field.name: field.type for field in roles.columns}
-        return decimal_scale(types.get(measure.column or "", ""))
 
     def least_records(self, one: AggregateCall) -> dict[Key, Number]:
         """Return the records by group that an aggregate function is certainly of; none where any may be missing."""

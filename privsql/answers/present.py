@@ -46,7 +46,13 @@ class QuestionLimits:
 
     def refuse_large(self, asking: SelectEvaluation) -> None:
         """Raise ``UsageError`` for a question whose groups could give more rows, before any of them is estimated."""
-        total = sum(_bound_groups(asking, chosen) for chosen in asking.statement.sets)
+        total = 0
+        for chosen in asking.statement.sets:  # no more groups than those of the records, times the sensitive values
+            groups = asking.statement.scope.select_groups(chosen).groups
+            bound = _count_distinct(asking, [one for one in groups if one.side == "qi"])
+            for one in groups:
+                bound *= _count_distinct(asking, [one]) if one.side == "sa" else 1
+            total += bound
         figures = max(1, len(asking.statement.calls))
         if total * figures > self.rows:
             each = f" of {figures} figures" if figures > 1 else ""
@@ -54,16 +60,6 @@ class QuestionLimits:
                 f"the answer could have {total:,} rows{each}, more than {self.rows:,}; group by fewer columns, or by "
                 "ranges"
             )
-
-
-def _bound_groups(asking: SelectEvaluation, chosen: Sequence[int]) -> int:
-    """Return a number that is not exceeded by that of the groups: those of the records, times the sensitive values."""
-    groups = asking.statement.scope.select_groups(chosen).groups
-    bound = _count_distinct(asking, [one for one in groups if one.side == "qi"])
-    for one in groups:
-        if one.side == "sa":
-            bound *= _count_distinct(asking, [one])
-    return bound
 
 
 def _count_distinct(asking: SelectEvaluation, groups: Sequence[Group]) -> int:
@@ -112,12 +108,9 @@ class AnswerBuilder:
         self._asking, self._fields = asking, fields
         self._outputs = asking.statement.outputs
         for output in self._outputs:
-            estimated = [
-                i
-                for i in output.aggregate_numbers
-                if i >= WINDOWS or not self._asking.answers.holds_exactly(self._asking.grouped_questions[i])
-            ]
-            if estimated and output.single_aggregate is None:
+            holds = asking.answers.holds_exactly
+            numbers = output.aggregate_numbers if output.single_aggregate is None else ()
+            if any(i >= WINDOWS or not holds(asking.grouped_questions[i]) for i in numbers):
                 evaluate_select.check_arithmetic(output.expression, output.written)
         self._sets = [asking.group_by(chosen) for chosen in asking.statement.sets]
         self._listed = [(one, key) for one in self._sets for key in one.group_keys]
@@ -128,21 +121,17 @@ class AnswerBuilder:
 
     # Columns ---
 
-    @property
-    def _is_alone(self) -> bool:
-        """Return whether there is one figure, and it has no name."""
-        outputs = [output for output in self._outputs if output.aggregate_numbers and not output.bound]
-        return len(outputs) == 1 and not outputs[0].alias
-
     def name_columns(self) -> tuple[tuple[str, ...], tuple[Figure, ...]]:
         """Names of the columns, and the figures among them; ``UsageError`` for two of one name."""
         names: list[str] = []
         figures = []
+        shown = [output for output in self._outputs if output.aggregate_numbers and not output.bound]
+        is_unnamed = len(shown) == 1 and not shown[0].alias
         for k, output in enumerate(self._outputs):
             name = output.alias or (output.written if output.bound else self._fields[k].name)
             if output.aggregate_numbers and not output.bound:
-                figures.append(self._make_figure(k, "estimate" if self._is_alone else name, len(names)))
-                names += FIGURES if self._is_alone else [name, *(f"{name}_{part}" for part in FIGURES[1:])]
+                figures.append(self._make_figure(k, "estimate" if is_unnamed else name, len(names)))
+                names += FIGURES if is_unnamed else [name, *(f"{name}_{part}" for part in FIGURES[1:])]
             else:
                 names.append(name)
         folded = [fold_name(name) for name in names]
@@ -233,7 +222,11 @@ class AnswerBuilder:
                 numbered = exp.select("*", alias_as(first, "nth")).from_(stored)
                 inner = numbered.where(*conditions).subquery("found")
                 conditions = [column("nth").eq(exp.Literal.number(1))]
-            outputs = map(self._select_output, range(len(self._outputs)))
+            outputs = []
+            for k, output in enumerate(self._outputs):
+                value = output.expression.copy()
+                value = exp.cast(value, "VARCHAR") if as_text(self._output_type(k)) else value
+                outputs.append(alias_as(value, f"o_{k}"))
             chosen = exp.select(column("rank"), *outputs).from_(inner).where(*conditions)
             last = [exp.Ordered(this=column(name), nulls_first=False) for name in (*groups, "rank")]
             chosen = chosen.order_by(*statement.order, *last)
@@ -248,7 +241,7 @@ class AnswerBuilder:
     def _store_rows(self) -> Iterator[exp.Subquery]:
         """Give the engine the rows before HAVING: groups, aggregate functions and their bounds."""
         data: dict[str, Any] = {"rank": pa.array(range(len(self._listed)), pa.int64())}
-        data |= {name: _as_array(values) for name, values in self._list_columns()}
+        data |= {name: _as_array(values) for name, values in self._list_columns().items()}
         self._asking.db.register_arrow("found", pa.table(data))
         items = [alias_as(exp.cast(column(name), _build_type(kind)), name) for name, kind in self._types.items()]
         yield exp.select(column("rank"), *items).from_(temp_table("found")).subquery("found")
@@ -259,41 +252,37 @@ class AnswerBuilder:
 
         A function that grows with its argument has the bounds that it has of the argument's bounds.
         """
-        statement, windows = self._asking.statement, self._asking.statement.windows
-        readings: list[tuple[exp.Window, exp.Expr, exp.Expr]] = [(one, _of_bound(one, "l"), _of_bound(one, "h"))
-                                                                 for one in windows]  # fmt: skip
-        outputs = [alias_as(one.copy(), f"{end}_{k}") for k, row in enumerate(readings)
-                   for end, one in zip("vlh", row, strict=True)]  # fmt: skip
+        statement, db = self._asking.statement, self._asking.db
+        bounds = [(_of_bound(one, "l"), _of_bound(one, "h")) for one in statement.windows]
+        outputs = [alias_as(one.copy(), f"{end}_{k}")
+                   for k, (window, (low, high)) in enumerate(zip(statement.windows, bounds, strict=True))
+                   for end, one in zip("vlh", (window, low, high), strict=True)]  # fmt: skip
         with self._store_rows() as inner:
             query = exp.select(column("rank"), *outputs).from_(inner)
             query = query.where(statement.having) if statement.having is not None else query
             query = self._divide_by_some(query)
-            fields, rows = self._asking.db.list_fields(query), self._asking.db.rows(query)
-        for k, (_, low, _) in enumerate(readings):
-            found = [(row[0], *row[3 * k + 1 : 3 * k + 4]) for row in rows]
-            self._place_window(k, found, fields[3 * k + 1].type, bounded=not isinstance(low, exp.Null))
-
-    def _place_window(self, k: int, rows: Rows, kind: str, *, bounded: bool) -> None:
-        """Add the column of the k-th window function; ``rows``: of each rank its value, low and high."""
-        used = list_aggregate_numbers(self._asking.statement.windows[k])
-        columns = [one.columns[i] for one in self._sets for i in used]
+            fields, rows = db.list_fields(query), db.rows(query)
         sure = all(one.existence_rests_on == "exact" for one in self._sets)
-        sure = sure and not any(one.may_be_empty(key) for one, key in self._listed)
-        if_any: RestsOn = max((one.rests_on for one in columns), key=WEAKEST.index, default="exact")
-        exact = sure and if_any == "exact"
-        if not exact:
-            if_any = "point" if not bounded else if_any if sure and if_any != "exact" else "interval"
-        for one in self._sets:
-            values: dict[Any, Any] = {}
-            estimates: dict[Any, Estimate] = {}
-            for rank, value, low, high in rows:
+        sure = sure and not any(by.may_be_empty(key) for by, key in self._listed)
+        for k, window in enumerate(statement.windows):
+            columns = [one.columns[i] for one in self._sets for i in list_aggregate_numbers(window)]
+            touching = max((one.touching for one in columns), default=0)
+            if_any: RestsOn = max((one.rests_on for one in columns), key=WEAKEST.index, default="exact")
+            exact = sure and if_any == "exact"
+            if isinstance(bounds[k][0], exp.Null) and not exact:
+                if_any = "point"
+            elif not sure:
+                if_any = "interval"
+            kind = fields[3 * k + 1].type if exact else ""
+            placed = [evaluate_select.AggregateColumn({}, {}, if_any, touching, kind) for _ in self._sets]
+            for one, to in zip(self._sets, placed, strict=True):
+                one.columns[WINDOWS + k] = to
+            for rank, *figures in rows:
                 by, key = self._listed[rank]
-                if by is one:
-                    values[key] = value
-                    estimates[key] = exact_estimate(key, value) if exact else Estimate(key, value, None, low, high)
-            touching = max((column.touching for column in columns), default=0)
-            placed = evaluate_select.AggregateColumn(values, estimates, if_any, touching, kind if exact else "")
-            one.columns[WINDOWS + k] = placed
+                value, low, high = figures[3 * k : 3 * k + 3]
+                to = by.columns[WINDOWS + k]
+                to.values[key] = value
+                to.estimates[key] = exact_estimate(key, value) if exact else Estimate(key, value, None, low, high)
 
     def _divide_by_some(self, query: exp.Select) -> exp.Select:
         """Return a query in which what is divided by an estimate of 0 is NULL: the share of nobody is no number."""
@@ -303,10 +292,6 @@ class AnswerBuilder:
                 divisor = exp.paren(node.expression.copy())
                 node.set("expression", exp.Nullif(this=divisor, expression=exp.Literal.number(0)))
         return query
-
-    def _select_output(self, k: int) -> exp.Expr:
-        expression = self._outputs[k].expression.copy()
-        return alias_as(exp.cast(expression, "VARCHAR") if as_text(self._output_type(k)) else expression, f"o_{k}")
 
     def _output_type(self, k: int) -> str:
         """Return the engine's type of an output; figures that are numbers are doubles."""
@@ -324,26 +309,22 @@ class AnswerBuilder:
             types |= {f"{end}_{i}": "DOUBLE" for end in "lhs"} if is_number(types[f"a_{i}"]) else {}
         return types
 
-    def _list_columns(self) -> list[tuple[str, list[Any]]]:
-        """Values of groups and aggregate functions, row by row; groups that are not in a row's set are NULL."""
-        statement = self._asking.statement
-        places = {
-            id(one): {g: at for at, g in enumerate(chosen)}
-            for one, chosen in zip(self._sets, statement.sets, strict=True)
-        }
-        columns = []
+    def _list_columns(self) -> dict[str, list[Any]]:
+        """Return the values of groups and aggregate functions; groups that are not in a row's set are NULL."""
+        statement, columns = self._asking.statement, dict[str, list[Any]]()
+        chosen = {id(one): groups for one, groups in zip(self._sets, statement.sets, strict=True)}
         for g in range(len(statement.scope.groups)):
-            at = [(places[id(one)].get(g), key) for one, key in self._listed]
-            columns.append((f"g_{g}", [None if place is None else key[place] for place, key in at]))
-            columns.append((f"k_{g}", [int(place is None) for place, _ in at]))
+            rows = [(chosen[id(one)], key) for one, key in self._listed]
+            columns[f"g_{g}"] = [key[groups.index(g)] if g in groups else None for groups, key in rows]
+            columns[f"k_{g}"] = [int(g not in groups) for groups, _ in rows]
         for i in self._sets[0].columns:
             nothing = self._asking.calls[i].measure.empty_figures[0]
-            columns.append((f"a_{i}", [one.columns[i].values.get(key, nothing) for one, key in self._listed]))
+            columns[f"a_{i}"] = [one.columns[i].values.get(key, nothing) for one, key in self._listed]
             if f"l_{i}" in self._types:
                 found = [one.find_estimate(i, key) for one, key in self._listed]
-                columns += [(f"l_{i}", [_as_double(one.low) for one in found]),
-                            (f"h_{i}", [_as_double(one.high) for one in found]),
-                            (f"s_{i}", [one.std_error for one in found])]  # fmt: skip
+                columns[f"l_{i}"] = [_as_double(one.low) for one in found]
+                columns[f"h_{i}"] = [_as_double(one.high) for one in found]
+                columns[f"s_{i}"] = [one.std_error for one in found]
         return columns
 
 
@@ -377,7 +358,9 @@ def join_answers(parts: UnionParts, answers: Sequence[Answer]) -> Answer:
     rows = [(row, mark) for one in answers for row, mark in zip(one.rows, one.may_be_empty or (), strict=False)]
     for place, descending in reversed(parts.order):
         at = first.plain_columns[place]
-        rows.sort(key=lambda one: _sort_key(one[0][at], descending=descending), reverse=descending)
+        known = [pair for pair in rows if pair[0][at] is not None]
+        known.sort(key=lambda pair: pair[0][at], reverse=descending)
+        rows = [*known, *(pair for pair in rows if pair[0][at] is None)]  # NULL comes last
     rows = rows[parts.offset :][: parts.limit]
     weakest = [max((one.figures[k] for one in answers), key=lambda figure: WEAKEST.index(figure.rests_on))
                for k in range(len(first.figures))]  # fmt: skip
@@ -410,12 +393,6 @@ def join_items(
         explained=tuple(pair for one in answers for pair in one.explained),
         may_be_empty=tuple(count[2] is None or count[2] < 1 for count in counts),
     )])  # fmt: skip
-
-
-def _sort_key(value: Any, *, descending: bool) -> tuple[bool, Any]:
-    """Return by what a value is sorted: NULL comes last."""
-    missing = (value is None) != descending
-    return (missing, 0 if value is None else value)
 
 
 def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any) -> Cell:
